@@ -1,0 +1,202 @@
+"""The contract between the analysis and its two engines: the C kernel (`kernel.py`) and its pure-Python twin (`pure.py`).
+
+Both give the same answers to the last bit; `engine.load()` picks the kernel where its library can be loaded.
+A *block index* counts all blocks of all states in ascending address order, from 0.
+References count aligned words only. A *start* reference equals a block's address; an *interior* one lies strictly inside
+[address + 1, address + size). A block's references to itself are ignored.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from enum import IntEnum, IntFlag
+from typing import NamedTuple, Optional, Protocol
+
+from findleaks.arch import Arch
+from findleaks.target.base import Piece, Range
+
+
+class State(IntEnum):
+    """What the allocator thinks of a block. Only IN_USE blocks are scanned, classified and counted."""
+
+    IN_USE = 0
+    CACHED = 1  # in a thread cache
+    FREE = 2
+    METADATA = 3  # the allocator's own (glibc's tcache struct, fenceposts, a chunk that holds an inner allocator's arena)
+
+
+class Kind(IntEnum):
+    """memcheck's meanings. UNKNOWN: not classified (the block is not in use, or memory that could refer to it is missing)."""
+
+    UNKNOWN = 0
+    REACHABLE = 1
+    POSSIBLE = 2
+    DEFINITE = 3
+    INDIRECT = 4
+
+
+class Heuristic(IntFlag):
+    """Interior pointers p (block start b, usable size sz, word W) that count as start references (memcheck's four)."""
+
+    NONE = 0
+    LENGTH64 = 1  # p == b + 8 and *(u64*)b == sz - 8 … compared with the requested size where known; see docs
+    NEWARRAY = 2  # p == b + W, n = *(word*)b > 0 and (sz - W) % n == 0
+    MULTIPLE_INHERITANCE = 4  # *p and *b both point into a range given as `vtables`
+    STDSTRING = 8  # old copy-on-write std::string: {length, capacity, refcount} before p
+
+
+class Totals(NamedTuple):
+    blocks: int
+    bytes: int
+
+
+class Group(NamedTuple):
+    """Lost blocks alike. `type_word` is the first word of the block where that lies in a range given as `types`, else 0.
+
+    Of leaders (DEFINITE) `indirect_*` sum what hangs from them; `cycle` is the number of blocks in the leader's cycle
+    (1: none). `examples` are block addresses, lowest first, at most 3.
+    """
+
+    kind: Kind
+    type_word: int
+    size: int
+    cycle: int
+    blocks: int
+    bytes: int
+    indirect_blocks: int
+    indirect_bytes: int
+    least_indirect: int  # blocks hanging from the leader with the fewest, the most
+    most_indirect: int
+    examples: tuple[int, ...]
+
+
+class ChunkWalk(NamedTuple):
+    """Where a walk over glibc's chunk headers stands; `problem` is "" or why it stopped early at `chunk`."""
+
+    chunk: int  # address of the next chunk header
+    done: bool
+    problem: str
+
+
+class Blocks(Protocol):
+    """The directory of blocks: append in ascending order, `seal`, then look up. About 7 bytes a block in the kernel."""
+
+    def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
+        """Blocks that some allocator enumerated itself, ascending and above all appended before; ValueError otherwise."""
+        ...
+
+    def walk_chunks(self, piece: Piece, chunk: int, end: int) -> ChunkWalk:
+        """Append the blocks of glibc-style boundary-tagged chunks from the header at `chunk` up to `end`, as far as `piece` holds
+        their headers (and the following chunk's: its PREV_INUSE bit tells the state). A chunk's usable size is its size less one word
+        when in use, so that blocks are contiguous but for the size word."""
+        ...
+
+    def seal(self) -> None:
+        """No more blocks: ranks are made, look-ups may begin."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def find(self, address: int) -> int:
+        """Index of the block that holds `address`, or -1."""
+        ...
+
+    def at_or_after(self, address: int) -> int:
+        """Index of the first block whose address is >= `address`; len() if none."""
+        ...
+
+    def address(self, index: int) -> int: ...
+
+    def size(self, index: int) -> int: ...
+
+    def state(self, index: int) -> State: ...
+
+    def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
+        """Mark the blocks that start at these addresses; returns the addresses at which no block starts."""
+        ...
+
+    def resize(self, index: int, size: int) -> None: ...
+
+    def totals(self, state: State, start: int = 0, end: Optional[int] = None) -> Totals:
+        """Blocks and usable bytes in this state, among those that start in [start, end)."""
+        ...
+
+
+class Graph(Protocol):
+    """References among in-use blocks, and what they say. Order: scan_blocks over ascending pieces, scan_roots, mark, classify."""
+
+    def scan_blocks(self, piece: Piece) -> None:
+        """Record the references from in-use blocks' words in `piece`. Pieces come in ascending order, each byte once; a block may span pieces."""
+        ...
+
+    def scan_roots(self, piece: Piece) -> None:
+        """Record the references from root memory."""
+        ...
+
+    def root_words(self, words: Sequence[int]) -> None:
+        """Registers."""
+        ...
+
+    def mark(self, budget: int) -> bool:
+        """Visit about `budget` blocks; True when all that can be reached is marked reachable or possible."""
+        ...
+
+    def classify(self, budget: int) -> bool:
+        """Tell definite from indirect among the rest (strongly connected components; one leader a cycle, the lowest address); True when done."""
+        ...
+
+    def kind(self, index: int) -> Kind: ...
+
+    def kinds(self) -> memoryview:
+        """Kind of every block, one byte each ('B'), by index."""
+        ...
+
+    def totals(self, kind: Kind) -> Totals: ...
+
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+        """POSSIBLE and DEFINITE blocks grouped by (kind, type_word, size, cycle), most bytes (direct + indirect) first."""
+        ...
+
+    def leader(self, index: int) -> int:
+        """The leader an INDIRECT block hangs from (the lowest-addressed that reaches it); itself if DEFINITE; else -1."""
+        ...
+
+    def hanging(self, index: int) -> Totals:
+        """INDIRECT blocks and bytes counted under this leader: each indirect block is counted under exactly one leader."""
+        ...
+
+    def referrers(self, index: int) -> list[int]:
+        """Indices of the in-use blocks that refer to this one, ascending, each once."""
+        ...
+
+    def references(self, index: int) -> list[tuple[int, bool]]:
+        """(index, interior?) of the in-use blocks this one refers to, in the order of its words."""
+        ...
+
+    def path(self, index: int) -> list[int]:
+        """A shortest chain of block indices, from one that a root refers to, to `index`; [] if no root reaches it."""
+        ...
+
+    def rooted(self, index: int) -> bool:
+        """True when root memory or a register refers to this block directly."""
+        ...
+
+
+class Engine(Protocol):
+    name: str  # "kernel" | "pure"
+
+    def blocks(self, arch: Arch, granule: int) -> Blocks:
+        """`granule`: every block address is a multiple of it (16 on 64-bit glibc, 8 or 4 elsewhere)."""
+        ...
+
+    def graph(self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = ()) -> Graph: ...
+
+    def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
+        """Nodes of a singly linked list (address of node + next_offset holds the next; `mangled`: glibc's safe-linking, value ^ (its own
+        address >> 12)), and "" or why it ended early: a cycle, an unreadable or misaligned node (named), more than `limit`."""
+        ...
+
+    def self_pointers(self, piece: Piece, distance: int) -> array[int]:
+        """Addresses a of aligned words in `piece` with *(a) == a and *(a + distance) == a (struct pthread's header, list heads)."""
+        ...

@@ -1,0 +1,1 @@
+"""A process image: regions, bytes, threads, modules, symbols (see `base.Target`)."""

@@ -1,0 +1,135 @@
+"""What every process image offers, whether a core file, a live process, GDB, LLDB or a test's fake.
+
+All addresses are integers in the target's address space, all sizes are bytes, ranges are half open [start, end).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional, Protocol
+
+from findleaks.arch import Arch
+
+PIECE = 16 << 20
+"""Longest piece `Target.pieces` yields, in bytes: short enough that one kernel call takes well under 200 ms."""
+
+
+class Range(NamedTuple):
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Region:
+    """One mapped range. `name` is a file path, a kernel label such as "[stack]", or "" for anonymous memory."""
+
+    start: int
+    end: int
+    readable: bool
+    writable: bool
+    executable: bool
+    name: str = ""
+    file_offset: int = 0
+    private: bool = True
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    def __contains__(self, address: int) -> bool:
+        return self.start <= address < self.end
+
+
+@dataclass(frozen=True)
+class Module:
+    """A loaded ELF file. `bias` is what to add to the file's own addresses (p_vaddr, st_value) to get the target's."""
+
+    path: str
+    bias: int
+    start: int
+    end: int
+    build_id: str = ""
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """`size` 0 means the table does not say."""
+
+    name: str
+    address: int
+    size: int
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread at the moment of the stop.
+
+    `registers` has the general registers under the architecture's own names; `words` every aligned word of the general
+    and the vector registers (they are roots); `sp`, `pc` and `thread_pointer` are among them where the architecture has
+    them (`thread_pointer` 0: unknown).
+    """
+
+    tid: int
+    registers: dict[str, int]
+    sp: int
+    pc: int
+    thread_pointer: int
+    words: Sequence[int] = field(default=(), repr=False)
+
+
+class Piece(NamedTuple):
+    """Bytes of the target that lie in our own memory: `data` is a writable, contiguous memoryview of format 'B'.
+
+    Writable only so that ctypes can take its address without a copy; nobody writes to it, and a write would not reach
+    the target.
+    """
+
+    address: int
+    data: memoryview
+
+
+class Target(Protocol):
+    """A process image. Everything is read only."""
+
+    arch: Arch
+    description: str  # one line: "core of ./server (pid 4711), 5 threads"
+    pid: Optional[int]
+    live: bool
+    path: str  # of the core file; "" for a live process
+    warnings: list[str]  # what the user must know: unread memory, a truncated core, files that do not match
+
+    def regions(self) -> Sequence[Region]:
+        """Sorted by address, disjoint."""
+        ...
+
+    def read(self, address: int, size: int) -> bytes:
+        """Exactly `size` bytes, or UnreadableMemory; never short."""
+        ...
+
+    def word(self, address: int) -> int:
+        """The pointer-sized unsigned word at `address`, or UnreadableMemory. Cheap (cached): made for following lists."""
+        ...
+
+    def pieces(self, start: int, end: int) -> Iterator[Piece]:
+        """The readable parts of [start, end) in ascending order, each at most PIECE long; what is absent is left out."""
+        ...
+
+    def modules(self) -> Sequence[Module]: ...
+
+    def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
+        """The symbol of exactly this (mangled) name, from .symtab or .dynsym of any module or the one whose basename starts so."""
+        ...
+
+    def symbolize(self, address: int) -> Optional[Symbol]:
+        """The symbol that covers `address` (demangled name), or None."""
+        ...
+
+    def threads(self) -> Sequence[Thread]: ...
+
+    def interrupted(self) -> bool:
+        """True once the user asked to stop; polled at least every 200 ms of work."""
+        ...
+
+    def close(self) -> None: ...
