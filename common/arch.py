@@ -26,6 +26,7 @@ class Arch:
     pc: str
     thread_pointer: str  # the register that holds the thread pointer; "" where a note of its own does
     extra_register_notes: tuple[int, ...]  # notes whose aligned words may hold pointers: vector registers
+    dtv_offset: int  # of the DTV pointer from the thread pointer (glibc sysdeps/ARCH/nptl/tls.h, tcbhead_t)
     page: int = 4096
 
     @property
@@ -62,6 +63,7 @@ X86_64 = Arch(
     pc="rip",
     thread_pointer="fs_base",
     extra_register_notes=(NT_PRFPREG, NT_X86_XSTATE),
+    dtv_offset=8,
 )
 
 ARCHES: tuple[Arch, ...] = (X86_64,)

@@ -1,0 +1,110 @@
+"""Where the scan starts: registers, live stacks, and all writable memory that belongs to no allocator.
+
+A root is any memory the program can still read without going through a heap block. Dead stack (below the stack pointer of a
+live thread, or the cached stack of one that ended) is not: the next call overwrites it, so a pointer left there holds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from findleaks.allocators.glibc.stacks import dead_stacks, thread_stacks
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range, Region, Target
+
+_KERNEL_PAGES = ("[vvar", "[vdso", "[vsyscall")
+
+
+def root_regions(regions: Sequence[Region]) -> list[Region]:
+    """Regions that can hold a pointer the program stored.
+
+    Writable ones; anonymous ones it has made read-only since; and the RELRO part of a module: relocated, written by ld.so and
+    constructors, then made read-only. It stands directly below the module's writable part.
+    """
+    found = []
+    for region, after in zip(regions, [*regions[1:], None]):
+        if not region.readable or region.name.startswith(_KERNEL_PAGES):
+            continue
+        relro = (
+            after is not None
+            and after.writable
+            and after.start == region.end
+            and region.name == after.name
+            and region.name.startswith("/")
+        )
+        if region.writable or (not region.executable and (relro or not region.name)):
+            found.append(region)
+    return found
+
+
+def root_ranges(target: Target, engine: Engine, claimed: Iterable[Range]) -> list[Range]:
+    """Sorted, disjoint ranges to scan: root regions less what allocators claim and less dead stack."""
+    candidates = root_regions(target.regions())
+    dead = dead_ranges(target, engine, candidates)
+    return subtract([Range(r.start, r.end) for r in candidates], sorted([*claimed, *dead]))
+
+
+def dead_ranges(target: Target, engine: Engine, candidates: Sequence[Region]) -> list[Range]:
+    """Stack that no live frame uses."""
+    stacks = thread_stacks(target)
+    dead = list(dead_stacks(target, engine, candidates))
+    regions = target.regions()
+    for thread in target.threads():
+        below = (thread.sp - target.arch.red_zone) & -target.arch.word
+        stack = stacks.get(thread.tid)
+        if stack is None:
+            stack = _stack_region(regions, thread.sp)
+        if stack is not None and stack.start <= below < stack.end:
+            dead.append(Range(stack.start, below))
+    return sorted(dead)
+
+
+def _stack_region(regions: Sequence[Region], sp: int) -> Range | None:
+    """The region `sp` lies in, if it surely is a stack and nothing else: the main thread's, or one right above a guard."""
+    for before, region in zip([None, *regions[:-1]], regions):
+        if sp in region:
+            guarded = before is not None and before.end == region.start and not (before.readable or before.writable)
+            return Range(region.start, region.end) if region.name == "[stack]" or guarded else None
+    return None
+
+
+def subtract(ranges: Sequence[Range], holes: Sequence[Range]) -> list[Range]:
+    """`ranges` less `holes`; both sorted by start, `ranges` disjoint."""
+    left: list[Range] = []
+    first = 0
+    for start, end in ranges:
+        while first < len(holes) and holes[first].end <= start:
+            first += 1
+        at = start
+        for hole in holes[first:]:
+            if hole.start >= end:
+                break
+            if hole.start > at:
+                left.append(Range(at, hole.start))
+            at = max(at, hole.end)
+        if at < end:
+            left.append(Range(at, end))
+    return left
+
+
+def register_words(target: Target) -> list[int]:
+    """Every register of every thread, and the address each thread's DTV was allocated at.
+
+    glibc stores in the thread control block a pointer to the *second* entry of the DTV (elf/dl-tls.c, allocate_dtv), the only
+    reference to it: an interior pointer that would make every thread's DTV "possibly lost", as it does in memcheck.
+    """
+    words: list[int] = []
+    for thread in target.threads():
+        words += thread.words or thread.registers.values()
+        if thread.thread_pointer:
+            words += _dtv(target, thread.thread_pointer)
+    return words
+
+
+def _dtv(target: Target, thread_pointer: int) -> list[int]:
+    try:
+        dtv = target.word(thread_pointer + target.arch.dtv_offset)
+    except UnreadableMemory:
+        return []
+    return [(dtv - 2 * target.arch.word) & target.arch.mask]
