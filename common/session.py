@@ -1,10 +1,108 @@
-"""A target and what was computed of it. Dropped when the process runs on."""
+"""A target and what was computed of it: each step once, on demand. Dropped when the process runs on."""
 
 from __future__ import annotations
 
-from findleaks.target.base import Target
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.allocators.directory import Directory, build
+from findleaks.errors import Interrupted
+from findleaks.graph import engine as engines
+from findleaks.graph.base import Engine, Graph, Heuristic
+from findleaks.graph.roots import register_words, root_ranges
+from findleaks.target.base import Piece, Range, Target
+from findleaks.types import Types
+
+SLICE = 1 << 20
+"""Blocks visited between two looks at Ctrl-C: some 50 ms in the kernel."""
+
+PURE_SLICE = 1 << 15
+
+Progress = Callable[[str, float], None]
+"""Called with a phase ("reading the heap") and the part of it that is done, 0 to 1."""
 
 
 class Session:
-    def __init__(self, target: Target) -> None:
+    """What every command works on. Everything is computed when first asked for, and kept.
+
+    `progress` is called now and then during long work. Raises Interrupted when the target says the user asked to stop.
+    """
+
+    def __init__(self, target: Target, engine: Optional[Engine] = None, progress: Optional[Progress] = None) -> None:
         self.target = target
+        self.engine = engine or engines.load(target.arch)
+        self.progress = progress
+        self.seconds: dict[str, float] = {}
+        self._graphs: dict[Heuristic, Graph] = {}
+
+    @cached_property
+    def directory(self) -> Directory:
+        """Every allocator, every block."""
+        began = time.perf_counter()
+        self._report("finding the heaps", 0.0)
+        made = build(self.target, self.engine)
+        self.seconds["walk"] = time.perf_counter() - began
+        return made
+
+    @cached_property
+    def roots(self) -> list[Range]:
+        """Root memory, sorted and disjoint; registers are roots beside it."""
+        return root_ranges(self.target, self.engine, self.directory.claimed())
+
+    @cached_property
+    def types(self) -> Types:
+        return Types(self.target)
+
+    def graph(self, heuristics: Heuristic = Heuristic.NONE) -> Graph:
+        """References among blocks, marked and classified."""
+        if heuristics not in self._graphs:
+            self._graphs[heuristics] = self._classified(heuristics)
+        return self._graphs[heuristics]
+
+    @property
+    def latest(self) -> Graph:
+        """The graph computed last, whatever its heuristics: what `whatis` and `path` speak of."""
+        return next(reversed(self._graphs.values())) if self._graphs else self.graph()
+
+    def pieces(self, ranges: Sequence[Range], phase: str) -> Iterator[Piece]:
+        """Memory of these ranges, with progress and a look at Ctrl-C before each piece."""
+        total = sum(end - start for start, end in ranges) or 1
+        done = 0
+        for start, end in ranges:
+            for piece in self.target.pieces(start, end):
+                self._report(phase, (done + piece.address - start) / total)
+                yield piece
+            done += end - start
+
+    def heap_ranges(self) -> list[Range]:
+        return [Range(owned.heap.start, owned.heap.end) for owned in self.directory.heaps]
+
+    def close(self) -> None:
+        self.target.close()
+
+    def _classified(self, heuristics: Heuristic) -> Graph:
+        began = time.perf_counter()
+        vtables = self.types.ranges() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
+        graph = self.engine.graph(self.directory.blocks, heuristics, vtables)
+        for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
+            graph.scan_blocks(piece)
+        for piece in self.pieces(self.roots, "reading the roots"):
+            graph.scan_roots(piece)
+        graph.root_words(register_words(self.target))
+        self.seconds["scan"] = time.perf_counter() - began
+        began = time.perf_counter()
+        budget = PURE_SLICE if self.engine.name == "pure" else SLICE
+        while not graph.mark(budget):
+            self._report("following pointers", 0.0)
+        while not graph.classify(budget):
+            self._report("sorting the lost", 0.0)
+        self.seconds["mark"] = time.perf_counter() - began
+        return graph
+
+    def _report(self, phase: str, part: float) -> None:
+        if self.target.interrupted():
+            raise Interrupted
+        if self.progress is not None:
+            self.progress(phase, part)

@@ -1,0 +1,72 @@
+"""`refs ADDR`: every word in the process that points here."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from findleaks.commands import command
+from findleaks.commands.result import Plain
+from findleaks.commands.words import address_word
+from findleaks.describe import Answer, Describer
+from findleaks.references import Reference, references_to
+from findleaks.report.text import number, table
+from findleaks.session import Session
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("address", metavar="ADDR", help="a block (any address inside it), or any other address")
+    parser.add_argument("--exact", action="store_true", help="only words equal to ADDR, not those that point elsewhere into its block")
+    parser.add_argument("--limit", type=int, default=100, help="references to print (100; 0: all)")
+
+
+@command("refs", "who points here: every word in blocks, roots, registers and dead memory", arguments=_arguments, example="refs 0x55d0c0a012a0")
+def refs(session: Session, args: argparse.Namespace) -> Plain:
+    """List every aligned word of the process that points to ADDR, or into the block that holds it: in other blocks, in root
+    memory, in registers. Words in freed blocks and dead stack are listed too, and marked: they keep nothing alive."""
+    address = address_word(args.address)
+    describer = Describer(session)
+    session.graph()
+    answer = describer.answer(address)
+    low, high = address, address + 1
+    if answer.block is not None and not args.exact:
+        low, high = answer.block.address, answer.block.address + max(answer.block.size, 1)
+    found = list(references_to(session, low, high))
+    shown = found[: args.limit] if args.limit > 0 else found
+    origins = [(reference, describer.answer(reference.address) if reference.address else None) for reference in shown]
+    body = {
+        "target": answer.json(),
+        "count": len(found),
+        "references": [_json(reference, origin, low) for reference, origin in origins],
+    }
+    return Plain(session, "refs", body, lambda width, prog: _text(answer, origins, len(found), width, prog))
+
+
+def _json(reference: Reference, origin: Answer | None, low: int) -> dict[str, object]:
+    made: dict[str, object] = {
+        "value": hex(reference.value),
+        "offset": reference.value - low,
+        "interior": reference.value != low,
+        "live": reference.live,
+    }
+    if origin is None:
+        return {"register": reference.register, "thread": reference.tid, **made}
+    return {"address": hex(reference.address), **made, "from": origin.json()}
+
+
+def _text(answer: Answer, origins: list[tuple[Reference, Answer | None]], count: int, width: int, prog: str) -> Iterator[str]:
+    yield f"{answer.address:#x}  {answer.phrase}"
+    yield ""
+    rows = []
+    for reference, origin in origins:
+        where = hex(reference.address) if origin is not None else f"register {reference.register}"
+        what = origin.phrase if origin is not None else f"thread {reference.tid}"
+        rows.append((where, hex(reference.value), what if reference.live else f"(keeps nothing alive) {what}"))
+    if rows:
+        yield from table(("WORD AT", "POINTS TO", "IN"), rows, (), width, cut=2)
+        yield ""
+    more = f", {number(count - len(rows))} more not shown (--limit 0)" if count > len(rows) else ""
+    live = sum(reference.live for reference, _ in origins)
+    yield f"  {number(count)} reference{'' if count == 1 else 's'}{more}; {number(live)} of those shown count as live memory"
+    if answer.block is not None and answer.block.kind:
+        yield f"  next: {prog} path {answer.block.address:#x}"

@@ -1,0 +1,47 @@
+"""Reading the words of a command: addresses, sizes, ranges."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from findleaks.errors import UsageError
+
+UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
+
+
+def address_word(word: str) -> int:
+    """ "0x55d0c0a012a0" or a decimal number; UsageError otherwise."""
+    try:
+        value = int(word, 0)
+    except ValueError:
+        raise UsageError(f"{word!r} is not an address: write 0x and hexadecimal digits") from None
+    if not 0 <= value < 1 << 64:
+        raise UsageError(f"{word} is no address: it does not fit 64 bits")
+    return value
+
+
+def size_word(word: str) -> int:
+    """ "4096", "4k", "1.5MiB": bytes (k = KiB = 1,024); UsageError otherwise."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?|0x[0-9a-fA-F]+)\s*([a-zA-Z]*)", word.strip())
+    unit = UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise UsageError(f"{word!r} is not a size: write bytes, or a number with k, M or G")
+    number = float(match[1]) if "." in match[1] else int(match[1], 0)
+    return int(number * unit)
+
+
+class SizeRange(NamedTuple):
+    low: int
+    high: int
+
+
+def size_range(word: str) -> SizeRange:
+    """ "48", "16-64", "4k-" or "-64", both ends included."""
+    low, dash, high = word.partition("-")
+    if not dash:
+        return SizeRange(size_word(word), size_word(word))
+    made = SizeRange(size_word(low) if low else 0, size_word(high) if high else 1 << 64)
+    if made.low > made.high:
+        raise UsageError(f"{word!r}: the smaller size comes first")
+    return made

@@ -1,0 +1,211 @@
+"""Say what an address is: a block, a place on a stack, a module's variable, an allocator's own memory, a mapping."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+from typing import Optional
+
+from findleaks.allocators.glibc.stacks import thread_stacks
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.base import Kind, State
+from findleaks.report.text import printable
+from findleaks.session import Session
+from findleaks.target.base import Module, Range, Region, Thread
+
+STATES = {State.IN_USE: "in-use", State.CACHED: "cached", State.FREE: "free", State.METADATA: "metadata"}
+HINT = 64
+"""Bytes of a block looked at for a readable string."""
+
+
+@dataclass(frozen=True)
+class BlockInfo:
+    """A block as commands print it. `kind` is "" for a block that is not in use."""
+
+    index: int
+    address: int
+    size: int
+    state: str
+    kind: str
+    allocator: str
+    arena: str
+    type: str
+    hint: str
+
+    def json(self) -> dict[str, object]:
+        return {
+            "address": hex(self.address),
+            "size": self.size,
+            "state": self.state,
+            "kind": self.kind or None,
+            "allocator": self.allocator,
+            "arena": self.arena,
+            "type": self.type or None,
+            "hint": self.hint or None,
+        }
+
+    def phrase(self) -> str:
+        """ "definite 48-byte block, osgeo::Ellipsoid" """
+        what = self.kind or self.state
+        words = f"{what} {self.size:,}-byte block"
+        detail = self.type or self.hint
+        return f"{words}, {detail}" if detail else words
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known of one address; `sort` is "block", "stack", "module", "allocator", "mapping" or "unmapped"."""
+
+    address: int
+    sort: str
+    phrase: str
+    block: Optional[BlockInfo] = None
+    region: Optional[Region] = None
+    thread: Optional[int] = None
+    symbol: str = ""
+    root: bool = False
+
+    def json(self) -> dict[str, object]:
+        made: dict[str, object] = {"address": hex(self.address), "is": self.sort, "text": self.phrase, "root": self.root}
+        if self.block is not None:
+            made["block"] = self.block.json()
+            made["offset"] = self.address - self.block.address
+        if self.thread is not None:
+            made["thread"] = self.thread
+        if self.symbol:
+            made["symbol"] = self.symbol
+        if self.region is not None:
+            made["region"] = {
+                "start": hex(self.region.start),
+                "end": hex(self.region.end),
+                "permissions": permissions(self.region),
+                "name": printable(self.region.name) or None,
+            }
+        return made
+
+
+def permissions(region: Region) -> str:
+    """ "rw-" """
+    return ("r" if region.readable else "-") + ("w" if region.writable else "-") + ("x" if region.executable else "-")
+
+
+class Describer:
+    """Describes addresses of one session. Look-ups are by bisection; made once per command."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.target = session.target
+        self._regions = list(self.target.regions())
+        self._starts = [region.start for region in self._regions]
+        self._threads = {thread.tid: thread for thread in self.target.threads()}
+        self._numbers = {tid: i for i, tid in enumerate(self._threads, 1)}
+        self._stacks = thread_stacks(self.target)
+
+    def region(self, address: int) -> Optional[Region]:
+        at = bisect.bisect_right(self._starts, address) - 1
+        return self._regions[at] if at >= 0 and address in self._regions[at] else None
+
+    def block(self, index: int) -> BlockInfo:
+        """The block with this index, with its kind, type and a hint of its content."""
+        directory = self.session.directory
+        blocks = directory.blocks
+        address, size, state = blocks.address(index), blocks.size(index), blocks.state(index)
+        owned = directory.owner(address)
+        used = state == State.IN_USE
+        kind = self.session.latest.kind(index) if used else Kind.UNKNOWN
+        type_name = self.session.types.of_block(address, size) if used else ""
+        return BlockInfo(
+            index,
+            address,
+            size,
+            STATES[state],
+            kind.name.lower() if used else "",
+            owned.allocator.name if owned else "",
+            owned.heap.arena if owned else "",
+            printable(type_name),
+            "" if type_name or not used else self.hint(address, size),
+        )
+
+    def hint(self, address: int, size: int) -> str:
+        """A readable string at the beginning of a block, or ""."""
+        try:
+            return self.session.types.hint(self.target.read(address, min(size, HINT)))
+        except UnreadableMemory:
+            return ""
+
+    def answer(self, address: int) -> Answer:
+        """Everything known of `address`."""
+        region = self.region(address)
+        index = self.session.directory.blocks.find(address)
+        if index >= 0:
+            return self._in_block(address, index, region)
+        owned = self.session.directory.owner(address)
+        if owned is not None:
+            where = owned.allocator.locate(address) or f"{owned.heap.arena}: its own data, or free"
+            return Answer(address, "allocator", f"{owned.allocator.name}, {where}", region=region)
+        for allocator in self.session.directory.allocators:
+            if any(start <= address < end for start, end in allocator.metadata()):
+                where = allocator.locate(address) or "its own data"
+                return Answer(address, "allocator", f"{allocator.name}, {where}", region=region, symbol=self.symbol(address))
+        if region is None:
+            return Answer(address, "unmapped", "not mapped")
+        return self._in_region(address, region)
+
+    def _in_block(self, address: int, index: int, region: Optional[Region]) -> Answer:
+        block = self.block(index)
+        offset = address - block.address
+        place = f"{offset:#x} bytes into " if offset else ""
+        article = "" if offset == 0 else "a "
+        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({block.allocator}, {block.arena})"
+        return Answer(address, "block", phrase, block=block, region=region)
+
+    def _in_region(self, address: int, region: Region) -> Answer:
+        root = self._is_root(address)
+        thread, stack = self._stack_of(address, region)
+        if thread is not None and stack is not None:
+            number = self._numbers[thread.tid]
+            depth = address - thread.sp
+            dead = "" if depth >= -self.target.arch.red_zone else ", dead: below the stack pointer"
+            symbol = ""
+            phrase = f"stack of thread {number} (tid {thread.tid}), sp{depth:+#x}{dead}"
+            if thread.thread_pointer and address >= thread.thread_pointer - 0x1000 and stack.end - thread.thread_pointer < 0x2000:
+                phrase = f"thread-local data or control block of thread {number} (tid {thread.tid}), tp{address - thread.thread_pointer:+#x}"
+            return Answer(address, "stack", phrase, region=region, thread=thread.tid, symbol=symbol, root=root)
+        module = self.module(address)
+        if module is not None:
+            symbol = self.symbol(address)
+            name = module.path.rsplit("/", 1)[-1]
+            section = "data" if region.writable else ("code" if region.executable else "read-only data")
+            phrase = f"{symbol} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}, {section}"
+            return Answer(address, "module", phrase, region=region, symbol=symbol, root=root)
+        name = printable(region.name) or "anonymous"
+        phrase = f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}"
+        return Answer(address, "mapping", phrase, region=region, root=root)
+
+    def module(self, address: int) -> Optional[Module]:
+        for module in self.target.modules():
+            if module.start <= address < module.end:
+                return module
+        return None
+
+    def symbol(self, address: int) -> str:
+        """ "g_agent+0x38", or "" """
+        found = self.target.symbolize(address)
+        if found is None:
+            return ""
+        name = printable(found.name)
+        return name if address == found.address else f"{name}+{address - found.address:#x}"
+
+    def _stack_of(self, address: int, region: Region) -> tuple[Optional[Thread], Optional[Range]]:
+        for tid, stack in self._stacks.items():
+            if stack.start <= address < stack.end and tid in self._threads:
+                return self._threads[tid], stack
+        for thread in self._threads.values():
+            if thread.tid not in self._stacks and thread.sp in region:
+                return thread, Range(region.start, region.end)
+        return None, None
+
+    def _is_root(self, address: int) -> bool:
+        roots = self.session.roots
+        at = bisect.bisect_right(roots, (address, self.target.arch.mask)) - 1
+        return at >= 0 and roots[at].start <= address < roots[at].end

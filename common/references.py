@@ -1,0 +1,72 @@
+"""Words that point at something: searched in all memory when asked, so that the graph need not remember where a reference stands."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from findleaks.graph.base import State
+from findleaks.graph.roots import root_regions
+from findleaks.session import Session
+from findleaks.target.base import Range
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A word at `address` (0: in register `register` of thread `tid`) that holds `value`. `live`: in root memory, a register or
+    a block in use, so that it can keep something alive."""
+
+    address: int
+    value: int
+    live: bool
+    register: str = ""
+    tid: int = 0
+
+
+def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
+    """Every aligned word in [low, high) that registers and writable memory hold, in that order, ascending."""
+    yield from register_references(session, low, high)
+    target = session.target
+    ranges = [Range(r.start, r.end) for r in root_regions(target.regions())]
+    word = target.arch.word
+    for piece in session.pieces(ranges, "searching memory"):
+        for address in session.engine.search(piece, low, high):
+            at = address - piece.address
+            value = int.from_bytes(piece.data[at : at + word], "little" if target.arch.byteorder == "little" else "big")
+            yield Reference(address, value, is_live(session, address))
+
+
+def register_references(session: Session, low: int, high: int) -> Iterator[Reference]:
+    """Registers with a value in [low, high): general ones by name, vector words as "vector"."""
+    for thread in session.target.threads():
+        named = {value for name, value in thread.registers.items() if low <= value < high}
+        for name, value in thread.registers.items():
+            if low <= value < high:
+                yield Reference(0, value, True, name, thread.tid)
+        for value in thread.words:
+            if low <= value < high and value not in named:
+                named.add(value)
+                yield Reference(0, value, True, "vector", thread.tid)
+
+
+def root_references(session: Session, low: int, high: int) -> Iterator[Reference]:
+    """Like `references_to`, from registers and root memory only: what can keep [low, high) alive directly."""
+    yield from register_references(session, low, high)
+    word = session.target.arch.word
+    order = "little" if session.target.arch.byteorder == "little" else "big"
+    for piece in session.pieces(session.roots, "searching the roots"):
+        for address in session.engine.search(piece, low, high):
+            at = address - piece.address
+            yield Reference(address, int.from_bytes(piece.data[at : at + word], order), True)
+
+
+def is_live(session: Session, address: int) -> bool:
+    """True if a word at `address` can keep something alive: it stands in root memory or in a block in use."""
+    blocks = session.directory.blocks
+    index = blocks.find(address)
+    if index >= 0:
+        return blocks.state(index) == State.IN_USE
+    roots = session.roots
+    at = bisect.bisect_right(roots, (address, session.target.arch.mask)) - 1
+    return at >= 0 and roots[at].start <= address < roots[at].end

@@ -1,0 +1,1 @@
+"""Results to text: sizes, columns, and the words of a line."""

@@ -1,0 +1,55 @@
+"""Human sizes, aligned columns, safe strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+
+def size(count: int) -> str:
+    """Bytes for a reader: "412 B", "1.3 KiB", "256 KiB"; at most three digits and one decimal."""
+    if count < 1024:
+        return f"{count} B"
+    value = float(count)
+    unit = ""
+    for unit in UNITS:
+        value /= 1024
+        if value < 999.5:
+            break
+    return f"{value:.1f} {unit}" if value < 9.95 else f"{value:.0f} {unit}"
+
+
+def number(count: int) -> str:
+    """12,345"""
+    return f"{count:,}"
+
+
+def blocks(count: int) -> str:
+    """ "1 block", "12,345 blocks" """
+    return f"{count:,} block" + ("" if count == 1 else "s")
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """Text out of the target made safe for a terminal: control characters escaped, cut at `limit` characters."""
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode("ascii") for c in text[: limit + 1])
+    return safe if len(safe) <= limit else safe[: limit - 1] + "…"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int], width: int, cut: int = -1) -> list[str]:
+    """Columns two spaces apart, those in `right` right-aligned; column `cut` gives way where a line would exceed `width`."""
+    body = [list(head), *(list(row) for row in rows)]
+    wide = [max(len(row[i]) for row in body) for i in range(len(head))]
+    over = sum(wide) + 2 * len(wide) - width
+    if cut >= 0 and over > 0:
+        wide[cut] = max(12, wide[cut] - over)
+    to_right = set(right)
+    lines = []
+    for row in body:
+        cells = []
+        for i, cell in enumerate(row):
+            if len(cell) > wide[i]:
+                cell = cell[: wide[i] - 1] + "…"
+            cells.append(cell.rjust(wide[i]) if i in to_right else cell.ljust(wide[i]))
+        lines.append(("  " + "  ".join(cells)).rstrip())
+    return lines
