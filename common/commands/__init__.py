@@ -12,15 +12,33 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol, TextIO
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, TextIO
 
-from findleaks.errors import FindleaksError, UsageError
-from findleaks.session import Session
+from findleaks.errors import UsageError
+
+if TYPE_CHECKING:
+    from findleaks.session import Session
 
 MODULES = ("find", "blocks", "whatis", "refs", "path")
 SCHEMA = "findleaks/1"
+
+
+class Door(NamedTuple):
+    """How the user came in, so that suggested commands can be typed as they stand: `prog` before the words, `target` behind them."""
+
+    prog: str = "leaks"
+    target: str = ""  # "core", "--pid 4711"; "" in a debugger
+
+    def line(self, words: str) -> str:
+        """ "leaks whatis 0x…", or "findleaks whatis 0x… core" """
+        return " ".join(part for part in (self.prog, words, self.target) if part)
+
+    def next(self, *suggestions: str) -> str:
+        """The line of commands to type next."""
+        return "  next: " + " · ".join(self.line(words) for words in suggestions)
 
 
 class Result(Protocol):
@@ -32,48 +50,53 @@ class Result(Protocol):
         """The JSON objects to print, one a line; nearly always a single one."""
         ...
 
-    def text(self, width: int, prog: str) -> Iterable[str]:
-        """Lines at most `width` columns wide, where the content allows; `prog` stands before suggested commands."""
+    def text(self, width: int, door: Door) -> Iterable[str]:
+        """Lines at most `width` columns wide, where the content allows."""
         ...
 
 
 @dataclass(frozen=True)
 class Command:
+    """`positional` is the destination of its positional words ("" if it has none): addresses, so far."""
+
     name: str
     summary: str
     run: Callable[[Session, argparse.Namespace], Result]
     arguments: Callable[[argparse.ArgumentParser], None]
-    example: str = ""
-    words: tuple[str, ...] = field(default=())  # completions of positional words
+    example: str
+    positional: str = ""
 
     @property
     def description(self) -> str:
         return (self.run.__doc__ or self.summary).strip()
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises instead of exiting: inside a debugger SystemExit would show as a traceback."""
+class Parser(argparse.ArgumentParser):
+    """Raises instead of exiting, and prints help where it is told: inside a debugger SystemExit would show as a traceback."""
+
+    out: Optional[TextIO] = None
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message} (see `{self.prog} --help`)")
 
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        raise _Finished(status, message or "")
+    def exit(self, status: int = 0, message: Optional[str] = None) -> NoReturn:
+        raise _Finished
+
+    def print_help(self, file: object = None) -> None:
+        (self.out or sys.stdout).write(self.format_help())
 
 
 class _Finished(Exception):
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    """Help was printed; there is nothing to run."""
 
 
 def command(
-    name: str, summary: str, *, arguments: Callable[[argparse.ArgumentParser], None], example: str = ""
+    name: str, summary: str, *, arguments: Callable[[argparse.ArgumentParser], None], example: str, positional: str = ""
 ) -> Callable[[Callable[[Session, argparse.Namespace], Result]], Command]:
     """Make a function `run(session, args) -> Result` the command `name`."""
 
     def decorate(run: Callable[[Session, argparse.Namespace], Result]) -> Command:
-        return Command(name, summary, run, arguments, example)
+        return Command(name, summary, run, arguments, example, positional)
 
     return decorate
 
@@ -82,31 +105,33 @@ def commands() -> dict[str, Command]:
     """All commands by name, in the order of the help."""
     found: dict[str, Command] = {}
     for module in MODULES:
-        found.update(
-            (value.name, value)
-            for value in vars(importlib.import_module(f"findleaks.commands.{module}")).values()
-            if isinstance(value, Command)
-        )
+        for value in vars(importlib.import_module(f"findleaks.commands.{module}")).values():
+            if isinstance(value, Command):
+                found[value.name] = value
     return found
 
 
-def parser(cmd: Command, prog: str) -> argparse.ArgumentParser:
-    """The argument parser of one command; GDB's `-option` style is accepted beside `--option`."""
-    made = _Parser(
+def parser(cmd: Command, prog: str, out: Optional[TextIO] = None) -> Parser:
+    """The argument parser of one command; help goes to `out`."""
+    made = Parser(
         prog=f"{prog} {cmd.name}",
         description=cmd.description,
-        epilog=f"Example:\n  {prog} {cmd.example}" if cmd.example else None,
+        epilog=f"Example:\n  {prog} {cmd.example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    made.out = out
     cmd.arguments(made)
     made.add_argument("--json", action="store_true", help="print JSON instead of text")
     return made
 
 
-def options(cmd: Command) -> list[str]:
-    """Its long options, for completion."""
-    return sorted(o for action in parser(cmd, "leaks")._actions for o in action.option_strings if o.startswith("--"))
+def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
+    """Parse a command's words; None when help was asked for and printed. `-json` is as good as `--json`, as GDB users write it."""
+    try:
+        return made.parse_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
+    except _Finished:
+        return None
 
 
 def complete(words: Sequence[str], last: str) -> list[str]:
@@ -117,24 +142,21 @@ def complete(words: Sequence[str], last: str) -> list[str]:
     cmd = known.get(words[0])
     if cmd is None:
         return []
+    actions = parser(cmd, "leaks")._actions
+    for action in actions:
+        if words[-1] in action.option_strings and action.nargs != 0:
+            return [str(c) for c in action.choices or () if str(c).startswith(last)]
     if last.startswith("-"):
-        return [o for o in options(cmd) if o.startswith(last)]
-    for action in parser(cmd, "leaks")._actions:
-        if words[-1] in action.option_strings and action.choices:
-            return [str(c) for c in action.choices if str(c).startswith(last)]
+        options = sorted(o for action in actions for o in action.option_strings if o.startswith("--"))
+        return [o for o in options if o.startswith(last)] or [o[1:] for o in options if o[1:].startswith(last)]
     return []
 
 
-def normalise(words: Sequence[str]) -> list[str]:
-    """GDB users write `-json`; argparse wants `--json`. Numbers and single letters are left alone."""
-    return ["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words]
-
-
 def execute(session: Callable[[], Session], words: Sequence[str], out: TextIO, *, prog: str = "leaks", width: int = 80) -> int:
-    """Run one command line (`["find", "--json"]`) and print its result to `out`; returns the exit status.
+    """Run one command line (`["find", "--json"]`) inside a debugger and print its result to `out`; returns the exit status.
 
-    `session` is called only once the words have parsed. Help is printed and gives 0. Raises FindleaksError (UsageError for bad words):
-    the front end prints it in its own way.
+    `session` is called only once the words have parsed. Help is printed and gives 0. Raises FindleaksError (UsageError for bad
+    words): the front end prints it in its own way.
     """
     known = commands()
     if not words or words[0] in ("help", "-h", "--help"):
@@ -143,21 +165,18 @@ def execute(session: Callable[[], Session], words: Sequence[str], out: TextIO, *
     cmd = known.get(words[0])
     if cmd is None:
         raise UsageError(f"{prog}: no command {words[0]!r}; there are: {', '.join(known)}")
-    try:
-        args = parser(cmd, prog).parse_args(normalise(words[1:]))
-    except _Finished as finished:
-        return finished.status
-    return emit(cmd, session(), args, out, prog=prog, width=width)
+    args = parse(parser(cmd, prog, out), words[1:])
+    return 0 if args is None else emit(cmd, session(), args, out, Door(prog), width)
 
 
-def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, *, prog: str, width: int) -> int:
+def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, door: Door, width: int) -> int:
     """Run a parsed command and print what it found."""
     result = cmd.run(session, args)
     if args.json:
         for item in result.json():
-            out.write(json.dumps(item, separators=(", ", ": ")) + "\n")
+            out.write(json.dumps(item) + "\n")
     else:
-        for line in result.text(width, prog):
+        for line in result.text(width, door):
             out.write(line + "\n")
     return result.status
 
@@ -168,6 +187,3 @@ def overview(prog: str) -> str:
     lines += [f"  {name:8} {cmd.summary}" for name, cmd in commands().items()]
     lines += ["", f"`{prog} COMMAND --help` says more."]
     return "\n".join(lines) + "\n"
-
-
-__all__ = ["Any", "Command", "FindleaksError", "Result", "command", "commands", "complete", "execute", "overview", "parser"]

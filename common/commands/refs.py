@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from findleaks.commands import command
+from findleaks.commands import Door, command
 from findleaks.commands.result import Plain
 from findleaks.commands.words import address_word
 from findleaks.describe import Answer, Describer
@@ -20,7 +20,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, default=100, help="references to print (100; 0: all)")
 
 
-@command("refs", "who points here: every word in blocks, roots, registers and dead memory", arguments=_arguments, example="refs 0x55d0c0a012a0")
+@command(
+    "refs",
+    "who points here: every word in blocks, roots, registers and dead memory",
+    arguments=_arguments,
+    example="refs 0x55d0c0a012a0",
+    positional="address",
+)
 def refs(session: Session, args: argparse.Namespace) -> Plain:
     """List every aligned word of the process that points to ADDR, or into the block that holds it: in other blocks, in root
     memory, in registers. Words in freed blocks and dead stack are listed too, and marked: they keep nothing alive."""
@@ -39,7 +45,7 @@ def refs(session: Session, args: argparse.Namespace) -> Plain:
         "count": len(found),
         "references": [_json(reference, origin, low) for reference, origin in origins],
     }
-    return Plain(session, "refs", body, lambda width, prog: _text(answer, origins, len(found), width, prog))
+    return Plain(session, "refs", body, lambda width, door: _text(answer, origins, len(found), width, door))
 
 
 def _json(reference: Reference, origin: Answer | None, low: int) -> dict[str, object]:
@@ -54,7 +60,7 @@ def _json(reference: Reference, origin: Answer | None, low: int) -> dict[str, ob
     return {"address": hex(reference.address), **made, "from": origin.json()}
 
 
-def _text(answer: Answer, origins: list[tuple[Reference, Answer | None]], count: int, width: int, prog: str) -> Iterator[str]:
+def _text(answer: Answer, origins: list[tuple[Reference, Answer | None]], count: int, width: int, door: Door) -> Iterator[str]:
     yield f"{answer.address:#x}  {answer.phrase}"
     yield ""
     rows = []
@@ -69,4 +75,4 @@ def _text(answer: Answer, origins: list[tuple[Reference, Answer | None]], count:
     live = sum(reference.live for reference, _ in origins)
     yield f"  {number(count)} reference{'' if count == 1 else 's'}{more}; {number(live)} of those shown count as live memory"
     if answer.block is not None and answer.block.kind:
-        yield f"  next: {prog} path {answer.block.address:#x}"
+        yield door.next(f"path {answer.block.address:#x}")

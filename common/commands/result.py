@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from findleaks.audit.doubts import doubts
-from findleaks.commands import SCHEMA
+from findleaks.commands import SCHEMA, Door
 from findleaks.report.text import printable
 from findleaks.session import Session
 
-Text = Callable[[int, str], Iterable[str]]
-"""(width, prog) -> lines."""
+Text = Callable[[int, Door], Iterable[str]]
+"""(width, door) -> lines."""
 
 
 class Plain:
@@ -27,7 +27,7 @@ class Plain:
     def json(self) -> Iterable[Mapping[str, object]]:
         return [{"schema": SCHEMA, "command": self._command, **self._body, "warnings": self.warnings}]
 
-    def text(self, width: int, prog: str) -> Iterable[str]:
-        yield from self._text(width, prog)
+    def text(self, width: int, door: Door) -> Iterable[str]:
+        yield from self._text(width, door)
         for warning in self.warnings:
             yield f"warning: {warning}"

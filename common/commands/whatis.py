@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from findleaks.commands import command
+from findleaks.commands import Door, command
 from findleaks.commands.words import address_word
 from findleaks.describe import Answer, Describer
 from findleaks.commands.result import Plain
@@ -16,7 +16,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("addresses", metavar="ADDR", nargs="+", help="an address: 0x55d0c0a012a0, or a decimal number")
 
 
-@command("whatis", "what an address is: a block with its state and kind, a stack, a variable, …", arguments=_arguments, example="whatis 0x55d0c0a012a0")
+@command(
+    "whatis",
+    "what an address is: a block with its state and kind, a stack, a variable, …",
+    arguments=_arguments,
+    example="whatis 0x55d0c0a012a0",
+    positional="addresses",
+)
 def whatis(session: Session, args: argparse.Namespace) -> Plain:
     """Say what each address is: a block (state, kind, type, who owns it), a place on a thread's stack, a module's symbol,
     the allocator's own memory, or a mapping. An address inside a block is as good as its start."""
@@ -24,11 +30,11 @@ def whatis(session: Session, args: argparse.Namespace) -> Plain:
     describer = Describer(session)
     session.graph()
     answers = [describer.answer(address) for address in addresses]
-    return Plain(session, "whatis", {"answers": [answer.json() for answer in answers]}, lambda width, prog: _text(answers, prog))
+    return Plain(session, "whatis", {"answers": [answer.json() for answer in answers]}, lambda width, door: _text(answers, door))
 
 
-def _text(answers: list[Answer], prog: str) -> Iterator[str]:
+def _text(answers: list[Answer], door: Door) -> Iterator[str]:
     for answer in answers:
         yield f"{answer.address:#x}  {answer.phrase}"
         if answer.block is not None and answer.block.kind:
-            yield f"  next: {prog} path {answer.block.address:#x} · {prog} refs {answer.block.address:#x}"
+            yield door.next(f"path {answer.block.address:#x}", f"refs {answer.block.address:#x}")

@@ -1,0 +1,7 @@
+"""`python -m findleaks`."""
+
+import sys
+
+from findleaks.cli import main
+
+sys.exit(main())

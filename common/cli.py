@@ -1,0 +1,148 @@
+"""The command line: `findleaks WORD [options] CORE` or `--pid PID`."""
+
+from __future__ import annotations
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional
+
+from findleaks import __version__
+from findleaks.errors import FindleaksError, UsageError
+
+if TYPE_CHECKING:
+    from findleaks.session import Progress, Session
+
+TROUBLE = 2
+INTERRUPTED = 130
+FRONT = ("init", "gdb", "lldb")
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Run one command; returns the exit status: 0, 1 (`--fail-over`), 2 (trouble, told in one line), 130 (Ctrl-C)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(words)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): end as quietly as other tools do.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return INTERRUPTED
+    except FindleaksError as error:
+        _complain(str(error))
+        return TROUBLE
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        return _help()
+    if words[0] in ("-V", "--version"):
+        print(f"findleaks {__version__}")
+        return 0
+    if words[0] in FRONT:
+        from findleaks import rc
+
+        if words[0] == "init":
+            return rc.print_init(sys.stdout)
+        return (rc.start_gdb if words[0] == "gdb" else rc.start_lldb)(words[1:])
+    return _command(words)
+
+
+def _command(words: list[str]) -> int:
+    from findleaks import commands
+
+    cmd = commands.commands().get(words[0])
+    if cmd is None:
+        raise UsageError(f"no command {words[0]!r}; there are: {', '.join([*commands.commands(), *FRONT])}")
+    parser = commands.parser(cmd, "findleaks", sys.stdout)
+    group = parser.add_argument_group("the process")
+    group.add_argument("core", nargs="?", help="the core file; before or after the addresses, where a command takes some")
+    group.add_argument("--pid", type=int, help="a live process; it stands still while it is read, and runs on afterwards")
+    group.add_argument("--exe", default="", metavar="FILE", help="the program that dumped the core, where the core's own path is of no use")
+    group.add_argument("--sysroot", default="", metavar="DIR", help="where the files of the core's machine lie")
+    args = commands.parse(parser, words[1:])
+    if args is None:
+        return 0
+    core = _core_word(args, cmd.positional)
+    from findleaks.progress import Bar
+
+    bar = Bar(sys.stderr)
+    session = _open(args, core, bar)
+    try:
+        door = commands.Door("findleaks", f"--pid {args.pid}" if args.pid is not None else shlex.quote(core))
+        return commands.emit(cmd, session, args, sys.stdout, door, _width())
+    finally:
+        bar.clear()
+        session.close()
+
+
+def _core_word(args: argparse.Namespace, positional: str) -> str:
+    """The core file's name, "" with --pid. Where a command takes addresses the one word that is no number is the core."""
+    words = [] if args.core is None else [args.core]
+    if positional:
+        given = getattr(args, positional)
+        many = isinstance(given, list)
+        words = [*given, *words] if many else [given, *words]
+        numbers = [word for word in words if _is_number(word)]
+        words = [word for word in words if not _is_number(word)]
+        if not numbers:
+            raise UsageError(f"{words[0]!r} is not an address: write 0x and hexadecimal digits")
+        if not many and len(numbers) > 1:
+            raise UsageError(f"one address, please, not {len(numbers)}")
+        setattr(args, positional, numbers if many else numbers[0])
+    if len(words) > 1:
+        raise UsageError(f"one core file, please, not {len(words)}: {' '.join(words)}")
+    if not words and args.pid is None:
+        raise UsageError("name a core file, or --pid PID")
+    if words and args.pid is not None:
+        raise UsageError("a core file or --pid, not both")
+    return words[0] if words else ""
+
+
+def _is_number(word: str) -> bool:
+    try:
+        int(word, 0)
+    except ValueError:
+        return False
+    return True
+
+
+def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
+    from findleaks.session import Session
+    from findleaks.target.base import Target
+
+    target: Target
+    if args.pid is not None:
+        from findleaks.target.live import attach
+
+        target = attach(args.pid)
+    else:
+        from findleaks.target.core import open_core
+
+        target = open_core(core, exe=args.exe, sysroot=args.sysroot)
+    return Session(target, progress=progress)
+
+
+def _width() -> int:
+    return max(80, shutil.get_terminal_size((100, 24)).columns)
+
+
+def _help() -> int:
+    from findleaks import commands
+
+    print(commands.overview("findleaks"), end="")
+    return 0
+
+
+def _complain(text: str) -> None:
+    sys.stdout.flush()
+    print(text if text.startswith("findleaks") else f"findleaks: {text}", file=sys.stderr)

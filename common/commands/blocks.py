@@ -1,0 +1,126 @@
+"""`blocks`: the blocks themselves, filtered; JSON Lines for scripts."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from findleaks.audit.doubts import doubts
+from findleaks.commands import SCHEMA, Door, command
+from findleaks.commands.words import size_range
+from findleaks.describe import STATES, Describer
+from findleaks.errors import Interrupted, UsageError
+from findleaks.graph.base import Kind
+from findleaks.report.text import number, printable, size, table
+from findleaks.session import Session
+
+KINDS = [kind.name.lower() for kind in Kind if kind]
+SHOWN = 50
+CHUNK = 4096
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kind", metavar="KIND", help=f"only these kinds, comma-separated: {', '.join(KINDS)}, lost (definite and indirect)")
+    parser.add_argument("--state", choices=[*STATES.values(), "all"], default="in-use", help="in-use (default), cached, free, metadata or all")
+    parser.add_argument("--size", metavar="A-B", help="only usable sizes in this range: 48, 16-64, 4k-")
+    parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches, e.g. 'osgeo::*'")
+    parser.add_argument("--allocator", metavar="NAME", help="only blocks of this allocator")
+    parser.add_argument("--limit", type=int, help=f"blocks to print (text: {SHOWN}; JSON: all); 0: all")
+
+
+class Listing:
+    """Filtered blocks, made one by one as they are printed: a heap may have tens of millions."""
+
+    status = 0
+
+    def __init__(self, session: Session, args: argparse.Namespace) -> None:
+        self.session = session
+        self.limit = args.limit
+        self.kinds = _kinds(args.kind)
+        self.states = {state for state, name in STATES.items() if args.state in (name, "all")}
+        self.sizes = size_range(args.size) if args.size else None
+        self.type = args.type
+        self.allocator = args.allocator
+        session.graph()
+        self.describer = Describer(session)
+
+    def json(self) -> Iterable[Mapping[str, object]]:
+        limit = self.limit or 0
+        for count, item in enumerate(self._matching()):
+            if limit and count >= limit:
+                break
+            yield item
+        warnings = [*self.session.target.warnings, *doubts(self.session)]
+        if warnings:
+            yield {"schema": SCHEMA, "command": "blocks", "warnings": [printable(w, 600) for w in warnings]}
+
+    def text(self, width: int, door: Door) -> Iterator[str]:
+        limit = SHOWN if self.limit is None else self.limit
+        rows: list[tuple[str, ...]] = []
+        total = held = 0
+        for item in self._matching():
+            total += 1
+            held += int(str(item["size"]))
+            if not limit or total <= limit:
+                what = item["type"] or item["hint"] or ""
+                rows.append((str(item["address"]), number(int(str(item["size"]))), str(item["kind"] or item["state"]), str(what)))
+        if rows:
+            yield from table(("ADDRESS", "SIZE", "KIND", "WHAT"), rows, (1,), width, cut=3)
+            yield ""
+        more = f", {number(total - len(rows))} not shown (--limit 0)" if total > len(rows) else ""
+        yield f"  {number(total)} block{'' if total == 1 else 's'}, {size(held)}{more}"
+        if rows:
+            yield door.next(f"whatis {rows[0][0]}", f"path {rows[0][0]}")
+        for warning in [*self.session.target.warnings, *doubts(self.session)]:
+            yield f"warning: {printable(warning, 600)}"
+
+    def _matching(self) -> Iterator[dict[str, object]]:
+        blocks = self.session.directory.blocks
+        graph = self.session.latest
+        kinds = graph.kinds()
+        for count, index in enumerate(_indices(kinds, self.kinds)):
+            if count % CHUNK == 0 and self.session.target.interrupted():
+                raise Interrupted
+            state = blocks.state(index)
+            if state not in self.states:
+                continue
+            if self.sizes is not None and not self.sizes.low <= blocks.size(index) <= self.sizes.high:
+                continue
+            block = self.describer.block(index)
+            if self.allocator and block.allocator != self.allocator:
+                continue
+            if self.type and not fnmatch.fnmatchcase(block.type, self.type):
+                continue
+            yield block.json()
+
+
+def _indices(kinds: memoryview, wanted: set[int] | None) -> Iterable[int]:
+    """Indices of the blocks of these kinds: found by the regular expression engine, which skips the rest at memory speed."""
+    if wanted is None:
+        return range(len(kinds))
+    pattern = re.compile(b"[" + b"".join(b"\\x%02x" % kind for kind in sorted(wanted)) + b"]")
+    return (match.start() for match in pattern.finditer(kinds))
+
+
+def _kinds(text: str | None) -> set[int] | None:
+    if text is None:
+        return None
+    found: set[int] = set()
+    for name in text.split(","):
+        if name == "lost":
+            found |= {Kind.DEFINITE, Kind.INDIRECT}
+        elif name in KINDS:
+            found.add(Kind[name.upper()])
+        else:
+            raise UsageError(f"no kind {name!r}; there are: {', '.join(KINDS)}, lost")
+    return found
+
+
+@command("blocks", "the blocks themselves, filtered by kind, state, size, type", arguments=_arguments, example="blocks --kind definite --size 16-64")
+def blocks(session: Session, args: argparse.Namespace) -> Listing:
+    """List blocks in address order with size (usable bytes), kind or state, and type. With --json one object a line
+    (JSON Lines): {"address", "size", "state", "kind", "allocator", "arena", "type", "hint"}; warnings, if any, last."""
+    return Listing(session, args)
+

@@ -1,0 +1,105 @@
+"""The text of `find`: the answer first, then the groups, then what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from findleaks.commands import Door
+from findleaks.graph.base import Kind
+from findleaks.leaks import Leak, add
+from findleaks.report.text import number, size, table
+from findleaks.session import Session
+
+HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
+
+
+def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: int, width: int, door: Door) -> Iterator[str]:
+    """Lines for a reader. `body` is what --json prints; `leaks` the groups in it."""
+    totals = body["totals"]
+    found = ", ".join(_allocator(a) for a in body["allocators"]) or "no allocator found"
+    yield f"{number(totals['in_use']['blocks'])} blocks in use, {size(totals['in_use']['bytes'])} ({found}); {sum(session.seconds.values()):.2f} s"
+    if not body["trusted"]:
+        yield "NOT TRUSTED: memory is missing or corrupt (see the warnings): what is called lost may be held from there"
+    yield ""
+    if not body["allocators"]:
+        yield "  nothing can be said of leaks: no allocator's blocks were found"
+        return
+    rows, rest = _cut(leaks, limit)
+    if rows:
+        yield from table(HEAD, [_row(leak) for leak in rows], (1, 2, 3), width, cut=4)
+        if rest:
+            yield f"  … {rest} more groups (--limit 0 shows all, --by type or --by size merges)"
+        yield ""
+    yield from _summary(totals, body["suppressed"])
+    if rows:
+        first = rows[0]
+        at = f"{first.examples[0]:#x}"
+        yield door.next(f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {_sizes(first)}")
+
+
+def _cut(leaks: Sequence[Leak], limit: int) -> tuple[Sequence[Leak], int]:
+    """The rows to print and how many groups remain. Untyped single blocks beyond the limit become one row a kind, when that fits all."""
+    if limit <= 0 or len(leaks) <= limit:
+        return leaks, 0
+    kept = [leak for leak in leaks if not _plain(leak)]
+    merged: dict[Kind, Leak] = {}
+    for leak in leaks:
+        if _plain(leak):
+            merged[leak.kind] = add(merged[leak.kind], leak) if leak.kind in merged else leak
+    rows = sorted([*kept, *merged.values()], key=lambda leak: leak.weight)
+    return rows[:limit], max(0, len(rows) - limit)
+
+
+def _plain(leak: Leak) -> bool:
+    return not leak.type and leak.cycle == 1 and not leak.most_indirect
+
+
+def _row(leak: Leak) -> tuple[str, ...]:
+    indirect = f"{number(leak.indirect_blocks)} / {size(leak.indirect_bytes)}" if leak.indirect_blocks else "–"
+    example = hex(leak.examples[0]) if leak.examples else ""
+    return leak.kind.name.lower(), number(leak.blocks), size(leak.bytes), indirect, what(leak), example
+
+
+def what(leak: Leak) -> str:
+    """ "osgeo::Ellipsoid (48 B) → 3–7 blocks", "cycle of 4 (64 B)", "16–528 B, "GET /…"" """
+    sizes = f"{number(leak.smallest)} B" if leak.smallest == leak.largest else f"{number(leak.smallest)}–{number(leak.largest)} B"
+    words = f"{leak.type} ({sizes})" if leak.type else sizes
+    if leak.hint:
+        words += f", {leak.hint}"
+    if leak.cycle > 1:
+        words = f"cycle of {leak.cycle}: {words}"
+    hanging = (leak.least_indirect, leak.most_indirect)
+    if leak.cycle <= 1 and leak.most_indirect or leak.most_indirect > leak.cycle - 1:
+        few = number(hanging[0]) if hanging[0] == hanging[1] else f"{number(hanging[0])}–{number(hanging[1])}"
+        words += f" → {few} more"
+    return words
+
+
+def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, Any]]) -> Iterator[str]:
+    definite, indirect, possible = totals["definite"], totals["indirect"], totals["possible"]
+    lost = definite["blocks"] + indirect["blocks"]
+    if lost:
+        leaks = number(definite["blocks"]) + (" leak" if definite["blocks"] == 1 else " leaks")
+        yield f"  lost for sure {size(definite['bytes'] + indirect['bytes'])} in {number(lost)} blocks ({leaks})" + _possible(possible)
+    else:
+        yield "  nothing is lost for sure" + _possible(possible)
+    for entry in suppressed:
+        yield f"  suppressed by {entry['rule']}: {number(entry['blocks'])} blocks, {size(entry['bytes'])}"
+
+
+def _possible(possible: dict[str, int]) -> str:
+    if not possible["blocks"]:
+        return ""
+    return f"; possible (interior pointers only) {size(possible['bytes'])} in {number(possible['blocks'])}"
+
+
+def _allocator(entry: dict[str, Any]) -> str:
+    arenas = entry.get("arenas")
+    count = arenas if isinstance(arenas, int) else len(arenas or ())
+    named = f"{entry['name']} {entry['version']}".strip()
+    return named + (f", {count} arena{'' if count == 1 else 's'}" if count else "")
+
+
+def _sizes(leak: Leak) -> str:
+    return str(leak.smallest) if leak.smallest == leak.largest else f"{leak.smallest}-{leak.largest}"

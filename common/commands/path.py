@@ -1,0 +1,148 @@
+"""`path ADDR`: the shortest chain from a root to a block, or from its leader when it is lost."""
+
+from __future__ import annotations
+
+import argparse
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from findleaks.commands import Door, command
+from findleaks.commands.result import Plain
+from findleaks.commands.words import address_word
+from findleaks.describe import Answer, Describer
+from findleaks.errors import UnreadableMemory, UsageError
+from findleaks.graph.base import Graph, Kind
+from findleaks.references import Reference, root_references
+from findleaks.session import Session
+
+SEARCH = 1_000_000
+"""Lost blocks looked at, at most, on the way from a leader."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A word at `address` (or in a register) that leads on to `to`, `offset` bytes into the next block."""
+
+    origin: str
+    address: int
+    value: int
+    offset: int
+    answer: Answer | None
+
+    def json(self) -> dict[str, object]:
+        made: dict[str, object] = {"from": self.origin, "address": hex(self.address) if self.address else None}
+        made.update(value=hex(self.value), offset=self.offset, interior=self.offset != 0)
+        if self.answer is not None:
+            made["in"] = self.answer.json()
+        return made
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("address", metavar="ADDR", help="any address inside a block")
+
+
+@command(
+    "path",
+    "the shortest chain from a root to a block: who holds it",
+    arguments=_arguments,
+    example="path 0x55d0c0a012a0",
+    positional="address",
+)
+def path(session: Session, args: argparse.Namespace) -> Plain:
+    """Show the shortest chain of references from a root (a global variable, a stack, a register, a mapping) to the block that
+    holds ADDR. Of a lost block, show the chain from its leader: the block that nothing holds and from which this one hangs."""
+    address = address_word(args.address)
+    directory = session.directory
+    index = directory.blocks.find(address)
+    describer = Describer(session)
+    if index < 0:
+        raise UsageError(f"{address:#x} is in no block: {describer.answer(address).phrase}")
+    graph = session.latest
+    answer = describer.answer(address)
+    chain = graph.path(index)
+    lost_from = graph.leader(index) if not chain else -1
+    if lost_from >= 0:
+        chain = _from_leader(graph, lost_from, index)
+    steps = [] if lost_from >= 0 or not chain else _root_step(session, describer, chain[0])
+    steps += [step for a, b in zip(chain, chain[1:]) for step in _block_step(session, describer, a, b)]
+    leader = describer.block(lost_from) if lost_from >= 0 else None
+    body = {
+        "target": answer.json(),
+        "path": [step.json() for step in steps],
+        "leader": hex(leader.address) if leader is not None else None,
+    }
+    leads = leader.phrase() if leader is not None and leader.index != index else ""
+    return Plain(session, "path", body, lambda width, door: _text(answer, steps, leader.address if leads and leader else 0, leads, door))
+
+
+def _root_step(session: Session, describer: Describer, index: int) -> list[Step]:
+    """The root word that refers to block `index`: one to its start if there is one, in memory rather than in a register."""
+    blocks = session.directory.blocks
+    low = blocks.address(index)
+    best: Reference | None = None
+    for reference in root_references(session, low, low + max(blocks.size(index), 1)):
+        if best is None or _rank(reference, low) < _rank(best, low):
+            best = reference
+            if _rank(best, low) == 0:
+                break
+    if best is None:
+        return [Step("thread control block", 0, low, 0, None)]
+    if not best.address:
+        return [Step(f"register {best.register} of thread {best.tid}", 0, best.value, best.value - low, None)]
+    answer = describer.answer(best.address)
+    return [Step(answer.phrase, best.address, best.value, best.value - low, answer)]
+
+
+def _rank(reference: Reference, low: int) -> int:
+    return 2 * (reference.value != low) + (reference.address == 0)
+
+
+def _block_step(session: Session, describer: Describer, source: int, to: int) -> list[Step]:
+    """The first word of block `source` that refers to block `to`, to its start if there is one."""
+    blocks = session.directory.blocks
+    base, low = blocks.address(source), blocks.address(to)
+    high = low + max(blocks.size(to), 1)
+    try:
+        words = session.target.arch.unpack(session.target.read(base, blocks.size(source)))
+    except UnreadableMemory:
+        words = ()
+    hits = [(value != low, at, value) for at, value in enumerate(words) if low <= value < high]
+    if not hits:
+        return [Step(describer.block(source).phrase(), base, low, 0, None)]
+    _, at, value = min(hits)
+    where = base + at * session.target.arch.word
+    return [Step(describer.block(source).phrase(), where, value, value - low, describer.answer(where))]
+
+
+def _from_leader(graph: Graph, leader: int, index: int) -> list[int]:
+    """A shortest chain of lost blocks from `leader` to `index`; [index] if none is found among SEARCH blocks."""
+    before = {leader: -1}
+    queue = deque([leader])
+    while queue and index not in before and len(before) < SEARCH:
+        at = queue.popleft()
+        for to, _ in graph.references(at):
+            if to not in before and graph.kind(to) in (Kind.DEFINITE, Kind.INDIRECT):
+                before[to] = at
+                queue.append(to)
+    chain = []
+    at = index
+    while at != -1 and at in before:
+        chain.append(at)
+        at = before[at]
+    return chain[::-1] or [index]
+
+
+def _text(answer: Answer, steps: Sequence[Step], leader: int, leads: str, door: Door) -> Iterator[str]:
+    if leads:
+        yield f"{leader:#x}  {leads}: nothing refers to it, the chain starts here"
+    for depth, step in enumerate(steps):
+        where = f"{step.address:#x}  " if step.address else ""
+        into = f" (+{step.offset:#x}, interior)" if step.offset else ""
+        yield f"{'  ' * depth}{where}{step.origin}"
+        yield f"{'  ' * depth}  → {step.value - step.offset:#x}{into}"
+    yield f"{'  ' * len(steps)}{answer.address:#x}  {answer.phrase}"
+    if not steps and not leads:
+        kind = answer.block.kind if answer.block else ""
+        yield "  no root reaches it" + (": it is lost, and heads its own leak" if kind == "definite" else "")
+        yield door.next(f"refs {answer.address:#x}")

@@ -1,0 +1,39 @@
+"""A line of progress on a terminal, for work that takes more than a second."""
+
+from __future__ import annotations
+
+import time
+from typing import TextIO
+
+PATIENCE = 1.0
+"""Seconds before anything is shown."""
+
+EVERY = 0.1
+
+
+class Bar:
+    """Call it with (phase, part done); it rewrites one line of `stream`, if that is a terminal, and `clear` removes it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._began = self._last = time.monotonic()
+        self._shown = False
+
+    def __call__(self, phase: str, part: float) -> None:
+        if not self._terminal:
+            return
+        now = time.monotonic()
+        if now - self._began < PATIENCE or now - self._last < EVERY:
+            return
+        self._last = now
+        self._shown = True
+        percent = f" {part:4.0%}" if part else ""
+        self._stream.write(f"\r\x1b[Kfindleaks: {phase}{percent} ({now - self._began:.0f} s)")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False
