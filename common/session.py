@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Optional
+from typing import Optional, Protocol
 
 from findleaks.allocators.directory import Directory, build
 from findleaks.errors import Interrupted
@@ -20,14 +20,22 @@ SLICE = 1 << 20
 
 PURE_SLICE = 1 << 15
 
-Progress = Callable[[str, float], None]
-"""Called with a phase ("reading the heap") and the part of it that is done, 0 to 1."""
+
+class Progress(Protocol):
+    """Told now and then what is going on: a phase ("reading the heaps") and the part of it that is done, 0 to 1 (0: unknown)."""
+
+    def __call__(self, phase: str, part: float) -> None: ...
+
+    def clear(self) -> None:
+        """The work is done; output follows."""
+        ...
+
 
 
 class Session:
     """What every command works on. Everything is computed when first asked for, and kept.
 
-    `progress` is called now and then during long work. Raises Interrupted when the target says the user asked to stop.
+    Raises Interrupted when the target says the user asked to stop.
     """
 
     def __init__(self, target: Target, engine: Optional[Engine] = None, progress: Optional[Progress] = None) -> None:
@@ -78,6 +86,11 @@ class Session:
 
     def heap_ranges(self) -> list[Range]:
         return [Range(owned.heap.start, owned.heap.end) for owned in self.directory.heaps]
+
+    def done(self) -> None:
+        """The work is done; output follows."""
+        if self.progress is not None:
+            self.progress.clear()
 
     def close(self) -> None:
         self.target.close()

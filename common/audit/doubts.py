@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from findleaks.graph.base import State
-from findleaks.report.text import number, size
+from findleaks.graph.roots import subtract
+from findleaks.report.text import size
 from findleaks.session import Session
+from findleaks.target.base import Range
 
 OTHERS = ("libjemalloc", "libtcmalloc", "libmimalloc", "libumem", "libhoard", "libsnmalloc", "ld-musl")
 """Modules whose presence says that malloc may not be glibc's."""
+
+MANAGED = (("libjvm", "the JVM"), ("node", "V8"), ("libruby", "Ruby"), ("libpython", "CPython"), ("python", "CPython"))
 
 UNOWNED = 0.10
 """Part of the private writable memory that may belong to no known allocator before that is worth a warning."""
 
 
 def doubts(session: Session) -> list[str]:
-    """One line each, with the consequence; [] when nothing was found wanting. Only what was computed already is asked."""
-    if "directory" not in session.__dict__:
-        return []
-    found = [f"{problem.what}" for problem in session.directory.problems]
-    return found + _unknown(session)
+    """One line each, with the consequence; [] when nothing was found wanting."""
+    return [problem.what for problem in session.directory.problems] + _unknown(session)
 
 
 def trusted(session: Session) -> bool:
@@ -27,48 +27,40 @@ def trusted(session: Session) -> bool:
 
 
 def _unknown(session: Session) -> list[str]:
-    unowned, total, managed = _anonymous(session)
-    others = sorted(
-        {
-            module.path.rsplit("/", 1)[-1]
-            for module in session.target.modules()
-            if module.path.rsplit("/", 1)[-1].startswith(OTHERS)
-        }
-    )
+    """Allocators that cannot be read yet, and anonymous memory that no known one owns."""
     directory = session.directory
-    if others:
-        used = sum(directory.blocks.totals(State.IN_USE)[:1])
-        return [
-            f"{', '.join(others)} is loaded, which findleaks cannot read yet: its blocks are not seen, its memory counts as root memory"
-            f" ({size(unowned)} of anonymous writable memory belongs to no known allocator; {number(used)} blocks of the known ones)"
-        ]
+    unowned, total = _anonymous(session)
+    others = sorted(name for name in _module_names(session) if name.startswith(OTHERS))
     if not directory.allocators:
-        return [f"no allocator found; {size(unowned)} of anonymous writable memory belongs to none of: glibc. `whatis` still works"]
-    if total and unowned > UNOWNED * total and unowned > 1 << 20:
+        loaded = f" ({', '.join(others)} is loaded)" if others else ""
+        return [f"no allocator found{loaded}; {size(unowned)} of anonymous writable memory belongs to none of: glibc. `whatis` still works"]
+    if others:
         return [
-            f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} %) belongs to no known allocator"
-            f"{managed}: it counts as root memory, and leaks inside it are not seen"
+            f"{', '.join(others)} is loaded, which findleaks cannot read yet: its blocks are not seen, and its memory counts as root "
+            f"memory ({size(unowned)} of anonymous writable memory belongs to no known allocator)"
+        ]
+    if unowned > max(UNOWNED * total, 1 << 20):
+        return [
+            f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} %) belongs to no known allocator{_managed(session)}: "
+            f"it counts as root memory, and leaks inside it are not seen"
         ]
     return []
 
 
-def _anonymous(session: Session) -> tuple[int, int, str]:
-    """(bytes of no known allocator, all bytes, a remark) of private writable memory outside files and stacks."""
+def _anonymous(session: Session) -> tuple[int, int]:
+    """Bytes of private writable memory outside files and stacks: those of no known allocator, and all."""
     regions = [r for r in session.target.regions() if r.writable and r.readable and not r.name.startswith(("/", "[stack"))]
-    total = sum(r.size for r in regions)
-    starts = {(r.start, r.end) for r in regions}
-    unowned = sum(
-        min(end, r_end) - max(start, r_start)
-        for r_start, r_end in starts
-        for start, end in _within(session, r_start, r_end)
-    )
-    managed = "".join(
-        f" (a managed heap of {name} would be such memory)"
-        for module, name in (("libjvm", "the JVM"), ("node", "V8"), ("libruby", "Ruby"))
-        if any(m.path.rsplit("/", 1)[-1].startswith(module) for m in session.target.modules())
-    )
-    return unowned, total, managed
+    anonymous = [Range(r.start, r.end) for r in regions]
+    owned = subtract(anonymous, session.roots)
+    total = sum(end - start for start, end in anonymous)
+    return total - sum(end - start for start, end in owned), total
 
 
-def _within(session: Session, low: int, high: int) -> list[tuple[int, int]]:
-    return [(start, end) for start, end in session.roots if start < high and end > low]
+def _managed(session: Session) -> str:
+    names = list(_module_names(session))
+    runtimes = [runtime for module, runtime in MANAGED if any(name.startswith(module) for name in names)]
+    return f" (the managed heap of {' and '.join(runtimes)} would be such memory)" if runtimes else ""
+
+
+def _module_names(session: Session) -> list[str]:
+    return [module.path.rsplit("/", 1)[-1] for module in session.target.modules()]

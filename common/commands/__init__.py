@@ -172,6 +172,7 @@ def execute(session: Callable[[], Session], words: Sequence[str], out: TextIO, *
 def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, door: Door, width: int) -> int:
     """Run a parsed command and print what it found."""
     result = cmd.run(session, args)
+    session.done()
     if args.json:
         for item in result.json():
             out.write(json.dumps(item) + "\n")
