@@ -1,0 +1,189 @@
+"""Which ELF files are loaded where, and whether the files on this machine are the ones that were loaded."""
+
+from __future__ import annotations
+
+import lzma
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.errors import TargetError, UnreadableMemory
+from findleaks.target import elf
+from findleaks.target.base import Module
+from findleaks.target.notes import Mapping
+from findleaks.target.reader import Source, map_file
+
+DELETED = " (deleted)"
+_HEADERS = 4096
+_MOST_HEADERS = 1 << 16
+
+
+class Image(NamedTuple):
+    """A module with its ELF headers; `page` is what of its first page is there, for comparing files without build-ids."""
+
+    module: Module
+    head: Optional[elf.Header]
+    segments: Sequence[elf.Segment]
+    page: bytes
+
+
+class FileSource(Source):
+    """A file on this machine, mapped when first needed; empty when it went away meanwhile."""
+
+    def __init__(self, path: str, size: int) -> None:
+        super().__init__()
+        self.path = path
+        self.size = size
+
+    def make(self) -> memoryview:
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return memoryview(bytes(self.size))
+        try:
+            return map_file(fd, self.size)
+        finally:
+            os.close(fd)
+
+
+def headers(read: Callable[[int, int], bytes], start: int, room: int) -> Optional[tuple[elf.Header, list[elf.Segment], bytes]]:
+    """ELF header, program headers and first page of an image that starts at `start`; None if there is no image."""
+    size = min(_HEADERS, room)
+    try:
+        page = read(start, size)
+        if page[:4] != b"\x7fELF":
+            return None
+        head = elf.header(page)
+        end = head.phoff + head.phnum * head.phentsize
+        if len(page) < end <= min(_MOST_HEADERS, room):
+            return head, elf.segments(read(start, end), head), page
+        return head, elf.segments(page, head), page
+    except (UnreadableMemory, elf.ElfError):
+        return None
+
+
+def image(
+    read: Callable[[int, int], bytes], mapping: Mapping, find: Callable[[int], Optional[Mapping]], machine: int, page: int
+) -> Optional[Image]:
+    """The module whose first page `mapping` maps, or None when it maps something else, or an ELF file as mere data: then
+    its last segment is not where the file's headers put it."""
+    if mapping.offset:
+        return None
+    found = headers(read, mapping.start, mapping.end - mapping.start)
+    if found is None:
+        return None
+    head, segments, first = found
+    loads = [s for s in segments if s.type == elf.PT_LOAD and s.memsz]
+    if head.type not in (elf.ET_EXEC, elf.ET_DYN) or head.machine != machine or not loads:
+        return None
+    low = min(s.vaddr for s in loads) // page * page
+    bias = mapping.start - low
+    last = max(loads, key=lambda s: s.vaddr)
+    there = find(last.vaddr + bias)
+    if last.filesz and (there is None or there.path != mapping.path):
+        return None
+    if last.filesz and there is not None and there.offset != there.start - bias - last.vaddr + last.offset and there.path:
+        return None
+    end = max(-(-(s.vaddr + s.memsz) // page) * page for s in loads) + bias
+    if not mapping.start < end < 1 << head.bits:
+        return None
+    build_id = elf.build_id(read, head, segments, bias)
+    return Image(Module(mapping.path, bias, mapping.start, end, build_id), head, segments, first)
+
+
+def images(read: Callable[[int, int], bytes], mappings: Sequence[Mapping], machine: int, page: int) -> list[Image]:
+    """All modules among sorted mappings, sorted by start, disjoint."""
+    starts = [m.start for m in mappings]
+
+    def find(address: int) -> Optional[Mapping]:
+        index = bisect_right(starts, address) - 1
+        return mappings[index] if index >= 0 and address < mappings[index].end else None
+
+    found: list[Image] = []
+    for mapping in mappings:
+        if not mapping.offset and (not found or mapping.start >= found[-1].module.end):
+            candidate = image(read, mapping, find, machine, page)
+            if candidate is not None:
+                found.append(candidate)
+    return found
+
+
+class Check(NamedTuple):
+    """The file that answers to a module, if any: `file` is set only when it is proven to be the one that was loaded."""
+
+    file: Optional[FileSource]
+    path: str  # the candidate looked at, "" if there is none
+    build_id: str  # the candidate's
+    mismatch: bool
+
+
+def check(candidates: Sequence[str], loaded: Image) -> Check:
+    """Find the file a module was loaded from among candidate paths: the first whose build-id is the same, or, of modules without
+    one (musl's ld.so), whose first page is."""
+    seen = Check(None, "", "", False)
+    for path in candidates:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError):
+            continue
+        try:
+            size = os.fstat(fd).st_size
+            found = headers(lambda at, n: _pread(fd, at, n), 0, size)
+            if found is None:
+                continue
+            head, segments, page = found
+            build_id = elf.build_id(lambda at, n: _pread(fd, at, n), head, segments, None)
+        except OSError:
+            continue
+        finally:
+            os.close(fd)
+        wanted = loaded.module.build_id
+        if (wanted and build_id == wanted) or (not wanted and not build_id and page == loaded.page):
+            return Check(FileSource(path, size), path, build_id, False)
+        if not seen.path:
+            seen = Check(None, path, build_id, bool(wanted) or bool(build_id))
+    return seen
+
+
+def _pread(fd: int, at: int, size: int) -> bytes:
+    data = os.pread(fd, size, at)
+    if len(data) != size:
+        raise UnreadableMemory(at, size, "the file is shorter")
+    return data
+
+
+def tables(source: Optional[Source], build_id: str, sysroot: str) -> list[elf.Table]:
+    """The symbol tables of a module's file, of its separate debug file where that is installed, and of its MiniDebugInfo (a
+    compressed .symtab in .gnu_debugdata, as Fedora's packages have it)."""
+    found: list[elf.Table] = []
+    if source is not None:
+        found += _tables(source.view())
+    if build_id and not any(len(t.symbols) for t in found[:1] if len(found) > 1):
+        path = f"{sysroot}/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
+        try:
+            with open(path, "rb") as file:
+                found = _tables(file.read()) + found
+        except (OSError, MemoryError):
+            pass
+    return found
+
+
+def _tables(data: elf.Buffer) -> list[elf.Table]:
+    try:
+        head = elf.header(data)
+        found = elf.tables_of_file(data, head)
+        for section in elf.sections(data, head):
+            if section.name == ".gnu_debugdata":
+                found += _mini(bytes(data[section.offset : section.offset + section.size]))
+        return found
+    except TargetError:
+        return []
+
+
+def _mini(packed: bytes) -> list[elf.Table]:
+    try:
+        inner = lzma.LZMADecompressor().decompress(packed, 1 << 28)
+        return elf.tables_of_file(inner, elf.header(inner))
+    except (lzma.LZMAError, TargetError):
+        return []

@@ -1,0 +1,130 @@
+"""The notes of a core: threads and their registers, mapped files, the auxiliary vector, the process's name.
+
+Layouts: Linux 6.x include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c (fill_files_note for NT_FILE).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple, Optional
+
+from findleaks.arch import Arch
+from findleaks.target.base import Thread
+from findleaks.target.elf import Note
+
+NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE = 1, 3, 6, 0x46494C45
+AT_PHDR, AT_PAGESZ, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 3, 6, 7, 9, 25, 31, 33
+
+
+class Mapping(NamedTuple):
+    """A mapped file as NT_FILE or /proc/PID/maps gives it; `offset` in bytes."""
+
+    start: int
+    end: int
+    offset: int
+    path: str
+
+
+class Process(NamedTuple):
+    """What the notes say of the process; `problems` are what did not make sense in them."""
+
+    pid: Optional[int]
+    name: str  # the kernel's 15-character name
+    command: str  # the first 79 characters of the command line
+    threads: list[Thread]
+    files: list[Mapping]
+    auxv: dict[int, int]
+    problems: list[str]
+
+
+def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[bytes]) -> Thread:
+    """A Thread from the bytes of elf_gregset_t and of the extra register notes (NT_PRFPREG, NT_X86_XSTATE …)."""
+    values = arch.unpack(registers)
+    named = dict(zip(arch.registers, values))
+    words = list(values)
+    for note in extra:
+        words += arch.unpack(note)
+    pointer = named.get(arch.thread_pointer, 0) if arch.thread_pointer else 0
+    return Thread(tid, named, named.get(arch.sp, 0), named.get(arch.pc, 0), pointer, tuple(words))
+
+
+def parse(arch: Arch, notes: Iterable[Note]) -> Process:
+    """What a core's notes say. Register notes belong to the NT_PRSTATUS before them."""
+    pid: Optional[int] = None
+    name = command = ""
+    files: list[Mapping] = []
+    auxv: dict[int, int] = {}
+    problems: list[str] = []
+    raw: list[tuple[int, bytes, list[bytes]]] = []
+    tids: set[int] = set()
+    order = arch.word_format[0]
+    for note in notes:
+        if note.type == NT_PRSTATUS and note.name == b"CORE":
+            end = arch.prstatus_registers + len(arch.registers) * arch.word
+            if len(note.desc) < end:
+                problems.append(f"a thread's NT_PRSTATUS note has {len(note.desc)} bytes instead of {end} or more: the thread is missing")
+                continue
+            (tid,) = struct.unpack_from(order + "i", note.desc, arch.prstatus_tid)
+            if tid in tids:
+                problems.append(f"thread {tid} is there twice: the second is not used")
+                raw.append((tid, b"", []))
+                continue
+            tids.add(tid)
+            raw.append((tid, bytes(note.desc[arch.prstatus_registers : end]), []))
+        elif note.type in arch.extra_register_notes and note.name in (b"CORE", b"LINUX") and raw:
+            raw[-1][2].append(bytes(note.desc))
+        elif note.type == NT_PRPSINFO and note.name == b"CORE":
+            pid, name, command = _psinfo(order, note.desc)
+        elif note.type == NT_AUXV and note.name == b"CORE":
+            auxv = auxiliary(arch, bytes(note.desc))
+        elif note.type == NT_FILE and note.name == b"CORE":
+            files = _files(arch, note.desc, problems)
+    threads = [thread(arch, tid, registers, extra) for tid, registers, extra in raw if registers]
+    if pid is None and threads:
+        pid = threads[0].tid
+    return Process(pid, name, command, sorted(threads, key=lambda t: (t.tid != pid, t.tid)), files, auxv, problems)
+
+
+def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:
+    """The auxiliary vector by AT_ type."""
+    words = arch.unpack(data)
+    vector: dict[int, int] = {}
+    for key, value in zip(words[::2], words[1::2]):
+        if key == 0:
+            break
+        vector[key] = value
+    return vector
+
+
+def _psinfo(order: str, desc: memoryview) -> tuple[Optional[int], str, str]:
+    # elf_prpsinfo is 136 bytes on 64-bit; 124 on 32-bit with 16-bit user ids (i386, ARM), 128 with 32-bit ones.
+    at = {136: (24, 40, 56), 124: (12, 28, 44), 128: (16, 32, 48)}.get(len(desc))
+    if at is None:
+        return None, "", ""
+    (pid,) = struct.unpack_from(order + "i", desc, at[0])
+    name = bytes(desc[at[1] : at[1] + 16]).split(b"\0")[0].decode("utf-8", "replace")
+    command = bytes(desc[at[2] : at[2] + 80]).split(b"\0")[0].decode("utf-8", "replace")
+    return pid if pid > 0 else None, name, command.strip()
+
+
+def _files(arch: Arch, desc: memoryview, problems: list[str]) -> list[Mapping]:
+    """NT_FILE: count, page size, count times {start, end, offset in pages}, then as many NUL-terminated paths. The page size
+    is 4096 in the kernel's cores and 1 in GDB's; either way offset times page size is in bytes."""
+    word, form = arch.word, arch.word_format
+    if len(desc) < 2 * word:
+        problems.append("the list of mapped files is cut off: no modules are known")
+        return []
+    count, page = struct.unpack_from(form[0] + 2 * form[1], desc, 0)
+    fits = (len(desc) - 2 * word) // (3 * word + 1)
+    if count > fits or not 0 < page <= 1 << 20:
+        problems.append("the list of mapped files is corrupt: modules may be missing")
+        page = page if 0 < page <= 1 << 20 else arch.page
+        count = min(count, fits)
+    rows = struct.iter_unpack(form[0] + 3 * form[1], desc[2 * word : (2 + 3 * count) * word])
+    names = bytes(desc[(2 + 3 * count) * word :]).split(b"\0")
+    found = []
+    for (start, end, offset), path in zip(rows, names):
+        if start < end:
+            found.append(Mapping(start, end, offset * page, path.decode("utf-8", "surrogateescape")))
+    return sorted(found)

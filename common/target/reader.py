@@ -1,0 +1,187 @@
+"""Bytes of a target that lie in buffers of ours (a mapped core, mapped files): reading them by the target's addresses."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.arch import Arch
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import PIECE, Piece, Range
+
+MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+
+def map_file(fd: int, size: int) -> memoryview:
+    """`size` bytes of an open file, mapped copy-on-write, so that ctypes takes addresses in it (which it refuses of read-only
+    memory) and no write reaches the file. Not counted against the overcommit limit, which a big core would exceed; where the
+    system counts it all the same, the mapping is read only, and `pieces` copies."""
+    flags = mmap.MAP_PRIVATE | MAP_NORESERVE
+    try:
+        return memoryview(mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+    except OSError:
+        return memoryview(mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ))
+
+
+class Source:
+    """A buffer, made when first needed."""
+
+    def __init__(self, view: Optional[memoryview] = None) -> None:
+        self._view = view
+
+    def view(self) -> memoryview:
+        if self._view is None:
+            self._view = self.make()
+        return self._view
+
+    def make(self) -> memoryview:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give the memory back, unless somebody still holds a piece of it: then that happens when the last is dropped."""
+        view, self._view = self._view, None
+        if view is not None:
+            owner = view.obj
+            try:
+                view.release()
+                if isinstance(owner, mmap.mmap):
+                    owner.close()
+            except BufferError:
+                pass
+
+
+class Zeros(Source):
+    """`size` bytes of zeros that take no memory."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def make(self) -> memoryview:
+        return memoryview(mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE))
+
+
+class Extent(NamedTuple):
+    """[start, end) of the target's memory stands at `offset` of `source`."""
+
+    start: int
+    end: int
+    offset: int
+    source: Source
+
+
+def disjoint(extents: Sequence[Extent]) -> list[Extent]:
+    """The extents sorted, with what overlaps an earlier one cut away, and the empty ones left out."""
+    result: list[Extent] = []
+    last = 0
+    for start, end, offset, source in sorted(extents, key=lambda e: (e[0], -e[1])):
+        if start < last:
+            offset += last - start
+            start = last
+        if start < end:
+            result.append(Extent(start, end, offset, source))
+            last = end
+    return result
+
+
+def gaps(start: int, end: int, covered: Sequence[Extent], starts: Sequence[int]) -> Iterator[Range]:
+    """The parts of [start, end) that none of the sorted, disjoint extents covers; `starts` are their starts."""
+    index = max(bisect_right(starts, start) - 1, 0)
+    while start < end and index < len(covered):
+        extent = covered[index]
+        if extent.start >= end:
+            break
+        if extent.start > start:
+            yield Range(start, extent.start)
+        start = max(start, extent.end)
+        index += 1
+    if start < end:
+        yield Range(start, end)
+
+
+class ExtentReader:
+    """`read`, `word` and `pieces` of the Target protocol over sorted, disjoint extents."""
+
+    def __init__(self, arch: Arch, extents: Sequence[Extent]) -> None:
+        self.arch = arch
+        self._size = arch.word
+        self._unpack = struct.Struct(arch.word_format).unpack_from
+        self.set_extents(extents)
+
+    def set_extents(self, extents: Sequence[Extent]) -> None:
+        self._extents = extents
+        self._starts = [extent.start for extent in extents]
+        # The extent of the last word: lists and structures are read word after word in one place.
+        self._low, self._high, self._delta = 1, 0, 0
+        self._view = memoryview(b"")
+
+    def _at(self, address: int) -> int:
+        """Index of the extent that holds `address`, or -1."""
+        index = bisect_right(self._starts, address) - 1
+        return index if index >= 0 and address < self._extents[index].end else -1
+
+    def read(self, address: int, size: int) -> bytes:
+        """Exactly `size` bytes, or UnreadableMemory; never short."""
+        if size <= 0:
+            return b""
+        index = self._at(address)
+        if index < 0:
+            raise UnreadableMemory(address, size)
+        extent = self._extents[index]
+        at = address - extent.start + extent.offset
+        if address + size <= extent.end:
+            return extent.source.view()[at : at + size].tobytes()
+        first, reached = index, extent.end
+        while reached < address + size:  # look before copying: a corrupt size may be huge
+            index += 1
+            if index == len(self._extents) or self._extents[index].start != reached:
+                raise UnreadableMemory(address, size, f"nothing is there from {reached:#x}")
+            reached = self._extents[index].end
+        parts = []
+        for extent in self._extents[first : index + 1]:
+            low, high = max(address, extent.start), min(address + size, extent.end)
+            at = low - extent.start + extent.offset
+            parts.append(extent.source.view()[at : at + high - low])
+        return b"".join(parts)
+
+    def word(self, address: int) -> int:
+        """The pointer-sized unsigned word at `address`, or UnreadableMemory."""
+        if self._low <= address <= self._high:
+            return int(self._unpack(self._view, address - self._delta)[0])
+        index = self._at(address)
+        if index < 0:
+            raise UnreadableMemory(address, self._size)
+        extent = self._extents[index]
+        if address + self._size > extent.end:
+            return int(self._unpack(self.read(address, self._size))[0])
+        self._view = extent.source.view()
+        self._low, self._high, self._delta = extent.start, extent.end - self._size, extent.start - extent.offset
+        return int(self._unpack(self._view, address - self._delta)[0])
+
+    def pieces(self, start: int, end: int) -> Iterator[Piece]:
+        """The parts of [start, end) that are there, ascending, each at most PIECE long."""
+        index = max(bisect_right(self._starts, start) - 1, 0)
+        while index < len(self._extents):
+            extent = self._extents[index]
+            if extent.start >= end:
+                return
+            low, high = max(start, extent.start), min(end, extent.end)
+            while low < high:
+                at = low - extent.start + extent.offset
+                size = min(high - low, PIECE)
+                data = extent.source.view()[at : at + size]
+                if data.readonly:
+                    data = memoryview(bytearray(data))
+                yield Piece(low, data)
+                low += size
+            index += 1
+
+    def close_extents(self) -> None:
+        self._view = memoryview(b"")
+        self._low, self._high = 1, 0
+        for source in {extent.source for extent in self._extents}:
+            source.close()
+        self.set_extents([])

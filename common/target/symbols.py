@@ -1,0 +1,157 @@
+"""Symbols of modules: looked up by name without building anything, and by address in an index built once a module."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.target.base import Module, Symbol
+from findleaks.target.demangle import demangle
+from findleaks.target.elf import Table, text
+
+# st_info & 15, and what of it denotes an address in memory: NOTYPE, OBJECT, FUNC, COMMON, GNU_IFUNC. Not SECTION, FILE or TLS.
+_ADDRESSED = (0, 1, 2, 5, 10)
+_CODE = (0, 2, 10)
+_SHN_ABS = 0xFFF1
+_MOST_SPELLINGS = 256
+_LOOK_BACK = 8
+"""How many symbols before an address are tried: an address can lie in a big symbol after the small ones that nest in it."""
+
+
+class ModuleSymbols:
+    """The symbols of one module. `tables` come .symtab last, as its names are more; addresses get `module.bias` added."""
+
+    def __init__(self, module: Module, tables: Sequence[Table]) -> None:
+        self.module = module
+        self._tables = tables
+        self._name = module.path.rsplit("/", 1)[-1]
+        self._addresses: Optional[array[int]] = None
+        self._sizes: array[int] = array("Q")
+        self._names: array[int] = array("Q")  # table << 32 | st_name
+        self._code = bytearray()
+
+    def by_name(self, name: str) -> Optional[Symbol]:
+        """The defined symbol of exactly this name, global before local.
+
+        The string table is searched for the name and the symbol table for its offset with `find`, which is some hundred times
+        faster than looking at each entry. Names may share tails, so that "free" also stands inside "cfree"."""
+        wanted = name.encode("utf-8", "surrogateescape") + b"\0"
+        local: Optional[Symbol] = None
+        for table in self._tables:
+            strings, symbols = table.strings, table.symbols
+            size = struct.calcsize(table.form)
+            at = strings.find(wanted)
+            spellings = 0
+            while at >= 0 and spellings < _MOST_SPELLINGS:
+                key = struct.pack(table.form[0] + "I", at)
+                entry = symbols.find(key)
+                while entry >= 0:
+                    if entry % size == 0:
+                        found = self._symbol(table, struct.unpack_from(table.form, symbols, entry), name)
+                        if found is not None:
+                            if symbols[entry + (4 if table.wide else 12)] >> 4:
+                                return found
+                            local = local or found
+                    entry = symbols.find(key, entry + 1)
+                at = strings.find(wanted, at + 1)
+                spellings += 1
+        return local
+
+    def _symbol(self, table: Table, row: tuple[int, ...], name: str) -> Optional[Symbol]:
+        if table.wide:
+            _, info, _, section, value, size = row
+        else:
+            _, value, size, info, _, section = row
+        if section in (0, _SHN_ABS) or info & 15 not in _ADDRESSED:
+            return None
+        return Symbol(name, value + self.module.bias, size, self._name)
+
+    def _build(self) -> array[int]:
+        """Sort all defined symbols by address; of several at one address the sized, global one with the plainest name wins."""
+        rows: list[tuple[int, int, int, int, int]] = []
+        for index, table in enumerate(self._tables):
+            for row in struct.iter_unpack(table.form, table.symbols):
+                if table.wide:
+                    name, info, _, section, value, size = row
+                else:
+                    name, value, size, info, _, section = row
+                kind = info & 15
+                if section and section != _SHN_ABS and kind in _ADDRESSED and name:
+                    rank = (size != 0) << 2 | {1: 2, 2: 1}.get(info >> 4, 0)
+                    rows.append((value, rank, size, index << 32 | name, kind in _CODE))
+        rows.sort()
+        addresses, sizes, names = array("Q"), array("Q"), array("Q")
+        code = bytearray()
+        last = -1
+        for value, _, size, where, is_code in rows:
+            if value == last:
+                sizes[-1], names[-1], code[-1] = size, where, is_code
+            else:
+                addresses.append(value)
+                sizes.append(size)
+                names.append(where)
+                code.append(is_code)
+                last = value
+        self._sizes, self._names, self._code, self._addresses = sizes, names, code, addresses
+        return addresses
+
+    def by_address(self, address: int) -> Optional[Symbol]:
+        """The symbol that covers `address`. A function whose size the table does not say reaches to the next symbol; data of
+        unknown size covers its first byte only."""
+        addresses = self._addresses if self._addresses is not None else self._build()
+        value = address - self.module.bias
+        index = bisect_right(addresses, value) - 1
+        for back in range(min(_LOOK_BACK, index + 1)):
+            i = index - back
+            start, size = addresses[i], self._sizes[i]
+            if value < start + size or (back == 0 and not size and (value == start or self._code[i])):
+                table = self._tables[self._names[i] >> 32]
+                name = text(table.strings, self._names[i] & 0xFFFFFFFF)
+                return Symbol(demangle(name), start + self.module.bias, size, self._name)
+        return None
+
+
+class Symbolic:
+    """`symbol` and `symbolize` of the Target protocol over `modules()` and `symbol_tables(module)`, loaded when first asked for."""
+
+    def __init__(self) -> None:
+        self._symbols: dict[int, ModuleSymbols] = {}
+        self._module_starts: Optional[list[int]] = None
+
+    def modules(self) -> Sequence[Module]:
+        raise NotImplementedError
+
+    def symbol_tables(self, module: Module) -> Sequence[Table]:
+        """The symbol tables of a module; [] when there are none to be had."""
+        raise NotImplementedError
+
+    def module_at(self, address: int) -> Optional[Module]:
+        """The module whose range holds `address`."""
+        modules = self.modules()
+        if self._module_starts is None:
+            self._module_starts = [module.start for module in modules]
+        index = bisect_right(self._module_starts, address) - 1
+        return modules[index] if index >= 0 and address < modules[index].end else None
+
+    def symbols_of(self, module: Module) -> ModuleSymbols:
+        found = self._symbols.get(module.start)
+        if found is None:
+            found = self._symbols[module.start] = ModuleSymbols(module, self.symbol_tables(module))
+        return found
+
+    def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
+        """The symbol of exactly this (mangled) name in any module, or in those whose basename starts with `module`."""
+        for candidate in self.modules():
+            if candidate.path.rsplit("/", 1)[-1].startswith(module):
+                found = self.symbols_of(candidate).by_name(name)
+                if found is not None:
+                    return found
+        return None
+
+    def symbolize(self, address: int) -> Optional[Symbol]:
+        """The symbol that covers `address` (demangled name), or None."""
+        module = self.module_at(address)
+        return self.symbols_of(module).by_address(address) if module is not None else None

@@ -1,0 +1,100 @@
+"""The tests' target: memory given as {address: bytes}, and everything else given too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Optional
+
+from findleaks.arch import X86_64, Arch
+from findleaks.target.base import Module, Range, Region, Symbol, Thread
+from findleaks.target.reader import Extent, ExtentReader, Source, disjoint
+
+
+def thread(tid: int = 1, sp: int = 0, registers: Optional[Mapping[str, int]] = None, thread_pointer: int = 0, arch: Arch = X86_64) -> Thread:
+    """A thread with these registers, the others 0."""
+    values = dict.fromkeys(arch.registers, 0)
+    values.update(registers or {})
+    values[arch.sp] = sp
+    if arch.thread_pointer:
+        values[arch.thread_pointer] = thread_pointer
+    return Thread(tid, values, sp, values[arch.pc], thread_pointer, tuple(values.values()))
+
+
+class FakeTarget(ExtentReader):
+    """A whole Target over bytes in memory.
+
+    `names` and `permissions` ("rw-", "r-x", "---" …) are per start address; without them regions are "rw-" and anonymous.
+    `absent` are ranges that are mapped but cannot be read. `stop_after` makes `interrupted()` true from that many polls on.
+    """
+
+    def __init__(
+        self,
+        memory: Mapping[int, bytes],
+        *,
+        names: Optional[Mapping[int, str]] = None,
+        permissions: Optional[Mapping[int, str]] = None,
+        threads: Sequence[Thread] = (),
+        modules: Sequence[Module] = (),
+        symbols: Iterable[Symbol] = (),
+        absent: Sequence[Range] = (),
+        arch: Arch = X86_64,
+        pid: Optional[int] = None,
+        live: bool = False,
+        stop_after: Optional[int] = None,
+    ) -> None:
+        names, permissions = names or {}, permissions or {}
+        self._memory = {start: bytearray(data) for start, data in memory.items() if data}
+        extents = [Extent(start, start + len(data), 0, Source(memoryview(data))) for start, data in self._memory.items()]
+        super().__init__(arch, disjoint(extents))
+        self.description, self.path, self.pid, self.live = "a fake", "", pid, live
+        self.warnings: list[str] = []
+        self.unread, self.truncated = list(absent), False
+        spans = [*((e.start, e.end) for e in self._extents), *absent]
+        self._regions = []
+        for start, end in sorted(spans):
+            mode = permissions.get(start, "rw-")
+            self._regions.append(Region(start, end, "r" in mode, "w" in mode, "x" in mode, names.get(start, "")))
+        self._threads, self._modules = list(threads), sorted(modules, key=lambda m: m.start)
+        self._symbols = sorted(symbols, key=lambda s: s.address)
+        self._left = stop_after
+
+    def write(self, address: int, data: bytes) -> None:
+        """Change the fake's memory; the range must lie in one region."""
+        for start, memory in self._memory.items():
+            if start <= address and address + len(data) <= start + len(memory):
+                memory[address - start : address - start + len(data)] = data
+                return
+        raise ValueError(f"{address:#x} is not in one region of the fake")
+
+    def write_word(self, address: int, value: int) -> None:
+        self.write(address, value.to_bytes(self.arch.word, self.arch.byteorder))  # type: ignore[arg-type]
+
+    def regions(self) -> Sequence[Region]:
+        return self._regions
+
+    def modules(self) -> Sequence[Module]:
+        return self._modules
+
+    def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
+        for symbol in self._symbols:
+            if symbol.name == name and symbol.module.startswith(module):
+                return symbol
+        return None
+
+    def symbolize(self, address: int) -> Optional[Symbol]:
+        for symbol in self._symbols:
+            if symbol.address <= address < symbol.address + max(symbol.size, 1):
+                return symbol
+        return None
+
+    def threads(self) -> Sequence[Thread]:
+        return self._threads
+
+    def interrupted(self) -> bool:
+        if self._left is None:
+            return False
+        self._left -= 1
+        return self._left < 0
+
+    def close(self) -> None:
+        self._extents = []
