@@ -200,3 +200,7 @@ class Engine(Protocol):
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:
         """Addresses a of aligned words in `piece` with *(a) == a and *(a + distance) == a (struct pthread's header, list heads)."""
         ...
+
+    def search(self, piece: Piece, low: int, high: int) -> array[int]:
+        """Addresses of the aligned words in `piece` whose value lies in [low, high), ascending."""
+        ...

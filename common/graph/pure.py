@@ -1,0 +1,83 @@
+"""The pure-Python engine: the same answers as the C kernel wherever its library is missing, and for every architecture."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from findleaks.arch import Arch
+from findleaks.graph import shared
+from findleaks.graph.base import Heuristic
+from findleaks.graph.pure_blocks import PureBlocks, words_of
+from findleaks.graph.pure_graph import PureGraph
+from findleaks.target.base import Piece, Range
+
+
+class PureEngine:
+    """See base.Engine."""
+
+    name = "pure"
+
+    def __init__(self, arch: Arch) -> None:
+        self._arch = arch
+
+    def blocks(self, arch: Arch, granule: int) -> PureBlocks:
+        """See base.Engine."""
+        return PureBlocks(arch, granule)
+
+    def graph(self, blocks: PureBlocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = ()) -> PureGraph:
+        """See base.Engine; `blocks` must be this engine's."""
+        return PureGraph(blocks, heuristics, vtables)
+
+    def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
+        """See base.Engine; `pieces` ascend. A node is misaligned when its address is no multiple of the word size."""
+        word, mask = self._arch.word, self._arch.mask
+        order = "little" if self._arch.byteorder == "little" else "big"
+        starts = [piece.address for piece in pieces]
+        nodes: array[int] = array("Q")
+        seen = set()
+        node, code = head, shared.END
+        while node:
+            place = (node + next_offset) & mask
+            at = bisect_right(starts, place) - 1
+            offset = place - starts[at] if at >= 0 else 0
+            if node in seen:
+                code = shared.CYCLE
+            elif node % word:
+                code = shared.MISALIGNED
+            elif at < 0 or offset + word > len(pieces[at].data):
+                code = shared.UNREADABLE
+            elif len(nodes) >= limit:
+                code = shared.TOO_LONG
+            if code:
+                break
+            seen.add(node)
+            nodes.append(node)
+            node = int.from_bytes(pieces[at].data[offset : offset + word], order)
+            if mangled:
+                node ^= place >> 12
+        return nodes, shared.list_problem(code, node, len(nodes))
+
+    def self_pointers(self, piece: Piece, distance: int) -> array[int]:
+        """See base.Engine; `distance` may be negative."""
+        word = self._arch.word
+        base, words = words_of(piece, self._arch)
+        steps, odd = divmod(distance, word)
+        found: array[int] = array("Q")
+        if odd:
+            return found
+        address = base
+        for value in words:
+            if value == address:
+                other = (address - base) // word + steps
+                if 0 <= other < len(words) and words[other] == address:
+                    found.append(address)
+            address += word
+        return found
+
+    def search(self, piece: Piece, low: int, high: int) -> array[int]:
+        """See base.Engine."""
+        word = self._arch.word
+        base, words = words_of(piece, self._arch)
+        return array("Q", [base + at * word for at, value in enumerate(words) if low <= value < high])

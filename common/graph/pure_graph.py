@@ -1,0 +1,290 @@
+"""References among blocks and reachability in pure Python: the reference that tests hold the kernel to."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, compress
+
+from findleaks.graph import shared
+from findleaks.graph.base import Group, Heuristic, Kind, State, Totals
+from findleaks.graph.pure_blocks import COUNT_BITS, PAGE_BITS, PureBlocks, words_of
+from findleaks.graph.pure_heuristics import Hints
+from findleaks.graph.pure_lost import Lost
+from findleaks.target.base import Piece, Range
+
+COUNT_MASK = (1 << COUNT_BITS) - 1
+SEGMENT_GAP = 1 << 20  # address ranges further apart than this are searched apart
+
+
+class PureGraph:
+    """See base.Graph. Edges are numbers: index of the block referred to << 1 | interior."""
+
+    def __init__(self, blocks: PureBlocks, heuristics: Heuristic, vtables: Sequence[Range]) -> None:
+        blocks.seal()
+        self.blocks = blocks
+        self._kinds = bytearray(len(blocks))
+        self.counts: array[int] = array("I", bytes(4 * len(blocks)))  # edges of each block
+        self.edges: array[int] = array("I")
+        self.offsets: array[int] = array("Q")  # where each block's edges begin; made before marking
+        self._roots: dict[int, int] = {}  # index: 1 a start reference, 2 an interior one, 3 both
+        self._scanned = 0  # scan_blocks goes upward from here
+        self._segments, self._ends = self._spans()
+        self._hints = Hints(blocks, heuristics, vtables) if heuristics else None
+        self._marker: Iterator[None] | None = None
+        self._classifier: Iterator[None] | None = None
+        self._marked = self._classified = False
+        self._lost = Lost(blocks, self._kinds, self.edges_of)
+
+    def scan_blocks(self, piece: Piece) -> None:
+        """See base.Graph; ValueError when a piece begins below the end of the one before."""
+        if piece.address < self._scanned:
+            raise ValueError(f"piece {piece.address:#x} lies below {self._scanned:#x}, which was scanned before")
+        self._before_marking()
+        self._scanned = piece.address + len(piece.data)
+        blocks = self.blocks
+        starts, sizes, states = blocks.starts, blocks.sizes, blocks.states
+        word = blocks.arch.word
+        base, words = words_of(piece, blocks.arch)
+        if self._hints:
+            self._hints.facts(base, words)
+        source = max(0, bisect_right(starts, base) - 1)
+        source_end = 0  # of the words of an in-use source; 0: this source is none
+        following = 0  # where the next source starts
+        number = len(starts)
+        counts, edges = self.counts, self.edges
+        resolve = self._resolve
+        for position in self._candidates(words):
+            address = base + position * word
+            if address >= following:
+                while True:
+                    following = starts[source + 1] if source + 1 < number else blocks.arch.mask + 1
+                    if address < following:
+                        break
+                    source += 1
+                source_end = starts[source] + sizes[source] - word if states[source] == 0 else -1
+            if starts[source] <= address <= source_end:
+                value = words[position]
+                edge = resolve(value)
+                if edge >= 0 and edge >> 1 != source:
+                    if edge & 1 and self._hints:
+                        self._hints.edge(len(edges), edge >> 1, value)
+                    counts[source] += 1
+                    edges.append(edge)
+        if len(edges) > shared.MAX_EDGES:
+            raise shared.TooManyBlocks("references")
+
+    def scan_roots(self, piece: Piece) -> None:
+        """See base.Graph."""
+        self._before_marking()
+        _, words = words_of(piece, self.blocks.arch)
+        for position in self._candidates(words):
+            self._root(words[position])
+
+    def root_words(self, words: Sequence[int]) -> None:
+        """See base.Graph."""
+        self._before_marking()
+        for value in words:
+            self._root(value)
+
+    def mark(self, budget: int) -> bool:
+        """See base.Graph."""
+        if self._marker is None:
+            if self._hints:
+                self._hints.settle(self.edges, self._roots)
+            self.offsets = array("Q", accumulate(self.counts, initial=0))
+            self._marker = self._mark()
+        self._marked = _run(self._marker, budget)
+        return self._marked
+
+    def classify(self, budget: int) -> bool:
+        """See base.Graph."""
+        if not self._marked:
+            raise RuntimeError("mark first")
+        if self._classifier is None:
+            self._classifier = self._lost.classify()
+        self._classified = _run(self._classifier, budget)
+        return self._classified
+
+    def kind(self, index: int) -> Kind:
+        return Kind(self._kinds[self._index(index)])
+
+    def kinds(self) -> memoryview:
+        """See base.Graph."""
+        return memoryview(self._kinds).toreadonly()
+
+    def totals(self, kind: Kind) -> Totals:
+        """Blocks in use of this kind; UNKNOWN before they are classified."""
+        blocks = self.blocks
+        wanted = int(kind)
+        sizes = [size for size, k, state in zip(blocks.sizes, self._kinds, blocks.states) if k == wanted and state == State.IN_USE]
+        return Totals(len(sizes), sum(sizes))
+
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+        """See base.Graph; the pieces ascend, and a block whose first word is in none counts as of no type."""
+        self._after_classifying()
+        return self._lost.groups(pieces, types)
+
+    def leader(self, index: int) -> int:
+        """See base.Graph."""
+        self._after_classifying()
+        return self._lost.leader(self._index(index))
+
+    def hanging(self, index: int) -> Totals:
+        """See base.Graph."""
+        self._after_classifying()
+        return self._lost.hanging(self._index(index))
+
+    def referrers(self, index: int) -> list[int]:
+        """See base.Graph."""
+        self._after_scanning()
+        start = self._index(index) << 1
+        found = []
+        for source, count in enumerate(self.counts):
+            if count:
+                edges = self.edges_of(source)
+                if start in edges or start + 1 in edges:
+                    found.append(source)
+        return found
+
+    def references(self, index: int) -> list[tuple[int, bool]]:
+        """See base.Graph; a block referred to twice stands there twice."""
+        self._after_scanning()
+        return [(edge >> 1, bool(edge & 1)) for edge in self.edges_of(self._index(index))]
+
+    def path(self, index: int) -> list[int]:
+        """See base.Graph; breadth first from the lowest rooted block, references in the order of their words."""
+        self._after_scanning()
+        wanted = self._index(index)
+        level = sorted(self._roots)
+        parents = dict.fromkeys(level, -1)
+        while level and wanted not in parents:
+            following = []
+            for source in level:
+                for edge in self.edges_of(source):
+                    if edge >> 1 not in parents:
+                        parents[edge >> 1] = source
+                        following.append(edge >> 1)
+            level = following
+        chain = []
+        at = wanted if wanted in parents else -1
+        while at >= 0:
+            chain.append(at)
+            at = parents[at]
+        return chain[::-1]
+
+    def rooted(self, index: int) -> bool:
+        """See base.Graph."""
+        return self._index(index) in self._roots
+
+    def edges_of(self, index: int) -> array[int]:
+        return self.edges[self.offsets[index] : self.offsets[index + 1]]
+
+    def _spans(self) -> tuple[list[int], list[int]]:
+        """Starts and ends of the address ranges that hold blocks, a gap of SEGMENT_GAP apart at least."""
+        starts, ends = [], []
+        last = -SEGMENT_GAP - 1
+        for start, size in zip(self.blocks.starts, self.blocks.sizes):
+            if start - last > SEGMENT_GAP:
+                if starts:
+                    ends.append(last)
+                starts.append(start)
+            last = start + max(size, 1)
+        if starts:
+            ends.append(last)
+        return starts, ends
+
+    def _candidates(self, words: Sequence[int]) -> Iterator[int]:
+        """Positions of the words between the lowest and the highest block."""
+        if not self._segments:
+            return iter(())
+        low, high = self._segments[0], self._ends[-1]
+        return compress(range(len(words)), [low <= value < high for value in words])
+
+    def _resolve(self, value: int) -> int:
+        """The edge to the in-use block that `value` refers to, or -1."""
+        blocks = self.blocks
+        starts = blocks.starts
+        page = blocks.pages.get(value >> PAGE_BITS)
+        if page is None:
+            segment = bisect_right(self._segments, value) - 1
+            if segment < 0 or value >= self._ends[segment]:
+                return -1
+            index = bisect_right(starts, value) - 1
+        else:
+            low = page >> COUNT_BITS
+            index = bisect_right(starts, value, low, low + (page & COUNT_MASK)) - 1
+            if index < 0:
+                return -1
+        if blocks.states[index]:
+            return -1
+        offset = value - starts[index]
+        if offset == 0:
+            return index << 1
+        return index << 1 | 1 if offset < blocks.sizes[index] else -1
+
+    def _root(self, value: int) -> None:
+        edge = self._resolve(value)
+        if edge >= 0:
+            if edge & 1 and self._hints:
+                self._hints.root(edge >> 1, value)
+            self._roots[edge >> 1] = self._roots.get(edge >> 1, 0) | 1 + (edge & 1)
+
+    def _mark(self) -> Iterator[None]:
+        """One step a block: start references from the roots, then whatever an interior one leads to."""
+        kinds, offsets, edges = self._kinds, self.offsets, self.edges
+        interior = {index for index, how in self._roots.items() if how & 2}
+        work = []
+        for index in sorted(self._roots):
+            if self._roots[index] & 1:
+                kinds[index] = Kind.REACHABLE
+                work.append(index)
+        while work:
+            source = work.pop()
+            for edge in edges[offsets[source] : offsets[source + 1]]:
+                if not kinds[edge >> 1]:
+                    if edge & 1:
+                        interior.add(edge >> 1)
+                    else:
+                        kinds[edge >> 1] = Kind.REACHABLE
+                        work.append(edge >> 1)
+            yield
+        for index in interior:
+            if not kinds[index]:
+                kinds[index] = Kind.POSSIBLE
+                work.append(index)
+        while work:
+            source = work.pop()
+            for edge in edges[offsets[source] : offsets[source + 1]]:
+                if not kinds[edge >> 1]:
+                    kinds[edge >> 1] = Kind.POSSIBLE
+                    work.append(edge >> 1)
+            yield
+
+    def _index(self, index: int) -> int:
+        if not 0 <= index < len(self._kinds):
+            raise IndexError(f"no block {index}")
+        return index
+
+    def _before_marking(self) -> None:
+        if self._marker is not None:
+            raise RuntimeError("scan before marking")
+
+    def _after_scanning(self) -> None:
+        if self._marker is None:
+            raise RuntimeError("mark first")
+
+    def _after_classifying(self) -> None:
+        if not self._classified:
+            raise RuntimeError("classify first")
+
+
+def _run(work: Iterator[None], budget: int) -> bool:
+    """Take `budget` steps (at least one); True when there are no more."""
+    for _ in range(max(1, budget)):
+        if next(work, work) is work:
+            return True
+    return False
+
+

@@ -1,0 +1,113 @@
+"""What both engines share: limits, wording of problems, range lists, and the order of groups.
+
+The kernel returns codes and addresses; the words are made here, so that kernel and twin say the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+from findleaks.arch import Arch
+from findleaks.errors import FindleaksError
+from findleaks.graph.base import Group
+from findleaks.target.base import Range
+
+MAX_BLOCKS = (1 << 31) - 1
+"""Block indices fit 31 bits: an edge is an index and one bit."""
+
+MAX_EDGES = (1 << 31) - 1
+
+SLACK_WORDS = 3
+"""glibc's usable size exceeds the requested one by less than this many words (alignment to two words, and the least chunk)."""
+
+PREV_INUSE, IS_MMAPPED = 1, 2  # low bits of a chunk's size word (glibc 2.36 malloc/malloc.c; the same since ptmalloc2)
+
+# Why a walk over chunks stopped; the kernel's chunks.c returns the same numbers.
+OK, SMALL, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED = range(7)
+
+# Why following a list stopped; the kernel's follow.c returns the same numbers.
+END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG = range(5)
+
+
+class TooManyBlocks(FindleaksError):
+    """More than 2^31 blocks or references: beyond what the graph's 32-bit numbers hold."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"more than 2^31 {what}: too many to analyse at once")
+
+
+def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:
+    """Why a walk stopped at `chunk`, whose header gives `size`; "" for OK."""
+    why = {
+        SMALL: f"size {size:#x} is less than a chunk's least",
+        UNALIGNED: f"size {size:#x} is not aligned",
+        PAST_END: f"size {size:#x} reaches past the heap's end at {end:#x}",
+        MISPLACED: "is not at an address where a chunk can be",
+        OVERLAP: "lies below blocks found before it",
+        MISSED: "its header is not in memory",
+    }
+    return f"chunk {chunk:#x}: {why[code]}" if code else ""
+
+
+def list_problem(code: int, node: int, count: int) -> str:
+    """Why a linked list ended early at `node` after `count` good nodes; "" for END."""
+    why = {
+        CYCLE: f"the list runs into itself at {node:#x} after {count} nodes",
+        UNREADABLE: f"node {node:#x} cannot be read",
+        MISALIGNED: f"node {node:#x} is misaligned",
+        TOO_LONG: f"more than {count} nodes, the next is {node:#x}",
+    }
+    return why[code] if code else ""
+
+
+def check_granule(arch: Arch, granule: int) -> None:
+    """Granules are powers of two, at least 4 (ValueError otherwise)."""
+    if granule < 4 or granule & (granule - 1) or granule > 4096:
+        raise ValueError(f"granule {granule}: not a power of two between 4 and 4096")
+
+
+def merged(ranges: Iterable[Range]) -> list[Range]:
+    """Sorted, disjoint, without empty ones."""
+    out: list[Range] = []
+    for start, end in sorted(ranges):
+        if end <= start:
+            continue
+        if out and start <= out[-1].end:
+            out[-1] = Range(out[-1].start, max(out[-1].end, end))
+        else:
+            out.append(Range(start, end))
+    return out
+
+
+class RangeSet:
+    """Membership in a list of ranges."""
+
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        self.ranges = merged(ranges)
+        self._starts = [r.start for r in self.ranges]
+
+    def __contains__(self, address: int) -> bool:
+        at = bisect_right(self._starts, address) - 1
+        return at >= 0 and address < self.ranges[at].end
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+
+def ordered(groups: Iterable[Group]) -> list[Group]:
+    """Most bytes (direct + indirect) first; a total order, so that both engines agree."""
+    return sorted(groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle))
+
+
+def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequence[int], granule: int, floor: int, limit: int) -> str | None:
+    """What is wrong with blocks to be appended above `floor`, or None: each must start on a granule, at or above the end of the one before."""
+    if not len(starts) == len(sizes) == len(states):
+        return "starts, sizes and states differ in length"
+    for start, size, state in zip(starts, sizes, states):
+        if start % granule or start < floor or size < 0 or start + max(size, 1) > limit:
+            return f"block {start:#x} of {size} bytes does not lie above the block before it, or not on a granule of {granule}"
+        if not 0 <= state <= 3:
+            return f"block {start:#x}: no such state: {state}"
+        floor = start + max(size, 1)
+    return None
