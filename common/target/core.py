@@ -14,7 +14,7 @@ from findleaks.target import elf, notes
 from findleaks.target.base import Module, Range, Region, Thread
 from findleaks.target.modules import DELETED, Check, Image, check, images, tables
 from findleaks.target.notes import Mapping
-from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
+from findleaks.target.reader import Closing, Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
 from findleaks.target.symbols import Symbolic
 from findleaks.target.units import human
 
@@ -32,7 +32,7 @@ class _Load(NamedTuple):
     there: int
 
 
-class CoreTarget(ExtentReader, Symbolic):
+class CoreTarget(ExtentReader, Symbolic, Closing):
     """A core file. `unread` are the writable ranges that were mapped and are not in the core, `truncated` says that the file ends
     before its headers say; `exe_path` is the path of the program when it ran."""
 
@@ -161,7 +161,7 @@ class CoreTarget(ExtentReader, Symbolic):
             return ""
 
     def _candidates(self, found: Image, path: str) -> list[str]:
-        plain = path[: -len(DELETED)] if path.endswith(DELETED) else path
+        plain = path.removesuffix(DELETED)
         result = []
         if found is self._main and self._exe:
             result.append(self._exe)
@@ -339,12 +339,6 @@ class CoreTarget(ExtentReader, Symbolic):
 
     def close(self) -> None:
         self.close_extents()
-
-    def __enter__(self) -> CoreTarget:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _short(build_id: str) -> str:

@@ -6,7 +6,7 @@ import mmap
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, TypeVar
 
 from findleaks.arch import Arch
 from findleaks.errors import UnreadableMemory
@@ -24,6 +24,22 @@ def map_file(fd: int, size: int) -> memoryview:
         return memoryview(mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE))
     except OSError:
         return memoryview(mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ))
+
+
+_Self = TypeVar("_Self")
+
+
+class Closing:
+    """`with` for targets."""
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        raise NotImplementedError
 
 
 class Source:

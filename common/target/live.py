@@ -1,0 +1,352 @@
+"""A live process as a target: bytes from /proc/PID/mem, threads from ptrace, symbols from the files that are mapped."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.arch import ARCHES, Arch, arch_of
+from findleaks.errors import TargetError, UnreadableMemory
+from findleaks.target import elf
+from findleaks.target.base import Module, Piece, Range, Region, Thread
+from findleaks.target.modules import Image, check, images, tables
+from findleaks.target.notes import Mapping, auxiliary
+from findleaks.target.pagemap import PageMap
+from findleaks.target.ptrace import Tracer, refusal, sleeping, state, status, tasks
+from findleaks.target.reader import Closing, Zeros
+from findleaks.target.symbols import Symbolic
+
+PIECE = 4 << 20
+"""Bytes a piece: /proc/PID/mem is fastest at 1 to 4 MiB a call, where the buffer stays in the cache."""
+_AHEAD = 16 << 10
+_MOST_PAGES = 1 << 14
+_MOST_BAD_PAGES = 1024
+SKIP = 256 << 20
+"""Runs of never-touched anonymous memory at least this long are left out of `pieces`: a sanitizer's shadow has terabytes."""
+
+
+class LiveTarget(Symbolic, Closing):
+    """A process by pid. With `stopped` the caller holds it stopped (a debugger) and nothing is done to it; else it is stopped here
+    and runs on at `close()`, which must be called from the same thread (or use `with`)."""
+
+    live = True
+    path = ""
+    truncated = False
+
+    def __init__(self, pid: int, stopped: bool = True) -> None:
+        Symbolic.__init__(self)
+        self.pid: Optional[int] = pid
+        self._pid = pid = self._checked(pid, stopped)
+        self.pid = pid
+        self.warnings: list[str] = []
+        self.unread: list[Range] = []
+        self.arch = self._find_arch()
+        self._page = self.arch.page
+        self._unpack = struct.Struct(self.arch.word_format).unpack_from
+        self._pages: dict[int, bytes] = {}
+        self._tracer: Optional[Tracer] = None
+        self._memory = -1
+        self._pagemap: Optional[PageMap] = None
+        self._zeros = Zeros(PIECE)
+        try:
+            if not stopped:
+                self._tracer = Tracer(pid, self.arch)
+                self._tracer.stop()
+                self.warnings += self._tracer.warnings
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _checked(self, pid: int, stopped: bool) -> int:
+        """The process id, of a thread's id too; TargetError when that is no process we can read."""
+        lines = status(pid) if pid > 0 else {}
+        if not lines:
+            raise TargetError(f"pid {pid}: there is no such process")
+        pid = int(lines.get("Tgid", pid))
+        if pid == os.getpid():
+            raise TargetError(f"pid {pid}: that is findleaks itself, which cannot stop itself")
+        if lines.get("State", "").startswith(("Z", "X")) and len(tasks(pid)) < 2:
+            raise TargetError(f"pid {pid}: the process has ended and waits for its parent (zombie): its memory is gone")
+        if "VmSize" not in lines and not lines.get("State", "").startswith(("Z", "X")):
+            raise TargetError(f"pid {pid}: this is a kernel thread, which has no memory of its own")
+        if not stopped and lines.get("TracerPid", "0") != "0":
+            raise TargetError(refusal(pid, errno.EPERM))
+        return pid
+
+    def _find_arch(self) -> Arch:
+        try:
+            with open(f"/proc/{self._pid}/exe", "rb") as file:
+                head = elf.header(file.read(64))
+        except PermissionError as error:
+            raise TargetError(refusal(self._pid, error.errno or errno.EPERM)) from None
+        except (OSError, elf.ElfError):  # the program's file is unreadable or gone: a process of our own machine, then
+            return ARCHES[0]
+        arch = arch_of(head.machine, head.bits, head.byteorder)
+        if arch is None:
+            known = ", ".join(a.name for a in ARCHES)
+            raise TargetError(f"pid {self._pid}: a process of {head.machine_name} ({head.bits}-bit); only {known} is supported for now")
+        return arch
+
+    def _open(self) -> None:
+        pid = self._pid
+        try:
+            self._memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            with open(f"/proc/{pid}/maps", "rb") as file:
+                lines = file.read().splitlines()
+        except OSError as error:
+            raise TargetError(refusal(pid, errno.ESRCH if error.errno == errno.ENOENT else error.errno or errno.EPERM)) from None
+        self._pagemap = PageMap(pid, self._page)
+        self._regions = [region for region in map(_region, lines) if region is not None]
+        self._starts = [r.start for r in self._regions]
+        if not self._regions:
+            raise TargetError(f"pid {pid}: the process has ended")
+        self._mappings = [Mapping(r.start, r.end, r.file_offset, r.name) for r in self._regions]
+        files = [m for m in self._mappings if m.path.startswith("/") or m.path == "[vdso]"]
+        self._images = images(self.read, files, self.arch.machine, self._page)
+        self._modules = [found.module for found in self._images]
+        try:
+            self.exe_path = os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            self.exe_path = status(pid).get("Name", "")
+        n = len(tasks(pid))
+        self.description = f"process {pid} ({self.exe_path or 'unnamed'}), {n} thread{'' if n == 1 else 's'}"
+
+    # -- bytes
+
+    def _region_at(self, address: int) -> Optional[Region]:
+        index = bisect_right(self._starts, address) - 1
+        return self._regions[index] if index >= 0 and address < self._regions[index].end else None
+
+    def _pread(self, address: int, size: int) -> bytes:
+        """What can be read at `address`, at most `size` bytes; b"" if nothing can."""
+        try:
+            return os.pread(self._memory, size, address)
+        except (OSError, OverflowError):  # vsyscall's offset does not fit in an off_t
+            return b""
+
+    def read(self, address: int, size: int) -> bytes:
+        """Exactly `size` bytes, or UnreadableMemory; never short."""
+        if size <= 0:
+            return b""
+        if size <= _AHEAD:
+            data = self._cached(address, size)
+            if data is not None:
+                return data
+        else:
+            reached, end = address, address + size  # look before asking for the memory: a corrupt size may be huge
+            while reached < end:
+                region = self._region_at(reached)
+                if region is None:
+                    raise UnreadableMemory(address, size)
+                reached = region.end
+        parts = []
+        at, end = address, address + size
+        while at < end:
+            data = self._pread(at, min(end - at, 1 << 30))
+            if not data:
+                raise UnreadableMemory(address, size, self._why(at))
+            parts.append(data)
+            at += len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _why(self, address: int) -> str:
+        if state(self._pid, self._pid) == "X":
+            return "the process has ended"
+        region = self._region_at(address)
+        return "not in the target" if region is None else f"{region.name or 'the mapping'} cannot be read at {address:#x}"
+
+    def _cached(self, address: int, size: int) -> Optional[bytes]:
+        page, last = address // self._page, (address + size - 1) // self._page
+        parts = []
+        for key in range(page, last + 1):
+            data = self._pages.get(key) or self._load(key)
+            if not data:
+                return None
+            parts.append(data)
+        low = address - page * self._page
+        return (parts[0] if len(parts) == 1 else b"".join(parts))[low : low + size]
+
+    def _load(self, key: int) -> bytes:
+        """Read a page and the next few of its region into the cache."""
+        address = key * self._page
+        region = self._region_at(address)
+        if region is None:
+            return b""
+        data = self._pread(address, min(_AHEAD, region.end - address))
+        if len(self._pages) > _MOST_PAGES:
+            self._pages.clear()
+        for low in range(0, len(data) // self._page * self._page, self._page):
+            self._pages[key + low // self._page] = data[low : low + self._page]
+        return self._pages.get(key, b"")
+
+    def word(self, address: int) -> int:
+        """The pointer-sized unsigned word at `address`, or UnreadableMemory."""
+        page = self._pages.get(address // self._page)
+        if page is not None and address % self._page <= self._page - self.arch.word:
+            return int(self._unpack(page, address % self._page)[0])
+        return int(self._unpack(self.read(address, self.arch.word))[0])
+
+    def pieces(self, start: int, end: int) -> Iterator[Piece]:
+        """The readable parts of [start, end), ascending, each at most 4 MiB. Pages of anonymous memory that were never touched are
+        zeros, and are not read, since that would make the process's page tables grow; very long runs of them are left out."""
+        index = max(bisect_right(self._starts, start) - 1, 0)
+        while index < len(self._regions) and self._regions[index].start < end:
+            region = self._regions[index]
+            index += 1
+            low, high = max(start, region.start), min(end, region.end)
+            if low >= high or not region.readable:
+                continue
+            if self._pagemap is not None and region.private and region.writable and not region.name.startswith("/"):
+                yield from self._touched(low, high)
+            else:
+                yield from self._plain(low, high)
+
+    def _plain(self, low: int, high: int) -> Iterator[Piece]:
+        bad = 0
+        while low < high:
+            size = min(PIECE, high - low)
+            data = bytearray(size)
+            got = self._fill(low, memoryview(data))
+            if got:
+                yield Piece(low, memoryview(data)[:got])
+                low += got
+                bad = 0
+            if got < size:  # a page that cannot be read: device memory, beyond a file's end
+                skipped = min(self._page - low % self._page, high - low)
+                bad += 1
+                if bad >= _MOST_BAD_PAGES:
+                    skipped = high - low
+                self._lacks(low, low + skipped)
+                low += skipped
+
+    def _fill(self, address: int, view: memoryview) -> int:
+        """Read into `view` as much as can be; the number of bytes."""
+        done = 0
+        while done < len(view):
+            try:
+                got = os.preadv(self._memory, [view[done:]], address + done)
+            except (OSError, OverflowError):
+                break
+            if not got:
+                if state(self._pid, self._pid) == "X":
+                    raise TargetError(f"pid {self._pid}: the process has ended while it was read")
+                break
+            done += got
+        return done
+
+    def _lacks(self, start: int, end: int) -> None:
+        region = self._region_at(start)
+        if region is None or not region.writable:
+            return
+        if self.unread and self.unread[-1].end == start:
+            self.unread[-1] = Range(self.unread[-1].start, end)
+        else:
+            self.unread.append(Range(start, end))
+
+    def _touched(self, low: int, high: int) -> Iterator[Piece]:
+        assert self._pagemap is not None
+        while low < high:
+            size = min(PIECE - low % PIECE if high - low > PIECE else PIECE, high - low)
+            runs = self._pagemap.touched(low, low + size)
+            if not runs:
+                following = self._pagemap.next_touched(low + size, high)
+                if following - low >= SKIP:
+                    low = following - following % self._page
+                    continue
+                yield Piece(low, self._zeros.view()[:size])
+                low += size
+                continue
+            data = bytearray(size)
+            view = memoryview(data)
+            for start, end in runs:
+                start, end = max(start, low), min(end, low + size)
+                while start < end:
+                    start += self._fill(start, view[start - low : end - low])
+                    if start < end:
+                        self._lacks(start, min(start + self._page - start % self._page, end))
+                        start += self._page - start % self._page
+            yield Piece(low, view)
+            low += size
+
+    # -- the rest of the protocol
+
+    def regions(self) -> Sequence[Region]:
+        return self._regions
+
+    def modules(self) -> Sequence[Module]:
+        return self._modules
+
+    def threads(self) -> Sequence[Thread]:
+        if self._tracer is not None:
+            return self._tracer.threads
+        found = [sleeping(self._pid, tid, self.arch) for tid in tasks(self._pid)]
+        return [t for t in found if t is not None]
+
+    @property
+    def auxv(self) -> dict[int, int]:
+        """The auxiliary vector by AT_ type; {} if it cannot be read."""
+        try:
+            with open(f"/proc/{self._pid}/auxv", "rb") as file:
+                return auxiliary(self.arch, file.read())
+        except OSError:
+            return {}
+
+    def symbol_tables(self, module: Module) -> Sequence[elf.Table]:
+        for loaded in self._images:
+            if loaded.module.start == module.start:
+                return self._tables(loaded)
+        return []
+
+    def _tables(self, loaded: Image) -> Sequence[elf.Table]:
+        module, root = loaded.module, f"/proc/{self._pid}/root"
+        mapping = next((m for m in self._mappings if m.start == module.start), None)
+        found: list[elf.Table] = []
+        if module.path.startswith("/") and mapping is not None:
+            # The mapped file itself, even when it was deleted or replaced since; then by path, in the process's own root folder.
+            paths = [f"/proc/{self._pid}/map_files/{mapping.start:x}-{mapping.end:x}", root + module.path]
+            found = tables(check(paths, loaded).file, module.build_id, root) or tables(None, module.build_id, "")
+        if not found and loaded.head is not None:
+            table = elf.table_of_image(self.read, loaded.head, loaded.segments, module.bias)
+            found = [table] if table is not None else []
+        return found
+
+    def interrupted(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Let the process run on, if it was stopped here. May be called more than once."""
+        try:
+            tracer, self._tracer = self._tracer, None
+            if tracer is not None:
+                tracer.release()
+        finally:
+            memory, self._memory = self._memory, -1
+            if memory >= 0:
+                os.close(memory)
+            if self._pagemap is not None:
+                self._pagemap.close()
+                self._pagemap = None
+            self._pages.clear()
+
+
+def _region(line: bytes) -> Optional[Region]:
+    """A line of /proc/PID/maps: "start-end perms offset dev inode   path"; None if it is not one."""
+    fields = line.split(None, 5)
+    try:
+        low, high = fields[0].split(b"-")
+        mode, offset = fields[1], int(fields[2], 16)
+        start, end = int(low, 16), int(high, 16)
+    except (IndexError, ValueError):
+        return None
+    name = fields[5].decode("utf-8", "surrogateescape").replace("\\012", "\n") if len(fields) > 5 else ""
+    return Region(start, end, mode[:1] == b"r", mode[1:2] == b"w", mode[2:3] == b"x", name, offset, mode[3:4] == b"p")
+
+
+def attach(pid: int) -> LiveTarget:
+    """Stop the process and return it as a target; `close()` lets it run on, as does the end of a `with` block."""
+    return LiveTarget(pid, stopped=False)
