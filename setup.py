@@ -1,0 +1,89 @@
+"""Packaging: where each package's folder lies, and how the C kernel is built.
+
+The folders gdb/ and lldb/ bear the names of the debuggers' own modules. They are installed as findleaks.gdb and findleaks.lldb only,
+never under their own names, and no install puts the checkout's root on sys.path. Everything else that describes the project stands in
+pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # setuptools before 70.1
+    from wheel.bdist_wheel import bdist_wheel
+
+ROOT = Path(__file__).parent
+PACKAGE_DIR = {"findleaks": "common", "findleaks.gdb": "gdb", "findleaks.lldb": "lldb"}
+KERNEL = "findleaks.graph._kernel"
+
+
+class BuildKernel(build_ext):
+    """Builds the kernel as a plain shared library: ctypes loads it into every Python, so its name carries no ABI tag."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return str(Path(*fullname.split("."))) + ".so"
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        return []  # it is no Python module: there is no PyInit_ function to export
+
+
+class Wheel(bdist_wheel):
+    """One wheel serves every Python 3 of a platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return ("py3", "none", super().get_tag()[2])
+
+
+def packages() -> list[str]:
+    """`findleaks`, what lies under common/, and the two front ends."""
+    return ["findleaks", *(f"findleaks.{name}" for name in find_packages("common")), "findleaks.gdb", "findleaks.lldb"]
+
+
+def kernel() -> list[Extension]:
+    """The C kernel; `optional`, so that without a compiler the install goes on and the pure-Python twin serves."""
+    sources = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("common/kernel/*.c"))
+    headers = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("common/kernel/*.h"))
+    if not sources:
+        return []
+    flags = ["-O3", "-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"]
+    return [Extension(KERNEL, sources, depends=headers, extra_compile_args=flags, optional=True)]
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+setup(
+    name="findleaks",
+    version=re.findall(r'^__version__ = "([^"]+)"', text("common/__init__.py"), re.M)[0],
+    description="Native memory leaks found post-mortem, from GDB, LLDB and the command line",
+    long_description=text("README.md") if (ROOT / "README.md").exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.9",
+    packages=packages(),
+    package_dir=PACKAGE_DIR,
+    package_data={"findleaks": ["py.typed"]},
+    ext_modules=kernel(),
+    cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel},
+    # Only the command line uses it, and only for cores packed with zstd; Python 3.14 brings its own.
+    install_requires=["zstandard>=0.19; python_version < '3.14'"],
+    extras_require={"test": ["hypothesis>=6", "mypy>=1.8", "pyelftools>=0.30", "pytest>=7.4", "ruff>=0.5", "setuptools>=64", "wheel"]},
+    entry_points={"console_scripts": ["findleaks = findleaks.cli:main"]},
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C",
+        "Programming Language :: Python :: 3",
+        "Topic :: Software Development :: Debuggers",
+    ],
+    zip_safe=False,
+)
