@@ -1,0 +1,232 @@
+"""Arenas (struct malloc_state) and the heaps of thread arenas, from malloc/arena.c. Everything read here may be corrupt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc.layout import FLAG_BITS, HEAP_INFOS, HEAP_MAXES, NBINS, NONCONTIGUOUS, HeapInfoLayout, StateLayout
+from findleaks.allocators.glibc.memory import Memory
+from findleaks.target.base import Range
+
+MAX_ARENAS = 1 << 16
+MAX_HEAPS = 1 << 20  # of one arena: more would span more than the address space
+
+
+class HeapInfo(NamedTuple):
+    """[start, end) is in use by the arena; up to `limit` memory was once used and may hold old content."""
+
+    start: int
+    end: int
+    limit: int
+
+
+@dataclass
+class Arena:
+    """What one malloc_state says. `top_size` is 0 when there is no valid top chunk.
+
+    `heaps`, of thread arenas only, stand oldest first. `held`: a thread was inside malloc with this arena's lock.
+    """
+
+    number: int
+    address: int
+    layout: StateLayout
+    held: bool
+    flags: int
+    fastbins: tuple[int, ...]
+    top: int
+    bins: tuple[int, ...]  # fd and bk of each bin
+    next: int
+    attached: int
+    system_mem: int
+    max_system_mem: int
+    top_size: int = 0
+    heaps: list[HeapInfo] = field(default_factory=list)
+    heap_info: Optional[HeapInfoLayout] = None
+
+    @property
+    def name(self) -> str:
+        return "main" if self.number == 0 else f"arena {self.number}"
+
+    @property
+    def end(self) -> int:
+        """Where this malloc_state ends."""
+        return self.address + self.layout.size
+
+    @property
+    def contiguous(self) -> bool:
+        return not self.flags & NONCONTIGUOUS
+
+    @property
+    def initialised(self) -> bool:
+        """True once memory was taken from the system for it: before, top is 0 or the head of the unsorted bin."""
+        return self.top not in (0, self.bin_head(0))
+
+    def bin_head(self, index: int) -> int:
+        """The address a chunk's fd or bk has when it names the bin itself: two words before the pair (malloc.c, bin_at)."""
+        return self.address + self.layout.bins + (2 * index - 2) * self.layout.word
+
+
+def parse(memory: Memory, address: int, layout: StateLayout) -> Optional[Arena]:
+    """The malloc_state at `address` read by `layout`, unjudged; None when it is not all there."""
+    words = memory.words(address, layout.size // layout.word)
+    mutex, flags = memory.int32(address), memory.int32(address + layout.flags)
+    if words is None or mutex is None or flags is None:
+        return None
+
+    def at(offset: int) -> int:
+        return words[offset // layout.word]
+
+    first, bins = layout.fastbin // layout.word, layout.bins // layout.word
+    return Arena(
+        number=0,
+        address=address,
+        layout=layout,
+        held=mutex != 0,
+        flags=flags,
+        fastbins=words[first : first + layout.fastbins],
+        top=at(layout.top),
+        bins=words[bins : bins + 2 * NBINS],
+        next=at(layout.next),
+        attached=at(layout.attached) if layout.attached >= 0 else 0,
+        system_mem=at(layout.system_mem),
+        max_system_mem=at(layout.system_mem + layout.word),
+    )
+
+
+def circular(memory: Memory, arena: Arena) -> tuple[int, int]:
+    """(empty, broken): how many bins are empty, and how many of the others do not link back to their head."""
+    word, empty, broken = memory.size, 0, 0
+    for index in range(NBINS):
+        head = arena.bin_head(index)
+        fd, bk = arena.bins[2 * index], arena.bins[2 * index + 1]
+        if fd == head and bk == head:
+            empty += 1
+        elif memory.word(fd + 3 * word) != head or memory.word(bk + 2 * word) != head:
+            broken += 1
+    return empty, broken
+
+
+def first_heap(memory: Memory, arena: Arena) -> Optional[HeapInfoLayout]:
+    """The row of heap_info's table by which this arena lies in its first heap: heap_info before it, whose ar_ptr is it and prev is 0."""
+    for info in HEAP_INFOS:
+        if info.word == memory.size:
+            start = arena.address - info.size
+            if start % memory.arch.page == 0 and memory.word(start) == arena.address and memory.word(start + memory.size) == 0:
+                return info
+    return None
+
+
+def plausible(memory: Memory, arena: Arena) -> bool:
+    """Whether this can be an arena at all: counters in order, bins all circular (a few broken by corruption), or all still 0."""
+    if arena.system_mem > arena.max_system_mem or arena.attached >= 1 << 22:
+        return False
+    if not any(arena.bins):
+        return arena.top == 0 and arena.system_mem == 0
+    empty, broken = circular(memory, arena)
+    return empty > 0 and broken <= NBINS // 8
+
+
+def read_top(memory: Memory, arena: Arena) -> None:
+    """Fill in `top_size` where top is a chunk of a sane size."""
+    if not arena.initialised or (arena.top + 2 * memory.size) % arena.layout.align:
+        return
+    head = memory.word(arena.top + memory.size)
+    if head is not None:
+        size = head & ~FLAG_BITS
+        if 2 * memory.size <= size <= max(arena.system_mem, arena.max_system_mem) and size % (2 * memory.size) == 0:
+            arena.top_size = size
+
+
+def ring(memory: Memory, main: Arena, layout: StateLayout) -> tuple[list[Arena], str]:
+    """The arenas from `main` along `next`, and "" or why the ring does not close."""
+    arenas, seen, address = [main], {main.address}, main.next
+    while address != main.address:
+        if address in seen:
+            return arenas, f"the arenas' ring runs into {address:#x} again without coming back to main_arena at {main.address:#x}"
+        arena = parse(memory, address, layout) if address % memory.size == 0 else None
+        if arena is None:
+            return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, where nothing can be read"
+        arena.heap_info = first_heap(memory, arena)
+        if arena.heap_info is None or not plausible(memory, arena):
+            return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, where no arena is"
+        arena.number = len(arenas)
+        arenas.append(arena)
+        seen.add(address)
+        if len(arenas) > MAX_ARENAS:
+            return arenas, f"more than {MAX_ARENAS} arenas"
+        address = arena.next
+    return arenas, ""
+
+
+def find_heaps(memory: Memory, arena: Arena, hint: int, problems: list[Problem]) -> None:
+    """Fill in `heaps` of a thread arena: from the heap that holds top, back along `prev` to the first.
+
+    The reserve of a heap (and so the mask that leads from top to its heap) is not stored anywhere: the largest one for which
+    the chain is whole is taken; `hint` (4 huge pages, or 0) first.
+    """
+    info = arena.heap_info
+    if info is None:
+        return
+    first = arena.address - info.size
+    candidates = ([hint] if hint else []) + [size for size in HEAP_MAXES if first % size == 0 and size != hint]
+    for reserve in candidates:
+        chain = _chain(memory, arena, first, arena.top & -reserve, reserve)
+        if chain:
+            arena.heaps = chain
+            return
+    only = _heap(memory, arena, first, HEAP_MAXES[0] if first % HEAP_MAXES[0] == 0 else first & -first)
+    if only is None:
+        problems.append(Problem(first, f"heap of {arena.name} at {first:#x}: heap_info is corrupt; nothing of it is used"))
+        return
+    arena.heaps = [only]
+    if not only.start <= arena.top < only.end:
+        arena.top_size = 0
+        problems.append(
+            Problem(
+                arena.address,
+                f"top of {arena.name} is {arena.top:#x}, which is in none of its heaps: only its first heap, at {first:#x}, is used",
+            )
+        )
+
+
+def _chain(memory: Memory, arena: Arena, first: int, heap: int, reserve: int) -> list[HeapInfo]:
+    """The heaps from `heap` back to `first`, oldest first; [] unless the whole chain is sound."""
+    chain: list[HeapInfo] = []
+    seen: set[int] = set()
+    while heap not in seen and len(chain) < MAX_HEAPS:
+        seen.add(heap)
+        info = _heap(memory, arena, heap, reserve)
+        if info is None:
+            return []
+        chain.append(info)
+        if heap == first:
+            inside = chain[0].start < arena.top < chain[0].end
+            return chain[::-1] if inside else []
+        previous = memory.word(heap + memory.size)
+        if not previous or previous % reserve:
+            return []
+        heap = previous
+    return []
+
+
+def _heap(memory: Memory, arena: Arena, start: int, reserve: int) -> Optional[HeapInfo]:
+    """The heap_info at `start`, if it is this arena's and its sizes are in order."""
+    words = memory.words(start, 4)
+    if words is None or words[0] != arena.address:
+        return None
+    size, touched = words[2], words[3]
+    if not 4 * memory.size <= size <= reserve or size % memory.arch.page:
+        return None
+    return HeapInfo(start, start + size, start + (touched if size <= touched <= reserve else size))
+
+
+def overlapping(heaps: list[HeapInfo]) -> list[Range]:
+    """Ranges of the heaps that overlap another: two arenas that claim the same memory."""
+    found, last = [], 0
+    for heap in sorted(heaps):
+        if heap.start < last:
+            found.append(Range(heap.start, heap.end))
+        last = max(last, heap.limit)
+    return found

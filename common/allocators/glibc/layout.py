@@ -1,0 +1,177 @@
+"""How glibc's malloc lays out its structures, release by release, newest first.
+
+Which row fits is decided by what stands in memory (locate.py, tcache.py), never by a version number: `since` and `until` only serve
+to say which releases a core may come from. Offsets and sizes are bytes. Sources: malloc/malloc.c and malloc/arena.c of the
+releases named; the rows of 2.31, 2.36, 2.41 and 2.43 for x86-64 were compared with the DWARF of Debian's packages, those for 32-bit
+2.31 to 2.43 with i386 and arm ones; rows that end before 2.31 are read from the source only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Optional
+
+Version = tuple[int, int]
+
+NBINS = 127  # of pairs in `bins`: unsorted, 62 small, 63 large, and one never used (malloc.c, NBINS is 128 with bin 0 absent)
+PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA, FLAG_BITS = 1, 2, 4, 7
+NONCONTIGUOUS = 2  # in malloc_state.flags
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """struct malloc_state. `attached` is -1 where the field is missing; `fastbins` of them stand at `fastbin`."""
+
+    since: Version
+    until: Version
+    word: int
+    align: int  # MALLOC_ALIGNMENT
+    flags: int
+    fastbin: int
+    fastbins: int
+    top: int
+    bins: int
+    next: int
+    attached: int
+    system_mem: int  # max_system_mem is the next word
+    size: int
+
+
+STATES: tuple[StateLayout, ...] = (
+    # 2.43: fastbins and have_fastchunks are gone.
+    StateLayout((2, 43), (2, 99), 8, 16, 4, 0, 0, 8, 24, 2072, 2088, 2096, 2112),
+    StateLayout((2, 43), (2, 99), 4, 16, 4, 0, 0, 8, 16, 1048, 1056, 1060, 1068),
+    StateLayout((2, 43), (2, 99), 4, 8, 4, 0, 0, 8, 16, 1048, 1056, 1060, 1068),
+    # 2.27 – 2.42: have_fastchunks became an int of its own. i386 has 16-byte alignment since 2.26, hence one fastbin more.
+    StateLayout((2, 27), (2, 42), 8, 16, 4, 16, 10, 96, 112, 2160, 2176, 2184, 2200),
+    StateLayout((2, 27), (2, 42), 4, 16, 4, 12, 11, 56, 64, 1096, 1104, 1108, 1116),
+    StateLayout((2, 27), (2, 42), 4, 8, 4, 12, 10, 52, 60, 1092, 1100, 1104, 1112),
+    # 2.23 – 2.26: attached_threads added.
+    StateLayout((2, 23), (2, 26), 8, 16, 4, 8, 10, 88, 104, 2152, 2168, 2176, 2192),
+    StateLayout((2, 23), (2, 26), 4, 8, 4, 8, 10, 48, 56, 1088, 1096, 1100, 1108),
+    # 2.11 – 2.22: next_free appeared with the free list of arenas.
+    StateLayout((2, 11), (2, 22), 8, 16, 4, 8, 10, 88, 104, 2152, -1, 2168, 2184),
+    StateLayout((2, 11), (2, 22), 4, 8, 4, 8, 10, 48, 56, 1088, -1, 1096, 1104),
+)
+
+
+@dataclass(frozen=True)
+class ParLayout:
+    """struct malloc_par (`mp_`). `tcache_bins` is -1 before thread caches; tcache_max_bytes and tcache_count follow it, a word each."""
+
+    since: Version
+    until: Version
+    word: int
+    n_mmaps: int  # int; n_mmaps_max and max_n_mmaps follow, an int each
+    mmapped_mem: int  # max_mmapped_mem is the next word
+    sbrk_base: int
+    tcache_bins: int
+    hp_pagesize: int  # -1 where missing
+    size: int
+
+
+PARS: tuple[ParLayout, ...] = (
+    # 2.43: thp_mode before thp_pagesize; tcache_bins is called tcache_small_bins since 2.42.
+    ParLayout((2, 43), (2, 99), 8, 68, 88, 104, 112, 56, 144),
+    ParLayout((2, 43), (2, 99), 4, 36, 52, 60, 64, 28, 80),
+    # 2.35 – 2.42: thp_pagesize, hp_pagesize, hp_flags (the tunable glibc.malloc.hugetlb).
+    ParLayout((2, 35), (2, 42), 8, 60, 80, 96, 104, 48, 136),
+    ParLayout((2, 35), (2, 42), 4, 32, 48, 56, 60, 24, 76),
+    # 2.26 – 2.34: thread caches.
+    ParLayout((2, 26), (2, 34), 8, 40, 56, 72, 80, -1, 112),
+    ParLayout((2, 26), (2, 34), 4, 20, 36, 44, 48, -1, 64),
+    # 2.24 – 2.25: max_total_mem dropped.
+    ParLayout((2, 24), (2, 25), 8, 40, 56, 72, -1, -1, 80),
+    ParLayout((2, 24), (2, 25), 4, 20, 36, 44, -1, -1, 48),
+    # 2.15 – 2.23.
+    ParLayout((2, 15), (2, 23), 8, 40, 56, 80, -1, -1, 88),
+    ParLayout((2, 15), (2, 23), 4, 20, 36, 48, -1, -1, 52),
+)
+
+
+@dataclass(frozen=True)
+class TcacheLayout:
+    """struct tcache_perthread_struct: `bins` counters of `counter` bytes, then as many list heads at `entries`.
+
+    `slots`: the counters hold how many more entries a list may take, no longer how many it has. Lists from index 64 on
+    are of large chunks, a list a power of two; below, list i has chunks of (i + 2) * MALLOC_ALIGNMENT bytes
+    (i386, whose smallest chunk is 16 bytes: (i + 1) * 16).
+    """
+
+    since: Version
+    until: Version
+    word: int
+    counter: int
+    bins: int
+    entries: int
+    slots: bool
+
+    @property
+    def size(self) -> int:
+        return self.entries + self.bins * self.word
+
+    def chunk_size(self, align: int) -> int:
+        """Size of the chunk malloc makes for it (malloc.c, request2size)."""
+        return max((self.size + self.word + align - 1) & -align, 4 * self.word)
+
+
+TCACHES: tuple[TcacheLayout, ...] = (
+    # 2.42: num_slots, and 12 lists of large chunks.
+    TcacheLayout((2, 42), (2, 99), 8, 2, 76, 152, True),
+    TcacheLayout((2, 42), (2, 99), 4, 2, 76, 152, True),
+    # 2.30 – 2.41: 16-bit counts.
+    TcacheLayout((2, 30), (2, 41), 8, 2, 64, 128, False),
+    TcacheLayout((2, 30), (2, 41), 4, 2, 64, 128, False),
+    # 2.26 – 2.29: 8-bit counts.
+    TcacheLayout((2, 26), (2, 29), 8, 1, 64, 64, False),
+    TcacheLayout((2, 26), (2, 29), 4, 1, 64, 64, False),
+)
+
+SMALL_TCACHE_BINS = 64
+
+
+@dataclass(frozen=True)
+class HeapInfoLayout:
+    """struct heap_info at the start of every heap of a thread arena: ar_ptr, prev, size, mprotect_size, a word each, then (2.35)
+    pagesize and padding. Only its size differs, and that shows in where the first heap's arena lies."""
+
+    since: Version
+    until: Version
+    word: int
+    size: int
+
+
+HEAP_INFOS: tuple[HeapInfoLayout, ...] = (
+    HeapInfoLayout((2, 35), (2, 99), 8, 48),
+    HeapInfoLayout((2, 35), (2, 99), 4, 24),
+    HeapInfoLayout((2, 10), (2, 34), 8, 32),
+    HeapInfoLayout((2, 10), (2, 34), 4, 16),
+    HeapInfoLayout((2, 26), (2, 34), 4, 24),  # i386: padded to 16-byte alignment
+)
+
+SAFE_LINKING: Version = (2, 32)
+
+HEAP_MAXES = (64 << 20, 8 << 20, 1 << 20, 128 << 20, 32 << 20, 16 << 20, 4 << 20, 2 << 20, 512 << 10)
+"""Sizes (and alignments) a thread arena's heap may reserve, likeliest first: 64 MiB on 64-bit and 1 MiB on 32-bit systems
+(arena.c, HEAP_MAX_SIZE is twice DEFAULT_MMAP_THRESHOLD_MAX), four huge pages when the tunable hugetlb names their size
+(2.35, heap_max_size), and what distributions have been seen to patch in."""
+
+
+def span(rows: Iterable[tuple[Version, Version]]) -> tuple[Version, Version]:
+    """The releases all of these (since, until) allow; since > until when they contradict each other."""
+    since, until = (2, 0), (2, 99)
+    for a, b in rows:
+        since, until = max(since, a), min(until, b)
+    return since, until
+
+
+def span_text(since: Version, until: Version) -> str:
+    """ "2.35-2.41", "2.43 or newer", or "unknown" for a contradiction."""
+    if since > until:
+        return "unknown"
+    first = f"{since[0]}.{since[1]}"
+    if until >= (2, 99):
+        return f"{first} or newer"
+    last: Optional[str] = f"{until[0]}.{until[1]}"
+    return first if first == last else f"{first}-{last}"

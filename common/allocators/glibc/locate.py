@@ -1,0 +1,227 @@
+"""Finding main_arena and mp_ in a process image without symbols.
+
+main_arena stands in initialised data (.data of libc.so.6, or of a static program). Two marks give it away: its `next` closes a ring
+of arenas (a ring of itself alone at first), and its bins are circular lists, most of them empty, so that both words of a pair hold
+the pair's own address less two words. The layout that makes the ring close is the right one: the offset from the bins to
+`next` is the same in all, so one bin run fits every layout, but the ring names the start of the structure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from findleaks.allocators.glibc import arenas
+from findleaks.allocators.glibc.arenas import Arena
+from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, STATES, ParLayout, StateLayout
+from findleaks.allocators.glibc.memory import Memory
+from findleaks.target.base import Region, Target
+
+SAMPLED_ABOVE = 1 << 20
+"""Bytes of one region above which, unless it looks like a libc's, only its bins are looked for, at every 16th pair."""
+
+LONGEST_STATE = max(layout.size for layout in STATES)
+
+PAR_WINDOW = 64 << 10
+"""How far from main_arena mp_ is looked for; 2304 to 2400 bytes before it in what was seen."""
+
+
+@dataclass
+class Instance:
+    """One glibc malloc in the process. `ring_problem` is "" or why not all its arenas are known; `par` is 0 when mp_ was not found."""
+
+    arenas: list[Arena]
+    ring_problem: str
+    region: Optional[Region]
+    par: int = 0
+    par_layout: Optional[ParLayout] = None
+
+    @property
+    def main(self) -> Arena:
+        return self.arenas[0]
+
+    @property
+    def layout(self) -> StateLayout:
+        return self.main.layout
+
+
+def instances(target: Target) -> list[Instance]:
+    """Every main_arena in the target, by structure; by symbol where that finds none."""
+    memory = Memory(target)
+    layouts = [layout for layout in STATES if layout.word == memory.size]
+    regions = [region for region in target.regions() if region.writable and region.readable and region.size]
+    files = [region for region in regions if region.name.startswith("/")]
+    found: dict[int, Instance] = {}
+    for region in sorted(files, key=lambda r: not _libc_like(r)):
+        if region.start in found:
+            continue
+        for instance in _in_region(memory, region, layouts, region.size <= SAMPLED_ABOVE or _libc_like(region)):
+            found.setdefault(instance.main.address, instance)
+    if not found:
+        symbol = target.symbol("main_arena")
+        if symbol is not None:
+            region_of = next((r for r in regions if symbol.address in r), None)
+            for instance in _verified(memory, region_of, [(symbol.address, layout) for layout in layouts]):
+                found.setdefault(instance.main.address, instance)
+    if not found:  # no file names (qemu's cores), or .data that ld.so copied elsewhere
+        for region in regions:
+            if region not in files:
+                for instance in _in_region(memory, region, layouts, region.size <= SAMPLED_ABOVE):
+                    if arenas.first_heap(memory, instance.main) is None:
+                        found.setdefault(instance.main.address, instance)
+    return [found[address] for address in sorted(found)]
+
+
+def _libc_like(region: Region) -> bool:
+    name = os.path.basename(region.name)
+    return name.startswith(("libc.so", "libc-"))
+
+
+def _in_region(memory: Memory, region: Region, layouts: Sequence[StateLayout], whole: bool) -> Iterator[Instance]:
+    """main_arenas that lie in one region. `whole`: also look for rings of arenas whose bins are still empty of everything (0)."""
+    for base, words in memory.scan(region.start, region.end):
+        places: list[tuple[int, StateLayout]] = []
+        if whole:
+            places += _by_ring(memory, base, words, layouts)
+        places += _by_bins(memory, base, words, layouts, 1 if whole else 16)
+        yield from _verified(memory, region, places)
+
+
+def _verified(memory: Memory, region: Optional[Region], places: Sequence[tuple[int, StateLayout]]) -> Iterator[Instance]:
+    """The places at which a main_arena really is: rings that close first; one whose ring is broken only where none closes."""
+    done: set[int] = set()
+    broken: list[Instance] = []
+    for address, layout in dict.fromkeys(places):
+        main = arenas.parse(memory, address, layout)
+        if main is None or not arenas.plausible(memory, main):
+            continue
+        known, problem = arenas.ring(memory, main, layout)
+        instance = Instance(known, problem, region)
+        if problem:
+            broken.append(instance)
+        elif address not in done and (not main.initialised or _counts(memory, main)):
+            done.add(address)
+            yield instance
+    for instance in broken:
+        main = instance.main
+        near = any(abs(main.address - address) < main.layout.size for address in done)
+        if not near and main.initialised and _counts(memory, main) and arenas.circular(memory, main)[0] > NBINS // 2:
+            done.add(main.address)
+            yield instance
+
+
+def _counts(memory: Memory, main: Arena) -> bool:
+    """An initialised main arena has memory in whole pages, or at least a sound top."""
+    arenas.read_top(memory, main)
+    return main.top_size > 0 or (main.system_mem > 0 and main.system_mem % memory.arch.page == 0)
+
+
+def _by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout]) -> list[tuple[int, StateLayout]]:
+    """Places whose `next` is the arena itself, or a thread arena from which the ring comes back."""
+    size, places = memory.size, []
+    low, high, near = base - LONGEST_STATE, base + len(words) * memory.size, LONGEST_STATE
+    for index in [i for i, v in enumerate(words) if low <= v < high and 0 < base + i * size - v <= near]:
+        for layout in layouts:
+            if words[index] == base + index * size - layout.next:
+                places.append((words[index], layout))
+    infos = {info.size for info in HEAP_INFOS if info.word == size}
+    mask = HEAP_MAXES[-1] - 1  # where in its heap a thread arena's malloc_state stands: right behind heap_info
+    for index in [i for i, v in enumerate(words) if v & mask in infos]:
+        for layout in layouts:
+            place = base + index * size - layout.next
+            if any(memory.word(words[index] - info) == words[index] for info in infos) and memory.word(place + layout.next) == words[index]:
+                places.append((place, layout))
+    return places
+
+
+def _by_bins(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout], step: int) -> list[tuple[int, StateLayout]]:
+    """Places whose bins start at or before an empty one; those between must be filled."""
+    size, places = memory.size, []
+    covered = -1
+    for index in _empty_bins(base, words, size, step):
+        if index <= covered:
+            continue
+        covered = index + 2 * NBINS
+        first = index
+        for _ in range(NBINS):
+            for layout in layouts:
+                places.append((base + first * size - layout.bins, layout))
+            first -= 2
+            if first < 0 or not words[first] or not words[first + 1]:
+                break
+    return places
+
+
+def _empty_bins(base: int, words: Sequence[int], size: int, step: int) -> list[int]:
+    """Indices of pairs of words that both hold the pair's address less two words; every `step`-th pair, at either parity."""
+    if step == 1:
+        return [i for i, (a, b) in enumerate(zip(words, words[1:])) if a == b and a == base + (i - 2) * size]
+    found = []
+    for start in (0, 1):
+        pairs = zip(words[start :: 2 * step], words[start + 1 :: 2 * step])
+        found += [start + 2 * step * i for i, (a, b) in enumerate(pairs) if a == b and a == base + (start + 2 * step * i - 2) * size]
+    return sorted(found)
+
+
+def find_par(memory: Memory, instance: Instance) -> None:
+    """Fill in `par` and `par_layout`: the best of the places near main_arena that hold what mp_ must; none if the best is poor."""
+    main = instance.main
+    start, end = main.address - PAR_WINDOW, main.end + PAR_WINDOW
+    if instance.region is not None:
+        start, end = max(start, instance.region.start), min(end, instance.region.end)
+    best: tuple[int, int, int, Optional[ParLayout]] = (0, 0, 0, None)
+    for base, words in memory.scan(start, end):
+        for layout in PARS:
+            if layout.word == memory.size:
+                for place in _par_places(base, words, layout, main):
+                    score = _par_score(memory, place, layout, main)
+                    best = max(best, (score, -abs(place - main.address), place, layout), key=lambda b: b[:2])
+    if best[3] is not None:
+        instance.par, instance.par_layout = best[2], best[3]
+
+
+def _par_places(base: int, words: Sequence[int], layout: ParLayout, main: Arena) -> Iterator[int]:
+    """Places whose thread-cache fields agree with each other; before thread caches, whose sbrk_base fits the main arena's end."""
+    size = layout.word
+    if layout.tcache_bins >= 0:
+        least = 4 * size - size if main.layout.align == 2 * size else main.layout.align - size
+        for i in [i for i, v in enumerate(words[:-2]) if 0 < v <= 64]:
+            largest = (words[i] - 1) * main.layout.align + least  # malloc.c, tidx2usize
+            most = words[i + 1]
+            if (largest - main.layout.align < most <= largest or (words[i] == 64 and largest < most <= 4 << 20)) and words[i + 2] < 1 << 16:
+                yield base + i * size - layout.tcache_bins
+    elif main.initialised and main.top_size:
+        wanted = main.top + main.top_size - main.system_mem
+        for i in [i for i, v in enumerate(words) if v == wanted]:
+            yield base + i * size - layout.sbrk_base
+
+
+def _par_score(memory: Memory, place: int, layout: ParLayout, main: Arena) -> int:
+    """How well an mp_ at `place` fits; 0: not at all. Counters may be caught between two updates, hence points, not conditions."""
+    words = memory.words(place, layout.size // layout.word)
+    ints = [memory.int32(place + layout.n_mmaps + 4 * i) for i in range(3)]
+    if words is None or None in ints:
+        return 0
+
+    def at(offset: int) -> int:
+        return words[offset // layout.word]
+
+    n_mmaps, n_mmaps_max, max_n_mmaps = (value or 0 for value in ints)
+    mapped, max_mapped, base = at(layout.mmapped_mem), at(layout.mmapped_mem + layout.word), at(layout.sbrk_base)
+    if base and (base % (2 * layout.word) or memory.word(base + layout.word) is None):
+        return 0
+    if layout.hp_pagesize >= 0 and at(layout.hp_pagesize) & (at(layout.hp_pagesize) - 1):
+        return 0
+    score = 1
+    score += 2 * (n_mmaps <= max_n_mmaps <= n_mmaps_max)
+    score += 2 * (mapped <= max_mapped and mapped % memory.arch.page == 0)
+    score += 2 * ((n_mmaps == 0) == (mapped == 0) and (max_n_mmaps == 0) == (max_mapped == 0))
+    score += n_mmaps_max == 65536  # DEFAULT_MMAP_MAX
+    if main.initialised and main.top_size:
+        expected = main.top + main.top_size - main.system_mem
+        score += 8 if base == expected else 3 if base and not main.contiguous else 0
+    else:
+        score += 4 * (base == 0)
+    return score if score >= 6 else 0

@@ -1,0 +1,52 @@
+"""Reading a hostile process image word by word: absent memory is None, never an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Target
+
+
+class Memory:
+    """A target's words. `word(address)` is None where memory is absent or the address makes no sense."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.arch = target.arch
+        self.size = target.arch.word
+
+    def word(self, address: int) -> Optional[int]:
+        if not 0 < address < self.arch.mask - self.size:
+            return None
+        try:
+            return self.target.word(address)
+        except UnreadableMemory:
+            return None
+
+    def words(self, address: int, count: int) -> Optional[tuple[int, ...]]:
+        """`count` words, or None unless all are there."""
+        if not 0 < address < self.arch.mask - count * self.size:
+            return None
+        try:
+            return self.arch.unpack(self.target.read(address, count * self.size))
+        except UnreadableMemory:
+            return None
+
+    def int32(self, address: int) -> Optional[int]:
+        """An unsigned 32-bit int."""
+        if not 0 < address < self.arch.mask - 4:
+            return None
+        try:
+            return int.from_bytes(self.target.read(address, 4), "little" if self.arch.byteorder == "little" else "big")
+        except UnreadableMemory:
+            return None
+
+    def scan(self, start: int, end: int) -> Iterator[tuple[int, Sequence[int]]]:
+        """(address of the first word, words) of each readable part of [start, end)."""
+        for piece in self.target.pieces(start, end):
+            skip = -piece.address % self.size
+            data = piece.data[skip:]
+            if len(data) >= self.size:
+                yield piece.address + skip, self.arch.unpack(bytes(data))

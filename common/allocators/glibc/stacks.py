@@ -1,0 +1,186 @@
+"""Stacks of glibc's threads, live and cached, from struct pthread (nptl/descr.h), found by structure.
+
+A stack's bounds stand in struct pthread as two adjacent words, `stackblock` and `stackblock_size`; the thread pointer is the address
+of struct pthread itself on architectures of TLS variant II (x86-64, i386, s390x), or lies just behind it (variant I). Regions are never
+taken for bounds: since Linux 6.13 and glibc 2.42 guard pages no longer split a mapping, so adjacent stacks are one region.
+
+Stacks of threads that ended are kept for reuse on a ring (nptl/allocatestack.c, `stack_cache`; `_dl_stack_cache` in ld.so's
+_rtld_global since 2.34). Its head lies near the heads of the rings of live threads (`stack_used`, `stack_user`), through
+which every struct pthread is linked by its `list`, the two words in front of `tid`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Optional
+
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range, Region, Target, Thread
+
+PTHREAD_BYTES = 2560  # more than struct pthread up to stackblock_size: 1696 in 2.31 to 2.43 on x86-64
+LEAST_STACK = 4096
+MOST_STACK = 1 << 40
+HEADS_WINDOW = 4096  # how far apart the heads of the rings may lie: 16 to 48 bytes in what was seen
+RING_LIMIT = 1 << 17
+
+
+def thread_stacks(target: Target) -> dict[int, Range]:
+    """tid -> [stackblock, stackblock + size), guard included, of every live thread that glibc made.
+
+    The main thread's stack is the kernel's and is not here, nor is a thread whose struct pthread cannot be read.
+    """
+    threads = [thread for thread in target.threads() if thread.thread_pointer]
+    found = {thread.tid: _candidates(target, thread.thread_pointer) for thread in threads}
+    offset = _offset(found.values())
+    return {tid: candidates[offset] for tid, candidates in found.items() if offset in candidates}
+
+
+def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Range]:
+    """Sorted stacks of threads that ended, which glibc keeps for reuse: nothing in them is live.
+
+    From the ring of cached stacks where its head is found; else `regions` are searched for struct pthread headers of which
+    no live thread has the address.
+    """
+    threads = [thread for thread in target.threads() if thread.thread_pointer]
+    live = {thread.thread_pointer for thread in threads}
+    if not live:
+        return []
+    cached = _cached_descriptors(target, threads)
+    if cached is None:
+        cached = list(_descriptors(target, engine, regions))
+    found = [_candidates(target, tcb) for tcb in cached if tcb not in live]
+    offset = _offset([_candidates(target, tcb) for tcb in live])
+    if offset < 0:
+        offset = _offset(found)
+    stacks = {candidates[offset] for candidates in found if offset in candidates}
+    return sorted(stack for stack in stacks if not any(stack.start <= tcb < stack.end for tcb in live))
+
+
+def _words(target: Target, address: int, size: int) -> tuple[int, ...]:
+    """The words of [address, address + size), fewer where memory ends: struct pthread is the last thing in its mapping."""
+    data = b""
+    for piece in target.pieces(address, address + size):
+        if piece.address != address + len(data):
+            break
+        data += bytes(piece.data)
+    return target.arch.unpack(data)
+
+
+def _candidates(target: Target, tcb: int) -> dict[int, Range]:
+    """Offset -> range, for every pair of words behind `tcb` that could be stackblock and its size.
+
+    On variant I struct pthread lies *below* the thread pointer: there the words before it are looked at too.
+    """
+    word = target.arch.word
+    below = 0 if _variant_two(target, tcb) else PTHREAD_BYTES
+    words = _words(target, tcb - below, PTHREAD_BYTES) if tcb > below else ()
+    return {
+        index * word - below: Range(start, start + size)
+        for index, (start, size) in enumerate(zip(words, words[1:]))
+        if LEAST_STACK <= size <= MOST_STACK and 0 < start <= tcb < start + size
+    }
+
+
+def _variant_two(target: Target, tcb: int) -> bool:
+    """True where struct pthread starts at the thread pointer: its first word (tcbhead_t.tcb) is its own address."""
+    try:
+        return target.word(tcb) == tcb
+    except UnreadableMemory:
+        return False
+
+
+def _offset(found: Iterable[dict[int, Range]]) -> int:
+    """The offset most descriptors agree on, page-aligned bounds counting double; -1 if there is none."""
+    votes: Counter[int] = Counter()
+    for candidates in found:
+        for offset, (start, end) in candidates.items():
+            votes[offset] += 1 if (start | end) % LEAST_STACK else 2
+    return max(votes, key=lambda offset: (votes[offset], -offset)) if votes else -1
+
+
+def _is_descriptor(target: Target, tcb: int) -> bool:
+    """tcbhead_t's `tcb` and `self` (words 0 and 2) both point to it (x86 and s390x keep such a header)."""
+    word = target.arch.word
+    try:
+        return tcb > 0 and target.word(tcb) == tcb and target.word(tcb + 2 * word) == tcb
+    except UnreadableMemory:
+        return False
+
+
+def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
+    """Offset of `list` in struct pthread: two words whose neighbours point back, directly in front of the thread's tid; -1 if unseen."""
+    word = target.arch.word
+    for thread in threads:
+        tcb = thread.thread_pointer
+        words = _words(target, tcb, PTHREAD_BYTES)
+        for index in range(len(words) - 2):
+            tid = words[index + 2] & 0xFFFFFFFF if target.arch.byteorder == "little" or word == 4 else words[index + 2] >> 32
+            node = tcb + index * word
+            if tid == thread.tid and _linked(target, node, words[index], words[index + 1]):
+                return index * word
+    return -1
+
+
+def _linked(target: Target, node: int, after: int, before: int) -> bool:
+    """The neighbours of a list node point back at it."""
+    try:
+        return after > 0 and before > 0 and target.word(after + target.arch.word) == node and target.word(before) == node
+    except UnreadableMemory:
+        return False
+
+
+def _ring(target: Target, first: int) -> Iterator[int]:
+    """`first` and what follows it on its ring, up to where it closes or cannot be read."""
+    node, seen = first, set()
+    while node not in seen and len(seen) < RING_LIMIT:
+        seen.add(node)
+        yield node
+        try:
+            node = target.word(node)
+        except UnreadableMemory:
+            return
+
+
+def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[list[int]]:
+    """struct pthread addresses on the ring of cached stacks, or None when the rings cannot be told."""
+    offset = _list_offset(target, threads)
+    if offset < 0:
+        return None
+    word = target.arch.word
+    heads: set[int] = set()
+    seen: set[int] = set()
+    for thread in threads:
+        if thread.thread_pointer + offset in seen:
+            continue
+        for node in _ring(target, thread.thread_pointer + offset):
+            seen.add(node)
+            if not _is_descriptor(target, node - offset):
+                heads.add(node)
+    if not heads:
+        return None
+    start = max(min(heads) - HEADS_WINDOW, 0) & -word
+    cached: list[int] = []
+    for address, words in _aligned(target, start, max(heads) + HEADS_WINDOW):
+        for index, (after, before) in enumerate(zip(words, words[1:])):
+            head = address + index * word
+            if after and head not in heads and head not in seen and _is_descriptor(target, after - offset):
+                if _linked(target, head, after, before):
+                    cached += [node - offset for node in _ring(target, after) if node != head]
+    return cached
+
+
+def _aligned(target: Target, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(address, words) of what is there of [start, end)."""
+    for piece in target.pieces(start, end):
+        skip = -piece.address % target.arch.word
+        yield piece.address + skip, target.arch.unpack(bytes(piece.data[skip:]))
+
+
+def _descriptors(target: Target, engine: Engine, regions: Sequence[Region]) -> Iterator[int]:
+    """struct pthread headers anywhere in the anonymous ones of `regions`."""
+    for region in regions:
+        if region.writable and not region.name.startswith(("/", "[heap", "[stack")):
+            for piece in target.pieces(region.start, region.end):
+                yield from engine.self_pointers(piece, 2 * target.arch.word)
