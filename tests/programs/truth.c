@@ -1,0 +1,136 @@
+/* A program that knows of each of its blocks what a leak hunter must say of it, and tells.
+ *
+ *   truth THREADS SEED SCALE [OPTIONS]
+ *
+ * writes one line a block to standard output (all numbers hexadecimal),
+ *   address usable requested state kind leader category
+ * then "ready", and waits for ever. OPTIONS are letters: h more than 64 MiB of blocks a thread, so that arenas get further heaps; b the
+ * program break is blocked half-way, so that the main arena goes on in mappings; s the program moves the break itself; l return
+ * from main (for LeakSanitizer).
+ *
+ * Each thread makes every category in its own arena; the categories that hold pointers in odd places are in holders.h. */
+#include "truth.h"
+#include "truth_shapes.h"
+#include "truth_frees.h"
+#include "truth_holders.h"
+
+static pthread_barrier_t together, leaving;
+static unsigned thread_count, scale;
+static int option_heaps, option_blocked, option_sbrk, option_return;
+
+static void meet(void) { pthread_barrier_wait(&together); }
+
+/* More than one heap's worth of large blocks, every third of them held by the next, the others lost. */
+static NOINLINE void many_heaps(struct thread *me) {
+    void *volatile *held = &me->global[GLOBAL_HEAPS];
+    for (int i = 0; i < 1000; i++) {
+        struct block b = {calloc(1, 100000), 100000};
+        if (i % 3 == 0) {
+            *(void *volatile *)b.p = *held;
+            *held = b.p;
+            note_reachable(b, "heaps-list");
+        } else {
+            note_definite(b, "heaps-single");
+        }
+    }
+}
+
+/* Something else sits right above the program break: the main arena cannot grow there any more. */
+static NOINLINE void block_break(void) {
+    char *end = sbrk(0);
+    end = (char *)(((uintptr_t)end + 4095) & ~(uintptr_t)4095);
+    if (mmap(end, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != end) abort();
+}
+
+static NOINLINE void build(struct thread *me) {
+    struct rng *r = &me->rng;
+    for (unsigned i = 0; i < scale; i++) {
+        reachable_shapes(r);
+        possible_shapes(r);
+        lost_shapes(r);
+        mmapped_shapes(r);
+        if (option_sbrk && me->index == 0 && sbrk(4096 * (1 + (intptr_t)i)) == (void *)-1) abort();
+        if (option_blocked && me->index == 0 && i == 0) block_break();
+    }
+    held_shapes(me, r, option_return && me->index == 0);
+    if (option_heaps) many_heaps(me);
+    for (unsigned i = 0; i < scale; i++) prepare_frees(me, r);
+}
+
+static void live(struct thread *me) {
+    meet();
+    learn_key();
+    build(me);
+    give(me, &me->rng);
+    meet();
+    take(me, &threads[(me->index + 1) % thread_count], &me->rng);
+    meet(); /* from here on nobody allocates but what sorts the bins */
+    free_to_bins(me);
+    meet();
+    free_to_caches(me);
+    free_others(&threads[(me->index + 1) % thread_count]);
+    meet();
+}
+
+static void *worker(void *argument) {
+    struct thread *me = argument;
+    live(me);
+    scrub();
+    leave_on_dead_stack(me);
+    hold(me, 0);
+    return NULL;
+}
+
+static void *leaver(void *argument) {
+    struct thread *me = argument;
+    pthread_barrier_wait(&leaving); /* both at once, or the second would take over the stack of the first */
+    leave_and_exit(me, &me->rng);
+    return NULL;
+}
+
+static NOINLINE void start(pthread_t *at, void *(*run)(void *), struct thread *me) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 512 << 10);
+    if (pthread_create(at, &attributes, run, me)) abort();
+    pthread_attr_destroy(&attributes);
+}
+
+int main(int argc, char **argv) {
+    static pthread_t handles[MOST_THREADS + LEAVERS];
+    if (argc < 4) return 2;
+    thread_count = (unsigned)atoi(argv[1]);
+    scale = (unsigned)atoi(argv[3]);
+    if (thread_count < 1 || thread_count > MOST_THREADS) return 2;
+    for (const char *o = argc > 4 ? argv[4] : ""; *o; o++) {
+        option_heaps |= *o == 'h';
+        option_blocked |= *o == 'b';
+        option_sbrk |= *o == 's';
+        option_return |= *o == 'l';
+    }
+    make_keys();
+    for (unsigned i = 0; i < MOST_THREADS + LEAVERS; i++) {
+        threads[i].index = i;
+        threads[i].rng.state = 0x9e3779b97f4a7c15u * ((uint64_t)atoi(argv[2]) * 1000 + i + 1);
+    }
+    /* Before any block is made: a new thread inherits registers of its maker, and keeps them in its first frame. */
+    pthread_barrier_init(&together, NULL, thread_count);
+    for (unsigned i = 1; i < thread_count; i++) start(&handles[i], worker, &threads[i]);
+
+    pthread_barrier_init(&leaving, NULL, LEAVERS);
+    for (unsigned i = MOST_THREADS; i < MOST_THREADS + LEAVERS; i++) start(&handles[i], leaver, &threads[i]);
+    for (unsigned i = MOST_THREADS; i < MOST_THREADS + LEAVERS; i++) pthread_join(handles[i], NULL);
+    live(&threads[0]);
+    scrub();
+    if (option_return) {
+        while (atomic_load(&stopped) < (int)thread_count - 1) usleep(1000);
+        scrub();
+        clear_vectors();
+        __asm__ volatile("" : : : "rbx", "r12", "r13", "r14", "r15", "memory");
+        return 0;
+    }
+    while (atomic_load(&stopped) < (int)thread_count - 1) usleep(1000);
+    scrub();
+    leave_on_dead_stack(&threads[0]);
+    hold(&threads[0], 1);
+}

@@ -1,0 +1,229 @@
+/* What truth.c is built on: blocks whose pointers' lifetimes are controlled, and a list of them that leaves no pointer behind.
+ *
+ * Pointers are kept only where a category wants them. On the way there they are held as their complement (~p is no valid
+ * address), passed in registers, and what calls leave on the stack and in registers is wiped before the program stops. */
+#ifndef TRUTH_H
+#define TRUTH_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define NOINLINE __attribute__((noinline, noclone))
+#define WORD sizeof(void *)
+
+typedef uint64_t hidden; /* the complement of a pointer */
+
+static inline hidden hide(const void *p) {
+    uint64_t v = ~(uint64_t)p;
+    __asm__ volatile("" : "+r"(v)); /* the compiler must not see through it and keep p */
+    return v;
+}
+
+static inline void *reveal(hidden h) {
+    __asm__ volatile("" : "+r"(h));
+    return (void *)~h;
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------------------ */
+
+static __thread hidden truth_key; /* the mark malloc writes into the second word of a block in this thread's cache; 0: there is no cache */
+
+static char *put_hex(char *at, uint64_t v) {
+    for (int shift = 60; shift >= 0; shift -= 4) *at++ = "0123456789abcdef"[v >> shift & 15];
+    return at;
+}
+
+static char *put_text(char *at, const char *text) {
+    while (*text) *at++ = *text++;
+    return at;
+}
+
+/* One line: address usable requested state kind leader category. Text in a buffer is no pointer; it is wiped all the same. */
+static NOINLINE void note_line(uint64_t p, uint64_t usable, uint64_t requested, const char *state, const char *kind, uint64_t leader,
+                               const char *category) {
+    char line[256];
+    char *at = put_hex(line, p);
+    *at++ = ' ';
+    at = put_hex(at, usable);
+    *at++ = ' ';
+    at = put_hex(at, requested);
+    *at++ = ' ';
+    at = put_text(at, state);
+    *at++ = ' ';
+    at = put_text(at, kind);
+    *at++ = ' ';
+    at = put_hex(at, leader);
+    *at++ = ' ';
+    at = put_text(at, category);
+    *at++ = '\n';
+    if (write(1, line, (size_t)(at - line)) != at - line) abort();
+    explicit_bzero(line, sizeof line);
+}
+
+struct block { /* never kept in memory while the program is stopped */
+    void *p;
+    size_t requested;
+};
+
+static void note(struct block b, const char *kind, const void *leader, const char *category) {
+    note_line((uint64_t)b.p, malloc_usable_size(b.p), b.requested, "in-use", kind, (uint64_t)leader, category);
+}
+
+static void note_reachable(struct block b, const char *category) { note(b, "reachable", NULL, category); }
+static void note_possible(struct block b, const char *category) { note(b, "possible", NULL, category); }
+static void note_definite(struct block b, const char *category) { note(b, "definite", b.p, category); }
+static void note_indirect(struct block b, struct block leader, const char *category) { note(b, "indirect", leader.p, category); }
+
+/* Free a block and note whether it went to the thread cache: malloc's own mark in it tells. */
+static NOINLINE void free_and_note(struct block b, const char *category) {
+    uint64_t usable = malloc_usable_size(b.p);
+    hidden again = hide(b.p);
+    ((volatile uint64_t *)b.p)[1] = 0;
+    free(b.p);
+    volatile uint64_t *words = reveal(again);
+    int cached = truth_key && ~words[1] == truth_key;
+    note_line((uint64_t)words, usable, b.requested, cached ? "cached" : "free", "none", 0, category);
+}
+
+/* Learn that mark: the first block a thread frees goes to its cache, if there is one. (2.31 marks with the address of the cache.) */
+static NOINLINE void learn_key(void) {
+    const char *tunables = getenv("GLIBC_TUNABLES");
+    if (tunables && strstr(tunables, "tcache_count=0")) return;
+    void *first = malloc(1000);
+    hidden again = hide(first);
+    ((volatile uint64_t *)first)[1] = 0;
+    free(first);
+    volatile uint64_t *words = reveal(again);
+    if (words[1] == 0) abort();
+    truth_key = ~words[1];
+}
+
+/* ---- allocation ---------------------------------------------------------------------------------------------------- */
+
+struct rng {
+    uint64_t state;
+};
+
+static uint64_t draw(struct rng *r, uint64_t below) {
+    r->state ^= r->state << 13;
+    r->state ^= r->state >> 7;
+    r->state ^= r->state << 17;
+    return (r->state >> 11) % below;
+}
+
+/* Text, so that a block is full of words which are no addresses; and no leftovers of what stood there before. */
+static void fill(void *p, size_t size) {
+    for (size_t i = 0; i < size; i++) ((volatile char *)p)[i] = (char)('a' + i % 26);
+}
+
+static size_t pick_size(struct rng *r, size_t least) {
+    static const size_t spans[] = {40, 40, 120, 120, 400, 1000, 4000, 20000};
+    return least + draw(r, spans[draw(r, 8)]);
+}
+
+/* A block of at least `size` bytes from one of malloc's doors, all of it filled. */
+static NOINLINE struct block make(struct rng *r, size_t size) {
+    void *p = NULL;
+    switch (draw(r, 12)) {
+    case 0: p = calloc(1, size); break;
+    case 1: p = realloc(malloc(size / 2 + 1), size); break;
+    case 2: p = realloc(malloc(size * 2), size); break;
+    case 3: p = memalign(64, size); break;
+    case 4: p = memalign(256, size); break;
+    case 5: p = draw(r, 4) ? malloc(size) : memalign(4096, size); break;
+    case 6:
+        if (posix_memalign(&p, 32, size)) abort();
+        break;
+    default: p = malloc(size);
+    }
+    if (!p) abort();
+    fill(p, malloc_usable_size(p));
+    return (struct block){p, size};
+}
+
+static struct block make_any(struct rng *r) { return make(r, pick_size(r, 24)); }
+
+/* Store `value` at a word of `b` that `nth` (0, 1, 2) and chance choose; the words differ for different `nth`. */
+static void **slot(struct rng *r, struct block b, unsigned nth) {
+    size_t words = b.requested / WORD / 3;
+    return (void **)b.p + nth + 3 * draw(r, words ? words : 1);
+}
+
+static void link_to(struct rng *r, struct block from, unsigned nth, void *to) { *(void *volatile *)slot(r, from, nth) = to; }
+
+static struct block lowest(const struct block *b, size_t n) {
+    struct block low = b[0];
+    for (size_t i = 1; i < n; i++)
+        if ((uintptr_t)b[i].p < (uintptr_t)low.p) low = b[i];
+    return low;
+}
+
+/* ---- wiping and stopping ------------------------------------------------------------------------------------------- */
+
+/* Overwrite the dead stack, so that the frames to come have no old pointers in their holes. */
+static NOINLINE void scrub(void) {
+    volatile char dead[48 << 10];
+    for (size_t i = 0; i < sizeof dead; i++) dead[i] = 0;
+    __asm__ volatile("" : : "r"(dead) : "memory");
+}
+
+/* Put every register of the FPU and vector units into its initial state (XRSTOR of an empty image). */
+static void clear_vectors(void) {
+    static _Alignas(64) unsigned char empty[4096];
+    uint32_t a = 1, b, c = 0, d;
+    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    if (!(c >> 27 & 1)) { /* no OSXSAVE */
+        __asm__ volatile("pxor %%xmm0,%%xmm0; pxor %%xmm1,%%xmm1; pxor %%xmm2,%%xmm2; pxor %%xmm3,%%xmm3; pxor %%xmm4,%%xmm4;"
+                         "pxor %%xmm5,%%xmm5; pxor %%xmm6,%%xmm6; pxor %%xmm7,%%xmm7; pxor %%xmm8,%%xmm8; pxor %%xmm9,%%xmm9;"
+                         "pxor %%xmm10,%%xmm10; pxor %%xmm11,%%xmm11; pxor %%xmm12,%%xmm12; pxor %%xmm13,%%xmm13;"
+                         "pxor %%xmm14,%%xmm14; pxor %%xmm15,%%xmm15" : : : "memory");
+        return;
+    }
+    empty[24] = 0x80; /* MXCSR 0x1f80 */
+    empty[25] = 0x1f;
+    __asm__ volatile("xrstor %0" : : "m"(empty), "a"(0xe7), "d"(0) : "memory");
+}
+
+#define IN_REGISTERS 8 /* rbx rbp r12 r13 r14 r15 r8 xmm3 */
+#define IN_RED_ZONE 8  /* index of the one below the stack pointer */
+
+__attribute__((used)) static atomic_int stopped;
+
+/* Load the hidden pointers into registers and the red zone, clear every other register, say "ready" if asked to, and wait for
+ * ever in a system call that keeps the registers. */
+static void stop(const hidden *in, uint64_t say) {
+    clear_vectors();
+    __asm__ volatile("sub $512, %%rsp\n\t"
+                     "mov 56(%%rdi), %%rax; not %%rax; movq %%rax, %%xmm3\n\t"
+                     "mov 64(%%rdi), %%rax; not %%rax; mov %%rax, -64(%%rsp)\n\t"
+                     "mov 0(%%rdi), %%rbx; not %%rbx\n\t"
+                     "mov 8(%%rdi), %%rbp; not %%rbp\n\t"
+                     "mov 16(%%rdi), %%r12; not %%r12\n\t"
+                     "mov 24(%%rdi), %%r13; not %%r13\n\t"
+                     "mov 32(%%rdi), %%r14; not %%r14\n\t"
+                     "mov 40(%%rdi), %%r15; not %%r15\n\t"
+                     "mov 48(%%rdi), %%r8; not %%r8\n\t"
+                     "xor %%r9d, %%r9d; xor %%r10d, %%r10d\n\t"
+                     "mov %%rsi, %%rax\n\t"
+                     "xor %%edi, %%edi; xor %%esi, %%esi; xor %%edx, %%edx\n\t"
+                     "lock incl stopped(%%rip)\n\t"
+                     "test %%eax, %%eax; jz 1f\n\t"
+                     "mov $1, %%eax; mov $1, %%edi; lea ready_text(%%rip), %%rsi; mov $6, %%edx; syscall\n\t"
+                     "1: mov $34, %%eax; xor %%edi, %%edi; xor %%esi, %%esi; xor %%edx, %%edx; syscall\n\t" /* pause */
+                     "jmp 1b"
+                     : : "D"(in), "S"(say) : "memory", "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15");
+    __builtin_unreachable();
+}
+
+__attribute__((used)) static const char ready_text[] = "ready\n";
+
+#endif

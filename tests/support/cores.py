@@ -1,0 +1,83 @@
+"""Run a program until it says "ready", and take pictures of it: the kernel's core, gcore's, or leave it alive."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Optional
+
+READY = "ready\n"
+PATIENCE = 60.0
+"""Seconds to wait for a program or a core."""
+
+
+class Running:
+    """A program in a folder of its own, up to the line "ready" on its standard output. Ended on leaving the `with` block."""
+
+    def __init__(self, command: Sequence[str], folder: Path, environment: Optional[Mapping[str, str]] = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._out = folder / "stdout"
+        with open(self._out, "ab") as out, open(folder / "stderr", "ab") as err:
+            self._process = subprocess.Popen(
+                list(command), cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=_allow_cores, env=environment
+            )
+        self.pid = self._process.pid
+        self.output = self._wait()
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def gcore(self) -> Path:
+        """A core made by GDB's gcore; the program runs on."""
+        done = subprocess.run(["gcore", "-o", "gcore", str(self.pid)], cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE * 4)
+        made = self.folder / f"gcore.{self.pid}"
+        if not made.exists():
+            raise RuntimeError(f"gcore made no core: {done.stdout}{done.stderr}")
+        return made
+
+    def kernel_core(self) -> Path:
+        """A core made by the kernel; the program is gone then. Needs a kernel.core_pattern that names a file in the working folder."""
+        pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
+        if pattern.startswith("|") or "/" in pattern:
+            raise RuntimeError(f"kernel.core_pattern is {pattern!r}: this test needs `sysctl -w kernel.core_pattern=core`")
+        os.kill(self.pid, signal.SIGABRT)
+        self._process.wait(PATIENCE)
+        made = sorted(self.folder.glob("core*"))
+        if len(made) != 1:
+            raise RuntimeError(f"expected one core in {self.folder}, found {made}")
+        return made[0]
+
+    def _wait(self) -> str:
+        """The program's output, once it ends in "ready" and every thread sleeps."""
+        limit = time.monotonic() + PATIENCE
+        while time.monotonic() < limit:
+            if self._process.poll() is not None:
+                raise RuntimeError(f"{self.folder}: ended with {self._process.returncode}: {(self.folder / 'stderr').read_text()}")
+            text = self._out.read_text()
+            if text.endswith(READY) and _all_sleep(self.pid):
+                return text
+            time.sleep(0.02)
+        self.__exit__(None, None, None)
+        raise RuntimeError(f"{self.folder}: not ready after {PATIENCE} s")
+
+
+def _all_sleep(pid: int) -> bool:
+    """No thread is running (state R), so nothing changes any more."""
+    states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return "R" not in states
+
+
+def _allow_cores() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -1,0 +1,161 @@
+"""Compare what findleaks says of every block with what the program itself said (tests/programs/truth.c)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
+LOST = ("definite", "indirect")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One block as its program knows it. `leader` is the block an indirect one hangs from, its own address if definite, else 0."""
+
+    address: int
+    usable: int
+    requested: int
+    state: str
+    kind: str
+    leader: int
+    category: str
+
+    @property
+    def end(self) -> int:
+        return self.address + self.usable
+
+    def __str__(self) -> str:
+        return f"{self.category} {self.address:#x} ({self.usable} bytes, {self.state}, {self.kind})"
+
+
+@dataclass
+class Verdict:
+    """`false`: called lost and is not; `missed`: lost and not called so; `wrong`: another kind, state or size. All as sentences."""
+
+    compared: int = 0
+    false: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        parts = [f"{self.compared} blocks compared: {len(self.false)} false, {len(self.missed)} missed, {len(self.wrong)} wrong"]
+        for name, sentences in (("false", self.false), ("missed", self.missed), ("wrong", self.wrong)):
+            parts += [f"  {name}: {sentence}" for sentence in sentences[:12]]
+        return "\n".join(parts)
+
+    @property
+    def perfect(self) -> bool:
+        return bool(self.compared) and not (self.false or self.missed or self.wrong)
+
+
+def parse(output: str) -> list[Record]:
+    """The program's list. Raises ValueError if the list contradicts itself."""
+    records = []
+    for line in output.splitlines():
+        if line == "ready":
+            break
+        address, usable, requested, state, kind, leader, category = line.split()
+        records.append(Record(int(address, 16), int(usable, 16), int(requested, 16), state, kind, int(leader, 16), category))
+    used = sorted((r for r in records if r.state == "in-use"), key=lambda r: r.address)
+    for before, after in zip(used, used[1:]):
+        if before.end > after.address:
+            raise ValueError(f"the program's list overlaps itself: {before} and {after}")
+    starts = {r.address: r for r in used}
+    for record in records:
+        if record.state != "in-use" and record.address in starts:
+            raise ValueError(f"the program's list has {record} in use, too: {starts[record.address]}")
+        if record.kind == "indirect" and starts[record.leader].kind != "definite":
+            raise ValueError(f"the leader of {record} is {starts[record.leader]}")
+    return records
+
+
+def ask(*target: str, environment: Optional[Mapping[str, str]] = None) -> tuple[list[dict[str, Any]], list[str]]:
+    """`findleaks blocks --json` of a core, or of "--pid", PID: the blocks, and the warnings."""
+    command = [sys.executable, "-m", "findleaks", "blocks", "--json", "--state", "all", *target]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, **(environment or {})})
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}{done.stdout[-2000:]}")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    blocks = [line for line in lines if "address" in line]
+    warnings = [warning for line in lines for warning in line.get("warnings", ())]
+    return blocks, warnings
+
+
+def compare(records: Sequence[Record], blocks: Iterable[Mapping[str, Any]]) -> Verdict:
+    """Block by block. Blocks that are not in the program's list are libc's own (a thread's DTV, a block of pthread keys): none may be lost."""
+    verdict = Verdict()
+    found = {int(block["address"], 16): block for block in blocks}
+    known = set()
+    for record in records:
+        verdict.compared += 1
+        known.add(record.address)
+        block = found.get(record.address)
+        if record.state == "in-use":
+            _compare_used(record, block, verdict)
+        else:
+            _compare_freed(record, block, verdict)
+    for address, block in found.items():
+        if address not in known and block["state"] == "in-use":
+            verdict.compared += 1
+            if block["kind"] != "reachable":
+                verdict.false.append(f"{block['kind']} {address:#x} ({block['size']} bytes, {block.get('arena')}) is none of the program's blocks")
+    return verdict
+
+
+def _compare_used(record: Record, block: Optional[Mapping[str, Any]], verdict: Verdict) -> None:
+    if block is None or block["state"] != "in-use":
+        (verdict.missed if record.kind in LOST else verdict.wrong).append(f"{record} is {block['state'] if block else 'no block'}")
+        return
+    if block["kind"] != record.kind:
+        sentence = f"{record} is called {block['kind']}"
+        if record.kind in LOST and block["kind"] not in LOST:
+            verdict.missed.append(sentence)
+        elif record.kind not in LOST and block["kind"] in LOST:
+            verdict.false.append(sentence)
+        else:
+            verdict.wrong.append(sentence)
+    if block["size"] != record.usable:
+        verdict.wrong.append(f"{record} is given {block['size']} bytes")
+
+
+def _compare_freed(record: Record, block: Optional[Mapping[str, Any]], verdict: Verdict) -> None:
+    """A freed block may have merged into another free one; a cached one stands as it was."""
+    if block is not None and block["state"] == "in-use":
+        verdict.false.append(f"{record} is called in use, {block['kind']}")
+    elif record.state == "cached" and (block is None or block["state"] != "cached"):
+        verdict.wrong.append(f"{record} is called {block['state'] if block else 'no block'}")
+    elif block is not None and block["state"] != record.state:
+        verdict.wrong.append(f"{record} is called {block['state']}")
+
+
+def compare_leaders(records: Sequence[Record], core: Path) -> list[str]:
+    """What hangs from what, asked of the graph itself: sentences on leaders that are wrong."""
+    from findleaks.session import Session
+    from findleaks.target.core import open_core
+
+    session = Session(open_core(str(core)))
+    try:
+        graph, blocks = session.graph(), session.directory.blocks
+        sentences = []
+        hanging: Counter[int] = Counter()
+        for record in (r for r in records if r.kind in LOST):
+            leader = graph.leader(blocks.find(record.address))
+            address = blocks.address(leader) if leader >= 0 else 0
+            hanging[record.leader] += record.kind == "indirect"
+            if address != record.leader:
+                sentences.append(f"{record} hangs from {address:#x}, not {record.leader:#x}")
+        for address, count in hanging.items():
+            told = graph.hanging(blocks.find(address)).blocks
+            if told != count:
+                sentences.append(f"{told} blocks hang from {address:#x}, not {count}")
+        return sentences
+    finally:
+        session.close()
