@@ -68,7 +68,9 @@ def _write(blocks: Iterator[bytes], out: int, name: str) -> str:
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             raise
-        raise TargetError(f"{name}: cannot be unpacked ({error.strerror or error}) after {human(at)}: set TMPDIR to a folder with room") from None
+        raise TargetError(
+            f"{name}: cannot be unpacked ({error.strerror or error}) after {human(at)}: set TMPDIR to a folder with room"
+        ) from None
     if not at:
         raise TargetError(cut or f"{name}: there is nothing in the compressed file")
     os.ftruncate(out, at)
@@ -155,11 +157,14 @@ class _Zstandard:
 def _zstd_program(file: Any) -> Iterator[bytes]:
     program = shutil.which("zstd")
     if program is None:
-        raise TargetError("a core packed with zstd needs the zstd program (apt install zstd) or Python's zstandard module; or unpack it first")
+        raise TargetError(
+            "a core packed with zstd needs the zstd program (apt install zstd) or Python's zstandard module; or unpack it first"
+        )
     with subprocess.Popen(
         [program, "-dcq", "--long=31"], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"}
     ) as child:
-        assert child.stdout is not None and child.stderr is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
         try:
             while True:
                 data = child.stdout.read(_CHUNK)

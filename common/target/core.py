@@ -6,30 +6,19 @@ import os
 import stat
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from itertools import islice
+from typing import Optional
 
 from findleaks.arch import ARCHES, Arch, arch_of
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf, notes
 from findleaks.target.base import Module, Range, Region, Thread
-from findleaks.target.modules import DELETED, Check, Image, check, images, tables
+from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of
+from findleaks.target.modules import DELETED, Check, FileSource, Image, check, images, tables
 from findleaks.target.notes import Mapping
 from findleaks.target.reader import Closing, Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
 from findleaks.target.symbols import Symbolic
-from findleaks.target.units import human
-
-STACK, VDSO = "[stack]", "[vdso]"
-
-
-class _Load(NamedTuple):
-    """A PT_LOAD: what was mapped, and how many bytes of it the file really holds."""
-
-    start: int
-    end: int
-    flags: int
-    offset: int
-    filesz: int
-    there: int
+from findleaks.target.units import human, some
 
 
 class CoreTarget(ExtentReader, Symbolic, Closing):
@@ -48,17 +37,21 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         head = self._header(view)
         arch = self._arch(head)
         headers = elf.segments(view, head)
-        loads = self._loads(view, headers, arch)
+        self._loads = loads = loads_of(headers, len(view), arch.word)
+        self._expected = expected_size(headers)
+        self.truncated = self._expected > len(view)
+        self._check_loads(len(view))
         ExtentReader.__init__(self, arch, disjoint([Extent(d.start, d.start + d.there, d.offset, self._core) for d in loads]))
         self._process = self._notes(view, head, headers)
         self.pid: Optional[int] = self._process.pid
-        self._loads_, self._files = loads, self._mappings(loads)
+        self._files = self._mappings(loads)
         self._images = images(self.read, self._files, arch.machine, arch.page)
         self._main = self._main_image()
         self._checks: dict[int, Check] = {}
         self._modules = [self._named(image) for image in self._images]
         self._fill()
-        self._regions = self._make_regions()
+        named = [m for m in self._files if m.path] if self._process.files else []
+        self._regions = regions_of(loads, named, self._stack(), self._code)
         self.unread = self._find_unread()
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
         self.description = self._describe()
@@ -82,22 +75,13 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             raise TargetError(f"{self._name}: a core of {head.machine_name} ({head.bits}-bit); only {known} is supported for now")
         return arch
 
-    def _loads(self, view: memoryview, headers: Sequence[elf.Segment], arch: Arch) -> list[_Load]:
-        size, top = len(view), 1 << 8 * arch.word
-        loads = []
-        for s in headers:
-            if s.type == elf.PT_LOAD and s.memsz and s.vaddr + s.memsz <= top:
-                filesz = min(s.filesz, s.memsz)
-                there = max(0, min(filesz, size - s.offset))
-                loads.append(_Load(s.vaddr, s.vaddr + s.memsz, s.flags, s.offset, filesz, there))
-        loads.sort()
-        self._expected = max((s.offset + s.filesz for s in headers if s.offset + s.filesz < 1 << 62), default=0)
-        self.truncated = self._expected > size
-        if not any(d.there for d in loads):
-            if self.truncated or size < 1 << 12:
-                raise TargetError(f"{self._name}: truncated: of {human(self._expected)} only {human(size)} are there, and no memory; make it again")
-            raise TargetError(f"{self._name}: the core holds no memory of the process")
-        return loads
+    def _check_loads(self, size: int) -> None:
+        if any(load.there for load in self._loads):
+            return
+        if self.truncated or size < 1 << 12:
+            wanted = f"of {human(self._expected)} only {human(size)} are there"
+            raise TargetError(f"{self._name}: truncated: {wanted}, and no memory among them: make the core again")
+        raise TargetError(f"{self._name}: the core holds no memory of the process")
 
     def _notes(self, view: memoryview, head: elf.Header, headers: Sequence[elf.Segment]) -> notes.Process:
         found: list[elf.Note] = []
@@ -114,7 +98,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             self.warnings.append(f"{self._name}: {why}: registers and stacks are unknown, so that what only they refer to looks lost")
         return process
 
-    def _mappings(self, loads: Sequence[_Load]) -> list[Mapping]:
+    def _mappings(self, loads: Sequence[Load]) -> list[Mapping]:
         """The mapped files; where the core does not name them, the segments that start with an ELF header stand for them."""
         if self._process.files:
             known = list(self._process.files)
@@ -175,134 +159,98 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         extra: list[Extent] = []
         absent: list[str] = []
         vague: list[str] = []
-        zero = Zeros(max((d.end - d.start for d in self._loads_ if d.flags & elf.PF_W and not d.filesz), default=1))
-        covered, starts = self._extents, self._starts
         for found, module in zip(self._images, self._modules):
-            name = os.path.basename(module.path)
-            if module.path == VDSO or not found.head:
+            if module.path == VDSO:
                 continue
             result = check(self._candidates(found, module.path), found)
             self._checks[module.start] = result
             if result.mismatch:
-                ours, theirs = _short(result.build_id), _short(module.build_id)
-                self.warnings.append(
-                    f"{os.path.basename(result.path)} on this machine (build-id {ours}) is not the core's ({theirs}): not used. Give --sysroot."
-                )
+                ids = f"build-id {_short(result.build_id)}) is not the core's ({_short(module.build_id)}"
+                self.warnings.append(f"{os.path.basename(result.path)} on this machine ({ids}): not used. Give --sysroot.")
             elif result.file is None:
-                (absent if not result.path else vague).append(name or hex(module.start))
-            for s in found.segments:
-                if s.type != elf.PT_LOAD:
-                    continue
-                low = s.vaddr // self.arch.page * self.arch.page + module.bias
-                file_end = -(-(s.vaddr + s.filesz) // self.arch.page) * self.arch.page + module.bias if s.filesz else low
-                end = -(-(s.vaddr + s.memsz) // self.arch.page) * self.arch.page + module.bias
-                if result.file is not None and s.filesz:
-                    offset = s.offset - (s.vaddr - s.vaddr // self.arch.page * self.arch.page)
-                    stop = min(file_end, low + max(0, result.file.size - offset))
-                    extra += [Extent(g.start, g.end, offset + g.start - low, result.file) for g in gaps(low, stop, covered, starts)]
-                if s.flags & elf.PF_W and not self.truncated:
-                    extra += [Extent(g.start, g.end, 0, zero) for g in self._untouched(file_end, end)]
+                (vague if result.path else absent).append(os.path.basename(module.path) or hex(module.start))
+            extra += self._backing(found, result.file)
         if extra:
-            self.set_extents(disjoint([*covered, *extra]))
-        for names, why in ((absent, "not on this machine"), (vague, "without a build-id in the core, so that they cannot be compared")):
+            self.set_extents(disjoint([*self._extents, *extra]))
+        for names, why in ((absent, "not on this machine"), (vague, "without a build-id in the core to compare with this machine's file")):
             if names:
-                listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-                self.warnings.append(f"{listed}: {why}: their read-only data and symbols are missing. Give --sysroot.")
+                self.warnings.append(f"{some(names)}: {why}: read-only data and symbols are missing. Give --sysroot.")
 
-    def _untouched(self, start: int, end: int) -> Iterator[Range]:
-        for d in self._loads_:
-            if d.flags & elf.PF_W and not d.filesz and d.start < end and start < d.end:
-                yield Range(max(start, d.start), min(end, d.end))
+    def _backing(self, found: Image, file: Optional[FileSource]) -> Iterator[Extent]:
+        page, bias = self.arch.page, found.module.bias
+        for s in found.segments:
+            if s.type != elf.PT_LOAD:
+                continue
+            low = s.vaddr // page * page
+            file_end = -(-(s.vaddr + s.filesz) // page) * page if s.filesz else low
+            if file is not None and s.filesz:
+                offset = s.offset - (s.vaddr - low)
+                stop = min(file_end, low + max(0, file.size - offset))
+                for gap in gaps(low + bias, stop + bias, self._extents, self._starts):
+                    yield Extent(gap.start, gap.end, offset + gap.start - low - bias, file)
+            bss_end = -(-(s.vaddr + s.memsz) // page) * page + bias
+            if s.flags & elf.PF_W and not self.truncated:
+                first = bisect_right(self._loads, (file_end + bias, 1 << 64)) - 1
+                for d in islice(self._loads, max(first, 0), None):
+                    start, end = max(file_end + bias, d.start), min(bss_end, d.end)
+                    if d.start >= bss_end:
+                        break
+                    if d.flags & elf.PF_W and not d.filesz and start < end:
+                        yield Extent(start, end, 0, Zeros(end - start))
 
-    # -- regions
-
-    def _make_regions(self) -> list[Region]:
-        stack = self._process.auxv.get(notes.AT_RANDOM, 0)
-        if not stack and self._process.threads:
-            stack = self._process.threads[0].sp
-        files = [m for m in self._files if m.path] if self._process.files else []
-        starts = [m.start for m in files]
-        regions: list[Region] = []
-        last = 0
-        for d in self._loads_:
-            start = max(d.start, last)
-            readable, writable, executable = bool(d.flags & elf.PF_R), bool(d.flags & elf.PF_W), bool(d.flags & elf.PF_X)
-            index = max(bisect_right(starts, start) - 1, 0)
-            while start < d.end:
-                # A segment is one mapping, but some writers of cores join neighbours: split it where the mapped file changes.
-                while index < len(files) and files[index].end <= start:
-                    index += 1
-                file = files[index] if index < len(files) and files[index].start < d.end else None
-                if file is None:
-                    end, name, offset = d.end, STACK if start <= stack < d.end else "", 0
-                elif start < file.start:
-                    end, name, offset = file.start, "", 0
-                else:
-                    end, name, offset = min(file.end, d.end), file.path, file.offset + start - file.start
-                regions.append(Region(start, end, readable, writable, executable, name, offset))
-                start = end
-            last = max(last, d.end)
-        return self._with_left_out(regions, files)
-
-    def _with_left_out(self, regions: list[Region], files: Sequence[Mapping]) -> list[Region]:
-        """Add the mapped files that have no segment: GDB writes none for what it does not dump, and those are read only."""
-        covered = [Extent(r.start, r.end, 0, self._core) for r in regions]
-        starts = [r.start for r in regions]
-        added = []
-        for file in files:
-            for gap in gaps(file.start, file.end, covered, starts):
-                added.append(Region(gap.start, gap.end, True, False, self._code(gap.start), file.path, file.offset + gap.start - file.start))
-        return sorted([*regions, *added], key=lambda r: r.start) if added else regions
-
-    def _code(self, address: int) -> bool:
-        for found in self._images:
-            if found.module.start <= address < found.module.end:
-                return any(
-                    s.type == elf.PT_LOAD and s.flags & elf.PF_X and s.vaddr // self.arch.page * self.arch.page <= address - found.module.bias < s.vaddr + s.memsz
-                    for s in found.segments
-                )
-        return False
+    # -- what is missing
 
     def _find_unread(self) -> list[Range]:
         """Writable memory the core lacks. Anonymous memory without a byte in a core that has other such memory was never written
         to: the kernel leaves it out (fs/coredump.c, vma_dump_size), and it can hold no pointer."""
         unread: list[Range] = []
         shared: dict[str, int] = {}
-        cut_stacks = 0
-        anonymous = any(d.there for d in self._loads_ if d.flags & elf.PF_W and not self._file_at(d.start))
-        for d in self._loads_:
-            if not d.flags & elf.PF_W or d.there == d.end - d.start:
-                continue
-            file = self._file_at(d.start)
-            if not d.filesz and file is None and anonymous:
+        writable = [d for d in self._loads if d.flags & elf.PF_W]
+        names = [self._file_name(d.start) for d in writable]
+        anonymous = any(d.there and not name for d, name in zip(writable, names))
+        for d, name in zip(writable, names):
+            if d.there == d.end - d.start or (not d.filesz and not name and anonymous):
                 continue
             for gap in gaps(d.start + d.there, d.end, self._extents, self._starts):
                 unread.append(gap)
-                if not d.filesz and file is not None:
-                    shared[file.path] = shared.get(file.path, 0) + gap.end - gap.start
+                if not d.filesz and name:
+                    shared[name] = shared.get(name, 0) + gap.end - gap.start
         if self.truncated:
-            cut_stacks = sum(1 for t in self._process.threads if self._at(t.sp) < 0)
-            held = len(self._core.view())
-            stacks = f"; {cut_stacks} of {len(self._process.threads)} thread stacks are missing" if cut_stacks else ""
-            self.warnings.insert(
-                0,
-                f"{self._name}: truncated: {human(held)} of {human(self._expected)} are there{stacks}. "
-                "What is found lost may be referred to from the missing part.",
-            )
-        if shared:
-            names = ", ".join(list(shared)[:3]) + (f" and {len(shared) - 3} more" if len(shared) > 3 else "")
-            self.warnings.append(f"{human(sum(shared.values()))} of writable files are not in the core ({names}): pointers in them are not seen.")
-        if not anonymous and not self.truncated:
+            self.warnings.insert(0, self._cut())
+        elif not anonymous:
             self.warnings.append(f"{self._name}: the core has no anonymous memory (coredump_filter): heaps and most roots are missing")
+        if shared:
+            size = human(sum(shared.values()))
+            self.warnings.append(f"{size} of writable files are not in the core ({some(list(shared))}): pointers in them are not seen.")
         return unread
 
-    def _file_at(self, address: int) -> Optional[Mapping]:
+    def _cut(self) -> str:
+        threads = self._process.threads
+        missing = sum(1 for t in threads if self._at(t.sp) < 0)
+        stacks = f"; {missing} of {len(threads)} thread stacks are missing" if missing else ""
+        held = f"{human(len(self._core.view()))} of {human(self._expected)} are there"
+        return f"{self._name}: truncated: {held}{stacks}. What is found lost may be referred to from the missing part."
+
+    def _file_name(self, address: int) -> str:
         if not self._process.files:
-            return None
-        if not hasattr(self, "_file_starts"):
-            self._file_starts = [m.start for m in self._files]
-        index = bisect_right(self._file_starts, address) - 1
-        return self._files[index] if index >= 0 and address < self._files[index].end else None
+            return ""
+        index = bisect_right(self._files, (address, 1 << 64)) - 1
+        return self._files[index].path if index >= 0 and address < self._files[index].end else ""
+
+    def _stack(self) -> int:
+        """An address in the main thread's stack, 0 if unknown: the kernel puts AT_RANDOM's bytes at its far end."""
+        known = self._process.auxv.get(notes.AT_RANDOM, 0)
+        return known or (self._process.threads[0].sp if self._process.threads else 0)
+
+    def _code(self, address: int) -> bool:
+        """Whether a module's headers say that there is code here."""
+        page = self.arch.page
+        for found in self._images:
+            if found.module.start <= address < found.module.end:
+                at = address - found.module.bias
+                code = [s for s in found.segments if s.type == elf.PT_LOAD and s.flags & elf.PF_X]
+                return any(s.vaddr // page * page <= at < s.vaddr + s.memsz for s in code)
+        return False
 
     def _describe(self) -> str:
         n = len(self._process.threads)

@@ -6,13 +6,14 @@ import lzma
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Optional
 
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.base import Module
 from findleaks.target.notes import Mapping
-from findleaks.target.reader import Source, map_file
+from findleaks.target.reader import Source, Zeros, map_file
 
 DELETED = " (deleted)"
 _HEADERS = 4096
@@ -40,7 +41,7 @@ class FileSource(Source):
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return memoryview(bytes(self.size))
+            return Zeros(self.size).make()
         try:
             return map_file(fd, self.size)
         finally:
@@ -129,11 +130,12 @@ def check(candidates: Sequence[str], loaded: Image) -> Check:
             continue
         try:
             size = os.fstat(fd).st_size
-            found = headers(lambda at, n: _pread(fd, at, n), 0, size)
+            read = partial(_pread, fd)
+            found = headers(read, 0, size)
             if found is None:
                 continue
             head, segments, page = found
-            build_id = elf.build_id(lambda at, n: _pread(fd, at, n), head, segments, None)
+            build_id = elf.build_id(read, head, segments, None)
         except OSError:
             continue
         finally:

@@ -1,6 +1,8 @@
-"""Sizes for people."""
+"""Sizes and lists for people."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def human(size: int) -> str:
@@ -11,3 +13,8 @@ def human(size: int) -> str:
             return f"{value:.1f} {unit}" if value < 9.95 and unit != "B" else f"{value:.0f} {unit}"
         value /= 1024
     return ""
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """ "a, b, c and 7 more"."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

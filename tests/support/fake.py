@@ -10,7 +10,9 @@ from findleaks.target.base import Module, Range, Region, Symbol, Thread
 from findleaks.target.reader import Extent, ExtentReader, Source, disjoint
 
 
-def thread(tid: int = 1, sp: int = 0, registers: Optional[Mapping[str, int]] = None, thread_pointer: int = 0, arch: Arch = X86_64) -> Thread:
+def thread(
+    tid: int = 1, sp: int = 0, registers: Optional[Mapping[str, int]] = None, thread_pointer: int = 0, arch: Arch = X86_64
+) -> Thread:
     """A thread with these registers, the others 0."""
     values = dict.fromkeys(arch.registers, 0)
     values.update(registers or {})

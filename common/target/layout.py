@@ -1,0 +1,77 @@
+"""What a core's program headers say was mapped, and what of it the file holds."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from findleaks.target import elf
+from findleaks.target.base import Region
+from findleaks.target.notes import Mapping
+from findleaks.target.reader import Extent, Source, gaps
+
+STACK, VDSO = "[stack]", "[vdso]"
+_MOST_BYTES = 1 << 62
+
+
+class Load(NamedTuple):
+    """A PT_LOAD: [start, end) was mapped; the first `filesz` bytes were dumped, and the file still has the first `there` of them."""
+
+    start: int
+    end: int
+    flags: int
+    offset: int
+    filesz: int
+    there: int
+
+
+def loads_of(headers: Sequence[elf.Segment], size: int, word: int) -> list[Load]:
+    """The PT_LOADs of a core file of `size` bytes, by address."""
+    top = 1 << 8 * word
+    loads = []
+    for s in headers:
+        if s.type == elf.PT_LOAD and s.memsz and s.vaddr + s.memsz <= top:
+            filesz = min(s.filesz, s.memsz)
+            loads.append(Load(s.vaddr, s.vaddr + s.memsz, s.flags, s.offset, filesz, max(0, min(filesz, size - s.offset))))
+    loads.sort()
+    return loads
+
+
+def expected_size(headers: Sequence[elf.Segment]) -> int:
+    """The size the file must have to hold all that its headers name; headers that cannot be true are not counted."""
+    return max((s.offset + s.filesz for s in headers if s.filesz and s.offset + s.filesz < _MOST_BYTES), default=0)
+
+
+def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_code: Callable[[int], bool]) -> list[Region]:
+    """The regions of a core, sorted, disjoint: its segments with the names of the mapped files, and the mapped files that have no
+    segment (GDB writes none for what it does not dump, which is read only). `stack` is an address in the main thread's stack."""
+    starts = [m.start for m in files]
+    regions: list[Region] = []
+    last = 0
+    for d in loads:
+        start = max(d.start, last)
+        mode = bool(d.flags & elf.PF_R), bool(d.flags & elf.PF_W), bool(d.flags & elf.PF_X)
+        index = max(bisect_right(starts, start) - 1, 0)
+        while start < d.end:
+            # A segment is one mapping, but some writers of cores join neighbours: split it where the mapped file changes.
+            while index < len(files) and files[index].end <= start:
+                index += 1
+            file = files[index] if index < len(files) and files[index].start < d.end else None
+            if file is None:
+                end, name, offset = d.end, STACK if start <= stack < d.end else "", 0
+            elif start < file.start:
+                end, name, offset = file.start, "", 0
+            else:
+                end, name, offset = min(file.end, d.end), file.path, file.offset + start - file.start
+            regions.append(Region(start, end, *mode, name, offset))
+            start = end
+        last = max(last, d.end)
+    nowhere = Source(memoryview(b""))
+    covered = [Extent(r.start, r.end, 0, nowhere) for r in regions]
+    starts = [r.start for r in regions]
+    added = []
+    for file in files:
+        for gap in gaps(file.start, file.end, covered, starts):
+            added.append(Region(gap.start, gap.end, True, False, is_code(gap.start), file.path, file.offset + gap.start - file.start))
+    return sorted([*regions, *added], key=lambda r: r.start) if added else regions
