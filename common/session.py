@@ -97,7 +97,7 @@ class Session:
 
     def _classified(self, heuristics: Heuristic) -> Graph:
         began = time.perf_counter()
-        vtables = self.types.ranges() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
+        vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
         graph = self.engine.graph(self.directory.blocks, heuristics, vtables)
         for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
             graph.scan_blocks(piece)

@@ -13,7 +13,8 @@ import argparse
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, TextIO
 
@@ -36,9 +37,16 @@ class Door(NamedTuple):
         """ "leaks whatis 0x…", or "findleaks whatis 0x… core" """
         return " ".join(part for part in (self.prog, words, self.target) if part)
 
-    def next(self, *suggestions: str) -> str:
-        """The line of commands to type next."""
-        return "  next: " + " · ".join(self.line(words) for words in suggestions)
+    def next(self, width: int, *suggestions: str) -> Iterator[str]:
+        """The commands to type next, on as many lines of at most `width` columns as they need."""
+        line = "  next: " + self.line(suggestions[0])
+        for words in suggestions[1:]:
+            if len(line) + 3 + len(self.line(words)) > width:
+                yield line
+                line = "        " + self.line(words)
+            else:
+                line += " · " + self.line(words)
+        yield line
 
 
 class Result(Protocol):
@@ -68,7 +76,9 @@ class Command:
 
     @property
     def description(self) -> str:
-        return (self.run.__doc__ or self.summary).strip()
+        """The function's docstring as paragraphs of whole lines; help wraps them."""
+        paragraphs = (self.run.__doc__ or self.summary).split("\n\n")
+        return "\n\n".join(textwrap.fill(" ".join(paragraph.split()), 78) for paragraph in paragraphs)
 
 
 class Parser(argparse.ArgumentParser):

@@ -72,7 +72,7 @@ class Listing:
         more = f", {number(total - len(rows))} not shown (--limit 0)" if total > len(rows) else ""
         yield f"  {number(total)} block{'' if total == 1 else 's'}, {size(held)}{more}"
         if rows:
-            yield door.next(f"whatis {rows[0][0]}", f"path {rows[0][0]}")
+            yield from door.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
         for warning in [*self.session.target.warnings, *doubts(self.session)]:
             yield f"warning: {printable(warning, 600)}"
 

@@ -8,7 +8,7 @@ from typing import Any
 from findleaks.commands import Door
 from findleaks.graph.base import Kind
 from findleaks.leaks import Leak, add
-from findleaks.report.text import number, size, table
+from findleaks.report.text import blocks, number, size, table
 from findleaks.session import Session
 
 HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
@@ -35,7 +35,7 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
     if rows:
         first = rows[0]
         at = f"{first.examples[0]:#x}"
-        yield door.next(f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {_sizes(first)}")
+        yield from door.next(width, f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {_sizes(first)}")
 
 
 def _cut(leaks: Sequence[Leak], limit: int) -> tuple[Sequence[Leak], int]:
@@ -66,7 +66,7 @@ def what(leak: Leak) -> str:
     sizes = f"{number(leak.smallest)} B" if leak.smallest == leak.largest else f"{number(leak.smallest)}–{number(leak.largest)} B"
     words = f"{leak.type} ({sizes})" if leak.type else sizes
     if leak.hint:
-        words += f", {leak.hint}"
+        words += f", {leak.hint}" if leak.blocks == 1 else f", e.g. {leak.hint}"
     if leak.cycle > 1:
         words = f"cycle of {leak.cycle}: {words}"
     hanging = (leak.least_indirect, leak.most_indirect)
@@ -81,17 +81,13 @@ def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, A
     lost = definite["blocks"] + indirect["blocks"]
     if lost:
         leaks = number(definite["blocks"]) + (" leak" if definite["blocks"] == 1 else " leaks")
-        yield f"  lost for sure {size(definite['bytes'] + indirect['bytes'])} in {number(lost)} blocks ({leaks})" + _possible(possible)
+        yield f"  lost for sure: {size(definite['bytes'] + indirect['bytes'])} in {blocks(lost)} ({leaks})"
     else:
-        yield "  nothing is lost for sure" + _possible(possible)
+        yield "  nothing is lost for sure"
+    if possible["blocks"]:
+        yield f"  possible (reached by interior pointers only): {size(possible['bytes'])} in {blocks(possible['blocks'])}"
     for entry in suppressed:
-        yield f"  suppressed by {entry['rule']}: {number(entry['blocks'])} blocks, {size(entry['bytes'])}"
-
-
-def _possible(possible: dict[str, int]) -> str:
-    if not possible["blocks"]:
-        return ""
-    return f"; possible (interior pointers only) {size(possible['bytes'])} in {number(possible['blocks'])}"
+        yield f"  suppressed by {entry['rule']}: {blocks(entry['blocks'])}, {size(entry['bytes'])}"
 
 
 def _allocator(entry: dict[str, Any]) -> str:

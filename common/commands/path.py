@@ -73,7 +73,7 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
         "leader": hex(leader.address) if leader is not None else None,
     }
     leads = leader.phrase() if leader is not None and leader.index != index else ""
-    return Plain(session, "path", body, lambda width, door: _text(answer, steps, leader.address if leads and leader else 0, leads, door))
+    return Plain(session, "path", body, lambda width, door: _text(answer, steps, bool(leads), width, door))
 
 
 def _root_step(session: Session, describer: Describer, index: int) -> list[Step]:
@@ -133,16 +133,16 @@ def _from_leader(graph: Graph, leader: int, index: int) -> list[int]:
     return chain[::-1] or [index]
 
 
-def _text(answer: Answer, steps: Sequence[Step], leader: int, leads: str, door: Door) -> Iterator[str]:
-    if leads:
-        yield f"{leader:#x}  {leads}: nothing refers to it, the chain starts here"
+def _text(answer: Answer, steps: Sequence[Step], lost: bool, width: int, door: Door) -> Iterator[str]:
+    if lost:
+        yield "lost: no root reaches it; it hangs from a leak that begins at"
     for depth, step in enumerate(steps):
         where = f"{step.address:#x}  " if step.address else ""
-        into = f" (+{step.offset:#x}, interior)" if step.offset else ""
+        into = f", {step.offset:#x} bytes into it" if step.offset else ""
         yield f"{'  ' * depth}{where}{step.origin}"
         yield f"{'  ' * depth}  → {step.value - step.offset:#x}{into}"
     yield f"{'  ' * len(steps)}{answer.address:#x}  {answer.phrase}"
-    if not steps and not leads:
+    if not steps:
         kind = answer.block.kind if answer.block else ""
         yield "  no root reaches it" + (": it is lost, and heads its own leak" if kind == "definite" else "")
-        yield door.next(f"refs {answer.address:#x}")
+        yield from door.next(width, f"refs {answer.address:#x}")

@@ -75,4 +75,4 @@ def _text(answer: Answer, origins: list[tuple[Reference, Answer | None]], count:
     live = sum(reference.live for reference, _ in origins)
     yield f"  {number(count)} reference{'' if count == 1 else 's'}{more}; {number(live)} of those shown count as live memory"
     if answer.block is not None and answer.block.kind:
-        yield door.next(f"path {answer.block.address:#x}")
+        yield from door.next(width, f"path {answer.block.address:#x}")

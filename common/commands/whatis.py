@@ -30,11 +30,11 @@ def whatis(session: Session, args: argparse.Namespace) -> Plain:
     describer = Describer(session)
     session.graph()
     answers = [describer.answer(address) for address in addresses]
-    return Plain(session, "whatis", {"answers": [answer.json() for answer in answers]}, lambda width, door: _text(answers, door))
+    return Plain(session, "whatis", {"answers": [answer.json() for answer in answers]}, lambda width, door: _text(answers, width, door))
 
 
-def _text(answers: list[Answer], door: Door) -> Iterator[str]:
+def _text(answers: list[Answer], width: int, door: Door) -> Iterator[str]:
     for answer in answers:
         yield f"{answer.address:#x}  {answer.phrase}"
         if answer.block is not None and answer.block.kind:
-            yield door.next(f"path {answer.block.address:#x}", f"refs {answer.block.address:#x}")
+            yield from door.next(width, f"path {answer.block.address:#x}", f"refs {answer.block.address:#x}")

@@ -1,0 +1,61 @@
+"""A made-up allocator whose blocks a test lists, and a session over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from fake import FakeTarget
+from findleaks.allocators.base import Heap, Problem
+from findleaks.allocators.directory import Directory, Owned
+from findleaks.graph.base import Blocks, Engine, State
+from findleaks.graph.engine import load
+from findleaks.session import Session
+from findleaks.target.base import Range
+
+
+class Listed(NamedTuple):
+    address: int
+    size: int
+    state: State = State.IN_USE
+
+
+class ListAllocator:
+    """One heap [start, end) with the blocks given."""
+
+    name, version, where, granule = "listed", "1", "nowhere", 16
+
+    def __init__(self, start: int, end: int, blocks: Iterable[Listed]) -> None:
+        self.problems: list[Problem] = []
+        self.blocks = sorted(blocks)
+        self.range = Range(start, end)
+
+    def heaps(self) -> Sequence[Heap]:
+        return [Heap(self.range.start, self.range.end, "main", self._walk)]
+
+    def _walk(self, blocks: Blocks) -> None:
+        blocks.append([b.address for b in self.blocks], [b.size for b in self.blocks], [b.state for b in self.blocks])
+
+    def sealed(self, blocks: Blocks) -> None:
+        return None
+
+    def metadata(self) -> Sequence[Range]:
+        return []
+
+    def summary(self) -> dict[str, object]:
+        return {}
+
+    def locate(self, address: int) -> str:
+        return ""
+
+
+def session(target: FakeTarget, allocators: Sequence[ListAllocator], engine: Engine | None = None) -> Session:
+    """A session whose directory holds these allocators instead of those that would be found."""
+    made = Session(target, engine or load(target.arch))
+    heaps = sorted((Owned(h, a) for a in allocators for h in a.heaps()), key=lambda owned: owned.heap.start)
+    blocks = made.engine.blocks(target.arch, 16)
+    for owned in heaps:
+        owned.heap.walk(blocks)
+    blocks.seal()
+    made.__dict__["directory"] = Directory(allocators, blocks, heaps, [p for a in allocators for p in a.problems])
+    return made

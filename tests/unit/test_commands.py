@@ -1,0 +1,202 @@
+"""The commands on a small made-up process: what they print, as text and as JSON, and how they refuse nonsense."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from typing import Any
+
+import pytest
+from fake import FakeTarget, thread
+from findleaks import commands
+from findleaks.commands.words import SizeRange, size_range, size_word
+from findleaks.errors import UsageError
+from findleaks.graph.base import State
+from findleaks.session import Session
+from findleaks.target.base import Module, Symbol
+from heaps import Listed, ListAllocator, session
+
+HEAP, DATA, STACK = 0x10000, 0x400000, 0x7F0000
+HELD, INNER, LONE, HEAD, TAIL, RING_A, RING_B, FREED, BEHIND = (HEAP + 0x100 * i for i in range(9))
+
+
+def words(size: int, **at: int) -> bytes:
+    data = bytearray(size)
+    for offset, value in at.items():
+        struct.pack_into("<Q", data, int(offset[1:], 16), value)
+    return bytes(data)
+
+
+@pytest.fixture
+def made() -> Session:
+    """A global holds HELD, a stack word points into INNER; LONE holds a text; HEAD → TAIL; RING_A ⇄ RING_B; FREED → BEHIND."""
+    heap = bytearray(0x1000)
+
+    def put(address: int, data: bytes) -> None:
+        heap[address - HEAP : address - HEAP + len(data)] = data
+
+    put(LONE, b"GET /index.html HTTP/1.1\0")
+    put(HEAD, struct.pack("<Q", TAIL))
+    put(RING_A, struct.pack("<QQ", 0, RING_B))
+    put(RING_B, struct.pack("<QQ", 0, RING_A))
+    put(FREED, struct.pack("<QQ", 0, BEHIND))
+    target = FakeTarget(
+        {HEAP: bytes(heap), DATA: words(0x100, _40=HELD), STACK: words(0x1000, _100=LONE, _808=INNER + 8)},
+        names={DATA: "/bin/prog", STACK: "[stack]"},
+        threads=[thread(77, sp=STACK + 0x800)],
+        modules=[Module("/bin/prog", 0, DATA, DATA + 0x100)],
+        symbols=[Symbol("g_held", DATA + 0x40, 8, "prog")],
+    )
+    blocks = [Listed(a, 48) for a in (HELD, INNER, LONE, HEAD, TAIL, RING_A, RING_B, BEHIND)]
+    blocks.append(Listed(FREED, 48, State.FREE))
+    return session(target, [ListAllocator(HEAP, HEAP + 0x1000, blocks)])
+
+
+def run(made: Session, *line: str) -> tuple[int, str]:
+    out = io.StringIO()
+    status = commands.execute(lambda: made, list(line), out)
+    return status, out.getvalue()
+
+
+def run_json(made: Session, *line: str) -> Any:
+    return json.loads(run(made, *line, "--json")[1])
+
+
+def test_find_totals(made: Session) -> None:
+    found = run_json(made, "find")
+    assert found["schema"] == "findleaks/1" and found["command"] == "find" and found["trusted"] is True
+    totals = {name: entry["blocks"] for name, entry in found["totals"].items()}
+    assert totals == {"in_use": 8, "reachable": 1, "possible": 1, "definite": 4, "indirect": 2}
+    assert found["totals"]["definite"]["bytes"] == 4 * 48
+
+
+def test_find_groups_leaders_with_what_hangs_from_them(made: Session) -> None:
+    groups = run_json(made, "find", "--kind", "definite")["groups"]
+    shapes = {(g["cycle"], g["blocks"], g["indirect_blocks"]): g["examples"] for g in groups}
+    assert shapes[2, 1, 1] == [hex(RING_A)]
+    assert shapes[1, 3, 1] == [hex(a) for a in (LONE, HEAD, BEHIND)]
+
+
+def test_find_text_names_the_next_command(made: Session) -> None:
+    status, text = run(made, "find")
+    assert status == 0
+    assert "8 blocks in use" in text and "cycle of 2" in text and "lost for sure" in text
+    assert f"leaks path {LONE:#x}" in text
+    assert all(len(line) <= 80 for line in text.splitlines() if "next:" not in line)
+
+
+def test_fail_over(made: Session) -> None:
+    assert run(made, "find", "--fail-over", "0")[0] == 1
+    assert run(made, "find", "--fail-over", str(6 * 48))[0] == 0
+    assert run(made, "find", "--fail-over", str(6 * 48 - 1))[0] == 1
+
+
+def test_suppressions_leave_out_and_say_so(made: Session, tmp_path: Any) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text("# all of this size\nsize:48\n")
+    found = run_json(made, "find", "--suppressions", str(rules))
+    assert found["groups"] == []
+    assert sum(entry["blocks"] for entry in found["suppressed"]) == 7
+    assert found["totals"]["definite"]["blocks"] == 4
+
+
+@pytest.mark.parametrize(("by", "rows"), [("kind", 2), ("size", 2), ("type", 2)])
+def test_by_merges(made: Session, by: str, rows: int) -> None:
+    groups = run_json(made, "find", "--by", by)["groups"]
+    assert len(groups) == rows
+    assert sum(g["blocks"] + g["indirect_blocks"] for g in groups) == 7
+
+
+def test_blocks_prints_one_object_a_line(made: Session) -> None:
+    lines = [json.loads(line) for line in run(made, "blocks", "--json")[1].splitlines()]
+    assert [line["address"] for line in lines] == [hex(a) for a in sorted((HELD, INNER, LONE, HEAD, TAIL, RING_A, RING_B, BEHIND))]
+    kinds = {int(line["address"], 16): line["kind"] for line in lines}
+    assert kinds[HELD] == "reachable" and kinds[INNER] == "possible" and kinds[TAIL] == "indirect" and kinds[BEHIND] == "definite"
+
+
+def test_blocks_filters(made: Session) -> None:
+    free = [json.loads(line) for line in run(made, "blocks", "--state", "free", "--json")[1].splitlines()]
+    assert [(line["address"], line["state"], line["kind"]) for line in free] == [(hex(FREED), "free", None)]
+    lost = run(made, "blocks", "--kind", "lost", "--json")[1].splitlines()
+    assert len(lost) == 6
+    assert run(made, "blocks", "--size", "49-", "--json")[1] == ""
+
+
+def test_whatis(made: Session) -> None:
+    answers = run_json(made, "whatis", hex(HELD + 8), hex(DATA + 0x40), hex(STACK + 0x900), hex(STACK + 0x10), hex(FREED), "0x10")["answers"]
+    assert [a["is"] for a in answers] == ["block", "module", "stack", "stack", "block", "unmapped"]
+    assert answers[0]["offset"] == 8 and answers[0]["block"]["kind"] == "reachable"
+    assert answers[1]["symbol"] == "g_held" and answers[1]["root"] is True
+    assert answers[2]["root"] is True and answers[3]["root"] is False and "dead" in answers[3]["text"]
+    assert answers[4]["block"]["state"] == "free"
+
+
+def test_refs_tells_live_from_dead(made: Session) -> None:
+    dead = run_json(made, "refs", hex(LONE))["references"]
+    assert [(r["address"], r["live"]) for r in dead] == [(hex(STACK + 0x100), False)]
+    behind = run_json(made, "refs", hex(BEHIND))["references"]
+    assert [(r["address"], r["live"], r["from"]["block"]["state"]) for r in behind] == [(hex(FREED + 8), False, "free")]
+    held = run_json(made, "refs", hex(HELD + 40))["references"]
+    assert [(r["address"], r["live"], r["interior"]) for r in held] == [(hex(DATA + 0x40), True, False)]
+
+
+def test_path_from_a_root_and_from_a_leader(made: Session) -> None:
+    held = run_json(made, "path", hex(HELD))
+    assert [step["address"] for step in held["path"]] == [hex(DATA + 0x40)] and held["leader"] is None
+    tail = run_json(made, "path", hex(TAIL))
+    assert tail["leader"] == hex(HEAD) and [step["address"] for step in tail["path"]] == [hex(HEAD)]
+    inner = run_json(made, "path", hex(INNER))
+    assert inner["path"][0]["interior"] is True and inner["path"][0]["offset"] == 8
+    assert "g_held" in run(made, "path", hex(HELD))[1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["leak"],
+        ["find", "--kind", "lots"],
+        ["find", "--limit", "x"],
+        ["find", "--fail-over", "much"],
+        ["find", "--heuristics", "some"],
+        ["find", "extra"],
+        ["blocks", "--size", "9-3"],
+        ["blocks", "--kind", "odd"],
+        ["whatis"],
+        ["whatis", "here"],
+        ["whatis", "0x1ffffffffffffffff"],
+        ["path", hex(DATA)],
+        ["path", "0x1", "0x2"],
+    ],
+)
+def test_nonsense_is_one_clear_line(made: Session, line: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(made, *line)
+    assert str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_help_has_an_example_and_needs_no_session() -> None:
+    def none() -> Session:
+        raise AssertionError("help must not open anything")
+
+    for name in commands.commands():
+        out = io.StringIO()
+        assert commands.execute(none, [name, "--help"], out) == 0
+        assert f"leaks {name}" in out.getvalue() and "Example:" in out.getvalue()
+
+
+def test_completion() -> None:
+    assert commands.complete([], "fi") == ["find"]
+    assert "--suppressions" in commands.complete(["find"], "--su")
+    assert commands.complete(["blocks", "--state"], "ca") == ["cached"]
+    assert commands.complete(["nothing"], "-") == []
+
+
+def test_gdb_style_options(made: Session) -> None:
+    assert json.loads(run(made, "find", "-json")[1])["command"] == "find"
+
+
+def test_sizes() -> None:
+    assert (size_word("64k"), size_word("1.5MiB"), size_word("0x10")) == (65536, 1572864, 16)
+    assert size_range("16-64") == SizeRange(16, 64) and size_range("48") == SizeRange(48, 48)
+    assert size_range("4k-").low == 4096 and size_range("-64") == SizeRange(0, 64)
