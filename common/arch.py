@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Arch:
     name: str
     machine: int  # e_machine
     word: int
-    byteorder: str  # "little" | "big"
+    byteorder: Literal["little", "big"]
     red_zone: int
     prstatus_tid: int  # offset of pr_pid in NT_PRSTATUS
     prstatus_registers: int  # offset of pr_reg

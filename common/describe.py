@@ -166,11 +166,11 @@ class Describer:
             number = self._numbers[thread.tid]
             depth = address - thread.sp
             dead = "" if depth >= -self.target.arch.red_zone else ", dead: below the stack pointer"
-            symbol = ""
             phrase = f"stack of thread {number} (tid {thread.tid}), sp{depth:+#x}{dead}"
-            if thread.thread_pointer and address >= thread.thread_pointer - 0x1000 and stack.end - thread.thread_pointer < 0x2000:
-                phrase = f"thread-local data or control block of thread {number} (tid {thread.tid}), tp{address - thread.thread_pointer:+#x}"
-            return Answer(address, "stack", phrase, region=region, thread=thread.tid, symbol=symbol, root=root)
+            from_tp = address - thread.thread_pointer
+            if thread.thread_pointer and from_tp >= -0x1000 and stack.end - thread.thread_pointer < 0x2000:
+                phrase = f"thread-local data or control block of thread {number} (tid {thread.tid}), tp{from_tp:+#x}"
+            return Answer(address, "stack", phrase, region=region, thread=thread.tid, root=root)
         module = self.module(address)
         if module is not None:
             symbol = self.symbol(address)

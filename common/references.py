@@ -33,7 +33,7 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
     for piece in session.pieces(ranges, "searching memory"):
         for address in session.engine.search(piece, low, high):
             at = address - piece.address
-            value = int.from_bytes(piece.data[at : at + word], "little" if target.arch.byteorder == "little" else "big")
+            value = int.from_bytes(piece.data[at : at + word], target.arch.byteorder)
             yield Reference(address, value, is_live(session, address))
 
 
@@ -54,7 +54,7 @@ def root_references(session: Session, low: int, high: int) -> Iterator[Reference
     """Like `references_to`, from registers and root memory only: what can keep [low, high) alive directly."""
     yield from register_references(session, low, high)
     word = session.target.arch.word
-    order = "little" if session.target.arch.byteorder == "little" else "big"
+    order = session.target.arch.byteorder
     for piece in session.pieces(session.roots, "searching the roots"):
         for address in session.engine.search(piece, low, high):
             at = address - piece.address

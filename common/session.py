@@ -31,7 +31,6 @@ class Progress(Protocol):
         ...
 
 
-
 class Session:
     """What every command works on. Everything is computed when first asked for, and kept.
 

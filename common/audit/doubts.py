@@ -36,13 +36,17 @@ def _unknown(session: Session) -> list[str]:
         return [f"no allocator found{loaded}; {size(unowned)} of anonymous writable memory belongs to none of: glibc. `whatis` still works"]
     if others:
         return [
-            f"{', '.join(others)} is loaded, which findleaks cannot read yet: its blocks are not seen, and its memory counts as root "
-            f"memory ({size(unowned)} of anonymous writable memory belongs to no known allocator)"
+            (
+                f"{', '.join(others)} is loaded, which findleaks cannot read yet: its blocks are not seen, and its memory counts as root "
+                f"memory ({size(unowned)} of anonymous writable memory belongs to no known allocator)"
+            )
         ]
     if unowned > max(UNOWNED * total, 1 << 20):
         return [
-            f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} %) belongs to no known allocator{_managed(session)}: "
-            f"it counts as root memory, and leaks inside it are not seen"
+            (
+                f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} %) belongs to no known allocator{_managed(session)}: "
+                f"it counts as root memory, and leaks inside it are not seen"
+            )
         ]
     return []
 

@@ -22,8 +22,8 @@ CHUNK = 4096
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kind", metavar="KIND", help=f"only these kinds, comma-separated: {', '.join(KINDS)}, lost (definite and indirect)")
-    parser.add_argument("--state", choices=[*STATES.values(), "all"], default="in-use", help="in-use (default), cached, free, metadata or all")
+    parser.add_argument("--kind", help=f"only these kinds, comma-separated: {', '.join(KINDS)}, lost (definite and indirect)")
+    parser.add_argument("--state", choices=[*STATES.values(), "all"], default="in-use", help="only blocks in this state (in-use)")
     parser.add_argument("--size", metavar="A-B", help="only usable sizes in this range: 48, 16-64, 4k-")
     parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches, e.g. 'osgeo::*'")
     parser.add_argument("--allocator", metavar="NAME", help="only blocks of this allocator")
@@ -118,9 +118,13 @@ def _kinds(text: str | None) -> set[int] | None:
     return found
 
 
-@command("blocks", "the blocks themselves, filtered by kind, state, size, type", arguments=_arguments, example="blocks --kind definite --size 16-64")
+@command(
+    "blocks",
+    "the blocks themselves, filtered by kind, state, size, type",
+    arguments=_arguments,
+    example="blocks --kind definite --size 16-64",
+)
 def blocks(session: Session, args: argparse.Namespace) -> Listing:
     """List blocks in address order with size (usable bytes), kind or state, and type. With --json one object a line
     (JSON Lines): {"address", "size", "state", "kind", "allocator", "arena", "type", "hint"}; warnings, if any, last."""
     return Listing(session, args)
-

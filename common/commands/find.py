@@ -24,17 +24,17 @@ HEURISTICS = {
     "multipleinheritance": Heuristic.MULTIPLE_INHERITANCE,
     "stdstring": Heuristic.STDSTRING,
 }
-KINDS = ("definite", "indirect", "possible", "reachable")
+KINDS = ("definite", "possible")
 HINTED = 200
 """Groups whose example is read for a type by array cookie or a readable string."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--by", choices=("type", "size", "kind"), help="merge groups: all sizes of a type, all types of a size, or all of a kind")
-    parser.add_argument("--kind", metavar="KIND", default="definite,possible", help="groups to show, comma-separated: definite, possible (both)")
+    parser.add_argument("--by", choices=("type", "size", "kind"), help="merge all sizes of a type, types of a size, or all of a kind")
+    parser.add_argument("--kind", default="definite,possible", help="groups to show, comma-separated (definite,possible)")
     parser.add_argument("--limit", type=int, default=20, help="groups to print as text (20; 0: all); JSON has all")
-    parser.add_argument("--suppressions", metavar="FILE", help="leave out groups that match (leak:PATTERN, type:GLOB, size:A-B, string:GLOB lines)")
-    parser.add_argument("--heuristics", metavar="NAMES", default="none", help=f"interior pointers that hold a block: {', '.join(HEURISTICS)}, all")
+    parser.add_argument("--suppressions", metavar="FILE", help="leave out what its lines match: leak:PATTERN, type:GLOB, size:A-B")
+    parser.add_argument("--heuristics", default="none", help=f"interior pointers that hold a block: {', '.join(HEURISTICS)}, all")
     parser.add_argument("--fail-over", metavar="BYTES", help="exit status 1 if more than this is lost for sure, e.g. 0 or 64k")
 
 
@@ -64,9 +64,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     return Plain(session, "find", body, lambda width, door: text(session, body, shown, args.limit, width, door), status)
 
 
-def _leaks(
-    session: Session, graph: Graph, suppressions: Suppressions | None
-) -> tuple[list[Leak], dict[Rule, tuple[int, int, int]]]:
+def _leaks(session: Session, graph: Graph, suppressions: Suppressions | None) -> tuple[list[Leak], dict[Rule, tuple[int, int, int]]]:
     """All groups as leaks, less those suppressed, and what each rule took away (groups, blocks, bytes)."""
     leaks: list[Leak] = []
     taken: dict[Rule, tuple[int, int, int]] = {}

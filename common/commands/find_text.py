@@ -18,7 +18,9 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
     """Lines for a reader. `body` is what --json prints; `leaks` the groups in it."""
     totals = body["totals"]
     found = ", ".join(_allocator(a) for a in body["allocators"]) or "no allocator found"
-    yield f"{number(totals['in_use']['blocks'])} blocks in use, {size(totals['in_use']['bytes'])} ({found}); {sum(session.seconds.values()):.2f} s"
+    in_use = totals["in_use"]
+    seconds = sum(session.seconds.values())
+    yield f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s"
     if not body["trusted"]:
         yield "NOT TRUSTED: memory is missing or corrupt (see the warnings): what is called lost may be held from there"
     yield ""
@@ -70,7 +72,7 @@ def what(leak: Leak) -> str:
     if leak.cycle > 1:
         words = f"cycle of {leak.cycle}: {words}"
     hanging = (leak.least_indirect, leak.most_indirect)
-    if leak.cycle <= 1 and leak.most_indirect or leak.most_indirect > leak.cycle - 1:
+    if (leak.cycle <= 1 and leak.most_indirect) or leak.most_indirect > leak.cycle - 1:
         few = number(hanging[0]) if hanging[0] == hanging[1] else f"{number(hanging[0])}–{number(hanging[1])}"
         words += f" → {few} more"
     return words

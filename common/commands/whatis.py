@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterator
 
 from findleaks.commands import Door, command
+from findleaks.commands.result import Plain
 from findleaks.commands.words import address_word
 from findleaks.describe import Answer, Describer
-from findleaks.commands.result import Plain
 from findleaks.session import Session
 
 

@@ -27,11 +27,7 @@ def root_regions(regions: Sequence[Region]) -> list[Region]:
         if not region.readable or region.name.startswith(_KERNEL_PAGES):
             continue
         relro = (
-            after is not None
-            and after.writable
-            and after.start == region.end
-            and region.name == after.name
-            and region.name.startswith("/")
+            after is not None and after.writable and after.start == region.end and region.name == after.name and region.name.startswith("/")
         )
         if region.writable or (not region.executable and (relro or not region.name)):
             found.append(region)

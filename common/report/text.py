@@ -12,12 +12,11 @@ def size(count: int) -> str:
     if count < 1024:
         return f"{count} B"
     value = float(count)
-    unit = ""
-    for unit in UNITS:
+    power = -1
+    while power < len(UNITS) - 1 and (power < 0 or value >= 999.5):
         value /= 1024
-        if value < 999.5:
-            break
-    return f"{value:.1f} {unit}" if value < 9.95 else f"{value:.0f} {unit}"
+        power += 1
+    return f"{value:.1f} {UNITS[power]}" if value < 9.95 else f"{value:.0f} {UNITS[power]}"
 
 
 def number(count: int) -> str:

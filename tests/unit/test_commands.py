@@ -15,7 +15,7 @@ from findleaks.errors import UsageError
 from findleaks.graph.base import State
 from findleaks.session import Session
 from findleaks.target.base import Module, Symbol
-from heaps import Listed, ListAllocator, session
+from heaps import ListAllocator, Listed, session
 
 HEAP, DATA, STACK = 0x10000, 0x400000, 0x7F0000
 HELD, INNER, LONE, HEAD, TAIL, RING_A, RING_B, FREED, BEHIND = (HEAP + 0x100 * i for i in range(9))
@@ -65,7 +65,9 @@ def run_json(made: Session, *line: str) -> Any:
 
 def test_find_totals(made: Session) -> None:
     found = run_json(made, "find")
-    assert found["schema"] == "findleaks/1" and found["command"] == "find" and found["trusted"] is True
+    assert found["schema"] == "findleaks/1"
+    assert found["command"] == "find"
+    assert found["trusted"] is True
     totals = {name: entry["blocks"] for name, entry in found["totals"].items()}
     assert totals == {"in_use": 8, "reachable": 1, "possible": 1, "definite": 4, "indirect": 2}
     assert found["totals"]["definite"]["bytes"] == 4 * 48
@@ -81,7 +83,9 @@ def test_find_groups_leaders_with_what_hangs_from_them(made: Session) -> None:
 def test_find_text_names_the_next_command(made: Session) -> None:
     status, text = run(made, "find")
     assert status == 0
-    assert "8 blocks in use" in text and "cycle of 2" in text and "lost for sure" in text
+    assert "8 blocks in use" in text
+    assert "cycle of 2" in text
+    assert "lost for sure" in text
     assert f"leaks path {LONE:#x}" in text
     assert all(len(line) <= 80 for line in text.splitlines() if "next:" not in line)
 
@@ -112,7 +116,10 @@ def test_blocks_prints_one_object_a_line(made: Session) -> None:
     lines = [json.loads(line) for line in run(made, "blocks", "--json")[1].splitlines()]
     assert [line["address"] for line in lines] == [hex(a) for a in sorted((HELD, INNER, LONE, HEAD, TAIL, RING_A, RING_B, BEHIND))]
     kinds = {int(line["address"], 16): line["kind"] for line in lines}
-    assert kinds[HELD] == "reachable" and kinds[INNER] == "possible" and kinds[TAIL] == "indirect" and kinds[BEHIND] == "definite"
+    assert kinds[HELD] == "reachable"
+    assert kinds[INNER] == "possible"
+    assert kinds[TAIL] == "indirect"
+    assert kinds[BEHIND] == "definite"
 
 
 def test_blocks_filters(made: Session) -> None:
@@ -124,11 +131,17 @@ def test_blocks_filters(made: Session) -> None:
 
 
 def test_whatis(made: Session) -> None:
-    answers = run_json(made, "whatis", hex(HELD + 8), hex(DATA + 0x40), hex(STACK + 0x900), hex(STACK + 0x10), hex(FREED), "0x10")["answers"]
+    answers = run_json(made, "whatis", hex(HELD + 8), hex(DATA + 0x40), hex(STACK + 0x900), hex(STACK + 0x10), hex(FREED), "0x10")[
+        "answers"
+    ]
     assert [a["is"] for a in answers] == ["block", "module", "stack", "stack", "block", "unmapped"]
-    assert answers[0]["offset"] == 8 and answers[0]["block"]["kind"] == "reachable"
-    assert answers[1]["symbol"] == "g_held" and answers[1]["root"] is True
-    assert answers[2]["root"] is True and answers[3]["root"] is False and "dead" in answers[3]["text"]
+    assert answers[0]["offset"] == 8
+    assert answers[0]["block"]["kind"] == "reachable"
+    assert answers[1]["symbol"] == "g_held"
+    assert answers[1]["root"] is True
+    assert answers[2]["root"] is True
+    assert answers[3]["root"] is False
+    assert "dead" in answers[3]["text"]
     assert answers[4]["block"]["state"] == "free"
 
 
@@ -143,11 +156,14 @@ def test_refs_tells_live_from_dead(made: Session) -> None:
 
 def test_path_from_a_root_and_from_a_leader(made: Session) -> None:
     held = run_json(made, "path", hex(HELD))
-    assert [step["address"] for step in held["path"]] == [hex(DATA + 0x40)] and held["leader"] is None
+    assert [step["address"] for step in held["path"]] == [hex(DATA + 0x40)]
+    assert held["leader"] is None
     tail = run_json(made, "path", hex(TAIL))
-    assert tail["leader"] == hex(HEAD) and [step["address"] for step in tail["path"]] == [hex(HEAD)]
+    assert tail["leader"] == hex(HEAD)
+    assert [step["address"] for step in tail["path"]] == [hex(HEAD)]
     inner = run_json(made, "path", hex(INNER))
-    assert inner["path"][0]["interior"] is True and inner["path"][0]["offset"] == 8
+    assert inner["path"][0]["interior"] is True
+    assert inner["path"][0]["offset"] == 8
     assert "g_held" in run(made, "path", hex(HELD))[1]
 
 
@@ -172,7 +188,8 @@ def test_path_from_a_root_and_from_a_leader(made: Session) -> None:
 def test_nonsense_is_one_clear_line(made: Session, line: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         run(made, *line)
-    assert str(caught.value) and "\n" not in str(caught.value)
+    assert str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_help_has_an_example_and_needs_no_session() -> None:
@@ -182,7 +199,8 @@ def test_help_has_an_example_and_needs_no_session() -> None:
     for name in commands.commands():
         out = io.StringIO()
         assert commands.execute(none, [name, "--help"], out) == 0
-        assert f"leaks {name}" in out.getvalue() and "Example:" in out.getvalue()
+        assert f"leaks {name}" in out.getvalue()
+        assert "Example:" in out.getvalue()
 
 
 def test_completion() -> None:
@@ -198,5 +216,7 @@ def test_gdb_style_options(made: Session) -> None:
 
 def test_sizes() -> None:
     assert (size_word("64k"), size_word("1.5MiB"), size_word("0x10")) == (65536, 1572864, 16)
-    assert size_range("16-64") == SizeRange(16, 64) and size_range("48") == SizeRange(48, 48)
-    assert size_range("4k-").low == 4096 and size_range("-64") == SizeRange(0, 64)
+    assert size_range("16-64") == SizeRange(16, 64)
+    assert size_range("48") == SizeRange(48, 48)
+    assert size_range("4k-").low == 4096
+    assert size_range("-64") == SizeRange(0, 64)
