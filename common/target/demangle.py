@@ -26,7 +26,7 @@ class _Demangler:
         for name in (None, *_LIBRARIES):
             try:
                 library = ctypes.CDLL(name)
-                function = library.__cxa_demangle
+                function = library["__cxa_demangle"]  # as an attribute Python would take the two underscores for a class's own
                 free = ctypes.CDLL(None).free
             except (OSError, AttributeError):
                 continue

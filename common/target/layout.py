@@ -72,6 +72,9 @@ def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_c
     starts = [r.start for r in regions]
     added = []
     for file in files:
+        index = bisect_right(starts, file.start) - 1
+        if index >= 0 and file.end <= regions[index].end:
+            continue
         for gap in gaps(file.start, file.end, covered, starts):
             added.append(Region(gap.start, gap.end, True, False, is_code(gap.start), file.path, file.offset + gap.start - file.start))
     return sorted([*regions, *added], key=lambda r: r.start) if added else regions
