@@ -8,8 +8,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Optional
 
+from findleaks.demangle import demangle
 from findleaks.target.base import Module, Symbol
-from findleaks.target.demangle import demangle
 from findleaks.target.elf import Table, text
 
 # st_info & 15, and what of it denotes an address in memory: NOTYPE, OBJECT, FUNC, COMMON, GNU_IFUNC. Not SECTION, FILE or TLS.
