@@ -82,7 +82,7 @@ int main() {
     say(library::hidden(), "library::(anonymous namespace)::Secret");
     say(new library::Circle, "library::Circle");
     auto lambda = [](int x) { return x; };
-    say(new Box<decltype(lambda), 2>, "Box<main::{lambda(int)#1}, 2>");
+    say(new Box<decltype(lambda) *, 2>, "Box<main::{lambda(int)#1}*, 2>");
     char *array = reinterpret_cast<char *>(new Both[5]);
     say(array - sizeof(size_t), "Both[5]");
     array = reinterpret_cast<char *>(new Left[1]);

@@ -1,0 +1,139 @@
+"""Where in the address space a word must point to say what the block in front of it holds.
+
+A vtable needs relocation in position-independent code, so it lies in a segment that was writable while loading: the part that
+PT_GNU_RELRO covers, or all of the writable file data when a module was linked without it. In a program at a fixed address it needs
+none and lies in read-only data. A program may also hold copies (copy relocations) of the vtables of its libraries, in its .bss.
+Sources: System V gABI, "Program Header" and "Relocation"; Linux Standard Base 5, PT_GNU_RELRO; binutils 2.40 elfxx-x86.c
+(when a copy relocation is made).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.errors import UnreadableMemory
+from findleaks.target import elf
+from findleaks.target.base import Module, Range, Target
+from findleaks.target.modules import headers
+
+_PT_GNU_RELRO = 0x6474E552
+_DT_RELA, _DT_RELASZ, _DT_RELENT_RELA = 7, 8, 9
+_DT_REL, _DT_RELSZ, _DT_RELENT = 17, 18, 19
+_DT_STRTAB, _DT_SYMTAB = 5, 6
+_DT_RELACOUNT, _DT_RELCOUNT = 0x6FFFFFF9, 0x6FFFFFFA
+_MOST_RELOCATIONS = 1 << 18
+_MOST_COPIES = 48
+
+
+class Places(NamedTuple):
+    """Sorted and disjoint ranges: `tables` may hold vtables and other tables of functions, `code` can be executed."""
+
+    tables: list[Range]
+    code: list[Range]
+
+
+def places(target: Target) -> Places:
+    """Those of all modules; a module without readable headers counts with its read-only and executable regions."""
+    tables: list[Range] = []
+    code: list[Range] = []
+    for module in target.modules():
+        found = headers(target.read, module.start, module.end - module.start) if module.end > module.start else None
+        if found is None:
+            _by_regions(target, module, tables, code)
+        else:
+            _by_segments(target, module, found[0], found[1], tables, code)
+    return Places(merge(tables), merge(code))
+
+
+def _by_regions(target: Target, module: Module, tables: list[Range], code: list[Range]) -> None:
+    for region in target.regions():
+        if region.start >= module.start and region.end <= module.end and region.readable and not region.writable:
+            (code if region.executable else tables).append(Range(region.start, region.end))
+
+
+def _by_segments(
+    target: Target, module: Module, head: elf.Header, segments: Sequence[elf.Segment], tables: list[Range], code: list[Range]
+) -> None:
+    def clip(start: int, end: int) -> Range:
+        return Range(max(start + module.bias, module.start), min(end + module.bias, module.end))
+
+    loads = [s for s in segments if s.type == elf.PT_LOAD]
+    relro = [clip(s.vaddr, s.vaddr + s.memsz) for s in segments if s.type == _PT_GNU_RELRO and s.memsz]
+    tables += relro
+    for load in loads:
+        if load.flags & elf.PF_X:
+            code.append(clip(load.vaddr, load.vaddr + load.memsz))
+        elif load.flags & elf.PF_W:
+            if not relro:
+                tables.append(clip(load.vaddr, load.vaddr + load.filesz))
+        elif head.type == elf.ET_EXEC:
+            tables.append(clip(load.vaddr, load.vaddr + load.memsz))
+    copies = [Range(*clip(start, end)) for start, end in _copied_vtables(target, module, head, segments)]
+    if len(copies) > _MOST_COPIES:
+        copies = [Range(min(c.start for c in copies), max(c.end for c in copies))]
+    tables += copies
+
+
+def _copied_vtables(target: Target, module: Module, head: elf.Header, segments: Sequence[elf.Segment]) -> list[tuple[int, int]]:
+    """File addresses of the vtables that copy relocations put into this module.
+
+    A copy relocation is told by its form, as its number differs between architectures: the symbol it names is defined, with a size,
+    at the very address it relocates.
+    """
+    tags = elf.dynamic(target.read, head, segments, module.bias)
+    wide = head.bits == 64
+    rela = _DT_RELA in tags
+    at, size = (_DT_RELA, _DT_RELASZ) if rela else (_DT_REL, _DT_RELSZ)
+    if at not in tags or _DT_SYMTAB not in tags or _DT_STRTAB not in tags or (head.type == elf.ET_DYN and not _is_program(segments)):
+        return []
+
+    def address(tag: int) -> int:
+        return tags[tag] if tags[tag] >= module.start else tags[tag] + module.bias
+
+    form = head.prefix + ("Q" if wide else "I") * (3 if rela else 2)
+    entry = struct.calcsize(form)
+    relative = tags.get(_DT_RELACOUNT if rela else _DT_RELCOUNT, 0)
+    count = min(tags.get(size, 0) // entry, _MOST_RELOCATIONS)
+    if relative > count:
+        relative = 0
+    symbol_form = elf.symbol_form(head)
+    symbol_size = struct.calcsize(symbol_form)
+    found: list[tuple[int, int]] = []
+    try:
+        rows = target.read(address(at) + relative * entry, (count - relative) * entry)
+        for row in struct.iter_unpack(form, rows):
+            where, symbol = row[0], row[1] >> (32 if wide else 8)
+            if symbol:
+                got = struct.unpack(symbol_form, target.read(address(_DT_SYMTAB) + symbol * symbol_size, symbol_size))
+                name, value, length = (got[0], got[4], got[5]) if wide else (got[0], got[1], got[2])
+                if value == where and 0 < length < 1 << 20 and target.read(address(_DT_STRTAB) + name, 4) == b"_ZTV":
+                    found.append((value, value + length))
+    except UnreadableMemory:
+        pass
+    return found
+
+
+def _is_program(segments: Sequence[elf.Segment]) -> bool:
+    return any(s.type == 3 for s in segments)  # PT_INTERP
+
+
+def merge(ranges: Iterable[Range]) -> list[Range]:
+    """Sorted, disjoint, adjacent ones joined, empty ones dropped."""
+    merged: list[Range] = []
+    for start, end in sorted(ranges):
+        if end <= start:
+            continue
+        if merged and start <= merged[-1].end:
+            merged[-1] = Range(merged[-1].start, max(end, merged[-1].end))
+        else:
+            merged.append(Range(start, end))
+    return merged
+
+
+def inside(ranges: Sequence[Range], address: int) -> Optional[Range]:
+    """The one of these sorted, disjoint ranges that holds `address`."""
+    index = bisect_right(ranges, (address, 1 << 65)) - 1
+    return ranges[index] if index >= 0 and address < ranges[index].end else None

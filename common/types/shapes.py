@@ -1,0 +1,64 @@
+"""Structures told by their contents: arrays of C++ objects, glibc's FILE, libstdc++'s std::string."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Target
+
+_IO_MAGIC = 0xFBAD0000  # glibc 2.36 libio/libio.h, high half of _flags
+_SMALLEST_FILE = 216
+_LARGEST_FILE = 1024
+
+
+def array_of(target: Target, start: int, room: int, count: int, vtable: int) -> bool:
+    """`count` objects of one class fill [start, start + room) but for the allocator's rounding, each beginning with `vtable`.
+
+    Their size is the distance at which `vtable` comes again; only the second and the last object are looked at.
+    """
+    word = target.arch.word
+    try:
+        if count == 1:
+            return room >= word and target.word(start) == vtable
+        most = room // count
+        if most < word:
+            return False
+        least = max(word, (room - 5 * word) // count // word * word)  # the allocator rounds up by at most so much
+        for element in range(most // word * word, least - 1, -word):
+            if target.word(start + element) == vtable and target.word(start + (count - 1) * element) == vtable:
+                return True
+    except UnreadableMemory:
+        pass
+    return False
+
+
+def is_file(target: Target, first: int, address: int, size: int) -> bool:
+    """A FILE of glibc as fopen makes it: its magic in front, and the pointer to its lock and wide data into the same block.
+
+    struct _IO_FILE (glibc 2.36 libio/bits/types/struct_FILE.h): int _flags, 13 pointers …; _lock and _wide_data point behind the FILE
+    in the structure that fopen allocates (libio/iofopen.c, struct locked_FILE)."""
+    if first & 0xFFFF0000 != _IO_MAGIC or first >> 32 or not _SMALLEST_FILE <= size <= _LARGEST_FILE:
+        return False
+    word = target.arch.word
+    try:
+        words = target.arch.unpack(target.read(address, size // word * word))
+    except UnreadableMemory:
+        return False
+    return any(address + _SMALLEST_FILE <= value < address + size for value in words[8:40])
+
+
+def is_string(target: Target, words: Sequence[int], address: int, size: int) -> bool:
+    """A std::string of libstdc++ alone in its block: {pointer, length, 16 bytes or capacity} (GCC 12 bits/basic_string.h,
+    _Alloc_hider, _M_string_length, _M_local_buf). Short ones point into themselves; of long ones the text must end where it says."""
+    word = target.arch.word
+    if len(words) < 4 or not 2 * word + 16 <= size <= 3 * word + 16:
+        return False
+    pointer, length, capacity = words[:3]
+    own = pointer == address + 2 * word
+    if not pointer or length > (15 if own else 1 << 32) or (not own and not 15 < capacity < 1 << 32) or (not own and length > capacity):
+        return False
+    try:
+        return target.read(pointer + length, 1) == b"\0" and (own or b"\0" not in target.read(pointer, min(length, 256)))
+    except UnreadableMemory:
+        return False
