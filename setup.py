@@ -51,8 +51,8 @@ def kernel() -> list[Extension]:
     headers = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("common/kernel/*.h"))
     if not sources:
         return []
-    flags = ["-O3", "-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"]
-    return [Extension(KERNEL, sources, depends=headers, extra_compile_args=flags, optional=True)]
+    flags = text("common/kernel/flags").split()  # the Makefile's too
+    return [Extension(KERNEL, sources, depends=[*headers, "common/kernel/flags"], extra_compile_args=flags, optional=True)]
 
 
 def text(name: str) -> str:

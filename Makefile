@@ -1,0 +1,55 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+
+PYTHON ?= python3
+CC ?= cc
+VENV := .venv
+BIN := $(VENV)/bin
+KERNEL := common/graph/_kernel.so
+PYTEST := $(BIN)/pytest
+SAMPLE := cores/sample.core.gz
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv kernel demo test test-matrix lint bench clean test-tools
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
+		while IFS="$$(printf '\t')" read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
+
+demo: venv kernel ## find the leaks of a sample core; needs no debugger
+	$(BIN)/findleaks find $(SAMPLE)
+
+test: test-tools lint ## install what the tests need (as root, with apt), then lint and run all tests
+	$(PYTEST) --durations=10
+
+test-matrix: test-tools venv kernel ## the tests of many libc, debugger and Python versions, and all tests without the kernel
+	$(PYTEST) -m matrix --hypothesis-profile=random
+	FINDLEAKS_PURE=1 $(PYTEST) -m 'not matrix and not slow' --hypothesis-profile=random
+
+lint: venv kernel ## ruff, mypy --strict, the kernel's warnings, and the tree's own rules
+	sh tests/support/lint.sh $(BIN)
+
+bench: venv kernel ## wall, CPU and memory of each phase on heaps of 1 M and 10 M blocks
+	$(BIN)/python tests/bench/bench.py
+
+venv: $(VENV)/.ready ## a virtual environment in .venv with findleaks installed editable
+
+kernel: $(KERNEL) ## build the C kernel beside its Python twin, for a checkout that is not installed
+
+clean: ## remove the virtual environment and all that was built
+	rm -rf $(VENV) build dist *.egg-info $(KERNEL) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find common gdb lldb tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+test-tools:
+	@sh tests/support/install.sh
+
+$(VENV)/.ready: setup.py pyproject.toml tests/support/venv.sh
+	@sh tests/support/venv.sh '$(PYTHON)' $(VENV)
+	@touch $@
+
+# Without a C compiler nothing is built, and the pure-Python twin serves. A new file is moved into place: the old one may be in use.
+$(KERNEL): common/kernel/flags $(wildcard common/kernel/*.c common/kernel/*.h)
+	@if command -v $(firstword $(CC)) >/dev/null; then \
+		echo "$(CC) @common/kernel/flags … -o $@"; \
+		$(CC) @common/kernel/flags -shared -fPIC -o $@.new common/kernel/*.c && mv $@.new $@; \
+	else echo "no C compiler ($(CC)): findleaks will run without its kernel, more slowly"; fi

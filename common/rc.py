@@ -1,0 +1,79 @@
+"""Getting findleaks into a debugger: the lines for its start-up file, or starting it with findleaks loaded."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import NoReturn, TextIO
+
+from findleaks.bootstrap import folders
+from findleaks.errors import FindleaksError
+
+LLDB_NEWEST, LLDB_OLDEST = 29, 14
+"""Debian and others install LLDB under versioned names only; findleaks needs what LLDB 14 has."""
+
+
+def loader(front: str) -> str:
+    """Path of the file to load into `front` ("gdb" or "lldb")."""
+    here = os.path.dirname(os.path.realpath(__file__))
+    return os.path.join(folders(here)[f"findleaks.{front}"], f"findleaks_{front}.py")
+
+
+def print_init(out: TextIO) -> int:
+    """Print the lines that load findleaks, for ~/.gdbinit and ~/.lldbinit; returns 0."""
+    out.write(
+        "# For ~/.gdbinit: adds the command `leaks` to GDB.\n"
+        f"{gdb_line()}\n"
+        "\n"
+        "# For ~/.lldbinit: adds the command `leaks` to LLDB.\n"
+        f"{lldb_line()}\n"
+        "\n"
+        "# Or start them loaded, with no start-up file: `findleaks gdb …`, `findleaks lldb …`.\n"
+    )
+    return 0
+
+
+def gdb_line() -> str:
+    """GDB takes the rest of the line for the file's name, blanks and all."""
+    return f"source {loader('gdb')}"
+
+
+def lldb_line() -> str:
+    """LLDB splits its words as a shell does, so a path of other than plain characters is quoted."""
+    path = loader("lldb")
+    if re.search(r"[^\w./+@:,=~%-]", path):
+        path = '"' + re.sub(r'(["\\`])', r"\\\1", path) + '"'
+    return f"command script import {path}"
+
+
+def start_gdb(argv: Sequence[str]) -> int:
+    """Become GDB with findleaks loaded, then these arguments. FindleaksError if there is no GDB."""
+    program = shutil.which("gdb")
+    if program is None:
+        raise FindleaksError("there is no gdb on the PATH: install it (apt install gdb), or use findleaks without: findleaks find CORE")
+    # GDB carries out -ex in the order given, after it has opened the program and the core: ours first, the user's may use it.
+    _become(program, ["gdb", "-ex", gdb_line(), *argv])
+
+
+def start_lldb(argv: Sequence[str]) -> int:
+    """Become LLDB (`lldb`, else the newest lldb-N) with findleaks loaded, then these arguments. FindleaksError if there is none."""
+    names = ["lldb", *(f"lldb-{version}" for version in range(LLDB_NEWEST, LLDB_OLDEST - 1, -1))]
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        raise FindleaksError(
+            f"there is no lldb on the PATH, nor lldb-{LLDB_OLDEST} to lldb-{LLDB_NEWEST}: "
+            "install one (apt install lldb-19), or use findleaks without: findleaks find CORE"
+        )
+    _become(program, [os.path.basename(program), "-O", lldb_line(), *argv])
+
+
+def _become(program: str, argv: Sequence[str]) -> NoReturn:
+    """Replace this process, so that Ctrl-C and the exit status are the debugger's alone."""
+    sys.stdout.flush()
+    try:
+        os.execv(program, list(argv))
+    except OSError as error:
+        raise FindleaksError(f"{program} does not start: {error.strerror}") from None

@@ -1,0 +1,53 @@
+"""What all tests share: helpers importable from tests/support, no folder of ours shadowing a debugger's module, no process left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parents[1]
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+# The checkout's root, which `python -m pytest` and PYTHONPATH=. put there, has our gdb/ and lldb/.
+sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
+sys.path.append(str(ROOT / "tests" / "support"))
+
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None)
+settings.load_profile("steady")
+
+
+def pytest_configure() -> None:
+    # Orphans of the processes that tests start become our children, so that we see them at the end.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process that outlives the tests fails them: it is named, and ended."""
+    left = _running_children()
+    if not left:
+        return
+    for pid, name in left.items():
+        os.kill(pid, signal.SIGKILL)
+        sys.stderr.write(f"\nleft running by the tests, now killed: {pid} {name}\n")
+    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _running_children() -> dict[int, str]:
+    """Our children but zombies, by pid: their command lines."""
+    found: dict[int, str] = {}
+    for task in Path("/proc/self/task").iterdir():
+        for word in (task / "children").read_text().split():
+            try:
+                state = Path(f"/proc/{word}/stat").read_text().rpartition(")")[2].split()[0]
+                if state not in "ZX":
+                    found[int(word)] = Path(f"/proc/{word}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            except OSError:
+                continue  # it ended just now
+    return found

@@ -1,0 +1,96 @@
+#!/bin/sh
+# Install with apt, as root, what the tests need and this machine lacks. Without root, say what is missing, and fail.
+set -eu
+
+# What shows that it is there (a command, a file, or dpkg:PACKAGE) and the Debian package that brings it.
+needs='
+gdb gdb
+lldb-19 lldb-19
+/usr/lib/llvm-19/lib/python3*/site-packages/lldb/__init__.py python3-lldb-19
+clang-19 clang-19
+/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.asan*.a libclang-rt-19-dev
+gcc gcc
+g++ g++
+/usr/include/stdlib.h libc6-dev
+dpkg:libc6-dbg libc6-dbg
+ld binutils
+git git
+valgrind valgrind
+zstd zstd
+xz xz-utils
+redis-server redis-server
+nginx nginx-light
+ruby ruby
+node nodejs
+java default-jre-headless
+'
+
+there() {
+    case $1 in
+    dpkg:*) dpkg-query -W -f '${db:Status-Status}' "${1#dpkg:}" 2>/dev/null | grep -qx installed ;;
+    /*) ls $1 >/dev/null 2>&1 ;; # unquoted: a pattern
+    *) PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
+
+missing() {
+    echo "$needs" | while read -r probe package; do
+        [ -z "$probe" ] || there "$probe" || printf '%s ' "$package"
+    done
+}
+
+packages=$(missing)
+[ -n "$packages" ] || exit 0
+
+line="apt-get install -y --no-install-recommends $packages"
+if ! command -v apt-get >/dev/null; then
+    echo "The tests need what Debian calls: $packages" >&2
+    echo "This machine has no apt-get: install them in its own way, then run make test again." >&2
+    exit 1
+fi
+if [ "$(id -u)" != 0 ]; then
+    echo "The tests need packages that are missing. As root:" >&2
+    echo "    apt-get update && $line" >&2
+    exit 1
+fi
+
+log=$(mktemp)
+policy=/usr/sbin/policy-rc.d
+made=
+clean() {
+    rm -f "$log"
+    [ -z "$made" ] || rm -f "$policy"
+}
+trap clean EXIT
+trap 'exit 1' INT TERM
+
+echo "installing: $packages"
+export DEBIAN_FRONTEND=noninteractive
+apt-get -o Acquire::Retries=3 update -qq >"$log" 2>&1 </dev/null || {
+    tail -n 15 "$log" >&2
+    echo "apt-get update failed" >&2
+    exit 1
+}
+for package in $packages; do
+    if apt-cache policy "$package" | grep -q 'Candidate: (none)' || [ -z "$(apt-cache policy "$package")" ]; then
+        echo "this machine's apt sources have no $package (Debian 12 and newer do)" >&2
+        exit 1
+    fi
+done
+# The tests start servers of their own: those that the packages bring shall not start.
+if [ ! -e "$policy" ]; then
+    made=1
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+fi
+# shellcheck disable=SC2086
+$line -o Acquire::Retries=3 >>"$log" 2>&1 </dev/null || {
+    tail -n 15 "$log" >&2
+    echo "failed: $line" >&2
+    exit 1
+}
+packages=$(missing)
+[ -z "$packages" ] || {
+    echo "apt-get installed them, yet something of these is not there: $packages" >&2
+    exit 1
+}

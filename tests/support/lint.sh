@@ -1,0 +1,43 @@
+#!/bin/sh
+# Everything that can be said of the sources without running them.
+# usage: lint.sh FOLDER-OF-THE-VIRTUAL-ENVIRONMENT'S-PROGRAMS
+set -eu
+
+cd "$(dirname "$0")/../.."
+root=$(pwd)
+bin=$(cd "$1" && pwd)
+build=$root/build/lint
+status=0
+
+step() {
+    name=$1
+    shift
+    "$@" || { echo "lint: $name failed" >&2 && status=1; }
+}
+
+types() {
+    # Packages as they are imported, of links: run in the checkout, mypy would take gdb/ and lldb/ for the debuggers' modules.
+    rm -rf "$build/tree"
+    mkdir -p "$build/tree/findleaks"
+    ln -s "$root"/common/* "$root/gdb" "$root/lldb" "$build/tree/findleaks/"
+    (cd "$build/tree" && MYPYPATH=. "$bin/mypy" --config-file "$root/pyproject.toml" --cache-dir "$root/.mypy_cache" -p findleaks)
+}
+
+kernel() {
+    for compiler in gcc clang-19 clang; do
+        command -v "$compiler" >/dev/null || continue
+        tried=1
+        for source in common/kernel/*.c; do
+            "$compiler" @common/kernel/flags -Werror -Wshadow -Wconversion -Wno-sign-conversion -fPIC -c -o "$build/kernel.o" "$source" || return 1
+        done
+    done
+    [ -n "${tried:-}" ] || { echo "no C compiler: the kernel was not checked" >&2 && return 1; }
+}
+
+mkdir -p "$build"
+step "ruff check" "$bin/ruff" check --quiet --output-format concise .
+step "ruff format" "$bin/ruff" format --quiet --check .
+step mypy types
+step "the kernel" kernel
+step "the tree" "$bin/python" tests/support/tree.py
+exit $status

@@ -1,0 +1,65 @@
+"""The tree's own rules, checked by `make lint`: python3 tests/support/tree.py [ROOT]
+
+Files stay short; common/ imports no debugger; no package under tests/ and no conftest.py at the root, for pytest would put their folder's
+parent on sys.path, where gdb/ and lldb/ would shadow the debuggers' modules.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+LONGEST = 420
+TEXTS = {".py", ".c", ".h", ".cpp", ".sh", ".md", ".toml", ""}
+AS_THEY_ARE = {"LICENSE"}
+
+
+def files(root: Path) -> list[str]:
+    """What git tracks, and what it would if it were added; as paths below `root`."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout
+    return [name for name in os.fsdecode(listed).split("\0") if name and (root / name).is_file()]
+
+
+def problems(root: Path, names: list[str]) -> Iterator[str]:
+    """A line each for what breaks a rule."""
+    for name in names:
+        path = root / name
+        if path.suffix in TEXTS and name not in AS_THEY_ARE:
+            lines = path.read_bytes().count(b"\n")
+            if lines > LONGEST:
+                yield f"{name}: {lines} lines: split it by subject (the limit is {LONGEST})"
+        if name.startswith("tests/") and path.name == "__init__.py":
+            yield f"{name}: tests/ must hold no packages"
+        if name == "conftest.py":
+            yield f"{name}: belongs in tests/"
+        if name.startswith("common/") and path.suffix == ".py":
+            yield from debuggers(path, name)
+
+
+def debuggers(path: Path, name: str) -> Iterator[str]:
+    """Imports of gdb or lldb, or of our front ends, anywhere in the file."""
+    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for module in modules:
+            if module.split(".")[0] in ("gdb", "lldb") or module in ("findleaks.gdb", "findleaks.lldb"):
+                yield f"{name}:{getattr(node, 'lineno', 0)}: imports {module}: common/ must work in every front end"
+
+
+def main() -> int:
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2])
+    found = list(problems(root, files(root)))
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
