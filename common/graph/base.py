@@ -88,12 +88,20 @@ class Blocks(Protocol):
 
     def walk_chunks(self, piece: Piece, chunk: int, end: int) -> ChunkWalk:
         """Append the blocks of glibc-style boundary-tagged chunks from the header at `chunk` up to `end`, as far as `piece` holds
-        their headers (and the following chunk's: its PREV_INUSE bit tells the state). A chunk's usable size is its size less one word
-        when in use, so that blocks are contiguous but for the size word."""
+        their size words. The result's `chunk` is where to go on with the next piece; pieces may cut anywhere between words.
+
+        `end` is the header of the chunk that closes the heap (top, or a fencepost) and becomes no block; the walk is done when it
+        is reached and its PREV_INUSE bit was read, so pieces should go up to `end` + 2 words. A chunk's state comes from the
+        following header's PREV_INUSE bit; where that cannot be read, or is corrupt, the chunk counts as in use. Usable sizes: in
+        use, the chunk's size less one word; free, less two (its last word is the next header's); with IS_MMAPPED (always in use,
+        no following header needed), less two. So in use + free + one word a block (two if free or mmapped) is the memory walked.
+        A size that is unaligned, less than four words or past `end` ends the walk with a problem that names the chunk's address,
+        and so do a `chunk` below blocks appended before, one no block can follow (misaligned, or past `end`), and one whose
+        header lies below `piece`."""
         ...
 
     def seal(self) -> None:
-        """No more blocks: ranks are made, look-ups may begin."""
+        """No more blocks: look-ups may begin (RuntimeError before; appending raises RuntimeError after)."""
         ...
 
     def __len__(self) -> int: ...
@@ -116,7 +124,9 @@ class Blocks(Protocol):
         """Mark the blocks that start at these addresses; returns the addresses at which no block starts."""
         ...
 
-    def resize(self, index: int, size: int) -> None: ...
+    def resize(self, index: int, size: int) -> None:
+        """Give the block another usable size; ValueError where it would reach into the next block."""
+        ...
 
     def totals(self, state: State, start: int = 0, end: Optional[int] = None) -> Totals:
         """Blocks and usable bytes in this state, among those that start in [start, end)."""

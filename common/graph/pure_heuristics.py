@@ -48,8 +48,7 @@ class Hints:
         while index < len(blocks) and blocks.starts[index] < end:
             start, size = blocks.starts[index], blocks.sizes[index]
             if blocks.states[index] == 0:
-                last = min(end, start + size - size % word)
-                for address in range(max(base, start), last - word + 1, word):
+                for address in range(max(base, start + -start % word), min(end, start + size) - word + 1, word):
                     self._word(index, start, size, address, words[(address - base) // word])
             index += 1
 

@@ -1,0 +1,145 @@
+"""The directory of blocks in the C kernel (../kernel/blocks.c)."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Iterable, Sequence
+from ctypes import byref, c_bool, c_char, c_uint64
+
+from findleaks.arch import Arch
+from findleaks.graph import shared
+from findleaks.graph.base import ChunkWalk, State, Totals
+from findleaks.graph.kernel_library import DISORDER, NONE, CPiece, check
+from findleaks.target.base import Piece
+
+
+class Passed:
+    """A piece as the kernel takes it. Keeps the bytes alive; those of a read-only view are copied, as ctypes cannot take their address."""
+
+    def __init__(self, piece: Piece) -> None:
+        data = piece.data
+        self.piece = CPiece(piece.address, None, len(data))
+        if len(data):
+            try:
+                self._held = c_char.from_buffer(data)
+            except TypeError:
+                self._held = c_char.from_buffer(bytearray(data))
+            self.piece.data = ctypes.addressof(self._held)
+
+
+class KernelBlocks:
+    """See base.Blocks. About 5 bytes a block and 16 a KiB of heap."""
+
+    def __init__(self, library: ctypes.CDLL, arch: Arch, granule: int) -> None:
+        shared.check_granule(arch, granule)
+        self.arch = arch
+        self.granule = granule
+        self.handle = 0
+        self._library = library
+        self._sealed = False
+        self.handle = library.fl_blocks_new(granule.bit_length() - 1)
+        if not self.handle:
+            raise MemoryError("not enough memory for the directory of blocks")
+
+    def __del__(self) -> None:
+        if self.handle:
+            self._library.fl_blocks_free(self.handle)
+
+    def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
+        """See base.Blocks; all or nothing."""
+        self._open()
+        code = DISORDER
+        if len(starts) == len(sizes) == len(states):
+            try:
+                packed = array("Q", starts), array("Q", sizes), array("B", states)
+            except OverflowError:
+                pass
+            else:
+                places = [ctypes.c_void_p(a.buffer_info()[0]) for a in packed]
+                code = self._library.fl_append(self.handle, *places, len(starts), byref(c_uint64()))
+        if code == DISORDER:
+            floor = self._library.fl_floor(self.handle)
+            raise ValueError(shared.check_ascending(starts, sizes, states, self.granule, floor, self.arch.mask))
+        check(code, "blocks")
+
+    def walk_chunks(self, piece: Piece, chunk: int, end: int) -> ChunkWalk:
+        """See base.Blocks."""
+        self._open()
+        if not 0 <= chunk <= end <= self.arch.mask:
+            return ChunkWalk(chunk, False, shared.chunk_problem(shared.MISPLACED, chunk, 0, end))
+        at, size, done = c_uint64(chunk), c_uint64(), c_bool()
+        code = self._library.fl_walk_chunks(self.handle, byref(Passed(piece).piece), byref(at), end, byref(size), byref(done))
+        return ChunkWalk(at.value, done.value, shared.chunk_problem(check(code, "blocks"), at.value, size.value, end))
+
+    def seal(self) -> None:
+        """See base.Blocks."""
+        if not self._sealed:
+            self._sealed = True
+            self._library.fl_seal(self.handle)
+
+    def __len__(self) -> int:
+        return int(self._library.fl_count(self.handle))
+
+    def find(self, address: int) -> int:
+        """See base.Blocks."""
+        self._ready()
+        index = self._library.fl_find(self.handle, address) if 0 <= address <= self.arch.mask else NONE
+        return -1 if index == NONE else int(index)
+
+    def at_or_after(self, address: int) -> int:
+        """See base.Blocks."""
+        self._ready()
+        if address > self.arch.mask:
+            return len(self)
+        return int(self._library.fl_at_or_after(self.handle, max(address, 0)))
+
+    def address(self, index: int) -> int:
+        return int(self._library.fl_address(self.handle, self._index(index)))
+
+    def size(self, index: int) -> int:
+        return int(self._library.fl_size(self.handle, self._index(index)))
+
+    def state(self, index: int) -> State:
+        return State(self._library.fl_state(self.handle, self._index(index)))
+
+    def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
+        """See base.Blocks."""
+        self._ready()
+        packed = addresses if isinstance(addresses, array) and addresses.typecode == "Q" else None
+        wanted = array("Q", addresses) if packed is None else packed[:]
+        unknown = self._library.fl_set_state(self.handle, wanted.buffer_info()[0], len(wanted), int(state))
+        return wanted[:unknown].tolist()
+
+    def resize(self, index: int, size: int) -> None:
+        """Give the block another size; ValueError where it would reach into the next block."""
+        self._ready()
+        index = self._index(index)
+        code = self._library.fl_resize(self.handle, index, size) if 0 <= size <= self.arch.mask else DISORDER
+        if code == DISORDER:
+            raise ValueError(f"block {self.address(index):#x} cannot have {size} bytes")
+        check(code, "blocks")
+
+    def totals(self, state: State, start: int = 0, end: int | None = None) -> Totals:
+        """See base.Blocks."""
+        self._ready()
+        if start > self.arch.mask or (end is not None and end <= 0):
+            return Totals(0, 0)
+        count, size = c_uint64(), c_uint64()
+        bounded = end is not None and end <= self.arch.mask
+        limit = end if end is not None and bounded else 0
+        self._library.fl_totals(self.handle, int(state), max(start, 0), limit, bounded, byref(count), byref(size))
+        return Totals(count.value, size.value)
+
+    def _index(self, index: int) -> int:
+        if not 0 <= index < len(self):
+            raise IndexError(f"no block {index}")
+        return index
+
+    def _open(self) -> None:
+        if self._sealed:
+            raise RuntimeError("the directory of blocks is sealed")
+
+    def _ready(self) -> None:
+        if not self._sealed:
+            raise RuntimeError("the directory of blocks is not sealed yet")

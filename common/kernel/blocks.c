@@ -1,0 +1,302 @@
+/* The directory of blocks: making it, and looking things up for Python. */
+#include "blocks.h"
+
+#include <stdlib.h>
+
+API void fl_blocks_free(blocks *b) {
+    if (!b)
+        return;
+    if (b->tables)
+        for (uint64_t place = 0; place < UINT64_C(1) << (64 - b->hash_shift); place++)
+            free(b->tables[place].slots);
+    free(b->tables);
+    free(b->sizes);
+    free(b->states);
+    free(b->samples.items);
+    free(b->bigs);
+    free(b->jumps);
+    free(b);
+}
+
+API blocks *fl_blocks_new(unsigned granule_shift) {
+    blocks *b = calloc(1, sizeof *b);
+    if (!b)
+        return NULL;
+    b->granule_shift = granule_shift;
+    b->slot_shift = granule_shift + 6;
+    b->table_shift = b->slot_shift + TABLE_BITS;
+    b->hash_shift = 64 - 6;
+    b->tables = calloc(UINT64_C(1) << (64 - b->hash_shift), sizeof *b->tables);
+    if (!b->tables) {
+        free(b);
+        return NULL;
+    }
+    return b;
+}
+
+static void place_table(blocks *b, table *tables, table made) {
+    uint32_t mask = (uint32_t)((UINT64_C(1) << (64 - b->hash_shift)) - 1);
+    uint32_t place = table_place(b, made.key);
+    while (tables[place].slots)
+        place = (place + 1) & mask;
+    tables[place] = made;
+}
+
+/* Four places a table, so that addresses of no heap find an empty place at once. */
+static int more_places(blocks *b) {
+    uint64_t places = UINT64_C(1) << (64 - b->hash_shift);
+    if (b->table_count < places / 4)
+        return DONE;
+    table *tables = calloc(places * 4, sizeof *tables);
+    if (!tables)
+        return NO_MEMORY;
+    b->hash_shift -= 2;
+    for (uint64_t place = 0; place < places; place++)
+        if (b->tables[place].slots)
+            place_table(b, tables, b->tables[place]);
+    free(b->tables);
+    b->tables = tables;
+    return DONE;
+}
+
+/* The slot of an address, made if need be; NULL without memory. */
+static slot *slot_made(blocks *b, uint64_t address) {
+    uint64_t key = address >> b->table_shift;
+    if (b->recent.slots && b->recent.key == key)
+        return &b->recent.slots[(address >> b->slot_shift) & (TABLE_SLOTS - 1)];
+    slot *s = slot_of(b, address);
+    if (!s) {
+        table made = {key, NULL};
+        if (more_places(b) || !(made.slots = calloc(TABLE_SLOTS, sizeof *made.slots)))
+            return NULL;
+        place_table(b, b->tables, made);
+        b->table_count++;
+        s = slot_of(b, address);
+    }
+    b->recent.key = key;
+    b->recent.slots = s - ((address >> b->slot_shift) & (TABLE_SLOTS - 1));
+    return s;
+}
+
+/* Tell the slots that a block reaches into where it starts, or put it on the list of big ones. */
+static int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size) {
+    uint64_t first = start >> b->slot_shift, last = (start + (size ? size - 1 : 0)) >> b->slot_shift;
+    if (last - first > NEAR) {
+        big *bigs = grown(b->bigs, b->big_count, &b->big_capacity, sizeof *bigs);
+        if (!bigs)
+            return NO_MEMORY;
+        b->bigs = bigs;
+        uint64_t at = b->big_count;
+        while (at && bigs[at - 1].index >= index)
+            at--;
+        if (at == b->big_count || bigs[at].index != index) {
+            memmove(bigs + at + 1, bigs + at, (size_t)(b->big_count - at) * sizeof *bigs);
+            b->big_count++;
+        }
+        bigs[at] = (big){start, size, index};
+        return DONE;
+    }
+    for (uint64_t at = first + 1; at <= last; at++) {
+        slot *s = slot_made(b, at << b->slot_shift);
+        if (!s)
+            return NO_MEMORY;
+        s->rank = index + 1;
+        s->back = (uint32_t)(at - first);
+    }
+    return DONE;
+}
+
+static int new_block(blocks *b, uint64_t start) {
+    uint32_t *sizes = grown(b->sizes, b->count, &b->sizes_capacity, sizeof *sizes);
+    if (!sizes)
+        return NO_MEMORY;
+    b->sizes = sizes;
+    uint8_t *states = grown(b->states, b->count, &b->states_capacity, sizeof *states);
+    if (!states)
+        return NO_MEMORY;
+    b->states = states;
+    if (b->count % SAMPLE == 0 && words_push(&b->samples, start))
+        return NO_MEMORY;
+    if (b->count == 0 || (start >> b->slot_shift) - (b->last_start >> b->slot_shift) > NEAR) {
+        jump *jumps = grown(b->jumps, b->jump_count, &b->jump_capacity, sizeof *jumps);
+        if (!jumps)
+            return NO_MEMORY;
+        b->jumps = jumps;
+        jumps[b->jump_count++] = (jump){start, b->count};
+    }
+    return DONE;
+}
+
+/* The caller has seen to it that `start` stands on a granule, at or above b->floor, and that start + size < 2^64. */
+int block_append(blocks *b, uint64_t start, uint64_t size, uint8_t state) {
+    if (b->count >= MAX_BLOCKS)
+        return TOO_MANY;
+    if (new_block(b, start))
+        return NO_MEMORY;
+    slot *s = slot_made(b, start);
+    if (!s)
+        return NO_MEMORY;
+    if (!s->bits)
+        s->rank = b->count;
+    s->bits |= UINT64_C(1) << granule_of(b, start);
+    if (start >> b->slot_shift != (start + size) >> b->slot_shift && cover(b, b->count, start, size))
+        return NO_MEMORY;
+    b->sizes[b->count] = size < NONE ? (uint32_t)size : NONE;
+    b->states[b->count] = state;
+    if (!b->count)
+        b->lowest = start;
+    b->count++;
+    b->last_start = start;
+    b->floor = start + (size ? size : 1);
+    return DONE;
+}
+
+/* All or nothing: DISORDER and *wrong, the number of the first bad one, if they do not ascend from above the last one. */
+API int fl_append(blocks *b, const uint64_t *starts, const uint64_t *sizes, const uint8_t *states, uint64_t count, uint64_t *wrong) {
+    uint64_t floor = b->floor;
+    for (uint64_t at = 0; at < count; at++) {
+        uint64_t least = sizes[at] ? sizes[at] : 1;
+        *wrong = at;
+        if (starts[at] < floor || starts[at] & ((UINT64_C(1) << b->granule_shift) - 1) || least > UINT64_MAX - starts[at] || states[at] > METADATA)
+            return DISORDER;
+        floor = starts[at] + least;
+    }
+    if (count > MAX_BLOCKS - b->count)
+        return TOO_MANY;
+    b->pending = false;
+    for (uint64_t at = 0; at < count; at++) {
+        int failed = block_append(b, starts[at], sizes[at], states[at]);
+        if (failed)
+            return failed;
+    }
+    return DONE;
+}
+
+/* Give back what growing reserved. */
+API void fl_seal(blocks *b) {
+    void *sizes = b->count ? realloc(b->sizes, b->count * sizeof *b->sizes) : NULL;
+    if (sizes)
+        b->sizes = sizes, b->sizes_capacity = b->count;
+    void *states = b->count ? realloc(b->states, b->count) : NULL;
+    if (states)
+        b->states = states, b->states_capacity = b->count;
+}
+
+const big *big_holding(const blocks *b, uint64_t address) {
+    uint64_t low = 0, high = b->big_count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (b->bigs[middle].start <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const big *found = low ? &b->bigs[low - 1] : NULL;
+    return found && address - found->start < found->size ? found : NULL;
+}
+
+static big *big_of(const blocks *b, uint32_t index) {
+    uint64_t low = 0, high = b->big_count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (b->bigs[middle].index < index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < b->big_count && b->bigs[low].index == index ? &b->bigs[low] : NULL;
+}
+
+uint64_t big_size(const blocks *b, uint32_t index) {
+    const big *found = big_of(b, index);
+    return found ? found->size : 0;
+}
+
+/* The first jump whose start (or index) is at least this. */
+static const jump *jump_from(const blocks *b, uint64_t start, uint32_t index) {
+    uint64_t low = 0, high = b->jump_count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (b->jumps[middle].start < start || b->jumps[middle].index < index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < b->jump_count ? &b->jumps[low] : NULL;
+}
+
+uint64_t jump_start(const blocks *b, uint32_t index) {
+    const jump *found = jump_from(b, 0, index);
+    return found ? found->start : 0;
+}
+
+uint64_t block_address(const blocks *b, uint32_t index) {
+    uint64_t start = b->samples.items[index / SAMPLE];
+    for (uint32_t at = index - index % SAMPLE; at < index; at++)
+        start = start_after(b, start, at + 1);
+    return start;
+}
+
+uint32_t block_at_or_after(const blocks *b, uint64_t address) {
+    uint64_t granule = UINT64_C(1) << b->granule_shift;
+    if (!b->count || address > b->last_start)
+        return b->count;
+    address = (address + granule - 1) & -granule;
+    uint64_t base = slot_base(b, address), below = (UINT64_C(1) << granule_of(b, address)) - 1;
+    for (unsigned step = 0; step <= NEAR; step++, below = 0) {
+        const slot *s = slot_of(b, base);
+        if (s && s->bits & ~below)
+            return s->rank + (uint32_t)__builtin_popcountll(s->bits & below);
+        base += UINT64_C(1) << b->slot_shift;
+        if (!base)
+            break;
+    }
+    const jump *found = jump_from(b, address, 0);
+    return found ? found->index : b->count;
+}
+
+API uint32_t fl_count(const blocks *b) { return b->count; }
+API uint64_t fl_floor(const blocks *b) { return b->floor; }
+API uint32_t fl_find(const blocks *b, uint64_t address) { return block_find(b, address); }
+API uint32_t fl_at_or_after(const blocks *b, uint64_t address) { return block_at_or_after(b, address); }
+API uint64_t fl_address(const blocks *b, uint32_t index) { return block_address(b, index); }
+API uint64_t fl_size(const blocks *b, uint32_t index) { return size_of(b, index); }
+API uint8_t fl_state(const blocks *b, uint32_t index) { return b->states[index]; }
+
+/* Sets the state of blocks that start at these addresses, and moves the addresses of no block to the front: their number. */
+API uint64_t fl_set_state(blocks *b, uint64_t *addresses, uint64_t count, uint8_t state) {
+    uint64_t unknown = 0;
+    for (uint64_t at = 0; at < count; at++) {
+        uint64_t start = 0;
+        uint32_t index = block_before(b, slot_of(b, addresses[at]), addresses[at], &start);
+        if (index != NONE && start == addresses[at])
+            b->states[index] = state;
+        else
+            addresses[unknown++] = addresses[at];
+    }
+    return unknown;
+}
+
+API int fl_resize(blocks *b, uint32_t index, uint64_t size) {
+    uint64_t start = block_address(b, index);
+    uint64_t limit = index + 1 < b->count ? start_after(b, start, index + 1) : UINT64_MAX;
+    if (size > limit - start)
+        return DISORDER;
+    if (cover(b, index, start, size))
+        return NO_MEMORY;
+    big *listed = big_of(b, index);
+    if (listed)
+        listed->size = size;
+    b->sizes[index] = size < NONE ? (uint32_t)size : NONE;
+    return DONE;
+}
+
+API void fl_totals(const blocks *b, uint8_t state, uint64_t start, uint64_t end, bool bounded, uint64_t *count, uint64_t *bytes) {
+    uint32_t low = block_at_or_after(b, start), high = bounded ? block_at_or_after(b, end) : b->count;
+    *count = *bytes = 0;
+    for (uint32_t index = low; index < high; index++)
+        if (b->states[index] == state) {
+            *count += 1;
+            *bytes += size_of(b, index);
+        }
+}

@@ -1,0 +1,143 @@
+/* The directory of blocks: which block holds an address, in a cache miss or two whatever the block's size.
+ *
+ * Address space is cut into slots of 64 granules (1 KiB where blocks stand at multiples of 16). A slot has a bit for each
+ * granule at which a block starts, the index of the first of them, and the way back to the slot with the latest start before
+ * this one, if that block reaches into it. Ranks are given as blocks are appended, in order: heaps that meet within a slot
+ * need no care. Slots stand in tables of 2^16, found by hashing the address's upper bits: any 64-bit address will do.
+ *
+ * Blocks of more than NEAR slots do not fill the slots they cover, but stand in a list that is searched by bisection; so do
+ * starts more than NEAR slots after the one before (`jumps`), so that no search walks over more than NEAR empty slots.
+ */
+#ifndef FINDLEAKS_BLOCKS_H
+#define FINDLEAKS_BLOCKS_H
+
+#include "kernel.h"
+
+#define TABLE_BITS 16
+#define TABLE_SLOTS (1u << TABLE_BITS)
+#define NEAR 64u
+#define SAMPLE 32u /* the start of every 32nd block is kept: from there, an index becomes an address */
+
+typedef struct {
+    uint64_t bits;
+    uint32_t rank, back;
+} slot;
+
+typedef struct {
+    uint64_t key;
+    slot *slots; /* NULL: an empty place */
+} table;
+
+typedef struct {
+    uint64_t start, size;
+    uint32_t index;
+} big;
+
+typedef struct {
+    uint64_t start;
+    uint32_t index;
+} jump;
+
+typedef struct {
+    unsigned granule_shift, slot_shift, table_shift, hash_shift;
+    table *tables; /* 1 << (64 - hash_shift) places */
+    uint64_t table_count;
+    table recent; /* where the last block was appended */
+    uint32_t count;
+    uint64_t sizes_capacity, states_capacity;
+    uint32_t *sizes; /* NONE: it is in `bigs` */
+    uint8_t *states;
+    words samples;
+    big *bigs; /* ascending */
+    uint64_t big_count, big_capacity;
+    jump *jumps; /* ascending */
+    uint64_t jump_count, jump_capacity;
+    uint64_t lowest, last_start, floor; /* floor: where the next block may start */
+    bool pending;                       /* the last block's state awaits the next chunk's PREV_INUSE bit */
+} blocks;
+
+int block_append(blocks *b, uint64_t start, uint64_t size, uint8_t state);
+uint64_t block_address(const blocks *b, uint32_t index);
+uint32_t block_at_or_after(const blocks *b, uint64_t address);
+uint64_t big_size(const blocks *b, uint32_t index);
+const big *big_holding(const blocks *b, uint64_t address);
+uint64_t jump_start(const blocks *b, uint32_t index);
+
+INLINE uint32_t table_place(const blocks *b, uint64_t key) { return (uint32_t)((key * 0x9E3779B97F4A7C15u) >> b->hash_shift); }
+
+/* The slot of an address, or NULL if no block is near. */
+INLINE slot *slot_of(const blocks *b, uint64_t address) {
+    uint64_t key = address >> b->table_shift;
+    uint32_t mask = (uint32_t)((UINT64_C(1) << (64 - b->hash_shift)) - 1);
+    for (uint32_t place = table_place(b, key);; place = (place + 1) & mask) {
+        const table *t = &b->tables[place];
+        if (!t->slots)
+            return NULL;
+        if (t->key == key)
+            return &t->slots[(address >> b->slot_shift) & (TABLE_SLOTS - 1)];
+    }
+}
+
+INLINE unsigned granule_of(const blocks *b, uint64_t address) { return (unsigned)(address >> b->granule_shift) & 63u; }
+
+INLINE uint64_t slot_base(const blocks *b, uint64_t address) { return address >> b->slot_shift << b->slot_shift; }
+
+INLINE uint64_t highest_start(const blocks *b, uint64_t base, uint64_t bits) {
+    return base + ((uint64_t)(63 - __builtin_clzll(bits)) << b->granule_shift);
+}
+
+INLINE uint64_t lowest_start(const blocks *b, uint64_t base, uint64_t bits) {
+    return base + ((uint64_t)__builtin_ctzll(bits) << b->granule_shift);
+}
+
+INLINE uint64_t size_of(const blocks *b, uint32_t index) {
+    uint32_t size = b->sizes[index];
+    return size == NONE ? big_size(b, index) : size;
+}
+
+/* Index and start of the last block that starts at or below `address` and may hold it, given the address's slot (or NULL);
+ * NONE if there is none. Its size is yet to be compared. */
+INLINE uint32_t block_before(const blocks *b, const slot *s, uint64_t address, uint64_t *start) {
+    if (s) {
+        uint64_t below = s->bits & (~UINT64_C(0) >> (63 - granule_of(b, address)));
+        if (below) {
+            *start = highest_start(b, slot_base(b, address), below);
+            return s->rank + (uint32_t)__builtin_popcountll(below) - 1;
+        }
+        if (s->back) {
+            uint64_t base = slot_base(b, address) - ((uint64_t)s->back << b->slot_shift);
+            const slot *before = slot_of(b, base);
+            *start = highest_start(b, base, before->bits);
+            return s->rank - 1;
+        }
+    }
+    const big *found = b->big_count ? big_holding(b, address) : NULL;
+    if (!found)
+        return NONE;
+    *start = found->start;
+    return found->index;
+}
+
+INLINE uint32_t block_find(const blocks *b, uint64_t address) {
+    uint64_t start = 0;
+    uint32_t index = block_before(b, slot_of(b, address), address, &start);
+    return index != NONE && (address == start || address - start < size_of(b, index)) ? index : NONE;
+}
+
+/* Start of the block of index `next`, the one after the block at `start`. */
+INLINE uint64_t start_after(const blocks *b, uint64_t start, uint32_t next) {
+    uint64_t base = slot_base(b, start);
+    const slot *s = slot_of(b, base);
+    unsigned at = granule_of(b, start);
+    uint64_t above = at == 63 ? 0 : s->bits >> (at + 1) << (at + 1);
+    for (unsigned step = 0; step <= NEAR; step++) {
+        if (above)
+            return lowest_start(b, base, above);
+        base += UINT64_C(1) << b->slot_shift;
+        s = base & ((UINT64_C(1) << b->table_shift) - 1) && s ? s + 1 : slot_of(b, base);
+        above = s ? s->bits : 0;
+    }
+    return jump_start(b, next);
+}
+
+#endif

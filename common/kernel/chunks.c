@@ -1,0 +1,86 @@
+/* Walking glibc's boundary-tagged chunks (glibc 2.36 malloc/malloc.c, struct malloc_chunk; the layout of ptmalloc2 and of every
+ * glibc since): a header of two words, the size of the chunk before (if that is free) and this chunk's own size, whose low bits
+ * say: 1 the chunk before is in use, 2 mmapped, 4 of a thread's arena. Sizes are multiples of two words, four at least. The user's
+ * block begins behind the header and ends with the word that the next header would use for the size of the chunk before.
+ */
+#include "blocks.h"
+
+#define PREV_INUSE 1u
+#define IS_MMAPPED 2u
+#define FLAGS 7u
+
+/* Also in ../graph/shared.py. */
+enum { SMALL = 1, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED };
+
+static int wrong_size(const blocks *b, uint64_t chunk, uint64_t size, uint64_t end) {
+    if (size < 4 * WORD)
+        return SMALL;
+    if (size % (2 * WORD))
+        return UNALIGNED;
+    if (size > end - chunk)
+        return PAST_END;
+    return (chunk + 2 * WORD) & ((UINT64_C(1) << b->granule_shift) - 1) ? MISPLACED : 0;
+}
+
+static void is_free(blocks *b) {
+    uint32_t index = b->count - 1;
+    b->states[index] = FREE;
+    if (b->sizes[index] == NONE || b->big_count) {
+        big *listed = b->big_count ? &b->bigs[b->big_count - 1] : NULL;
+        if (listed && listed->index == index) {
+            listed->size -= WORD;
+            b->sizes[index] = listed->size < NONE ? (uint32_t)listed->size : NONE;
+            return;
+        }
+    }
+    b->sizes[index] -= WORD;
+}
+
+/* Append the blocks of the chunks from *chunk (updated) on whose size words lie in the piece, up to `end`, the header that ends the
+ * heap and is no block itself. A positive result is why the walk ended at *chunk, whose size is *size. */
+API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end, uint64_t *size, bool *done) {
+    uint64_t first, at = *chunk, count = piece_words(p, &first);
+    bool pending = b->pending;
+    int code = DONE;
+    *size = 0;
+    *done = false;
+    b->pending = false;
+    if (at > end || end > UINT64_MAX - 2 * WORD - 1 || (at + 2 * WORD) & ((UINT64_C(1) << b->granule_shift) - 1) || at % WORD)
+        return MISPLACED;
+    if (at + WORD < first)
+        return MISSED;
+    if (at < end && at + 2 * WORD < b->floor)
+        return OVERLAP;
+    *done = at == end && !pending;
+    const uint8_t *data = p->data + (first - p->address);
+    while (!*done) {
+        uint64_t offset = at + WORD - first;
+        if (offset / WORD >= count)
+            break;
+        uint64_t head = load(data + offset);
+        if (at < end) {
+            *size = head & ~(uint64_t)FLAGS;
+            code = wrong_size(b, at, *size, end);
+            if (code) { /* a header that is wrong says nothing of the block before it, which stays in use */
+                pending = false;
+                break;
+            }
+        }
+        if (pending && !(head & PREV_INUSE))
+            is_free(b);
+        if (at == end) {
+            *done = true;
+            pending = false;
+            break;
+        }
+        pending = !(head & IS_MMAPPED);
+        code = block_append(b, at + 2 * WORD, *size - (pending ? 1 : 2) * WORD, IN_USE);
+        if (code)
+            break;
+        at += *size;
+        *done = at == end && !pending;
+    }
+    b->pending = pending;
+    *chunk = at;
+    return code;
+}

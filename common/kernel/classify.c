@@ -1,0 +1,227 @@
+/* Telling definite from indirect: strongly connected components of what is lost (Tarjan, with stacks of our own); the lowest block of
+ * a component that no other refers to leads, and each other block hangs from the lowest leader that reaches it.
+ */
+#include "lost.h"
+
+#include <stdlib.h>
+
+#define COMPONENT 0x80000000u
+enum { REFERRED = 1, LED = 2 };
+enum { COLLECT, CONNECT, REFER, LEAD, HANG, FINISHED };
+
+void lost_free(lost *l) {
+    if (!l)
+        return;
+    free(l->indices);
+    free(l->bits);
+    free(l->ranks);
+    free(l->order);
+    free(l->low);
+    free(l->stack);
+    free(l->calls);
+    free(l->members);
+    free(l->flags);
+    free(l->leaders);
+    free(l);
+}
+
+static int collect(graph *g, lost *l) {
+    size_t groups = (size_t)g->count / 64 + 1;
+    l->bits = calloc(groups, sizeof *l->bits);
+    l->ranks = calloc(groups, sizeof *l->ranks);
+    if (!l->bits || !l->ranks)
+        return NO_MEMORY;
+    for (uint32_t index = 0; index < g->count; index++) {
+        if (index % 64 == 0)
+            l->ranks[index / 64] = l->count;
+        if (g->kinds[index] == UNKNOWN && g->b->states[index] == IN_USE) {
+            set_bit(l->bits, index);
+            l->count++;
+        }
+    }
+    size_t count = (size_t)l->count + 1;
+    l->indices = malloc(count * sizeof *l->indices);
+    l->order = calloc(count, sizeof *l->order);
+    l->low = malloc(count * sizeof *l->low);
+    l->stack = malloc(count * sizeof *l->stack);
+    if (!l->indices || !l->order || !l->low || !l->stack)
+        return NO_MEMORY;
+    uint32_t place = 0;
+    for (size_t group = 0; group < groups; group++)
+        for (uint64_t bits = l->bits[group]; bits; bits &= bits - 1)
+            l->indices[place++] = (uint32_t)(group * 64) + (uint32_t)__builtin_ctzll(bits);
+    return DONE;
+}
+
+static int enter(graph *g, lost *l, uint32_t place) {
+    call *calls = grown(l->calls, l->call_count, &l->call_capacity, sizeof *calls);
+    if (!calls)
+        return NO_MEMORY;
+    l->calls = calls;
+    uint32_t count, first = edges_of(g, l->indices[place], &count);
+    calls[l->call_count++] = (call){place, first, first + count};
+    l->order[place] = l->low[place] = ++l->next_order;
+    l->stack[l->stacked++] = place;
+    return DONE;
+}
+
+static void leave(lost *l) {
+    uint32_t place = l->calls[--l->call_count].place;
+    if (l->call_count) {
+        uint32_t caller = l->calls[l->call_count - 1].place;
+        if (l->low[place] < l->low[caller])
+            l->low[caller] = l->low[place];
+    }
+    if (l->low[place] != l->order[place])
+        return;
+    uint32_t member;
+    do {
+        member = l->stack[--l->stacked];
+        l->order[member] = COMPONENT | l->component_count;
+    } while (member != place);
+    l->component_count++;
+}
+
+/* Below, 1 means that the budget is used up and more is to do. */
+static int connect(graph *g, lost *l, int64_t *budget) {
+    for (;;) {
+        if (!l->call_count) {
+            while (l->at < l->count && l->order[l->at])
+                l->at++;
+            if (l->at == l->count)
+                return DONE;
+            if (enter(g, l, l->at))
+                return NO_MEMORY;
+        }
+        while (l->call_count) {
+            if (--*budget < 0)
+                return 1;
+            call *top = &l->calls[l->call_count - 1];
+            uint32_t deeper = NONE;
+            while (top->next < top->end && deeper == NONE) {
+                uint32_t target = place_of(l, g->edges[top->next++] >> 1);
+                if (target == NONE)
+                    continue;
+                if (!l->order[target])
+                    deeper = target;
+                else if (!(l->order[target] & COMPONENT) && l->order[target] < l->low[top->place])
+                    l->low[top->place] = l->order[target];
+            }
+            if (deeper == NONE)
+                leave(l);
+            else if (enter(g, l, deeper))
+                return NO_MEMORY;
+        }
+    }
+}
+
+static int refer(graph *g, lost *l, int64_t *budget) {
+    if (!l->members) {
+        l->members = calloc((size_t)l->component_count + 1, sizeof *l->members);
+        l->flags = calloc((size_t)l->component_count + 1, sizeof *l->flags);
+        if (!l->members || !l->flags)
+            return NO_MEMORY;
+    }
+    for (; l->at < l->count; l->at++) {
+        if (--*budget < 0)
+            return 1;
+        uint32_t own = l->order[l->at] & ~COMPONENT, count, first = edges_of(g, l->indices[l->at], &count);
+        l->members[own]++;
+        for (uint32_t at = 0; at < count; at++) {
+            uint32_t target = place_of(l, g->edges[first + at] >> 1);
+            if (target != NONE && (l->order[target] & ~COMPONENT) != own)
+                l->flags[l->order[target] & ~COMPONENT] |= REFERRED;
+        }
+    }
+    return DONE;
+}
+
+/* Places ascend, so the first of a component is its lowest. */
+static int lead(graph *g, lost *l, int64_t *budget) {
+    for (; l->at < l->count; l->at++) {
+        if (--*budget < 0)
+            return 1;
+        uint32_t own = l->order[l->at] & ~COMPONENT;
+        bool leads = !l->flags[own];
+        if (leads) {
+            leader *leaders = grown(l->leaders, l->leader_count, &l->leader_capacity, sizeof *leaders);
+            if (!leaders)
+                return NO_MEMORY;
+            l->leaders = leaders;
+            l->low[l->at] = (uint32_t)l->leader_count;
+            leaders[l->leader_count++] = (leader){l->at, l->members[own], 0, 0};
+            l->flags[own] |= LED;
+        } else {
+            l->low[l->at] = NONE;
+        }
+        g->kinds[l->indices[l->at]] = leads ? DEFINITE : INDIRECT;
+    }
+    return DONE;
+}
+
+static int hang(graph *g, lost *l, int64_t *budget) {
+    for (; l->at < l->leader_count || l->stacked; l->at += !l->stacked) {
+        if (!l->stacked)
+            l->stack[l->stacked++] = l->leaders[l->at].place;
+        leader *from = &l->leaders[l->at];
+        while (l->stacked) {
+            if (--*budget < 0)
+                return 1;
+            uint32_t count, first = edges_of(g, l->indices[l->stack[--l->stacked]], &count);
+            for (uint32_t at = 0; at < count; at++) {
+                uint32_t index = g->edges[first + at] >> 1, place = place_of(l, index);
+                if (place == NONE || l->low[place] != NONE)
+                    continue;
+                l->low[place] = l->at;
+                from->hanging++;
+                from->bytes += size_of(g->b, index);
+                l->stack[l->stacked++] = place;
+            }
+        }
+    }
+    return DONE;
+}
+
+INLINE int classify(graph *g, int64_t budget) {
+    if (!g->lost && !(g->lost = calloc(1, sizeof *g->lost)))
+        return NO_MEMORY;
+    lost *l = g->lost;
+    for (; l->phase < FINISHED; l->phase++, l->at = 0) {
+        int more = l->phase == COLLECT   ? collect(g, l)
+                   : l->phase == CONNECT ? connect(g, l, &budget)
+                   : l->phase == REFER   ? refer(g, l, &budget)
+                   : l->phase == LEAD    ? lead(g, l, &budget)
+                                         : hang(g, l, &budget);
+        if (more)
+            return more;
+    }
+    free(l->order);
+    free(l->stack);
+    free(l->calls);
+    free(l->members);
+    free(l->flags);
+    l->order = l->stack = l->members = NULL;
+    l->calls = NULL;
+    l->flags = NULL;
+    return 0;
+}
+
+/* 1: there is more to do; 0: every block has its kind. */
+API int fl_classify(graph *g, int64_t budget) { return classify(g, budget); }
+
+static const leader *leader_of(const graph *g, uint32_t index) {
+    uint32_t place = place_of(g->lost, index);
+    return place == NONE ? NULL : &g->lost->leaders[g->lost->low[place]];
+}
+
+API uint32_t fl_leader(const graph *g, uint32_t index) {
+    const leader *found = leader_of(g, index);
+    return found ? g->lost->indices[found->place] : NONE;
+}
+
+API void fl_hanging(const graph *g, uint32_t index, uint32_t *count, uint64_t *bytes) {
+    const leader *found = leader_of(g, index);
+    bool leads = found && g->lost->indices[found->place] == index;
+    *count = leads ? found->hanging : 0;
+    *bytes = leads ? found->bytes : 0;
+}

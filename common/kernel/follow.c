@@ -1,0 +1,113 @@
+/* Following linked lists through memory, and finding words by value. */
+#include "kernel.h"
+
+#include <stdlib.h>
+
+/* Also in ../graph/shared.py. */
+enum { END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG };
+
+/* Nodes seen: open addressing; 0 is an empty place (no node is at 0). */
+typedef struct {
+    uint64_t *items;
+    uint64_t count, mask;
+} node_set;
+
+static bool set_add(node_set *set, uint64_t node) {
+    uint64_t place = (node * UINT64_C(0x9E3779B97F4A7C15) >> 20) & set->mask;
+    while (set->items[place] && set->items[place] != node)
+        place = (place + 1) & set->mask;
+    bool fresh = !set->items[place];
+    set->items[place] = node;
+    set->count += fresh;
+    return fresh;
+}
+
+static int set_room(node_set *set) {
+    if (set->items && set->count <= set->mask / 2)
+        return DONE;
+    node_set wider = {NULL, 0, set->items ? set->mask * 4 + 3 : 63};
+    wider.items = calloc(wider.mask + 1, sizeof *wider.items);
+    if (!wider.items)
+        return NO_MEMORY;
+    for (uint64_t at = 0; set->items && at <= set->mask; at++)
+        if (set->items[at])
+            set_add(&wider, set->items[at]);
+    free(set->items);
+    *set = wider;
+    return DONE;
+}
+
+/* Where the word at `address` stands in our memory; NULL if it lies whole in no piece. Pieces ascend. */
+static const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address) {
+    uint64_t low = 0, high = count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (pieces[middle].address <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (!low)
+        return NULL;
+    const piece *p = &pieces[low - 1];
+    uint64_t offset = address - p->address;
+    return offset < p->length && p->length - offset >= WORD ? p->data + offset : NULL;
+}
+
+/* The nodes of a list (for fl_free), and why it ended at *head; negative without memory. */
+API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
+    node_set seen = {NULL, 0, 0};
+    int code = END;
+    uint64_t node = *head;
+    *nodes = (words){NULL, 0, 0};
+    while (node) {
+        uint64_t place = node + (uint64_t)next_offset;
+        const uint8_t *next = word_at(pieces, count, place);
+        if (set_room(&seen)) {
+            code = NO_MEMORY;
+            break;
+        }
+        if (!set_add(&seen, node))
+            code = CYCLE;
+        else if (node % WORD)
+            code = MISALIGNED;
+        else if (!next)
+            code = UNREADABLE;
+        else if (nodes->count >= limit)
+            code = TOO_LONG;
+        else if (words_push(nodes, node))
+            code = NO_MEMORY;
+        if (code)
+            break;
+        node = load(next) ^ (mangled ? place >> 12 : 0);
+    }
+    free(seen.items);
+    *head = node;
+    return code;
+}
+
+API int fl_self_pointers(const piece *p, int64_t distance, words *found) {
+    uint64_t base, count = piece_words(p, &base);
+    const uint8_t *data = count ? p->data + (base - p->address) : NULL;
+    int64_t steps = distance / (int64_t)WORD;
+    *found = (words){NULL, 0, 0};
+    if (distance % (int64_t)WORD)
+        return DONE;
+    for (uint64_t at = 0; at < count; at++) {
+        uint64_t address = base + at * WORD, other = at + (uint64_t)steps;
+        if (load(data + at * WORD) == address && other < count && load(data + other * WORD) == address && words_push(found, address))
+            return NO_MEMORY;
+    }
+    return DONE;
+}
+
+/* Addresses of words with a value in [low, low + span]. */
+API int fl_search(const piece *p, uint64_t low, uint64_t span, words *found) {
+    uint64_t base, count = piece_words(p, &base);
+    const uint8_t *data = count ? p->data + (base - p->address) : NULL;
+    *found = (words){NULL, 0, 0};
+    for (uint64_t at = 0; at < count; at++)
+        if (load(data + at * WORD) - low <= span && words_push(found, base + at * WORD))
+            return NO_MEMORY;
+    return DONE;
+}

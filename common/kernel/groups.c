@@ -1,0 +1,162 @@
+/* Lost blocks alike, counted together: by kind, first word (where it says the type), size, and length of the cycle. */
+#include "lost.h"
+
+#include <stdlib.h>
+
+/* Mirrored in ../graph/kernel.py. */
+typedef struct {
+    uint64_t type_word, size, blocks, bytes, indirect_blocks, indirect_bytes, examples[3];
+    uint32_t kind, cycle, least, most;
+} group;
+
+typedef struct {
+    const graph *g;
+    const range *types; /* the caller's */
+    uint32_t type_count;
+    uint32_t next; /* blocks from here on are not counted yet */
+    uint32_t known;
+    uint64_t known_start; /* of the block `known` */
+    uint64_t fed;
+    group *items;
+    uint64_t count, capacity;
+    uint32_t *places; /* a hash table of indices into items, plus 1 */
+    uint64_t place_mask;
+} grouping;
+
+API void fl_groups_free(grouping *s) {
+    if (!s)
+        return;
+    free(s->items);
+    free(s->places);
+    free(s);
+}
+
+API grouping *fl_groups_new(const graph *g, const range *types, uint32_t type_count) {
+    grouping *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    *s = (grouping){.g = g, .types = types, .type_count = type_count, .known = NONE, .place_mask = 1023};
+    s->places = calloc(s->place_mask + 1, sizeof *s->places);
+    if (!s->places) {
+        free(s);
+        return NULL;
+    }
+    return s;
+}
+
+static uint64_t hash(const group *key) {
+    uint64_t h = key->type_word * UINT64_C(0x9E3779B97F4A7C15) ^ key->size * UINT64_C(0xC2B2AE3D27D4EB4F);
+    h ^= ((uint64_t)key->cycle << 3 | key->kind) * UINT64_C(0x165667B19E3779F9);
+    h ^= h >> 32;
+    h *= UINT64_C(0xD6E8FEB86659FD93);
+    return h ^ h >> 32;
+}
+
+static int more_places(grouping *s) {
+    uint64_t mask = s->place_mask * 4 + 3;
+    uint32_t *places = calloc(mask + 1, sizeof *places);
+    if (!places)
+        return NO_MEMORY;
+    for (uint64_t at = 0; at < s->count; at++) {
+        uint64_t place = hash(&s->items[at]) & mask;
+        while (places[place])
+            place = (place + 1) & mask;
+        places[place] = (uint32_t)at + 1;
+    }
+    free(s->places);
+    s->places = places;
+    s->place_mask = mask;
+    return DONE;
+}
+
+/* The group of this key, made if need be; NULL without memory. */
+static group *group_of(grouping *s, const group *key) {
+    if (s->count > s->place_mask / 2 && more_places(s))
+        return NULL;
+    uint64_t place = hash(key) & s->place_mask;
+    for (; s->places[place]; place = (place + 1) & s->place_mask) {
+        group *found = &s->items[s->places[place] - 1];
+        if (found->type_word == key->type_word && found->size == key->size && found->cycle == key->cycle && found->kind == key->kind)
+            return found;
+    }
+    group *items = grown(s->items, s->count, &s->capacity, sizeof *items);
+    if (!items)
+        return NULL;
+    s->items = items;
+    items[s->count++] = *key;
+    s->places[place] = (uint32_t)s->count;
+    return &items[s->count - 1];
+}
+
+static int add(grouping *s, uint32_t index, uint64_t start, uint64_t type_word) {
+    const graph *g = s->g;
+    group key = {.type_word = type_word, .size = size_of(g->b, index), .kind = g->kinds[index], .cycle = 1, .least = NONE};
+    uint32_t hanging = 0;
+    uint64_t bytes = 0;
+    if (key.kind == DEFINITE) {
+        const leader *leads = &g->lost->leaders[g->lost->low[place_of(g->lost, index)]];
+        key.cycle = leads->cycle;
+        hanging = leads->hanging;
+        bytes = leads->bytes;
+    }
+    group *of = group_of(s, &key);
+    if (!of)
+        return NO_MEMORY;
+    if (of->blocks < 3)
+        of->examples[of->blocks] = start;
+    of->blocks++;
+    of->bytes += key.size;
+    of->indirect_blocks += hanging;
+    of->indirect_bytes += bytes;
+    of->least = hanging < of->least ? hanging : of->least;
+    of->most = hanging > of->most ? hanging : of->most;
+    return DONE;
+}
+
+/* The start of the next block to count; false if there is none. */
+static bool next_lost(grouping *s, uint64_t *start) {
+    const graph *g = s->g;
+    while (s->next < g->count && g->kinds[s->next] != POSSIBLE && g->kinds[s->next] != DEFINITE)
+        s->next++;
+    if (s->next == g->count)
+        return false;
+    if (s->known != s->next) {
+        bool follows = s->known != NONE && s->known + 1 == s->next;
+        s->known_start = follows ? start_after(g->b, s->known_start, s->next) : block_address(g->b, s->next);
+        s->known = s->next;
+    }
+    *start = s->known_start;
+    return true;
+}
+
+/* Count the blocks that start in this piece, and those below it that start in none. Pieces ascend. */
+API int fl_groups_feed(grouping *s, const piece *p) {
+    uint64_t start;
+    if (p->address < s->fed)
+        return DISORDER;
+    s->fed = p->length < UINT64_MAX - p->address ? p->address + p->length : UINT64_MAX;
+    while (next_lost(s, &start)) {
+        uint64_t offset = start - p->address, type_word = 0;
+        if (start >= p->address) {
+            if (offset >= p->length)
+                break;
+            if (start % WORD == 0 && p->length - offset >= WORD && size_of(s->g->b, s->next) >= WORD)
+                type_word = load(p->data + offset);
+        }
+        if (add(s, s->next, start, type_word && in_ranges(s->types, s->type_count, type_word) ? type_word : 0))
+            return NO_MEMORY;
+        s->next++;
+    }
+    return DONE;
+}
+
+/* Count the rest; NULL and *count NONE without memory. */
+API const group *fl_groups_finish(grouping *s, uint64_t *count) {
+    uint64_t start;
+    *count = NONE;
+    for (; next_lost(s, &start); s->next++)
+        if (add(s, s->next, start, 0))
+            return NULL;
+    *count = s->count;
+    return s->items;
+}

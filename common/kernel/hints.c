@@ -1,0 +1,168 @@
+/* memcheck's four interior-pointer heuristics (meanings from Valgrind 3.19, memcheck/mc_leakcheck.c), without random access to memory:
+ * what a block's first words say (a fact) and the interior references are collected while memory streams by, and settled before
+ * marking. memcheck knows the size asked for, we only the usable one, which exceeds it by less than SLACK.
+ */
+#include "graph.h"
+
+#include <stdlib.h>
+
+#define SLACK (3 * WORD)
+enum { LENGTH64 = 1, NEWARRAY = 2, MULTIPLE_INHERITANCE = 4, STDSTRING = 8 };
+
+typedef struct {
+    uint64_t place, pointer; /* among the edges; unused for roots */
+    uint32_t index;
+} pending;
+
+typedef struct {
+    pending *items;
+    uint64_t count, capacity;
+} pendings;
+
+struct hints {
+    unsigned wanted;
+    range *vtables;
+    uint32_t vtable_count;
+    uint8_t *facts;      /* of each block */
+    words inner_vtables; /* addresses, beyond a block's first word, of words that point to a vtable; ascending */
+    uint32_t first_of;   /* the block whose first word was the last of a piece, or NONE */
+    uint64_t first;
+    pendings edges, roots;
+};
+
+void hints_free(hints *h) {
+    if (!h)
+        return;
+    free(h->vtables);
+    free(h->facts);
+    free(h->inner_vtables.items);
+    free(h->edges.items);
+    free(h->roots.items);
+    free(h);
+}
+
+/* `vtables`: sorted, disjoint. */
+API int fl_graph_hints(graph *g, unsigned wanted, const range *vtables, uint32_t vtable_count) {
+    hints *h = calloc(1, sizeof *h);
+    if (!h)
+        return NO_MEMORY;
+    g->hints = h;
+    h->wanted = wanted;
+    h->first_of = NONE;
+    h->facts = calloc((size_t)g->count + 1, 1);
+    h->vtables = calloc((size_t)vtable_count + 1, sizeof *h->vtables);
+    if (!h->facts || !h->vtables)
+        return NO_MEMORY;
+    if (vtable_count)
+        memcpy(h->vtables, vtables, vtable_count * sizeof *vtables);
+    h->vtable_count = vtable_count;
+    return DONE;
+}
+
+static bool is_vtable(const hints *h, uint64_t value) {
+    return h->wanted & MULTIPLE_INHERITANCE && in_ranges(h->vtables, h->vtable_count, value);
+}
+
+static void first_word(hints *h, uint32_t index, uint64_t size, uint64_t value) {
+    h->first_of = index;
+    h->first = value;
+    if (h->wanted & LENGTH64 && size >= 8 && value <= size - 8 && size - 8 - value < SLACK)
+        h->facts[index] |= LENGTH64;
+    if (h->wanted & NEWARRAY && size >= WORD && value && value <= size - WORD && (size - WORD) % value < SLACK)
+        h->facts[index] |= NEWARRAY;
+    if (is_vtable(h, value))
+        h->facts[index] |= MULTIPLE_INHERITANCE;
+}
+
+static void second_word(hints *h, uint32_t index, uint64_t size, uint64_t capacity) {
+    uint64_t header = 3 * WORD + 1; /* length, capacity, reference count; and the text's closing NUL */
+    if (h->wanted & STDSTRING && h->first_of == index && h->first <= capacity && size >= header && capacity <= size - header &&
+        size - header - capacity < SLACK)
+        h->facts[index] |= STDSTRING;
+}
+
+/* What the piece's words say of the blocks in use that they lie in. */
+int hints_facts(graph *g, const piece *p) {
+    hints *h = g->hints;
+    const blocks *b = g->b;
+    uint64_t base, count = piece_words(p, &base);
+    if (!count || !b->count)
+        return DONE;
+    const uint8_t *data = p->data + (base - p->address);
+    uint32_t index = block_at_or_after(b, base);
+    if (index)
+        index--;
+    uint64_t start = block_address(b, index);
+    for (;;) {
+        uint64_t size = size_of(b, index), from = start > base ? start - base : 0;
+        from = (from + WORD - 1) / WORD;
+        uint64_t span = start + size > base ? (start + size - base) / WORD : 0, to = span < count ? span : count;
+        for (uint64_t at = from; b->states[index] == IN_USE && at < to; at++) {
+            uint64_t address = base + at * WORD, value = load(data + at * WORD);
+            if (address == start)
+                first_word(h, index, size, value);
+            else if (is_vtable(h, value) && words_push(&h->inner_vtables, address))
+                return NO_MEMORY;
+            if (address == start + WORD)
+                second_word(h, index, size, value);
+        }
+        if (++index >= b->count)
+            return DONE;
+        start = start_after(b, start, index);
+        if (start - base >= count * WORD)
+            return DONE;
+    }
+}
+
+static int add_pending(pendings *list, pending item) {
+    pending *items = grown(list->items, list->count, &list->capacity, sizeof *items);
+    if (!items)
+        return NO_MEMORY;
+    list->items = items;
+    items[list->count++] = item;
+    return DONE;
+}
+
+int hints_edge(graph *g, uint64_t place, uint32_t index, uint64_t pointer) {
+    return add_pending(&g->hints->edges, (pending){place, pointer, index});
+}
+
+int hints_root(graph *g, uint32_t index, uint64_t pointer) { return add_pending(&g->hints->roots, (pending){0, pointer, index}); }
+
+static bool has(const words *sorted, uint64_t item) {
+    uint64_t low = 0, high = sorted->count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (sorted->items[middle] < item)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < sorted->count && sorted->items[low] == item;
+}
+
+/* Does this interior pointer count as a start reference? */
+static bool counts(const graph *g, const pending *item) {
+    const hints *h = g->hints;
+    uint8_t facts = h->facts[item->index];
+    if (!facts)
+        return false;
+    uint64_t offset = item->pointer - block_address(g->b, item->index);
+    return (facts & LENGTH64 && offset == 8) || (facts & NEWARRAY && offset == WORD) || (facts & STDSTRING && offset == 3 * WORD) ||
+           (facts & MULTIPLE_INHERITANCE && has(&h->inner_vtables, item->pointer));
+}
+
+/* Turn the interior references that count into start references. */
+void hints_settle(graph *g) {
+    hints *h = g->hints;
+    for (uint64_t at = 0; at < h->edges.count; at++)
+        if (counts(g, &h->edges.items[at]))
+            g->edges[h->edges.items[at].place] &= ~1u;
+    memset(g->root_interiors, 0, ((size_t)g->count / 64 + 1) * sizeof *g->root_interiors);
+    for (uint64_t at = 0; at < h->roots.count; at++) {
+        const pending *item = &h->roots.items[at];
+        set_bit(counts(g, item) ? g->root_starts : g->root_interiors, item->index);
+    }
+    hints_free(h);
+    g->hints = NULL;
+}

@@ -1,0 +1,83 @@
+/* What the kernel's files share. The kernel is plain C for a little-endian 64-bit target on a little-endian 64-bit host;
+ * ../graph/kernel.py is its only caller, ../graph/pure*.py give the same answers, and ../graph/base.py says what they mean.
+ *
+ * Every address and length that came from a target may be wrong: nothing is read outside a piece, and every loop is bounded
+ * by a piece's length or by a count of ours.
+ */
+#ifndef FINDLEAKS_KERNEL_H
+#define FINDLEAKS_KERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define API __attribute__((visibility("default")))
+#define INLINE static inline __attribute__((always_inline))
+#define WORD 8u
+#define NONE UINT32_MAX
+
+/* Bit counting decides the speed of look-ups, and the baseline x86-64 lacks the instruction: hot loops are compiled twice. */
+#if defined(__x86_64__)
+#define POPCNT __attribute__((target("popcnt")))
+#define has_popcnt() (__builtin_cpu_supports("popcnt") != 0)
+#else
+#define POPCNT
+#define has_popcnt() false
+#endif
+
+enum { DONE = 0, NO_MEMORY = -1, TOO_MANY = -2, DISORDER = -3 };
+enum { IN_USE = 0, CACHED = 1, FREE = 2, METADATA = 3 };
+enum { UNKNOWN = 0, REACHABLE = 1, POSSIBLE = 2, DEFINITE = 3, INDIRECT = 4 };
+
+#define MAX_BLOCKS ((uint64_t)INT32_MAX)
+#define MAX_EDGES ((uint64_t)INT32_MAX)
+
+INLINE uint64_t load(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+/* Bytes of a target at `address`. */
+typedef struct {
+    uint64_t address;
+    const uint8_t *data;
+    uint64_t length;
+} piece;
+
+/* The whole aligned words of a piece: the first at *address, of them the result. */
+INLINE uint64_t piece_words(const piece *p, uint64_t *address) {
+    uint64_t skip = -p->address & (WORD - 1);
+    *address = p->address + skip;
+    return p->length < skip ? 0 : (p->length - skip) / WORD;
+}
+
+/* A growing array of `size`-byte elements: room for one more after `count`; the new array, or NULL with the old one intact. */
+void *grown(void *array, uint64_t count, uint64_t *capacity, size_t size);
+
+typedef struct {
+    uint64_t *items;
+    uint64_t count, capacity;
+} words;
+
+int words_push(words *list, uint64_t item);
+
+typedef struct {
+    uint64_t start, end;
+} range;
+
+/* Is `address` in one of these sorted, disjoint ranges? */
+INLINE bool in_ranges(const range *ranges, uint32_t count, uint64_t address) {
+    uint32_t low = 0, high = count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (ranges[middle].start <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && address < ranges[low - 1].end;
+}
+
+#endif

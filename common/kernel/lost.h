@@ -1,0 +1,41 @@
+/* What marking left: numbered 0 … count - 1 in address order ("places"), so that memory is proportional to what is lost. */
+#ifndef FINDLEAKS_LOST_H
+#define FINDLEAKS_LOST_H
+
+#include "graph.h"
+
+typedef struct {
+    uint32_t place, cycle, hanging;
+    uint64_t bytes; /* of the hanging */
+} leader;
+
+typedef struct {
+    uint32_t place, next, end; /* edges still to follow */
+} call;
+
+struct lost {
+    unsigned phase;
+    uint32_t count;
+    uint32_t *indices;  /* of each place */
+    uint64_t *bits;     /* a bit a block: it is lost */
+    uint32_t *ranks;    /* of each 64 bits: the place of the first */
+    uint32_t *order;    /* 0: not visited; then a number; then COMPONENT | its component */
+    uint32_t *low;      /* later `owners`: the number of the leader that a place hangs from */
+    uint32_t *stack;
+    uint32_t stacked;
+    call *calls;
+    uint64_t call_count, call_capacity;
+    uint32_t *members; /* of each component */
+    uint8_t *flags;    /* REFERRED, LED */
+    uint32_t component_count, next_order, at;
+    leader *leaders;
+    uint64_t leader_count, leader_capacity;
+};
+
+/* The place of a block, or NONE if it is not lost. */
+INLINE uint32_t place_of(const lost *l, uint32_t index) {
+    uint64_t bits = l->bits[index >> 6], mask = UINT64_C(1) << (index & 63);
+    return bits & mask ? l->ranks[index >> 6] + (uint32_t)__builtin_popcountll(bits & (mask - 1)) : NONE;
+}
+
+#endif
