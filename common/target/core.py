@@ -129,13 +129,12 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         if module.path or found.head is None:
             return module
         path = ""
-        if found is self._main:
+        tags = elf.dynamic(self.read, found.head, found.segments, module.bias)
+        if elf.DT_SONAME in tags and elf.DT_STRTAB in tags:
+            strings = tags[elf.DT_STRTAB] + (module.bias if tags[elf.DT_STRTAB] < module.start else 0)
+            path = self._string(strings + tags[elf.DT_SONAME])
+        if not path and found is self._main:
             path = self._string(self._process.auxv.get(notes.AT_EXECFN, 0)) or self._process.name
-        else:
-            tags = elf.dynamic(self.read, found.head, found.segments, module.bias)
-            if elf.DT_SONAME in tags and elf.DT_STRTAB in tags:
-                strings = tags[elf.DT_STRTAB] + (module.bias if tags[elf.DT_STRTAB] < module.start else 0)
-                path = self._string(strings + tags[elf.DT_SONAME])
         return Module(path, module.bias, module.start, module.end, module.build_id)
 
     def _string(self, address: int) -> str:

@@ -104,7 +104,9 @@ def core(
     base = at if unaligned else -(-at // 4096) * 4096
     for load in loads:
         flags = 4 * (load.mode[0] == "r") | 2 * (load.mode[1] == "w") | (load.mode[2] == "x")
-        headers.append(struct.pack("<IIQQQQQQ", PT_LOAD, flags, base + len(body), load.start, 0, len(load.data), load.size, 1 if unaligned else 4096))
+        headers.append(
+            struct.pack("<IIQQQQQQ", PT_LOAD, flags, base + len(body), load.start, 0, len(load.data), load.size, 1 if unaligned else 4096)
+        )
         body += load.data
     if notes_last:
         note_at = base + len(body)

@@ -31,7 +31,13 @@ def real_files(tmp: Path) -> list[Path]:
     source = tmp / "p.c"
     source.write_text(C_SOURCE)
     made = []
-    for name, flags in (("pie", []), ("nopie", ["-no-pie"]), ("lib.so", ["-shared", "-fPIC"]), ("static", ["-static"]), ("stripped", ["-s"])):
+    for name, flags in (
+        ("pie", []),
+        ("nopie", ["-no-pie"]),
+        ("lib.so", ["-shared", "-fPIC"]),
+        ("static", ["-static"]),
+        ("stripped", ["-s"]),
+    ):
         subprocess.run(["gcc", "-O0", "-g", "-Wl,--build-id", *flags, "-o", tmp / name, source], check=True)
         made.append(tmp / name)
     return made
@@ -125,7 +131,7 @@ def test_symbols_of_a_memory_image(files: list[Path]) -> None:
             if s.type == elf.PT_LOAD:
                 image[s.vaddr : s.vaddr + s.filesz] = data[s.offset : s.offset + s.filesz]
 
-        def read(address: int, size: int, image: bytearray = image) -> bytes:
+        def read(address: int, size: int, image: bytearray = image, bias: int = bias) -> bytes:
             assert bias <= address
             assert address + size <= bias + len(image)
             return bytes(image[address - bias : address - bias + size])

@@ -126,7 +126,11 @@ def test_fake_is_a_whole_target() -> None:
         absent=[Range(0x3000, 0x4000)],
         stop_after=2,
     )
-    assert [(r.start, r.name, r.executable) for r in fake.regions()] == [(0x1000, "[stack]", False), (0x2000, "", True), (0x3000, "", False)]
+    assert [(r.start, r.name, r.executable) for r in fake.regions()] == [
+        (0x1000, "[stack]", False),
+        (0x2000, "", True),
+        (0x3000, "", False),
+    ]
     assert fake.threads()[0].sp == fake.threads()[0].registers["rsp"] == 0x1008
     assert 0x2000 in fake.threads()[0].words
     assert fake.symbol("main") == fake.symbolize(0x500F) == symbol
