@@ -22,7 +22,8 @@ class Heap:
     """A contiguous range whose blocks one `walk` appends in ascending order.
 
     `arena` labels it ("main", "arena 3", "mmapped"). `metadata` are the parts that are the allocator's own (heap_info, arena
-    headers); the whole of [start, end) is never root memory. `walk` may be called once; it appends to `blocks`, reports corruption
+    headers); the whole of [start, end) is never root memory, but for `foreign`: parts that are somebody else's, or that corruption
+    hides, known once `walk` has run. `walk` may be called once; it appends to `blocks`, reports corruption
     by appending to `problems` and then returns normally, so that the next heap is still walked.
     """
 
@@ -31,6 +32,16 @@ class Heap:
     arena: str
     walk: Callable[[Blocks], None]
     metadata: list[Range] = field(default_factory=list)
+    foreign: list[Range] = field(default_factory=list)
+
+    def owned(self) -> list[Range]:
+        """[start, end) less `foreign`: what is never root memory."""
+        owned, at = [], self.start
+        for start, end in [*sorted(self.foreign), Range(self.end, self.end)]:
+            if start > at:
+                owned.append(Range(at, start))
+            at = max(at, end)
+        return owned
 
 
 class Allocator(Protocol):

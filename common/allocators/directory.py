@@ -44,7 +44,7 @@ class Directory:
 
     def claimed(self) -> list[Range]:
         """Sorted ranges that are the allocators' own: heaps, and metadata outside them. Never roots."""
-        ranges = [Range(owned.heap.start, owned.heap.end) for owned in self.heaps]
+        ranges = [part for owned in self.heaps for part in owned.heap.owned()]
         ranges += [metadata for allocator in self.allocators for metadata in allocator.metadata()]
         return sorted(ranges)
 

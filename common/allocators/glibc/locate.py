@@ -186,7 +186,7 @@ def _par_places(base: int, words: Sequence[int], layout: ParLayout, main: Arena)
     """Places whose thread-cache fields agree with each other; before thread caches, whose sbrk_base fits the main arena's end."""
     size = layout.word
     if layout.tcache_bins >= 0:
-        least = 4 * size - size if main.layout.align == 2 * size else main.layout.align - size
+        least = 3 * size  # MINSIZE less the size word
         for i in [i for i, v in enumerate(words[:-2]) if 0 < v <= 64]:
             largest = (words[i] - 1) * main.layout.align + least  # malloc.c, tidx2usize
             most = words[i + 1]

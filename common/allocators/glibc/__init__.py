@@ -1,0 +1,86 @@
+"""glibc's malloc (ptmalloc2), read without symbols and without trusting the host's libc.
+
+Sources: malloc/malloc.c and malloc/arena.c of glibc 2.11 to 2.43; layouts and the releases they were checked with are in layout.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from findleaks.allocators.glibc import locate, mmapped
+from findleaks.allocators.glibc.instance import Glibc
+from findleaks.allocators.glibc.memory import Memory
+from findleaks.allocators.glibc.mmapped import Mapped
+from findleaks.allocators.glibc.stacks import thread_stacks
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range, Target
+
+NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
+
+
+def find(target: Target, engine: Engine) -> Sequence[Glibc]:
+    """Every glibc malloc in the target (two when a static program loads a libc, or dlmopen made another namespace); see base.Finder."""
+    memory = Memory(target)
+    found = []
+    for instance in locate.instances(target):
+        locate.find_par(memory, instance)
+        found.append(Glibc(target, engine, instance))
+    if not found:
+        return found
+    for allocator in sorted(found, key=lambda a: not a.instance.main.contiguous):
+        allocator.claim_main(unclaimed(target, found))
+    _share_mapped(memory, found, unclaimed(target, found))
+    for allocator in found:
+        allocator.find_caches()
+    return found
+
+
+def unclaimed(target: Target, allocators: Sequence[Glibc]) -> list[Range]:
+    """Sorted ranges of anonymous writable memory, adjacent regions joined, less the heaps found so far and live threads' stacks."""
+    joined: list[Range] = []
+    for region in target.regions():
+        if region.writable and region.readable and region.private and not region.name.startswith(NOT_HEAP):
+            if joined and joined[-1].end == region.start:
+                joined[-1] = Range(joined[-1].start, region.end)
+            else:
+                joined.append(Range(region.start, region.end))
+    taken = [Range(span.start, span.end) for allocator in allocators for span in allocator.spans]
+    left: list[Range] = []
+    holes = sorted([*taken, *thread_stacks(target).values()])
+    first = 0
+    for start, end in joined:
+        while first < len(holes) and holes[first].end <= start:
+            first += 1
+        at = start
+        for hole in holes[first:]:
+            if hole.start >= end:
+                break
+            if hole.start > at:
+                left.append(Range(at, hole.start))
+            at = max(at, hole.end)
+        if at < end:
+            left.append(Range(at, end))
+    return left
+
+
+def _share_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Range]) -> None:
+    """Find the mapped chunks of all instances together, and deal them out by mp_'s counts: nothing in a chunk says whose it is."""
+    counts = [allocator.par("n_mmaps") for allocator in allocators]
+    sizes = [allocator.par("mmapped_mem") for allocator in allocators]
+    known = None not in counts and None not in sizes
+    count, size = (sum(c or 0 for c in counts), sum(s or 0 for s in sizes)) if known else (None, None)
+    chunks = mmapped.find(memory, allocators[0].granule, free, count, size)
+    for allocator in allocators[:-1]:
+        mine = _portion(chunks, allocator.par("n_mmaps") or 0, allocator.par("mmapped_mem") or 0)
+        allocator.claim_mapped(mine)
+        chunks = [chunk for chunk in chunks if chunk not in mine]
+    allocators[-1].claim_mapped(chunks)
+
+
+def _portion(chunks: Sequence[Mapped], count: int, size: int) -> list[Mapped]:
+    """`count` neighbouring chunks of `size` bytes in all, or the first `count` when there are no such."""
+    for first in range(len(chunks) - count + 1):
+        part = list(chunks[first : first + count])
+        if sum(chunk.end - chunk.start for chunk in part) == size:
+            return part
+    return list(chunks[:count])

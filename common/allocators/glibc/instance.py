@@ -1,0 +1,274 @@
+"""One glibc malloc of a process as an Allocator: its heaps, what its caches and free lists hold, how its totals add up."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.allocators.base import Heap, Problem
+from findleaks.allocators.glibc import lists as free_lists
+from findleaks.allocators.glibc import mmapped, spans, tcache, version
+from findleaks.allocators.glibc.arenas import find_heaps, read_top
+from findleaks.allocators.glibc.locate import Instance
+from findleaks.allocators.glibc.memory import Memory
+from findleaks.allocators.glibc.mmapped import Mapped
+from findleaks.allocators.glibc.reconcile import Balance, balance, check
+from findleaks.allocators.glibc.spans import Span
+from findleaks.allocators.glibc.walk import walk
+from findleaks.graph.base import Blocks, Engine, State
+from findleaks.target.base import Piece, Range, Target
+
+
+class Glibc:
+    """See allocators.base.Allocator. Made in two steps, since what is nobody's memory is known only when all instances are:
+    arenas first, then (`claim`) the main arena's mmapped runs and the chunks mapped one by one."""
+
+    name = "glibc"
+
+    def __init__(self, target: Target, engine: Engine, instance: Instance) -> None:
+        self.target = target
+        self.engine = engine
+        self.instance = instance
+        self.memory = Memory(target)
+        self.granule = instance.layout.align
+        self.where = version.where(instance.region)
+        self.problems: list[Problem] = []
+        self.mapped: list[Mapped] = []
+        self.caches = tcache.Caches([], None, [])
+        self.mangled: Optional[bool] = None
+        self._anchors: Optional[list[int]] = None
+        self._pieces: Optional[list[Piece]] = None
+        self._balances: list[Balance] = []
+        self.spans: list[Span] = []
+        if instance.ring_problem:
+            self.problems.append(Problem(instance.main.address, f"{instance.ring_problem}: heaps of further arenas are not seen"))
+        for arena in instance.arenas:
+            read_top(self.memory, arena)
+            if arena.number:
+                find_heaps(self.memory, arena, self._huge_reserve(), self.problems)
+                self.spans += spans.thread_spans(self.memory, arena, self.problems)
+        self._index()
+
+    def _huge_reserve(self) -> int:
+        """Reserve of a heap when the tunable glibc.malloc.hugetlb names huge pages: four of them (arena.c, heap_max_size); 0 otherwise."""
+        layout = self.instance.par_layout
+        if layout is None or layout.hp_pagesize < 0:
+            return 0
+        return 4 * (self.memory.word(self.instance.par + layout.hp_pagesize) or 0)
+
+    def par(self, name: str) -> Optional[int]:
+        """A field of mp_: "n_mmaps", "mmapped_mem", "sbrk_base" or "tcache_count"; None when mp_ was not found or lacks it."""
+        layout = self.instance.par_layout
+        if layout is None:
+            return None
+        if name == "n_mmaps":
+            return self.memory.int32(self.instance.par + layout.n_mmaps)
+        if name == "tcache_count":
+            return self.memory.word(self.instance.par + layout.tcache_bins + 2 * layout.word) if layout.tcache_bins >= 0 else None
+        return self.memory.word(self.instance.par + int(getattr(layout, name)))
+
+    def claim_main(self, free: Sequence[Range]) -> None:
+        """Find the main arena's runs; `free`: anonymous memory that no instance has claimed yet."""
+        base = self.par("sbrk_base") or 0
+        self.spans += spans.main_spans(self.memory, self.engine, self.instance.main, base, free, self.problems)
+        self._index()
+
+    def claim_mapped(self, mapped: Sequence[Mapped]) -> None:
+        """Take these as this instance's mapped chunks, and see whether they are as many as mp_ says."""
+        self.mapped = list(mapped)
+        count, size = self.par("n_mmaps"), self.par("mmapped_mem")
+        found = sum(m.end - m.start for m in self.mapped)
+        address = self.instance.par or self.instance.main.address
+        if count is None or size is None:
+            if self.mapped:
+                self.problems.append(Problem(address, f"mp_ was not found: {len(self.mapped):,} blocks taken for mmapped ones are unchecked"))
+        elif (len(self.mapped), found) != (count, size):
+            self.problems.append(
+                Problem(address, f"mp_ counts {count:,} mmapped blocks, {size:,} bytes; found were {len(self.mapped):,}, {found:,} bytes")
+            )
+
+    def find_caches(self) -> None:
+        """Find the thread caches, and tell mangled links from plain ones."""
+        word = self.memory.size
+        count = self.par("tcache_count")
+        low = min((span.start for span in self.spans), default=0)
+        high = max((span.stop for span in self.spans), default=0)
+        context = tcache.Context(
+            self.memory,
+            self.granule,
+            frozenset(arena.address for arena in self.instance.arenas),
+            frozenset(span.first + 2 * word for span in self.spans),
+            self.owns,
+            (low, high),
+            -1 if count is None else count,
+        )
+        self.caches = tcache.find(context, self.target.threads()) if self.spans else self.caches
+        for cache in self.caches.caches:
+            whose = f"of thread {cache.tid} " if cache.tid else ""
+            self.problems += [Problem(cache.address, f"thread cache {whose}at {cache.address:#x}: {what}") for what in cache.bad]
+        if self.caches.unread and count != 0:
+            self.problems.append(
+                Problem(
+                    self.instance.main.address,
+                    f"the thread caches of {len(self.caches.unread)} threads could not be looked up: freed blocks in them count as in use",
+                )
+            )
+        heads = [head for cache in self.caches.caches for _, head, _ in cache.lists if self.owns(head)]
+        heads += [head + 2 * word for arena in self.instance.arenas for head in arena.fastbins if self.owns(head + 2 * word)]
+        self.mangled = free_lists.mangled(self.memory, heads, self.owns) if heads else None
+
+    @property
+    def version(self) -> str:
+        text = version.from_text(self.target, self.instance.region)
+        if text:
+            return text
+        rows = [(self.instance.layout.since, self.instance.layout.until)]
+        if self.instance.par_layout:
+            rows.append((self.instance.par_layout.since, self.instance.par_layout.until))
+        rows += [(cache.layout.since, cache.layout.until) for cache in self.caches.caches[:1]]
+        rows += [(arena.heap_info.since, arena.heap_info.until) for arena in self.instance.arenas[1:2] if arena.heap_info]
+        return version.from_layouts(rows, self.mangled)
+
+    def heaps(self) -> list[Heap]:
+        """See Allocator."""
+        made = [self._heap(span) for span in self.spans]
+        run: list[Mapped] = []
+        for mapped in [*self.mapped, None]:
+            if run and (mapped is None or mapped.start != run[-1].end):
+                made.append(self._mapped_heap(run))
+                run = []
+            if mapped is not None:
+                run.append(mapped)
+        return sorted(made, key=lambda heap: heap.start)
+
+    def _heap(self, span: Span) -> Heap:
+        def walk_span(blocks: Blocks) -> None:
+            walk(self.memory, blocks, span, self._known_chunks, self.problems)
+
+        return Heap(span.start, span.end, span.arena.name, walk_span, span.metadata, span.foreign)
+
+    def _mapped_heap(self, run: list[Mapped]) -> Heap:
+        header = 2 * self.memory.size
+        chunks = list(run)
+
+        def walk_mapped(blocks: Blocks) -> None:
+            starts = [mapped.chunk + header for mapped in chunks]
+            blocks.append(starts, [mapped.end - start for mapped, start in zip(chunks, starts)], [State.IN_USE] * len(chunks))
+
+        metadata = [Range(mapped.start, mapped.chunk + header) for mapped in chunks]
+        return Heap(chunks[0].start, chunks[-1].end, "mmapped", walk_mapped, metadata)
+
+    def sealed(self, blocks: Blocks) -> None:
+        """See Allocator. Totals are taken twice: as walked, to compare with what the arenas say, and after cached blocks are marked."""
+        for span in self.spans:
+            for fence in span.last_free:
+                self._mark_free_before(blocks, fence)
+            if span.top_unknown:
+                self._mark_free_before(blocks, span.stop)
+        walked = [balance(blocks, self.memory.size, span) for span in self.spans]
+        unknown = self._mark(blocks)
+        for address, what in unknown[:20]:
+            self.problems.append(Problem(address, f"{what} at {address:#x} is no block: a free list is corrupt, or the heap around it"))
+        if len(unknown) > 20:
+            self.problems.append(Problem(unknown[20][0], f"and {len(unknown) - 20:,} more"))
+        self._balances = check(self.instance.arenas, walked, blocks, self.problems)
+
+    def _mark(self, blocks: Blocks) -> list[tuple[int, str]]:
+        """Mark cached and free blocks and the thread caches themselves; what of them is no block."""
+        follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self._all_pieces)
+        cached = []
+        for cache in self.caches.caches:
+            for index, head, length in cache.lists:
+                entries, problem = follow.follow(head, max(length, free_lists.SHORT))
+                cached += entries
+                if problem:
+                    whose = f" of thread {cache.tid}" if cache.tid else ""
+                    self.problems.append(Problem(head, f"thread cache{whose}, list {index}: after {len(entries)} entries {problem}"))
+        unknown = [(address, "a thread cache's entry") for address in blocks.set_state(cached, State.CACHED)]
+        for arena in self.instance.arenas:
+            if any(arena.fastbins):
+                fast = free_lists.fastbin_blocks(follow, arena, self.problems)
+                unknown += [(address, f"a fastbin entry of {arena.name}") for address in blocks.set_state(fast, State.FREE)]
+        own = [cache.address for cache in self.caches.caches]
+        unknown += [(address, "a thread cache") for address in blocks.set_state(own, State.METADATA)]
+        return unknown
+
+    def _mark_free_before(self, blocks: Blocks, chunk: int) -> None:
+        """The block whose chunk ends at `chunk` is free (a fencepost or an unknown top told so, when it was already appended)."""
+        index = blocks.at_or_after(chunk + 2 * self.memory.size) - 1
+        if index >= 0 and blocks.state(index) == State.IN_USE and blocks.address(index) + blocks.size(index) == chunk + self.memory.size:
+            blocks.set_state([blocks.address(index)], State.FREE)
+            blocks.resize(index, blocks.size(index) - self.memory.size)
+
+    def metadata(self) -> list[Range]:
+        """See Allocator."""
+        main = self.instance.main
+        ranges = [Range(main.address, main.end)]
+        if self.instance.par_layout:
+            ranges.append(Range(self.instance.par, self.instance.par + self.instance.par_layout.size))
+        return sorted(ranges)
+
+    def summary(self) -> dict[str, object]:
+        """See Allocator: arenas with their balance, mapped chunks, thread caches."""
+        return {
+            "arenas": [entry.json() for entry in self._balances],
+            "mmapped": {
+                "blocks": len(self.mapped),
+                "bytes": sum(m.end - m.start for m in self.mapped),
+                "counted_blocks": self.par("n_mmaps"),
+                "counted_bytes": self.par("mmapped_mem"),
+            },
+            "thread_caches": len(self.caches.caches),
+            "main_arena": hex(self.instance.main.address),
+            "mp": hex(self.instance.par) if self.instance.par else None,
+            "reconciled": not self.problems,
+        }
+
+    def locate(self, address: int) -> str:
+        """See Allocator."""
+        main = self.instance.main
+        if main.address <= address < main.end:
+            return "main_arena"
+        if self.instance.par_layout and self.instance.par <= address < self.instance.par + self.instance.par_layout.size:
+            return "mp_"
+        span = self._span(address)
+        if span is None:
+            return ""
+        arena = span.arena
+        if arena.top <= address < arena.top + arena.top_size:
+            return f"top of {arena.name}"
+        if address < span.first:
+            return f"arena header of {arena.name}" if arena.address <= address < arena.end else "heap_info"
+        if any(part.start <= address < part.end for part in span.foreign):
+            return f"unread part of {arena.name}"
+        if address >= span.start + span.system:
+            return f"unused tail of a heap of {arena.name}"
+        return "fencepost" if any(part.start <= address < part.end for part in span.metadata) else ""
+
+    def owns(self, address: int) -> bool:
+        """Whether a user pointer lies where this instance's chunks are."""
+        span = self._span(address)
+        return span is not None and span.first < address < span.stop
+
+    def _span(self, address: int) -> Optional[Span]:
+        at = bisect_right(self._starts, address) - 1
+        return self.spans[at] if at >= 0 and address < self.spans[at].end else None
+
+    def _index(self) -> None:
+        self.spans.sort(key=lambda span: span.start)
+        self._starts = [span.start for span in self.spans]
+
+    def _all_pieces(self) -> list[Piece]:
+        if self._pieces is None:
+            self._pieces = [piece for span in self.spans for piece in self.target.pieces(span.start, span.end)]
+        return self._pieces
+
+    def _known_chunks(self) -> list[int]:
+        """Ascending chunk addresses that free lists know: where a walk may start again behind corruption."""
+        if self._anchors is None:
+            found: set[int] = set()
+            for arena in self.instance.arenas:
+                found.update(free_lists.bin_chunks(self.memory, arena))
+            self._anchors = sorted(found)
+        return self._anchors

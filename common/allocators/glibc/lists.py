@@ -1,0 +1,115 @@
+"""glibc's free lists: fastbins and bins, and whether links are mangled.
+
+Safe-linking (2.32, malloc.c: PROTECT_PTR) stores a link XORed with the address of the link itself shifted right by 12. Fastbins link
+chunks through their fd, thread caches link user pointers through their first word: the same place. Heads are never mangled.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc.arenas import Arena
+from findleaks.allocators.glibc.layout import NBINS
+from findleaks.allocators.glibc.memory import Memory
+from findleaks.graph.base import Engine
+from findleaks.target.base import Piece
+
+VOTES = 256
+SHORT = 64  # nodes of a list followed in Python; a longer one is left to the engine
+LONGEST = 1 << 31
+ANCHORS = 1 << 16  # of one bin
+
+
+def mangled(memory: Memory, nodes: Iterable[int], valid: Callable[[int], bool]) -> bool:
+    """Whether links are mangled, by what the links of these list nodes (user pointers) say; `valid` knows user pointers."""
+    votes = 0
+    for count, node in enumerate(nodes):
+        if count == VOTES:
+            break
+        link = memory.word(node)
+        if link is None:
+            continue
+        plain, clear = link, link ^ node >> 12
+        votes += int(clear == 0 or valid(clear)) - int(plain == 0 or valid(plain))
+    return votes > 0
+
+
+class Lists:
+    """Follows lists of user pointers of one glibc instance."""
+
+    def __init__(
+        self, memory: Memory, engine: Engine, align: int, mangled: bool, valid: Callable[[int], bool], pieces: Callable[[], Sequence[Piece]]
+    ) -> None:
+        self.memory = memory
+        self.mangled = mangled
+        self._engine = engine
+        self._align = align
+        self._valid = valid
+        self._pieces = pieces
+
+    def follow(self, head: int, limit: int, shift: int = 0) -> tuple[array[int], str]:
+        """The user pointers of a list and "" or why it ended early. `head` and the links are that less `shift`: fastbins link
+        chunk headers, two words before."""
+        nodes: array[int] = array("Q")
+        seen = set()
+        node = head
+        while node and len(nodes) < SHORT:
+            user = node + shift
+            if user % self._align or not self._valid(user):
+                return nodes, f"{node:#x} is no chunk"
+            if node in seen:
+                return nodes, f"it runs into itself at {node:#x}"
+            seen.add(node)
+            nodes.append(user)
+            link = self.memory.word(user)
+            if link is None:
+                return nodes, f"{user:#x} cannot be read"
+            node = link ^ user >> 12 if self.mangled else link
+            if len(nodes) >= limit and node:
+                return nodes, f"it has more than {limit} entries"
+        if not node:
+            return nodes, ""
+        rest, problem = self._engine.follow(self._pieces(), node, shift, self.mangled, max(limit - len(nodes), 0))
+        nodes += added(rest, shift)
+        return nodes, problem
+
+
+def added(values: array[int], shift: int) -> array[int]:
+    """Each value plus `shift`, as one addition of two long numbers: addresses leave the carries room."""
+    if not shift or not values:
+        return values
+    item = values.itemsize
+    total = int.from_bytes(values.tobytes(), "little") + int.from_bytes(shift.to_bytes(item, "little") * len(values), "little")
+    sums: array[int] = array(values.typecode)
+    sums.frombytes((total & ((1 << 8 * item * len(values)) - 1)).to_bytes(item * len(values), "little"))
+    return sums
+
+
+def fastbin_blocks(lists: Lists, arena: Arena, problems: list[Problem]) -> array[int]:
+    """User pointers of the chunks in the arena's fastbins."""
+    found: array[int] = array("Q")
+    header = 2 * lists.memory.size
+    for index, head in enumerate(arena.fastbins):
+        if head:
+            blocks, problem = lists.follow(head, LONGEST, header)
+            found += blocks
+            if problem:
+                problems.append(Problem(head, f"fastbin {index} of {arena.name} is corrupt after {len(blocks)} chunks: {problem}"))
+    return found
+
+
+def bin_chunks(memory: Memory, arena: Arena) -> list[int]:
+    """Ascending addresses of chunks in the unsorted, small and large bins, as far as their links agree in both directions."""
+    word, found = memory.size, set()
+    for index in range(NBINS):
+        head = arena.bin_head(index)
+        for first, forward, back in ((2 * index, 2, 3), (2 * index + 1, 3, 2)):
+            before, chunk = head, arena.bins[first]
+            for _ in range(ANCHORS):
+                if chunk in (0, head) or chunk in found or memory.word(chunk + back * word) != before:
+                    break
+                found.add(chunk)
+                before, chunk = chunk, memory.word(chunk + forward * word) or 0
+    return sorted(found)

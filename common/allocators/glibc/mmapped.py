@@ -1,0 +1,106 @@
+"""Chunks malloc mapped one by one (malloc.c, sysmalloc_mmap): requests from mmap_threshold up.
+
+Nothing lists them; mp_ only counts them. Each starts a whole number of pages of its own, IS_MMAPPED in its size word and no other flag.
+memalign moves the chunk to a place further in and says how far in prev_size; the header at the page's start stays, stale.
+Mappings of neighbours merge, also with memory that is not malloc's: so every page start of memory that is nobody's is tried until
+mp_'s counts are reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED
+from findleaks.allocators.glibc.memory import Memory
+from findleaks.errors import Interrupted
+from findleaks.target.base import Range
+
+
+class Mapped(NamedTuple):
+    """A mapping [start, end) that holds one chunk, whose header is at `chunk`."""
+
+    start: int
+    chunk: int
+    end: int
+
+
+def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int], size: Optional[int]) -> list[Mapped]:
+    """Ascending mapped chunks in the sorted ranges `free`; stops when there are `count` of `size` bytes in all (None: unknown)."""
+    found: list[Mapped] = []
+    total = 0
+    if count == 0 and not size:
+        return found
+    for start, end in free:
+        at = start
+        for page in _candidates(memory, align, start, end):
+            if page < at:
+                continue
+            mapped = _mapped(memory, align, page, end)
+            if mapped is not None:
+                found.append(mapped)
+                total += mapped.end - mapped.start
+                at = mapped.end
+                if len(found) == count and total == size:
+                    return found
+    return _without_strays(found, count, size)
+
+
+def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[int]) -> list[Mapped]:
+    """Leave out one look-alike when that makes the counts right."""
+    if count is not None and size is not None and len(found) == count + 1:
+        surplus = sum(m.end - m.start for m in found) - size
+        strays = [m for m in found if m.end - m.start == surplus]
+        if len(strays) == 1:
+            return [m for m in found if m is not strays[0]]
+    return found
+
+
+def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[int]:
+    """Page starts whose size word is that of a mapped chunk."""
+    page, word = memory.arch.page, memory.size
+    offset = -2 * word % align + word  # i386: chunks stand 8 bytes into the page
+    at = start + -start % page
+    order = "little" if memory.arch.byteorder == "little" else "big"
+    for piece in memory.target.pieces(at, end):
+        if memory.target.interrupted():
+            raise Interrupted()
+        skip = -piece.address % page + offset
+        low = skip if order == "little" else skip + word - 1  # the byte with the flags
+        data = piece.data
+        flags = bytes(data[low::page])
+        for index, byte in enumerate(flags):
+            if byte & FLAG_BITS == IS_MMAPPED and skip + index * page + word <= len(data):
+                yield piece.address + skip - offset + index * page
+
+
+def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapped]:
+    """The mapped chunk in the mapping that starts at `start`, if there is one."""
+    page, word = memory.arch.page, memory.size
+    header = start + -2 * word % align
+    plain = _end(memory, start, header, limit)
+    head = memory.word(header + word)
+    if head is None or (plain is None and (head & ~FLAG_BITS) < page):
+        return None
+    for shift in range(align.bit_length(), 40):  # memalign's alignment: more than malloc's own
+        alignment = 1 << shift
+        if start + alignment > limit + page:
+            break
+        chunk = (header + 2 * word + alignment - 1) // alignment * alignment - 2 * word
+        for place in (chunk, chunk + alignment):
+            if place > header and place + 2 * word < limit:
+                end = _end(memory, start, place, limit)
+                if end is not None:
+                    return Mapped(start, place, end)
+    return Mapped(start, header, plain) if plain is not None else None
+
+
+def _end(memory: Memory, start: int, chunk: int, limit: int) -> Optional[int]:
+    """Where the mapping ends, by the header at `chunk`; None when it is not that of a mapped chunk in a mapping from `start`."""
+    words = memory.words(chunk, 2)
+    if words is None or words[0] != chunk - start or words[1] & FLAG_BITS != IS_MMAPPED:
+        return None
+    end = chunk + (words[1] & ~FLAG_BITS)
+    if end % memory.arch.page or not chunk + 2 * memory.size < end <= limit:
+        return None
+    return end

@@ -1,0 +1,89 @@
+"""Whether what was walked adds up to what each arena says it has from the system."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc.arenas import Arena
+from findleaks.allocators.glibc.spans import Span
+from findleaks.graph.base import Blocks, State
+
+
+@dataclass
+class Balance:
+    """Bytes of one span, or summed of one arena.
+
+    `chunks`: chunks walked, headers included; `top`; `own`: heap_info, malloc_state, fenceposts, alignment; `foreign`: not the arena's,
+    or not readable for corruption. They add up to `covered`, which must be `system_mem`.
+    """
+
+    arena: Arena
+    chunks: int = 0
+    top: int = 0
+    own: int = 0
+    foreign: int = 0
+    covered: int = 0
+    heaps: int = 1
+    in_use: tuple[int, int] = (0, 0)  # blocks, bytes
+    cached: tuple[int, int] = (0, 0)
+    free: tuple[int, int] = (0, 0)
+
+    @property
+    def reconciled(self) -> bool:
+        return self.covered == self.arena.system_mem == self.chunks + self.top + self.own + self.foreign
+
+    def json(self) -> dict[str, object]:
+        """For summary(): pairs are {blocks, bytes}, all sizes bytes."""
+        made: dict[str, object] = {"name": self.arena.name, "address": hex(self.arena.address), "heaps": self.heaps}
+        for name in ("in_use", "cached", "free"):
+            blocks, size = getattr(self, name)
+            made[name] = {"blocks": blocks, "bytes": size}
+        made.update(top=self.top, overhead=self.own, foreign=self.foreign, system=self.arena.system_mem)
+        made.update(reconciled=self.reconciled, locked=self.arena.held)
+        return made
+
+
+def balance(blocks: Blocks, word: int, span: Span) -> Balance:
+    """Of one span as walked, before cached blocks are marked: an in-use chunk is its block and one word, a free one and two."""
+    used = blocks.totals(State.IN_USE, span.start, span.end)
+    free = blocks.totals(State.FREE, span.start, span.end)
+    arena = span.arena
+    top = arena.top_size if span.start <= arena.top < span.end else 0
+    own = sum(end - start for start, end in span.metadata if end > span.first) + span.first - span.start
+    chunks = used.bytes + word * used.blocks + free.bytes + 2 * word * free.blocks
+    foreign = sum(end - start for start, end in span.foreign)
+    if span.foreign and span.foreign[-1].end == span.end:  # given up: top and the end's fencepost lie in the foreign part
+        start = span.foreign[-1].start
+        foreign -= span.end - (span.start + span.system)
+        top = 0 if arena.top >= start else top
+        own -= sum(part.end - part.start for part in span.metadata if part.start >= start)
+    return Balance(arena, chunks, top, own, foreign, span.system)
+
+
+def check(arenas: Sequence[Arena], walked: Sequence[Balance], blocks: Blocks, problems: list[Problem]) -> list[Balance]:
+    """One balance an arena, states as they are now; adds a problem for each that does not add up."""
+    sums: list[Balance] = []
+    for arena in arenas:
+        total = Balance(arena, heaps=0)
+        for part in walked:
+            if part.arena is arena:
+                total.chunks += part.chunks
+                total.top += part.top
+                total.own += part.own
+                total.foreign += part.foreign
+                total.covered += part.covered
+                total.heaps += 1
+        sums.append(total)
+        if not total.reconciled and (total.heaps or arena.system_mem):
+            missing = arena.system_mem - (total.chunks + total.top + total.own + total.foreign)
+            held = "; a thread was inside malloc with it" if arena.held else ""
+            problems.append(
+                Problem(
+                    arena.address,
+                    f"{arena.name} does not add up: {arena.system_mem:,} bytes from the system, "
+                    f"{abs(missing):,} {'unaccounted for' if missing >= 0 else 'too many'}{held}",
+                )
+            )
+    return sums

@@ -1,0 +1,170 @@
+"""Spans: the contiguous runs of chunks an arena's memory is made of, and where each starts and stops.
+
+malloc.c, sysmalloc: the main arena grows by brk, and is one run from mp_.sbrk_base to the end of top as long as brk serves. When
+somebody else moved the break, or brk failed and mmap served instead (at least 1 MiB at a time; always so in the libc of another
+namespace), the old top ends in two fenceposts, chunks of two words each, and a new run starts. A full heap of a thread
+arena ends in one fencepost of two words and a header of size 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc.arenas import Arena
+from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE
+from findleaks.allocators.glibc.memory import Memory
+from findleaks.allocators.glibc.walk import advance, fencepost
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range
+
+
+@dataclass
+class Span:
+    """[start, end) belongs to `arena`: chunks from `first` up to `stop`, where top, a fencepost or nothing more stands.
+
+    `system` bytes of it count in the arena's system_mem (a thread heap's stale tail does not). `top_unknown`: the last chunk before
+    `stop` is the top. Filled by the walk: `foreign` (not the arena's, or lost to corruption: root memory), and `last_free`,
+    addresses at which a fencepost says that the chunk before it is free.
+    """
+
+    arena: Arena
+    start: int
+    first: int
+    stop: int
+    end: int
+    system: int
+    top_unknown: bool = False
+    metadata: list[Range] = field(default_factory=list)
+    foreign: list[Range] = field(default_factory=list)
+    last_free: list[int] = field(default_factory=list)
+
+
+def first_chunk(memory: Memory, address: int, align: int) -> int:
+    """The first place for a chunk at or behind `address`: its user pointer is aligned."""
+    return address + -(address + 2 * memory.size) % align
+
+
+def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[Span]:
+    """The heaps of a thread arena."""
+    spans = []
+    for index, heap in enumerate(arena.heaps):
+        info = arena.heap_info.size if arena.heap_info else 0
+        header = arena.end if index == 0 else heap.start + info
+        first = first_chunk(memory, header, arena.layout.align)
+        span = Span(arena, heap.start, first, heap.end, heap.limit, heap.end - heap.start)
+        span.metadata.append(Range(heap.start, first))
+        if heap.start <= arena.top < heap.end:
+            if arena.top_size and arena.top + arena.top_size == heap.end and arena.top >= first:
+                span.stop = arena.top
+            else:
+                span.top_unknown = True
+                problems.append(Problem(arena.address, _bad_top(memory, arena, heap.end)))
+        else:
+            span.stop = _heap_fence(memory, first, heap.end)
+            if span.stop == heap.end:
+                span.top_unknown = True  # no fencepost: overwritten, or the only heap of an arena whose top is wild
+            else:
+                span.metadata.append(Range(span.stop, heap.end))
+        spans.append(span)
+    return spans
+
+
+def _heap_fence(memory: Memory, first: int, end: int) -> int:
+    """Where the fencepost of a full heap starts; `end` if there is none.
+
+    Its last header has size 0, and in front of it the size (as prev_size) of the fencepost: two words, or four when nothing
+    was left of the old top (malloc.c, sysmalloc).
+    """
+    word = memory.size
+    words = memory.words(end - 2 * word, 2)
+    if words is not None and words[1] == PREV_INUSE and words[0] in (2 * word, 4 * word):
+        fence = end - 2 * word - words[0]
+        head = memory.word(fence + word)
+        if head is not None and head & ~FLAG_BITS == words[0] and fence >= first:
+            return fence
+    return end
+
+
+def _bad_top(memory: Memory, arena: Arena, end: int) -> str:
+    head = memory.word(arena.top + memory.size)
+    size = "cannot be read" if head is None else f"has size {head & ~FLAG_BITS:#x}"
+    return f"top of {arena.name} at {arena.top:#x} {size}, which does not end with its memory at {end:#x}"
+
+
+def main_spans(
+    memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]
+) -> list[Span]:
+    """The main arena's runs. `sbrk_base` 0: unknown. `free`: anonymous memory that belongs to nobody yet, in which runs made by mmap lie."""
+    if not arena.initialised:
+        return []
+    top, end = arena.top, arena.top + arena.top_size
+    if arena.contiguous:
+        start = sbrk_base or end - arena.system_mem
+        if not arena.top_size or not start < top:
+            return _without_top(memory, arena, start, problems)
+        if end - start != arena.system_mem:
+            problems.append(
+                Problem(
+                    arena.address,
+                    f"the main arena spans {end - start:,} bytes from {start:#x} to {end:#x}, but its system_mem says {arena.system_mem:,}",
+                )
+            )
+        first = first_chunk(memory, start, arena.layout.align)
+        return [Span(arena, start, first, top, end, end - start)]
+    return _pieces(memory, engine, arena, sbrk_base, free, problems)
+
+
+def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Problem]) -> list[Span]:
+    """A main arena whose top is corrupt: from its start as far as system_mem says."""
+    if not memory.word(start) or not arena.system_mem:
+        problems.append(Problem(arena.address, f"the main arena's top is {arena.top:#x}, which is no chunk of it: none of its blocks are used"))
+        return []
+    end = start + arena.system_mem
+    problems.append(Problem(arena.address, _bad_top(memory, arena, end)))
+    return [Span(arena, start, first_chunk(memory, start, arena.layout.align), end, end, arena.system_mem, top_unknown=True)]
+
+
+def _pieces(
+    memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]
+) -> list[Span]:
+    """The runs of a main arena that is not contiguous. Only the last is named by top; the others are searched for, at page starts of
+    memory that is nobody's, until their sizes add up to system_mem."""
+    found: list[Span] = []
+    missing = arena.system_mem
+    ranges = sorted(free, key=lambda r: (not r.start <= arena.top < r.end, not r.start <= sbrk_base < r.end, r.start))
+    for start, end in ranges:
+        at = start + -start % memory.arch.page
+        while at < end and missing > 0:
+            span = _piece(memory, engine, arena, at, end)
+            if span is None or span.system > missing:
+                at += memory.arch.page
+                continue
+            found.append(span)
+            missing -= span.system
+            at = span.end
+    if missing:
+        problems.append(Problem(arena.address, f"{missing:,} of {arena.system_mem:,} bytes of the main arena were not found: their blocks are not seen"))
+    return sorted(found, key=lambda span: span.start)
+
+
+def _piece(memory: Memory, engine: Engine, arena: Arena, start: int, limit: int) -> Optional[Span]:
+    """The run that starts at `start`, if whole and ended by top or by two fenceposts at a page's end."""
+    word = memory.size
+    first = first_chunk(memory, start, arena.layout.align)
+    head = memory.word(first + word)
+    if head is None or head & FLAG_BITS != PREV_INUSE or not 4 * word <= head - PREV_INUSE <= limit - first:
+        return None
+    holds_top = first <= arena.top < limit and arena.top_size > 0
+    stop = arena.top if holds_top else limit
+    blocks = engine.blocks(memory.arch, arena.layout.align)
+    walked = advance(memory, blocks, first, stop)
+    if walked.done and holds_top:
+        end = arena.top + arena.top_size
+        return Span(arena, start, first, arena.top, end, end - start)
+    end = walked.chunk + 4 * word
+    if walked.chunk > first and fencepost(memory, walked.chunk) and end % memory.arch.page == 0:
+        return Span(arena, start, first, walked.chunk, end, end - start, metadata=[Range(walked.chunk, end)])
+    return None

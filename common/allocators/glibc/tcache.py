@@ -1,0 +1,161 @@
+"""Thread caches: finding every thread's tcache_perthread_struct through its TLS, without symbols.
+
+`tcache` is a static TLS variable of libc: at the same offset from the thread pointer in every thread, near `thread_arena`, which
+holds the address of an arena. It points to the user part of an ordinary chunk of a known size, whose content checks itself:
+counters agree with list heads, heads point to chunks of their list's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.glibc.layout import FLAG_BITS, SMALL_TCACHE_BINS, TCACHES, TcacheLayout
+from findleaks.allocators.glibc.memory import Memory
+from findleaks.target.base import Thread
+
+WINDOW = 64 << 10  # TLS looked at on either side of the thread pointer
+WIDE = 8 << 20  # for programs with huge thread-local arrays
+NEAR = 256  # bytes between `tcache` and `thread_arena`: 8 to 24 in what was seen
+SAMPLES = 4  # threads whose whole TLS is searched
+
+
+@dataclass
+class ThreadCache:
+    """`lists` are (index, head, expected length or -1) of the lists that are not empty. `tid` 0: not known whose."""
+
+    tid: int
+    address: int
+    layout: TcacheLayout
+    lists: list[tuple[int, int, int]] = field(default_factory=list)
+    good: int = 0
+    bad: list[str] = field(default_factory=list)
+
+
+class Context(NamedTuple):
+    """What is known of the instance: `valid` says whether a user pointer lies in its heaps; `first` are the user pointers of arenas' first chunks."""
+
+    memory: Memory
+    align: int
+    arenas: frozenset[int]
+    first: frozenset[int]
+    valid: Callable[[int], bool]
+    bounds: tuple[int, int]
+    fill: int  # mp_.tcache_count, -1 if unknown
+
+
+class Caches(NamedTuple):
+    caches: list[ThreadCache]
+    offset: Optional[int]  # of `tcache` from the thread pointer
+    unread: list[int]  # threads whose cache could not be looked at
+
+
+def find(context: Context, threads: Sequence[Thread]) -> Caches:
+    """Every thread's cache; of threads without thread pointer, those that stand first in an arena (where the first malloc puts them)."""
+    known = [thread for thread in threads if thread.thread_pointer]
+    unread = [thread.tid for thread in threads if not thread.thread_pointer]
+    offset = _offset(context, known)
+    caches: dict[int, ThreadCache] = {}
+    if offset is not None:
+        for thread in known:
+            pointer = context.memory.word(thread.thread_pointer + offset)
+            if pointer is None:
+                unread.append(thread.tid)
+            elif pointer and context.valid(pointer):
+                cache = examine(context, pointer)
+                if cache is not None:
+                    cache.tid = thread.tid
+                    caches.setdefault(pointer, cache)
+    if unread:
+        for pointer in sorted(context.first - set(caches)):
+            cache = examine(context, pointer)
+            if cache is not None and cache.good > len(cache.bad):
+                caches[pointer] = cache
+    return Caches([caches[pointer] for pointer in sorted(caches)], offset, unread)
+
+
+def _offset(context: Context, threads: Sequence[Thread]) -> Optional[int]:
+    """The offset from the thread pointer at which the threads' caches hang, by weight of evidence; None if no thread has one."""
+    for window in (WINDOW, WIDE):
+        weights: dict[int, int] = {}
+        for thread in threads[:SAMPLES]:
+            for offset, weight in _evidence(context, thread.thread_pointer, window):
+                weights[offset] = weights.get(offset, 0) + weight
+        for thread in threads[SAMPLES : 8 * SAMPLES]:
+            for offset in weights:
+                cache = examine(context, context.memory.word(thread.thread_pointer + offset) or 0)
+                weights[offset] += 0 if cache is None else 1 + cache.good
+        if weights:
+            return max(weights, key=lambda offset: (weights[offset], -abs(offset)))
+        threads = threads[:1]
+    return None
+
+
+def _evidence(context: Context, pointer: int, window: int) -> Iterator[tuple[int, int]]:
+    """(offset, weight) of the words near a thread pointer that point to a thread cache: below it (TLS variant II), else above (I)."""
+    word = context.memory.size
+    low, high = context.bounds
+    for start, end in ((pointer - window, pointer), (pointer, pointer + window)):
+        found = False
+        for base, words in context.memory.scan(max(start, word) & -word, end):
+            arenas = [i for i, v in enumerate(words) if v in context.arenas]
+            for index in [i for i, v in enumerate(words) if low <= v < high]:
+                cache = examine(context, words[index])
+                if cache is not None:
+                    near = any(abs(index - i) * word <= NEAR for i in arenas)
+                    first = words[index] in context.first
+                    if near or first or cache.good:
+                        found = True
+                        yield base + index * word - pointer, 8 * near + 4 * first + min(cache.good, 8)
+        if found:
+            return
+
+
+def examine(context: Context, pointer: int) -> Optional[ThreadCache]:
+    """The thread cache at `pointer`, in the layout that fits its chunk's size best; None when there can be none."""
+    memory = context.memory
+    if not pointer or pointer % context.align or not context.valid(pointer):
+        return None
+    head = memory.word(pointer - memory.size)
+    if head is None:
+        return None
+    found = [
+        cache
+        for layout in TCACHES
+        if layout.word == memory.size and layout.chunk_size(context.align) == head & ~FLAG_BITS
+        for cache in [_read(context, pointer, layout)]
+        if cache is not None and len(cache.bad) <= max(cache.good, 2)
+    ]
+    return max(found, key=lambda cache: cache.good - len(cache.bad), default=None)
+
+
+def _read(context: Context, pointer: int, layout: TcacheLayout) -> Optional[ThreadCache]:
+    memory, cache = context.memory, ThreadCache(0, pointer, layout)
+    words = memory.words(pointer, layout.size // layout.word)
+    if words is None:
+        return None
+    raw = memory.target.read(pointer, layout.bins * layout.counter)
+    order = "little" if memory.arch.byteorder == "little" else "big"
+    counts = [int.from_bytes(raw[i : i + layout.counter], order) for i in range(0, len(raw), layout.counter)]
+    heads = words[layout.entries // layout.word :]
+    fill = max(counts, default=0) if layout.slots else 0
+    if layout.slots and context.fill >= 0:
+        if fill > context.fill:
+            return None
+        fill = context.fill
+    least = 4 * memory.size  # malloc.c, MINSIZE
+    for index, (count, first) in enumerate(zip(counts, heads)):
+        length = fill - count if layout.slots else count
+        if not first:
+            if length:
+                cache.bad.append(f"list {index} is empty, its counter says {length}")
+            continue
+        size = memory.word(first - memory.size) if context.valid(first) and first % context.align == 0 else None
+        fits = size is not None and (index >= SMALL_TCACHE_BINS or size & ~FLAG_BITS == least + index * context.align)
+        if fits and length > 0:
+            cache.good += 1
+        else:
+            cache.bad.append(f"list {index} starts at {first:#x}, " + ("its counter says 0" if fits else "which is no chunk of its size"))
+        cache.lists.append((index, first, length))
+    return cache

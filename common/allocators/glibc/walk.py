@@ -1,0 +1,141 @@
+"""Walking the chunks of a span, past foreign memory between fenceposts and past corruption."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE
+from findleaks.allocators.glibc.memory import Memory
+from findleaks.errors import Interrupted
+from findleaks.graph.base import Blocks, ChunkWalk
+from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.spans import Span
+
+ABSENT = "its memory is absent from the target"
+HOPS = 24  # chunks in a row that must be sound where a run is picked up again without a known start
+MOST_PROBLEMS = 20  # of one span: what is wrong more often is wrong everywhere
+
+
+def advance(memory: Memory, blocks: Blocks, chunk: int, end: int) -> ChunkWalk:
+    """Walk from the chunk at `chunk` to `end`, piece by piece, until done or something is wrong (ABSENT: memory ends at the chunk)."""
+    while True:
+        if memory.target.interrupted():
+            raise Interrupted()
+        piece = next(iter(memory.target.pieces(chunk, end + 2 * memory.size)), None)
+        if piece is None or piece.address != chunk or len(piece.data) < 2 * memory.size:
+            return ChunkWalk(chunk, False, ABSENT)
+        walked = blocks.walk_chunks(piece, chunk, end)
+        if walked.done or walked.problem:
+            return walked
+        if walked.chunk <= chunk:
+            return ChunkWalk(chunk, False, ABSENT)
+        chunk = walked.chunk
+
+
+def fencepost(memory: Memory, chunk: int) -> bool:
+    """Two chunks of two words each: the end of a run of the main arena (malloc.c, sysmalloc)."""
+    words = memory.words(chunk, 4)
+    small = 2 * memory.size
+    return words is not None and words[1] & ~PREV_INUSE == small and words[3] == small | PREV_INUSE
+
+
+def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Sequence[int]], problems: list[Problem]) -> None:
+    """Append the blocks of `span`; fill its `foreign` and `last_free`. `anchors`: chunk addresses known from free lists, ascending."""
+    chunk, found = span.first, 0
+    while chunk < span.stop:
+        walked = advance(memory, blocks, chunk, span.stop)
+        at = walked.chunk
+        if walked.done or at >= span.stop:
+            return
+        if fencepost(memory, at):
+            resume = _after_foreign(memory, at + 4 * memory.size, span)
+            head = memory.word(at + memory.size)
+            if head is not None and not head & PREV_INUSE:
+                span.last_free.append(at)
+            span.metadata.append(Range(at, at + 4 * memory.size))
+            at += 4 * memory.size
+            if resume is None:
+                problems.append(
+                    Problem(at, f"{span.arena.name}: memory that is not malloc's starts at {at:#x}, and where malloc's goes on was not found")
+                )
+                found = MOST_PROBLEMS
+        else:
+            found += 1
+            resume = _anchor(memory, at, span, anchors()) if found < MOST_PROBLEMS else None
+            problems.append(Problem(at, _corrupt(memory, at, span, walked.problem, resume)))
+        span.foreign.append(Range(at, resume or span.end))
+        if resume is None:
+            return
+        chunk = resume
+
+
+def _anchor(memory: Memory, bad: int, span: Span, anchors: Sequence[int]) -> Optional[int]:
+    """The first chunk behind `bad` that a free list knows, and whose header is sound; `stop` where only absence hides the rest."""
+    for chunk in anchors[bisect_right(anchors, bad) :]:
+        if chunk >= span.stop:
+            return None
+        if _sound(memory, chunk, span):
+            return chunk
+    return None
+
+
+def _sound(memory: Memory, chunk: int, span: Span) -> bool:
+    """A header as a chunk of this span may have it."""
+    head = memory.word(chunk + memory.size)
+    if head is None or (chunk + 2 * memory.size) % span.arena.layout.align:
+        return False
+    size = head & ~FLAG_BITS
+    return 4 * memory.size <= size <= span.stop - chunk and size % (2 * memory.size) == 0
+
+
+def _after_foreign(memory: Memory, start: int, span: Span) -> Optional[int]:
+    """Where the main arena goes on behind memory that somebody else got from sbrk: the first place from which HOPS chunks in a row
+    are sound and agree with their neighbours, or which reaches top."""
+    word, align = memory.size, span.arena.layout.align
+    for base, words in memory.scan(start, span.stop + 2 * word):
+        for index, head in enumerate(words):
+            if head & FLAG_BITS == PREV_INUSE and head > 4 * word:
+                chunk = base + (index - 1) * word
+                if start <= chunk <= span.stop and (chunk + 2 * word) % align == 0 and _chain(memory, chunk, span):
+                    return chunk
+    return None
+
+
+def _chain(memory: Memory, chunk: int, span: Span) -> bool:
+    """Whether chunk after chunk is sound from here."""
+    word = memory.size
+    for _ in range(HOPS):
+        if chunk == span.stop:
+            return True
+        if chunk > span.stop or fencepost(memory, chunk):
+            return chunk < span.stop
+        head = memory.word(chunk + word)
+        if head is None or not _sound(memory, chunk, span) or head & FLAG_BITS & ~PREV_INUSE:
+            return False
+        size = head & ~FLAG_BITS
+        after = memory.words(chunk + size, 2)
+        if after is None or (not after[1] & PREV_INUSE and after[0] != size):
+            return False
+        chunk += size
+    return True
+
+
+def _corrupt(memory: Memory, chunk: int, span: Span, why: str, resume: Optional[int]) -> str:
+    """The line a user sees."""
+    head = memory.word(chunk + memory.size)
+    name = "the main heap" if span.arena.number == 0 else f"a heap of {span.arena.name}"
+    if head is None or why == ABSENT:
+        what = f"{name} cannot be read from {chunk:#x}: absent from the target"
+    else:
+        raw = head.to_bytes(memory.size, "little" if memory.arch.byteorder == "little" else "big")
+        text = f' ("{raw.decode("ascii")}")' if all(32 <= byte < 127 for byte in raw) else ""
+        limit = span.stop - chunk
+        what = f"{name} is corrupt at {chunk:#x}: size {head & ~FLAG_BITS:#x}{text}, expected {4 * memory.size:#x} to {limit:#x}"
+    if resume is None:
+        return f"{what}. The {chunk - span.first:,} bytes before it are used, the {span.stop - chunk:,} after it are not (they count as roots)"
+    return f"{what}. Used again from {resume:#x}, a chunk on a free list; the {resume - chunk:,} bytes between are not (they count as roots)"
