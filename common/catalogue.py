@@ -1,0 +1,31 @@
+"""The command words with their one-line summaries, as a debugger needs them to register commands before any is used.
+
+Importing the commands themselves takes some 60 ms, which everybody who loads findleaks from a ~/.gdbinit would pay at each
+start. A test holds this table to what the commands say of themselves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """`example` stands behind the program's name: "find --by type"."""
+
+    word: str
+    summary: str
+    example: str
+
+    def help(self, prog: str) -> str:
+        """What the debugger's own `help` shows; the first line stands in its lists of commands."""
+        first = self.summary[0].upper() + self.summary[1:]
+        return f"{first}.\n\nExample:\n  {prog} {self.example}\n\n`{prog} {self.word} --help` lists the options."
+
+
+CATALOGUE = (
+    Entry("find", "what leaked, grouped by kind, type and size", "find --kind definite --limit 5"),
+    Entry("blocks", "the blocks themselves, filtered by kind, state, size, type", "blocks --kind definite --size 16-64"),
+    Entry("whatis", "what an address is: a block with its state and kind, a stack, a variable, …", "whatis 0x55d0c0a012a0"),
+    Entry("refs", "who points here: every word in blocks, roots, registers and dead memory", "refs 0x55d0c0a012a0"),
+    Entry("path", "the shortest chain from a root to a block: who holds it", "path 0x55d0c0a012a0"),
+)

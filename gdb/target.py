@@ -1,0 +1,204 @@
+"""What GDB has selected, as a target.
+
+A core is read from its own file, and a live process of this machine through /proc, as both are many times faster than GDB's
+read_memory and give what the command line gives; threads and registers of a live process are GDB's, who holds it. What is
+elsewhere (gdbserver) is read with GDB's API.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Optional
+
+import gdb
+
+from findleaks.arch import Arch
+from findleaks.errors import TargetError, UsageError
+from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
+from findleaks.target.base import Target, Thread
+from findleaks.target.live import LiveTarget
+
+_LOCAL_CORE = re.compile(r"core dump file:\s*[`'‘](?P<path>.*)['’], file type")
+_STRATUM = re.compile(r"^\s*-\s+(\S+)", re.MULTILINE)
+
+
+def subject() -> Subject:
+    """The inferior the user has selected; TargetError when it holds nothing, or runs."""
+    inferior = gdb.selected_inferior()
+    if not inferior.is_valid() or not inferior.pid:
+        raise TargetError(NO_PROCESS)
+    strata = _strata()
+    if "core" in strata:
+        path = core_path(inferior)
+        exe, sysroot = _exe(), _sysroot()
+        return Subject(inferior.num, ("core", file_state(path), exe, sysroot), False, lambda: _open_core(path, exe, sysroot))
+    if any(thread.is_running() for thread in inferior.threads()):
+        raise TargetError(f"{RUNNING} (Ctrl-C, or `interrupt`)")
+    pid = inferior.pid
+    if held_by(pid, os.getpid()):
+        return Subject(inferior.num, ("process", pid), True, lambda: GdbProcess(pid, inferior))
+    return Subject(inferior.num, ("remote", pid), True, lambda: _open_remote(pid, inferior))
+
+
+def _open_core(path: str, exe: str, sysroot: str) -> Target:
+    from findleaks.target.core import open_core
+
+    return open_core(path, exe=exe, sysroot=sysroot)
+
+
+def _open_remote(pid: int, inferior: Any) -> Target:
+    from findleaks.gdb.remote import open_remote
+
+    return open_remote(pid, inferior)
+
+
+def _strata() -> set[str]:
+    """The names of the targets GDB has stacked for this inferior: core, native, remote, …"""
+    return set(_STRATUM.findall(gdb.execute("maintenance print target-stack", to_string=True)))
+
+
+def core_path(inferior: Any) -> str:
+    """The file of the core that is loaded."""
+    corefile = getattr(inferior, "corefile", None)  # since GDB 17
+    if corefile is not None:
+        return str(corefile.filename)
+    match = _LOCAL_CORE.search(gdb.execute("info files", to_string=True))
+    if match is None:
+        raise TargetError("GDB does not tell which core file it has loaded: load it again with `core-file FILE`")
+    return match["path"]
+
+
+def _exe() -> str:
+    """The program the user gave to GDB, "" if none; then the core's own notes name it."""
+    return str(gdb.current_progspace().filename or "")
+
+
+def _sysroot() -> str:
+    return re.sub(r"^(target|remote):", "", str(gdb.parameter("sysroot") or "")).rstrip("/")
+
+
+class GdbProcess(LiveTarget):
+    """A process of this machine that GDB holds stopped."""
+
+    def __init__(self, pid: int, inferior: Any) -> None:
+        super().__init__(pid, stopped=True)
+        self._inferior = inferior
+        self._threads: Optional[list[Thread]] = None
+
+    def threads(self) -> Sequence[Thread]:
+        """All threads in the order of their ids, which is the order /proc has them in."""
+        if self._threads is None:
+            self._threads = sorted(threads(self._inferior, self.arch), key=lambda thread: thread.tid)
+        return self._threads
+
+
+@contextmanager
+def selection_kept() -> Iterator[None]:
+    """Whatever thread and frame is selected inside, afterwards the user's are again."""
+    thread = gdb.selected_thread()
+    try:
+        frame: Optional[Any] = gdb.selected_frame()
+    except gdb.error:
+        frame = None
+    try:
+        yield
+    finally:
+        if thread is not None and thread.is_valid():
+            thread.switch()
+            if frame is not None and frame.is_valid():
+                frame.select()
+
+
+def threads(inferior: Any, arch: Arch) -> Iterator[Thread]:
+    """Threads with the registers of their innermost frames."""
+    with selection_kept():
+        for thread in inferior.threads():
+            if thread.is_valid() and not thread.is_exited():
+                thread.switch()
+                yield _thread(thread, gdb.newest_frame(), arch)
+
+
+def _thread(thread: Any, frame: Any, arch: Arch) -> Thread:
+    registers: dict[str, int] = {}
+    for name in arch.registers:
+        try:
+            registers[name] = int(frame.read_register(name)) & arch.mask
+        except (ValueError, gdb.error):  # GDB names it otherwise, or the remote side does not have it
+            continue
+    words = list(registers.values())
+    for name in _wide_registers(frame):
+        words += _words(frame, name, arch)
+    tid = thread.ptid[1] or thread.ptid[2] or thread.ptid[0]
+    pointer = registers.get(arch.thread_pointer, 0)
+    return Thread(tid, registers, registers.get(arch.sp, 0), registers.get(arch.pc, 0), pointer, tuple(words))
+
+
+def _wide_registers(frame: Any) -> list[str]:
+    """The widest vector registers there are."""
+    architecture = frame.architecture()
+    if hasattr(architecture, "registers"):  # since GDB 11
+        names = {descriptor.name for descriptor in architecture.registers("vector")}
+    else:
+        names = {f"{width}mm{i}" for width in "xyz" for i in range(32)} | {f"v{i}" for i in range(32)}
+    best: dict[str, str] = {}
+    for name in sorted(names):  # xmm, ymm, zmm: each holds the one before
+        best[re.sub(r"^[xyz]mm", "", name)] = name
+    return sorted(best.values())
+
+
+def _words(frame: Any, name: str, arch: Arch) -> list[int]:
+    """A vector register in words. GDB shows it as a union with a member for each way to cut it: the widest integers are used."""
+    try:
+        value = frame.read_register(name)
+        fields = [field.name for field in value.type.fields()]
+        wanted = [field for field in fields if re.fullmatch(rf"v\d+_int{8 * arch.word}", field)]
+        if not wanted:
+            return []
+        vector = value[wanted[0]]
+        low, high = vector.type.range()
+        return [int(vector[i]) & arch.mask for i in range(low, high + 1)]
+    except (TypeError, ValueError, gdb.error):
+        return []
+
+
+def evaluate(expression: str) -> int:
+    """An expression as an address: a pointer or a number is one, of an array, a structure or a function it is where that lies.
+
+    It may not call functions of the process: what is examined must not run.
+    """
+    try:
+        with _no_calls():
+            value = gdb.parse_and_eval(expression)
+        kind = value.type.strip_typedefs()
+        if kind.code in (gdb.TYPE_CODE_REF, getattr(gdb, "TYPE_CODE_RVALUE_REF", gdb.TYPE_CODE_REF)):
+            value = value.referenced_value()
+            kind = value.type.strip_typedefs()
+        if kind.code in (gdb.TYPE_CODE_ARRAY, gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION, gdb.TYPE_CODE_FUNC):
+            if value.address is None:
+                raise UsageError(f"{expression!r} is not an address, nor does it have one")
+            value = value.address
+        elif kind.code == gdb.TYPE_CODE_FLT:
+            raise UsageError(f"{expression!r} is not an address, but a {value.type}")
+        return int(value) & ((1 << 64) - 1)
+    except gdb.error as error:
+        raise UsageError(f"{expression!r} is not an address: {' '.join(str(error).split())}") from None
+
+
+@contextmanager
+def _no_calls() -> Iterator[None]:
+    """No calls of functions of the inferior inside; older GDBs cannot forbid them."""
+    try:
+        allowed = gdb.parameter("may-call-functions")
+    except RuntimeError:
+        allowed = False
+    if not allowed:
+        yield
+        return
+    gdb.execute("set may-call-functions off", to_string=True)
+    try:
+        yield
+    finally:
+        gdb.execute("set may-call-functions on", to_string=True)
