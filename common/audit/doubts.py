@@ -33,7 +33,8 @@ def _unknown(session: Session) -> list[str]:
     others = sorted(name for name in _module_names(session) if name.startswith(OTHERS))
     if not directory.allocators:
         loaded = f" ({', '.join(others)} is loaded)" if others else ""
-        return [f"no allocator found{loaded}; {size(unowned)} of anonymous writable memory belongs to none of: glibc. `whatis` still works"]
+        memory = f"{size(unowned)} of anonymous writable memory belongs to none of: glibc"
+        return [f"no allocator found{loaded}: nothing can be said of leaks; {memory}. `whatis` still works"]
     if others:
         return [
             (
@@ -42,12 +43,8 @@ def _unknown(session: Session) -> list[str]:
             )
         ]
     if unowned > max(UNOWNED * total, 1 << 20):
-        return [
-            (
-                f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} %) belongs to no known allocator{_managed(session)}: "
-                f"it counts as root memory, and leaks inside it are not seen"
-            )
-        ]
+        share = f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} %) belongs to no known allocator"
+        return [f"{share}{_managed(session)}: it counts as root memory, and leaks inside it are not seen"]
     return []
 
 

@@ -31,7 +31,7 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
     if rows:
         yield from table(HEAD, [_row(leak) for leak in rows], (1, 2, 3), width, cut=4)
         if rest:
-            yield f"  … {rest} more groups (--limit 0 shows all, --by type or --by size merges)"
+            yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
         yield ""
     yield from _summary(totals, body["suppressed"])
     if rows:
