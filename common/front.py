@@ -150,9 +150,9 @@ def _plain(word: str) -> bool:
     return True
 
 
-def words_of_find(words: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The command line behind `findleaks`: one of the command words, or else `find` with these options."""
-    return list(words) if words and (words[0] in names or words[0] in HELP) else ["find", *words]
+def words_of_find(words: Sequence[str]) -> list[str]:
+    """The command line behind `findleaks`: one that begins with a command's word, or else `find` with these options."""
+    return list(words) if words and (words[0][:1] != "-" or words[0] in HELP) else ["find", *words]
 
 
 def file_state(path: str) -> Hashable:

@@ -13,7 +13,6 @@ from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError
 from findleaks.front import Front, Subject, words_of_find
 
-WORDS = tuple(entry.word for entry in CATALOGUE)
 LEAKS = """Hunt memory leaks in this process or core.
 
 Example:
@@ -124,7 +123,7 @@ class Prefix(gdb.Command):
         """GDB calls this when no word of ours follows."""
         self.dont_repeat()
         words = split(argument)
-        self._door.run(words_of_find(words, WORDS) if self._name == "findleaks" else words, self._name)
+        self._door.run(words_of_find(words) if self._name == "findleaks" else words, self._name)
 
 
 def split(argument: str) -> list[str]:

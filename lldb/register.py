@@ -1,0 +1,168 @@
+"""`leaks …` in LLDB: a command for each word."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from collections.abc import Sequence
+from typing import Any, TextIO, cast
+
+import lldb
+
+from findleaks.catalogue import CATALOGUE
+from findleaks.errors import FindleaksError
+from findleaks.front import Front, Subject, words_of_find
+
+WORDS = tuple(entry.word for entry in CATALOGUE)
+ENTRIES = {entry.word: entry for entry in CATALOGUE}
+SUMMARY = "Hunt memory leaks in this process or core."
+HERE = "findleaks.lldb.register"
+STATE = "findleaks_front"
+"""Our state's name in the dictionary that LLDB keeps for each debugger and hands to each command."""
+_PIECE = 1 << 16
+
+
+class Output(io.TextIOBase):
+    """The result of a command as a stream. What is written is passed on in larger pieces."""
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+        self._parts: list[str] = []
+        self._size = 0
+
+    def write(self, text: str) -> int:
+        self._parts.append(text)
+        self._size += len(text)
+        if self._size > _PIECE:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        if self._parts:
+            self._result.PutCString("".join(self._parts).replace("\0", "\\0"))
+            self._parts, self._size = [], 0
+
+
+class Lldb:
+    """What the commands ask of this debugger. `context` is what the command runs on."""
+
+    def __init__(self, debugger: Any) -> None:
+        self.debugger = debugger
+        self.context: Any = None
+
+    def subject(self) -> Subject:
+        from findleaks.lldb.target import subject
+
+        return subject(self.debugger, self.context)
+
+    def evaluate(self, expression: str) -> int:
+        from findleaks.lldb.target import evaluate
+
+        return evaluate(self.context, expression)
+
+    def asked_to_stop(self) -> bool:
+        """Whether the user pressed Ctrl-C during this command."""
+        for owner, name in ((self.debugger, "InterruptRequested"), (self.debugger.GetCommandInterpreter(), "WasInterrupted")):
+            if hasattr(owner, name) and getattr(owner, name)():
+                return True
+        return False
+
+
+class Door:
+    """findleaks in one LLDB debugger: owns all its state."""
+
+    def __init__(self, debugger: Any) -> None:
+        self._lldb = Lldb(debugger)
+        self._front = Front(self._lldb)
+
+    def run(self, words: Sequence[str], prog: str, context: Any, result: Any) -> None:
+        """Run a command line; whatever goes wrong becomes the result's error of one line."""
+        from findleaks.lldb.interrupt import interruptible
+
+        self._lldb.context = context
+        out = Output(result)
+        width = max(80, self._lldb.debugger.GetTerminalWidth() or 0)
+        try:
+            with interruptible(self._lldb.asked_to_stop):
+                status = self._front.run(words, cast(TextIO, out), width, prog)
+            out.flush()
+            if status:
+                result.SetError(f"{prog}: {words[0]} ends with status {status}")
+        except KeyboardInterrupt:
+            self._front.drop()
+            result.SetError(f"{prog}: interrupted")
+        except FindleaksError as error:
+            out.flush()
+            text = str(error)
+            result.SetError(text if text.startswith(prog) else f"{prog}: {text}")
+        finally:
+            self._lldb.context = None
+
+
+class Word:
+    """A command of LLDB's; the subclasses that `__getattr__` makes set `prog` and `word` ("" for `findleaks` itself)."""
+
+    prog = "leaks"
+    word = ""
+
+    def __init__(self, debugger: Any, internal_dict: dict[str, Any]) -> None:
+        door = internal_dict.get(STATE)
+        if door is None:
+            door = internal_dict[STATE] = Door(debugger)
+        self._door: Door = door
+
+    def __call__(self, debugger: Any, command: str, context: Any, result: Any) -> None:
+        """LLDB calls this to run the command. An exception would count as success."""
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            result.SetError(f"{self.prog}: {str(error).lower()} in: {command}")
+            return
+        if self.word:
+            words = [self.word, *words]
+        elif self.prog == "findleaks":
+            words = words_of_find(words)
+        self._door.run(words, self.prog, context, result)
+
+    def get_short_help(self) -> str:
+        """The line in LLDB's lists of commands."""
+        entry = ENTRIES.get(self.word)
+        if entry is not None:
+            return entry.summary[0].upper() + entry.summary[1:] + "."
+        return SUMMARY if self.prog == "leaks" else "Another name of `leaks`; alone, and with options only, it is `leaks find`."
+
+    def get_long_help(self) -> str:
+        """What `help leaks WORD` prints."""
+        entry = ENTRIES.get(self.word)
+        if entry is not None:
+            return entry.help(self.prog)
+        lines = [f"  {self.prog} {known.word:8} {known.summary}" for known in CATALOGUE]
+        return "\n".join([self.get_short_help(), "", *lines, "", f"`{self.prog} COMMAND --help` says more."])
+
+
+def __getattr__(name: str) -> type[Word]:
+    """The classes of the commands, which LLDB looks up by name: leaks_find, findleaks_, …"""
+    prog, separator, word = name.partition("_")
+    if prog not in ("leaks", "findleaks") or not separator or (word and word not in WORDS):
+        raise AttributeError(name)
+    return type(name, (Word,), {"prog": prog, "word": word})
+
+
+def _handle(debugger: Any, command: str) -> bool:
+    result = lldb.SBCommandReturnObject()
+    debugger.GetCommandInterpreter().HandleCommand(command, result)
+    return bool(result.Succeeded())
+
+
+def register(debugger: Any) -> None:
+    """Add the commands to this debugger. Needs `findleaks` in the dictionary of its scripts, where LLDB looks up classes."""
+    for container in ("leaks", "findleaks"):  # of an earlier import
+        _handle(debugger, f"command container delete {container}")
+        _handle(debugger, f"command script delete {container}")
+    if _handle(debugger, f'command container add -h "{SUMMARY}" leaks'):
+        for word in WORDS:
+            _handle(debugger, f"command script add -c {HERE}.leaks_{word} leaks {word}")
+    else:  # no containers in this LLDB: one command takes the words
+        _handle(debugger, f"command script add -c {HERE}.leaks_ leaks")
+    # Not a container, as alone it is a command.
+    _handle(debugger, f"command script add -c {HERE}.findleaks_ findleaks")

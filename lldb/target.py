@@ -1,0 +1,214 @@
+"""What LLDB has selected, as a target.
+
+A core is read from its own file, and a live process of this machine through /proc: LLDB's ReadMemory is 40 times slower there,
+and may return less than was asked for. Threads and registers of a live process are LLDB's, who holds it. What is elsewhere
+(lldb-server on another machine, minidumps) is read with LLDB's API.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Optional
+
+import lldb
+
+from findleaks.arch import Arch
+from findleaks.errors import TargetError, UsageError
+from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
+from findleaks.target.base import Target, Thread
+from findleaks.target.live import LiveTarget
+
+
+def subject(debugger: Any, context: Any) -> Subject:
+    """The process the user has selected; TargetError when there is none, or it runs."""
+    target = context.GetTarget() if context is not None else debugger.GetSelectedTarget()
+    process = target.GetProcess()
+    state = process.GetState() if process.IsValid() else lldb.eStateInvalid
+    if state in (lldb.eStateRunning, lldb.eStateStepping, lldb.eStateLaunching, lldb.eStateAttaching):
+        raise TargetError(f"{RUNNING} (Ctrl-C, or `process interrupt`)")
+    if state not in (lldb.eStateStopped, lldb.eStateCrashed, lldb.eStateSuspended):
+        raise TargetError(NO_PROCESS)
+    owner = process.GetUniqueID()
+    if process.GetPluginName() == "elf-core":
+        path = core_path(process)
+        exe, sysroot = _exe(target), _sysroot(debugger)
+        return Subject(owner, ("core", file_state(path), exe, sysroot), False, lambda: _open_core(path, exe, sysroot))
+    pid, stop = process.GetProcessID(), process.GetStopID(True)
+    if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
+        return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process))
+    return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process))
+
+
+def _open_core(path: str, exe: str, sysroot: str) -> Target:
+    from findleaks.target.core import open_core
+
+    return open_core(path, exe=exe, sysroot=sysroot)
+
+
+def _open_remote(pid: int, process: Any) -> Target:
+    from findleaks.lldb.remote import open_remote
+
+    return open_remote(pid, process)
+
+
+def core_path(process: Any) -> str:
+    """The file of the core that is loaded."""
+    if hasattr(process, "GetCoreFile"):  # since LLDB 17
+        spec = process.GetCoreFile()
+        if spec.IsValid():
+            return str(spec.fullpath)
+    found = sorted(mapped_cores("/proc/self/maps"))
+    if len(found) != 1:
+        what = f"has {len(found)} core files loaded: load one only" if found else "does not tell which core file it has loaded"
+        raise TargetError(f"this LLDB {what}, or use findleaks outside of it")
+    return found[0]
+
+
+def mapped_cores(maps: str) -> set[str]:
+    """Core files that are mapped into a process: older LLDBs keep them so, and do not tell their names."""
+    with open(maps, encoding="utf-8", errors="surrogateescape") as file:
+        paths = {line.split(None, 5)[5].rstrip("\n") for line in file if line.count(" /")}
+    return {path for path in paths if _is_core(path)}
+
+
+def _is_core(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            head = file.read(18)
+    except OSError:
+        return False
+    return head[:4] == b"\x7fELF" and int.from_bytes(head[16:18], "little" if head[5:6] == b"\x01" else "big") == 4
+
+
+def _exe(target: Any) -> str:
+    spec = target.GetExecutable()
+    path = str(spec.fullpath) if spec.IsValid() and spec.fullpath else ""
+    return path if os.path.exists(path) else ""  # without one given, LLDB makes up a name from the core
+
+
+def _sysroot(debugger: Any) -> str:
+    result = lldb.SBCommandReturnObject()
+    debugger.GetCommandInterpreter().HandleCommand("platform status", result)
+    match = re.search(r"^\s*Sysroot: (.+)$", result.GetOutput() or "", re.MULTILINE)
+    return match[1].strip().rstrip("/") if match else ""
+
+
+class LldbProcess(LiveTarget):
+    """A process of this machine that LLDB holds stopped."""
+
+    def __init__(self, pid: int, process: Any) -> None:
+        super().__init__(pid, stopped=True)
+        self._process = process
+        self._threads: Optional[list[Thread]] = None
+
+    def threads(self) -> Sequence[Thread]:
+        """All threads in the order of their ids, which is the order /proc has them in."""
+        if self._threads is None:
+            self._threads = sorted(threads(self._process, self.arch), key=lambda thread: thread.tid)
+        return self._threads
+
+
+def threads(process: Any, arch: Arch) -> Iterator[Thread]:
+    """Threads with the registers of their innermost frames. Nothing the user has selected changes."""
+    for index in range(process.GetNumThreads()):
+        thread = process.GetThreadAtIndex(index)
+        yield _thread(thread.GetThreadID(), thread.GetFrameAtIndex(0).GetRegisters(), arch)
+
+
+_RENAMED = {"eflags": "rflags"}
+
+
+def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
+    registers: dict[str, int] = {}
+    words: list[int] = []
+    wide: dict[str, Any] = {}
+    for registers_of_set in sets:
+        for register in registers_of_set:
+            name = register.GetName()
+            if register.GetByteSize() == arch.word:
+                if name in arch.registers or name in _RENAMED.values():
+                    registers[name] = register.GetValueAsUnsigned() & arch.mask
+            elif register.GetByteSize() >= 2 * arch.word:
+                number = re.sub(r"^[xyz]mm", "", name)
+                if number not in wide or register.GetByteSize() > wide[number].GetByteSize():
+                    wide[number] = register  # xmm, ymm, zmm: each holds the one before
+    for ours, theirs in _RENAMED.items():
+        if ours in arch.registers and theirs in registers:
+            registers[ours] = registers.pop(theirs)
+    words += registers.values()
+    for register in wide.values():
+        words += _words(register, arch)
+    pointer = registers.get(arch.thread_pointer, 0)
+    return Thread(tid, registers, registers.get(arch.sp, 0), registers.get(arch.pc, 0), pointer, tuple(words))
+
+
+def _words(register: Any, arch: Arch) -> tuple[int, ...]:
+    data = register.GetData()
+    error = lldb.SBError()
+    raw = data.ReadRawData(error, 0, data.GetByteSize() // arch.word * arch.word)
+    return arch.unpack(raw) if error.Success() and raw else ()
+
+
+def evaluate(context: Any, expression: str) -> int:
+    """An expression as an address: a pointer or a number is one, of an array, a structure or a function it is where that lies.
+
+    It may not call functions of the process: what is examined must not run. Plain variables and registers are looked up first, as
+    LLDB's expressions need its compiler, which takes its time.
+    """
+    value = _looked_up(context, expression)
+    if value is None:
+        value = _compiled(context, expression)
+    kind = value.GetType().GetCanonicalType()
+    if kind.IsReferenceType():
+        value = value.Dereference()
+        kind = value.GetType().GetCanonicalType()
+    if kind.GetTypeClass() & _PLACES:
+        # An expression's value has no place of its own, though it stands for one of the process.
+        value = _compiled(context, f"&({expression})")
+    elif kind.GetTypeFlags() & lldb.eTypeIsFloat:
+        raise UsageError(f"{expression!r} is not an address, but a {kind.GetName()}")
+    error = lldb.SBError()
+    number = value.GetValueAsUnsigned(error, 0)
+    if error.Fail():
+        raise UsageError(f"{expression!r} is not an address: {_first_line(error.GetCString())}")
+    return int(number)
+
+
+_PLACES = lldb.eTypeClassArray | lldb.eTypeClassStruct | lldb.eTypeClassClass | lldb.eTypeClassUnion | lldb.eTypeClassFunction
+
+
+def _compiled(context: Any, expression: str) -> Any:
+    options = lldb.SBExpressionOptions()
+    options.SetAllowJIT(False)
+    options.SetSuppressPersistentResult(True)
+    options.SetFetchDynamicValue(lldb.eNoDynamicValues)
+    frame = context.GetFrame()
+    value = (frame if frame.IsValid() else context.GetTarget()).EvaluateExpression(expression, options)
+    error = value.GetError()
+    if error.Fail():
+        raise UsageError(f"{expression!r} is not an address: {_first_line(error.GetCString())}")
+    return value
+
+
+def _looked_up(context: Any, expression: str) -> Optional[Any]:
+    frame = context.GetFrame()
+    if not frame.IsValid():
+        return None
+    if expression.startswith("$"):
+        register = frame.FindRegister(expression[1:])
+        return register if register.IsValid() else None
+    if not re.fullmatch(r"[\w&*.>\[\]-]+", expression):
+        return None
+    found = frame.GetValueForVariablePath(expression, lldb.eNoDynamicValues)
+    return found if found.IsValid() and found.GetError().Success() else None
+
+
+def _first_line(text: Optional[str]) -> str:
+    """The first thing the compiler says, without its place in a file nobody has."""
+    for line in (text or "").splitlines():
+        line = re.sub(r"^(error:\s*)?(<user expression[^>]*>:\d+:\d+:\s*)?(error:\s*)?", "", line.strip())
+        if line and not re.fullmatch(r"[\s^~|\d]*", line):
+            return line
+    return "it cannot be evaluated"
