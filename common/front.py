@@ -201,5 +201,3 @@ def unexpected(prog: str, words: Sequence[str], error: BaseException) -> str:
         trace = trace.tb_next
     command = " ".join([prog, *words[:1]])
     return f"{command}: a mistake in findleaks, please report it: {type(error).__name__}: {' '.join(str(error).split())}{at}"
-
-

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any, Optional, TextIO, cast
 
 import gdb
-
 from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError
 from findleaks.front import Front, Subject, words_of_find
@@ -164,5 +163,3 @@ def width() -> int:
 def register() -> Door:
     """Add the commands to this GDB."""
     return Door()
-
-

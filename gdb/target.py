@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import Any, Optional
 
 import gdb
-
 from findleaks.arch import Arch
 from findleaks.errors import TargetError, UsageError
 from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
@@ -33,8 +32,8 @@ def subject() -> Subject:
     strata = _strata()
     if "core" in strata:
         path = core_path(inferior)
-        exe, sysroot = _exe(), _sysroot()
-        return Subject(inferior.num, ("core", file_state(path), exe, sysroot), False, lambda: _open_core(path, exe, sysroot))
+        exe, root = _exe(), sysroot()
+        return Subject(inferior.num, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root))
     if any(thread.is_running() for thread in inferior.threads()):
         raise TargetError(f"{RUNNING} (Ctrl-C, or `interrupt`)")
     pid = inferior.pid
@@ -76,7 +75,8 @@ def _exe() -> str:
     return str(gdb.current_progspace().filename or "")
 
 
-def _sysroot() -> str:
+def sysroot() -> str:
+    """Where the files of the process's machine lie on this one, as the user told GDB; "" if they are its own."""
     return re.sub(r"^(target|remote):", "", str(gdb.parameter("sysroot") or "")).rstrip("/")
 
 

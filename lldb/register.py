@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any, TextIO, cast
 
 import lldb
-
 from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError
 from findleaks.front import Front, Subject, words_of_find

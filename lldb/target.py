@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
 import lldb
-
 from findleaks.arch import Arch
 from findleaks.errors import TargetError, UsageError
 from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
@@ -33,12 +32,12 @@ def subject(debugger: Any, context: Any) -> Subject:
     owner = process.GetUniqueID()
     if process.GetPluginName() == "elf-core":
         path = core_path(process)
-        exe, sysroot = _exe(target), _sysroot(debugger)
-        return Subject(owner, ("core", file_state(path), exe, sysroot), False, lambda: _open_core(path, exe, sysroot))
+        exe, root = _exe(target), sysroot(debugger)
+        return Subject(owner, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root))
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
         return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process))
-    return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process))
+    return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process, sysroot(debugger)))
 
 
 def _open_core(path: str, exe: str, sysroot: str) -> Target:
@@ -47,10 +46,10 @@ def _open_core(path: str, exe: str, sysroot: str) -> Target:
     return open_core(path, exe=exe, sysroot=sysroot)
 
 
-def _open_remote(pid: int, process: Any) -> Target:
+def _open_remote(pid: int, process: Any, root: str) -> Target:
     from findleaks.lldb.remote import open_remote
 
-    return open_remote(pid, process)
+    return open_remote(pid, process, root)
 
 
 def core_path(process: Any) -> str:
@@ -88,7 +87,8 @@ def _exe(target: Any) -> str:
     return path if os.path.exists(path) else ""  # without one given, LLDB makes up a name from the core
 
 
-def _sysroot(debugger: Any) -> str:
+def sysroot(debugger: Any) -> str:
+    """Where the files of the process's machine lie on this one, as the user told LLDB; "" if they are its own."""
     result = lldb.SBCommandReturnObject()
     debugger.GetCommandInterpreter().HandleCommand("platform status", result)
     match = re.search(r"^\s*Sysroot: (.+)$", result.GetOutput() or "", re.MULTILINE)

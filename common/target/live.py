@@ -101,7 +101,7 @@ class LiveTarget(Symbolic, Closing):
         except OSError as error:
             raise TargetError(refusal(pid, errno.ESRCH if error.errno == errno.ENOENT else error.errno or errno.EPERM)) from None
         self._pagemap = PageMap(pid, self._page)
-        self._regions = [region for region in map(_region, lines) if region is not None]
+        self._regions = [region for region in map(region_of, lines) if region is not None]
         self._starts = [r.start for r in self._regions]
         if not self._regions:
             raise TargetError(f"pid {pid}: the process has ended")
@@ -334,7 +334,7 @@ class LiveTarget(Symbolic, Closing):
             self._pages.clear()
 
 
-def _region(line: bytes) -> Optional[Region]:
+def region_of(line: bytes) -> Optional[Region]:
     """A line of /proc/PID/maps: "start-end perms offset dev inode   path"; None if it is not one."""
     fields = line.split(None, 5)
     try:

@@ -1,0 +1,82 @@
+"""A process that GDB reaches through a remote stub (gdbserver): its memory comes through GDB's API."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gdb
+from findleaks.arch import Arch
+from findleaks.gdb.target import sysroot, threads
+from findleaks.target.base import Region, Thread
+from findleaks.target.distant import DistantTarget
+from findleaks.target.live import region_of
+
+_LINE = re.compile(
+    r"^\s*0x(?P<start>[0-9a-f]+)\s+0x(?P<end>[0-9a-f]+)\s+0x[0-9a-f]+\s+0x(?P<offset>[0-9a-f]+)\s+(?P<mode>[r-][w-][x-][ps])\s*(?P<name>.*)$"
+)
+
+
+def open_remote(pid: int, inferior: Any) -> DistantTarget:
+    """The process of this inferior as a target."""
+
+    def read(address: int, size: int) -> bytes:
+        try:
+            return bytes(inferior.read_memory(address, size))
+        except gdb.MemoryError:
+            return b""
+
+    def all_threads(arch: Arch) -> Sequence[Thread]:
+        return list(threads(inferior, arch))
+
+    return DistantTarget(pid, regions(pid), read, all_threads, "behind GDB's remote target", sysroot())
+
+
+def regions(pid: int) -> list[Region]:
+    """What is mapped: the kernel's own table, fetched from there, or where the stub has no files GDB's view of it (with
+    permissions since GDB 12); [] when there is neither."""
+    lines = [region_of(line) for line in _fetched(f"/proc/{pid}/maps").splitlines()]
+    found = [region for region in lines if region is not None]
+    return found or _shown()
+
+
+def _fetched(path: str) -> bytes:
+    """A file of the other machine; b"" when it cannot be had."""
+    descriptor, local = tempfile.mkstemp(prefix="findleaks-")
+    os.close(descriptor)
+    try:
+        gdb.execute(f"remote get {path} {local}", to_string=True)
+        return Path(local).read_bytes()
+    except (gdb.error, OSError):
+        return b""
+    finally:
+        Path(local).unlink()
+
+
+def _shown() -> list[Region]:
+    try:
+        text = gdb.execute("info proc mappings", to_string=True)
+    except gdb.error:
+        return []
+    found = []
+    for line in text.splitlines():
+        match = _LINE.match(line)
+        if match is not None:
+            mode = match["mode"]
+            found.append(
+                Region(
+                    int(match["start"], 16),
+                    int(match["end"], 16),
+                    mode[0] == "r",
+                    mode[1] == "w",
+                    mode[2] == "x",
+                    match["name"].strip(),
+                    int(match["offset"], 16),
+                    mode[3] == "p",
+                )
+            )
+    return found

@@ -1,0 +1,38 @@
+"""What only LLDB reaches: a process on another machine, or a minidump. Its memory comes through LLDB's API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import lldb
+from findleaks.arch import Arch
+from findleaks.lldb.target import threads
+from findleaks.target.base import Region, Thread
+from findleaks.target.distant import DistantTarget
+
+
+def open_remote(pid: int, process: Any, root: str) -> DistantTarget:
+    """This process as a target; `root` is where the files of its machine lie here."""
+
+    def read(address: int, size: int) -> bytes:
+        error = lldb.SBError()
+        data = process.ReadMemory(address, size, error)  # may be short, and then say that all went well
+        return bytes(data) if data else b""
+
+    def all_threads(arch: Arch) -> Sequence[Thread]:
+        return list(threads(process, arch))
+
+    return DistantTarget(pid, regions(process), read, all_threads, f"behind LLDB's {process.GetPluginName()}", root, offsets=False)
+
+
+def regions(process: Any) -> list[Region]:
+    """What is mapped, as far as LLDB knows."""
+    known = process.GetMemoryRegions()
+    found = []
+    for index in range(known.GetSize()):
+        info = lldb.SBMemoryRegionInfo()
+        if known.GetMemoryRegionAtIndex(index, info) and info.IsMapped() and info.GetRegionEnd() > info.GetRegionBase():
+            mode = (info.IsReadable(), info.IsWritable(), info.IsExecutable())
+            found.append(Region(info.GetRegionBase(), info.GetRegionEnd(), *mode, info.GetName() or ""))
+    return sorted(found, key=lambda region: region.start)
