@@ -6,7 +6,7 @@ from typing import Optional
 
 from findleaks.demangle.reader import BadName, NameState, Type
 from findleaks.demangle.tables import OPERATORS, SPECIAL, STANDARD
-from findleaks.demangle.type_names import Types
+from findleaks.demangle.type_names import Types, with_arguments
 
 
 class Names(Types):
@@ -103,7 +103,7 @@ class Names(Types):
                 if self.peek() == "I":
                     self.remember((shown, ""))
             if self.peek() == "I":
-                shown += self.template_arguments(state)
+                shown = with_arguments(shown, self.template_arguments(state))
                 if state:
                     state.template = True
             return shown
@@ -148,7 +148,7 @@ class Names(Types):
             elif letter == "I":
                 if not shown:
                     raise BadName
-                shown += self.template_arguments(state)
+                shown = with_arguments(shown, self.template_arguments(state))
                 tail = True
             elif letter == "M":
                 self.at += 1
@@ -283,4 +283,3 @@ class Names(Types):
         self.at += 2
         word = OPERATORS[two][0]
         return "operator" + (" " if word[0].isalpha() else "") + word
-

@@ -77,4 +77,3 @@ class Reader:
             raise BadName
         self.substitutions.append(self.bounded(type_))
         return type_
-

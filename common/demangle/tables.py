@@ -31,7 +31,11 @@ OPERATORS = {
 SPECIAL = {
     **{"TV": ("vtable for ", "type"), "TT": ("VTT for ", "type"), "TI": ("typeinfo for ", "type"), "TS": ("typeinfo name for ", "type")},
     **{"TC": ("construction vtable for ", "construction"), "Th": ("non-virtual thunk to ", "thunk"), "Tv": ("virtual thunk to ", "thunk")},
-    **{"Tc": ("covariant return thunk to ", "covariant"), "GV": ("guard variable for ", "name"), "TW": ("TLS wrapper function for ", "name")},
+    **{
+        "Tc": ("covariant return thunk to ", "covariant"),
+        "GV": ("guard variable for ", "name"),
+        "TW": ("TLS wrapper function for ", "name"),
+    },
     **{"TH": ("TLS init function for ", "name"), "GR": ("reference temporary for ", "temporary")},
 }
 

@@ -8,6 +8,11 @@ from findleaks.demangle.reader import BadName, NameState, Reader, Type
 from findleaks.demangle.tables import BUILTINS, BUILTINS_D, LITERAL_SUFFIXES, OPERATORS, STANDARD
 
 
+def with_arguments(name: str, arguments: str) -> str:
+    """`operator< <int>` needs a space."""
+    return f"{name} {arguments}" if name.endswith("<") else name + arguments
+
+
 def _close(arguments: list[str]) -> str:
     text = ", ".join(a for a in arguments if a)
     return f"<{text} >" if text.endswith(">") else f"<{text}>"
@@ -18,6 +23,9 @@ class Types(Reader):
         raise NotImplementedError
 
     def name(self, state: Optional[NameState]) -> str:
+        raise NotImplementedError
+
+    def source_name(self) -> str:
         raise NotImplementedError
 
     def unqualified(self, state: Optional[NameState], last: str) -> str:
@@ -315,7 +323,7 @@ class Types(Reader):
 
     def simple_name(self) -> str:
         shown = self.unqualified(None, "")
-        return shown + self.template_arguments(None) if self.peek() == "I" else shown
+        return with_arguments(shown, self.template_arguments(None)) if self.peek() == "I" else shown
 
     def scoped(self) -> str:
         self.need("sr")

@@ -115,7 +115,7 @@ class Types:
         module = self._module(word)
         if module is None:
             return ""
-        what = "class" if looks and self._module(address) is module else "table"
+        what = "class" if looks and self._rtti.may_be_typeinfo(address) else "table"
         return f"{what} {_basename(module)}+{word - module.bias:#x}"
 
     def _under_construction(self, word: int) -> str:

@@ -77,6 +77,15 @@ class Rtti:
             self._infos[address] = self._typeinfo(address)
         return self._infos[address]
 
+    def may_be_typeinfo(self, address: int) -> bool:
+        """`address` lies where typeinfos do and begins as one; for those whose name cannot be read."""
+        if not inside(self._places.tables, address) or address % self._word:
+            return False
+        try:
+            return self._in_modules(self._target.word(address)) and self._in_modules(self._target.word(address + self._word))
+        except UnreadableMemory:
+            return False
+
     def _typeinfo(self, address: int) -> Optional[TypeInfo]:
         if not address or address % self._word:
             return None
@@ -137,7 +146,7 @@ class Rtti:
                 bases = [self._target.word(info.address + 2 * size)]
             else:
                 at = info.address + 2 * size
-                count = int.from_bytes(self._target.read(at + 4, 4), self._target.arch.byteorder)  # type: ignore[arg-type]
+                count = int.from_bytes(self._target.read(at + 4, 4), self._target.arch.byteorder)
                 count = min(count, _MOST_BASES)
                 if any(self._target.word(at + 8 + (2 * i + 1) * size) & 1 for i in range(count)):
                     return True

@@ -37,7 +37,7 @@ def hint(data: bytes, arch: Arch) -> str:
         return _quoted(text)
     inner = 2 * arch.word
     if len(data) > inner + 1:
-        length = int.from_bytes(data[arch.word : inner], arch.byteorder)  # type: ignore[arg-type]
+        length = int.from_bytes(data[arch.word : inner], arch.byteorder)
         if _LEAST <= length <= 15 and len(data) > inner + length and data[inner + length] == 0:
             text = _text(data[inner : inner + length + 1])
             if text is not None and len(text.encode("utf-8")) == length:

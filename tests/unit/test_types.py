@@ -1,0 +1,238 @@
+"""Types told from memory made by hand: the shapes, and what must not be taken for one."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Optional
+
+import pytest
+from fake import FakeTarget
+from hypothesis import given
+from hypothesis import strategies as st
+
+from findleaks.target.base import Module, Range, Symbol
+from findleaks.types import Types
+from findleaks.types.places import inside, merge
+
+TEXT, TABLES, CONSTANTS, DATA, HEAP = 0x40_0000, 0x50_0000, 0x60_0000, 0x70_0000, 0x100_0000
+
+
+def words(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}Q", *(v & (1 << 64) - 1 for v in values))
+
+
+class Image:
+    """A module made by hand: tables of words at TABLES, names at CONSTANTS."""
+
+    def __init__(self) -> None:
+        self.tables = bytearray(words(0, 0))
+        self.constants = bytearray(b"\0")
+        self.symbols: list[Symbol] = []
+        meta = self.typeinfo("N10__cxxabiv117__class_type_infoE", 0)
+        self.class_type_info = self.vtable(meta)
+        single = self.typeinfo("N10__cxxabiv120__si_class_type_infoE", 0)
+        self.single_type_info = self.vtable(single)
+        many = self.typeinfo("N10__cxxabiv121__vmi_class_type_infoE", 0)
+        self.many_type_info = self.vtable(many)
+
+    def put(self, *values: int) -> int:
+        at = TABLES + len(self.tables)
+        self.tables += words(*values)
+        return at
+
+    def text(self, text: bytes) -> int:
+        at = CONSTANTS + len(self.constants)
+        self.constants += text + b"\0"
+        return at
+
+    def typeinfo(self, name: str, own: Optional[int] = None, *more: int) -> int:
+        return self.put(self.class_type_info if own is None else own, self.text(name.encode("latin-1")), *more)
+
+    def vtable(self, info: int, top: int = 0, function: int = TEXT + 0x10) -> int:
+        return self.put(top, info, function) + 16
+
+    def target(self, heap: bytes = b"\0" * 64, names: bool = True) -> FakeTarget:
+        memory = {TEXT: b"\xc3" * 0x1000, TABLES: bytes(self.tables), DATA: words(1, 2, 3, 4), HEAP: heap}
+        if names:
+            memory[CONSTANTS] = bytes(self.constants).ljust(-len(self.constants) % 64 + len(self.constants), b"\0")
+        return FakeTarget(
+            memory,
+            permissions={TEXT: "r-x", TABLES: "r--", CONSTANTS: "r--"},
+            modules=[Module("/usr/lib/libmade.so", 0x40_0000, TEXT, HEAP)],
+            symbols=self.symbols,
+        )
+
+
+def test_classes_are_named_from_their_typeinfo() -> None:
+    image = Image()
+    plain = image.vtable(image.typeinfo("N5osgeo4proj5datum9EllipsoidE"))
+    derived = image.vtable(image.typeinfo("3Foo", image.single_type_info, image.typeinfo("4Base")))
+    template = image.vtable(image.typeinfo("3BoxISt6vectorIiSaIiEELi3EE"))
+    local = image.vtable(image.typeinfo("*Z3fooiE5Local"))
+    second = image.vtable(image.typeinfo("3Bar"), top=-16)
+    types = Types(image.target())
+    assert types.name(plain) == "osgeo::proj::datum::Ellipsoid"
+    assert types.name(derived) == "Foo"
+    assert types.name(template) == "Box<std::vector<int, std::allocator<int> >, 3>"
+    assert types.name(local) == "foo(int)::Local"
+    assert types.name(second) == "Bar"
+    assert all(inside(types.ranges(), word) for word in (plain, derived, template, TEXT))
+    assert types.ranges() == [Range(TEXT, TEXT + 0x1000), *types.vtables()]
+
+
+def test_identifiers_beyond_ascii() -> None:
+    image = Image()
+    vtable = image.vtable(image.typeinfo("6Größe".encode().decode("latin-1").replace("6", "7", 1)))
+    assert Types(image.target()).name(vtable) == "Größe"
+
+
+def test_what_is_no_vtable_is_not_named() -> None:
+    image = Image()
+    info = image.typeinfo("3Foo")
+    far = image.vtable(info, top=1 << 40)
+    no_code = image.vtable(info, function=HEAP)
+    own = image.vtable(image.put(HEAP, image.text(b"3Foo")))  # its typeinfo is of no known class
+    odd_name = image.vtable(image.typeinfo("not a name"))
+    not_mangled = image.vtable(image.put(image.class_type_info + 1, image.text(b"3Foo")))
+    types = Types(image.target())
+    assert types.name(no_code) == ""
+    assert [types.name(w) for w in (info, far + 1, 0, HEAP, DATA, 1 << 63, (1 << 64) - 1)] == [""] * 7
+    for word in (far, own, odd_name, not_mangled):
+        assert re.fullmatch(r"((table|class) libmade\.so\+0x[0-9a-f]+)?", types.name(word))
+
+
+def test_null_functions_need_a_typeinfo() -> None:
+    """A destructor that is never called is null in construction vtables and abstract classes; nulls in front of anything are common."""
+    image = Image()
+    sure = image.put(0, image.typeinfo("3Foo"), 0, 0) + 16
+    unsure = image.put(0, TABLES, 0, 0) + 16
+    types = Types(image.target())
+    assert types.name(sure) == "Foo"
+    assert types.name(unsure) == ""
+
+
+def test_symbols_serve_where_there_is_no_rtti() -> None:
+    image = Image()
+    vtable = image.vtable(0)
+    image.symbols.append(Symbol("vtable for bare::Thing", vtable - 16, 24, "libmade.so"))
+    part = image.put(0, 24, 0, 0, TEXT) + 32
+    image.symbols.append(Symbol("construction vtable for Base-in-Whole", part - 32, 40, "libmade.so"))
+    table = image.put(TEXT + 32, TEXT + 48)
+    image.symbols.append(Symbol("operations", table, 16, "libmade.so"))
+    image.symbols += [Symbol("run(int)", TEXT + 32, 16, "libmade.so"), Symbol("std::f()", TEXT + 0x100, 32, "libmade.so")]
+    types = Types(image.target())
+    assert types.name(vtable) == "bare::Thing"
+    assert types.name(vtable - 16) == ""
+    assert types.name(part) == "Base in Whole"
+    assert types.name(table) == "table operations"
+    assert types.name(TEXT + 32) == "function run(int)"
+    assert types.name(TEXT + 0x101) == "code in libmade.so"
+
+
+def test_construction_vtables_are_told_from_symbols_only_where_there_can_be_some() -> None:
+    image = Image()
+    base = image.typeinfo("4Base")
+    flags = 0 | 1 << 32  # no flags, one base
+    virtual = image.typeinfo("7Virtual", image.many_type_info, flags, base, 1)
+    under = image.vtable(virtual)
+    image.symbols.append(Symbol("construction vtable for Virtual-in-Whole", under - 16, 24, "libmade.so"))
+    types = Types(image.target())
+    assert types.name(under) == "Virtual in Whole"
+
+
+def test_a_library_that_is_missing_leaves_the_shape() -> None:
+    image = Image()
+    vtable = image.vtable(image.typeinfo("3Foo"))
+    table = image.put(TEXT + 32, TEXT + 48)
+    types = Types(image.target(names=False))
+    assert types.name(vtable) == f"class libmade.so+{vtable - 0x40_0000:#x}"
+    assert types.name(table) == f"table libmade.so+{table - 0x40_0000:#x}"
+
+
+def test_names_are_printable_and_short() -> None:
+    image = Image()
+    image.symbols.append(Symbol("\x1b[31mred" + "x" * 500, TEXT, 16, "libmade.so"))
+    name = Types(image.target()).name(TEXT)
+    assert name.startswith("function \\e[31mredxxx") and len(name) == 200 and name.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("heap", "size", "type_"),
+    [
+        (lambda v: words(3, v, 7, v, 7, v, 7), 56, "Foo[3]"),
+        (lambda v: words(3, v, 7, v, 7, v, 7, 0), 64, "Foo[3]"),
+        (lambda v: words(1, v, 7), 24, "Foo[1]"),
+        (lambda v: words(99, 2, v, 7, v, 7), 56, "Foo[2]"),
+        (lambda v: words(3, v, 7, v, 7, 0, 7), 56, ""),
+        (lambda v: words(3, v, 7, 0, 0, v, 7), 24, ""),
+        (lambda v: words(1 << 60, v, v), 24, ""),
+        (lambda v: words(2, TEXT, 7, TEXT, 7), 40, ""),
+        (lambda v: words(v, 7), 16, "Foo"),
+        (lambda v: words(HEAP + 16, 5) + b"hello\0\0\0" + words(0), 40, "std::string"),
+        (lambda v: words(HEAP + 16, 5) + b"hello!\0\0" + words(0), 40, ""),
+        (lambda v: words(HEAP + 32, 16, 20, 0) + b"a long long text\0", 40, "std::string"),
+        (lambda v: words(HEAP + 32, 16, 15, 0) + b"a long long text\0", 40, ""),
+        (lambda v: words(0xFBAD2488, *[0] * 16, HEAP + 240, *[0] * 41), 472, "FILE"),
+        (lambda v: words(0xFBAD2488, *[0] * 58), 472, ""),
+        (lambda v: words(0xFBAD2488, 5, 6), 24, ""),
+        (lambda v: b"", 0, ""),
+        (lambda v: b"abc", 3, ""),
+    ],
+)
+def test_blocks(heap: object, size: int, type_: str) -> None:
+    image = Image()
+    vtable = image.vtable(image.typeinfo("3Foo"))
+    types = Types(image.target(heap(vtable) + b"\1" * 600))  # type: ignore[operator]
+    assert types.of_block(HEAP, size) == type_
+    assert types.of_block(HEAP + 0x10_0000, size) == ""
+
+
+def test_hints() -> None:
+    hint = Types(Image().target()).hint
+    assert hint(b"GET /index.html HTTP/1.1\r\n\0") == '"GET /index.html HTTP/1.1…"'
+    assert hint(b"text\0\1\2\3") == '"text"'
+    assert hint(b"abc\0\1\2\3\4") == ""
+    assert hint(b"open end") == '"open end"'
+    assert hint(b"opened") == ""
+    assert hint(bytes(64)) == "zeros"
+    assert hint(bytes(4)) == "" and hint(b"") == ""
+    assert hint("Grüße aus Köln\0".encode()) == '"Grüße aus Köln"'
+    assert hint("日本語の文字列がここにあります".encode()) == '"日本語の文字列がここにあ…"'
+    assert hint("Grüße aus Kö".encode()[:-1]) == '"Grüße aus K"'
+    assert hint(b'say "hi"\\\n\0') == '"say \\"hi\\"\\\\\\n"'
+    assert hint(words(HEAP, 5) + b"short\0\0\0" + words(0)) == '"short"'
+    assert hint(words(HEAP) + b"session-42\0") == '+8 "session-42"'
+    assert hint(words(HEAP, 7, HEAP)) == ""
+    assert hint(b"\x1b]0;title\x07 and on\0") == ""
+
+
+@given(st.binary(max_size=96))
+def test_no_hint_disturbs_a_terminal(data: bytes) -> None:
+    hint = Types(Image().target()).hint(data)
+    assert hint.isprintable() and len(hint) <= 100
+
+
+@given(st.text(alphabet="abcdefgh \x1b\x07\x00\x9b\u202e\n\r\t\x7f\U000e0001", max_size=60))
+def test_no_escape_sequence_survives(text: str) -> None:
+    hint = Types(Image().target()).hint(b"text: " + text.encode())
+    assert hint.isprintable()
+
+
+LIKELY = [0, 1, -1, TEXT, TEXT + 16, TABLES + 16, TABLES + 32, TABLES + 64, CONSTANTS + 1, HEAP, 1 << 63]
+
+
+@given(st.lists(st.sampled_from(LIKELY), max_size=40))
+def test_no_image_makes_trouble(values: list[int]) -> None:
+    image = Image()
+    first = image.put(*values, TEXT)
+    types = Types(image.target())
+    for i in range(len(values) + 1):
+        name = types.name(first + 8 * i)
+        assert name.isprintable() and len(name) <= 200
+
+
+def test_ranges_are_merged() -> None:
+    assert merge([Range(5, 9), Range(1, 3), Range(3, 5), Range(20, 20), Range(30, 25), Range(6, 7)]) == [Range(1, 9)]
+    ranges = [Range(1, 3), Range(5, 9)]
+    assert [inside(ranges, a) for a in (0, 1, 2, 3, 5, 8, 9)] == [None, ranges[0], ranges[0], None, ranges[1], ranges[1], None]

@@ -1,0 +1,134 @@
+"""Mangled names read in Python, held against c++filt, and names made to do harm."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from findleaks.demangle import demangle, demangle_type
+
+NAMES = {
+    "_ZTV3Foo": "vtable for Foo",
+    "_ZTVN5osgeo4proj5datum9EllipsoidE": "vtable for osgeo::proj::datum::Ellipsoid",
+    "_ZTTN1a1bE": "VTT for a::b",
+    "_ZTVN12_GLOBAL__N_13BarE": "vtable for (anonymous namespace)::Bar",
+    "_ZTC7Diamond0_11VirtualLeft": "construction vtable for VirtualLeft-in-Diamond",
+    "_ZThn16_N3Foo3barEv": "non-virtual thunk to Foo::bar()",
+    "_ZTv0_n24_N8ThrowingD1Ev": "virtual thunk to Throwing::~Throwing()",
+    "_ZNK3Foo3barEv": "Foo::bar() const",
+    "_ZN3FooC2Ev": "Foo::Foo()",
+    "_ZN3FoocvbEv": "Foo::operator bool()",
+    "_ZL7handleri": "handler(int)",
+    "_Z3fooIiEvT_": "void foo<int>(int)",
+    "_Z3fooPFvPKcE": "foo(void (*)(char const*))",
+    "_Z1fRA3_KcM3FooFivE": "f(char const (&) [3], int (Foo::*)())",
+    "_ZZ4mainENKUliE_clEi": "main::{lambda(int)#1}::operator()(int) const",
+    "_ZTSN3BoxIZ4mainE5LocalLi3EEE": "typeinfo name for Box<main::Local, 3>",
+    "_ZNSt6vectorIiSaIiEE9push_backEOi": "std::vector<int, std::allocator<int> >::push_back(int&&)",
+    "_ZStlsISt11char_traitsIcEERSt13basic_ostreamIcT_ES5_PKc": (
+        "std::basic_ostream<char, std::char_traits<char> >& std::operator<< <std::char_traits<char> >"
+        "(std::basic_ostream<char, std::char_traits<char> >&, char const*)"
+    ),
+    "_Z3addIiEDTplT_T_ES0_S0_.cold": "",
+    "_Znwm@@GLIBCXX_3.4": "operator new(unsigned long)@@GLIBCXX_3.4",
+}
+
+
+def cxxfilt(names: list[str]) -> list[str]:
+    tool = shutil.which("c++filt")
+    assert tool, "binutils are needed for this test"
+    done = subprocess.run([tool], input="\n".join(names) + "\n", capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def same(name: str) -> str:
+    """c++filt writes some standard classes out where we use their short names."""
+    for stream in ("istream", "ostream", "iostream"):
+        name = name.replace(f"std::basic_{stream}<char, std::char_traits<char> >", f"std::{stream}")
+    name = name.replace("std::basic_string<char, std::char_traits<char>, std::allocator<char> >", "std::string")
+    return name.replace("(* (", "(*(").replace("std::string >", "std::string>")
+
+
+@pytest.mark.parametrize(("mangled", "readable"), [item for item in NAMES.items() if item[1]])
+def test_names(mangled: str, readable: str) -> None:
+    assert demangle(mangled) == readable
+
+
+@pytest.mark.parametrize("mangled", [n for n in NAMES if "@" not in n])
+def test_names_as_cxxfilt_has_them(mangled: str) -> None:
+    assert same(demangle(mangled)) == same(cxxfilt([mangled])[0])
+
+
+def test_types() -> None:
+    assert demangle_type("N5osgeo4proj5datum9EllipsoidE") == "osgeo::proj::datum::Ellipsoid"
+    assert demangle_type("i") == "int"
+    assert demangle_type("PKc") == "char const*"
+    assert demangle_type("St13runtime_error") == "std::runtime_error"
+    assert [demangle_type(n) for n in ("", "hello world", "3Fo", "NE", "3FooX", "_ZTV3Foo", "9999999999X")] == [""] * 7
+
+
+def test_a_whole_library_against_cxxfilt() -> None:
+    """All of libstdc++'s exported names: every class the same, and of the rest, which only serve as decoration, 99 %."""
+    library = next(p for p in Path("/usr/lib").glob("*/libstdc++.so.6"))
+    lines = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout.splitlines()
+    names = sorted({line.split()[-1].split("@")[0] for line in lines if " _Z" in line})
+    assert len(names) > 3000
+    wrong = [(n, demangle(n), r) for n, r in zip(names, cxxfilt(names)) if same(demangle(n)) != same(r)]
+    assert not [w for w in wrong if w[0].startswith(("_ZTV", "_ZTS", "_ZTI"))]
+    assert len(wrong) < len(names) / 100, wrong[:5]
+
+
+UNREADABLE = ["main", "", "_Z", "_ZN", "_ZTV", "_ZTV9999999999X", "_ZTVN1a1b", "_RNvC6_123foo3bar", "_ZTV3Fo", "_ZTC3Foo"]
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_other_names_stay_as_they_are(name: str) -> None:
+    assert demangle(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_Z" + "N" * 4000,
+        "_Z1f" + "P" * 4000 + "i",
+        "_Z1f" + "K" * 300 + "i",
+        "_ZTV" + "3FooI" * 700 + "i" + "E" * 700,
+        "_Z1fiP3FooI" + "".join(f"S{c}_S{c}_" for c in "0123456789ABCDEF") + "E",
+        "_Z1f3BoxIiiE" + "".join(f"3BoxIS{c}_S{c}_E" for c in "_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[1:]),
+        "_Z1fI" + "J" * 3000,
+        "_Z1fIXadXadXad",
+        "_Z" + "Z" * 4000,
+        "_ZN" + "S_" * 2000 + "E",
+        "_Z1f" + "F" * 2000,
+        "_Z1fDv" * 500,
+        "_ZTS" + "A9_" * 1300 + "i",
+    ],
+)
+def test_bombs_are_harmless(name: str) -> None:
+    began = time.perf_counter()
+    assert len(demangle(name)) <= max(5000, len(name))
+    assert time.perf_counter() - began < 1
+
+
+@given(st.text(alphabet="_ZNSTIEXLJPKRFADGt0123456789abcdefimvCsluhw", max_size=60))
+def test_random_names_raise_nothing(text: str) -> None:
+    demangle("_Z" + text)
+    demangle_type(text)
+
+
+def test_damaged_names_raise_nothing() -> None:
+    chosen = random.Random(7)
+    names = [n for n in NAMES if NAMES[n]]
+    for _ in range(20_000):
+        name = list(chosen.choice(names))
+        for _ in range(chosen.randrange(1, 4)):
+            at = chosen.randrange(2, len(name))
+            name[at] = chosen.choice("_ZNSTIEXLJPKRFA0123456789abcdefimv")
+        demangle.__wrapped__("".join(name))
