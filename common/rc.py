@@ -60,14 +60,20 @@ def start_gdb(argv: Sequence[str]) -> int:
 
 def start_lldb(argv: Sequence[str]) -> int:
     """Become LLDB (`lldb`, else the newest lldb-N) with findleaks loaded, then these arguments. FindleaksError if there is none."""
-    names = ["lldb", *(f"lldb-{version}" for version in range(LLDB_NEWEST, LLDB_OLDEST - 1, -1))]
-    program = next(filter(None, map(shutil.which, names)), None)
-    if program is None:
-        raise FindleaksError(
-            f"there is no lldb on the PATH, nor lldb-{LLDB_OLDEST} to lldb-{LLDB_NEWEST}: "
-            "install one (apt install lldb-19), or use findleaks without: findleaks find CORE"
-        )
+    program = lldb_program()
     _become(program, [os.path.basename(program), "-O", lldb_line(), *argv])
+
+
+def lldb_program() -> str:
+    """Path of the LLDB to start. FindleaksError if there is none."""
+    for name in ("lldb", *(f"lldb-{version}" for version in range(LLDB_NEWEST, LLDB_OLDEST - 1, -1))):
+        program = shutil.which(name)
+        if program is not None:
+            return program
+    raise FindleaksError(
+        f"there is no lldb on the PATH, nor lldb-{LLDB_OLDEST} to lldb-{LLDB_NEWEST}: "
+        "install one (apt install lldb-19), or use findleaks without: findleaks find CORE"
+    )
 
 
 def _become(program: str, argv: Sequence[str]) -> NoReturn:

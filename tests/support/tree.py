@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def debuggers(path: Path, name: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         for module in modules:
-            if module.split(".")[0] in ("gdb", "lldb") or module in ("findleaks.gdb", "findleaks.lldb"):
+            if re.match(r"(findleaks\.)?(gdb|lldb)(\.|$)", module):
                 yield f"{name}:{getattr(node, 'lineno', 0)}: imports {module}: common/ must work in every front end"
 
 

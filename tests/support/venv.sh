@@ -5,7 +5,7 @@ set -eu
 
 python=$1
 venv=$2
-here=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$(dirname "$0")/../.."
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
@@ -39,5 +39,4 @@ create() {
 # A good one is kept: it may be in use.
 usable || create || fail "$python can make no virtual environment: neither venv (Debian: apt install python3-venv) nor virtualenv nor pip works"
 
-cd "$here"
 "$venv/bin/python" -m pip install -q -e '.[test]' >>"$log" 2>&1 </dev/null || fail "pip could not install findleaks and the tests' packages"

@@ -1,0 +1,138 @@
+"""However findleaks is installed, `import gdb` and `import lldb` mean the debuggers' modules, and loading it into one works."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import layouts
+import pytest
+from layouts import Layout, run
+
+from findleaks import rc
+
+LAYOUTS = ("wheel", "editable", "bare")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return layouts.checkout(tmp_path_factory.mktemp("a checkout"))
+
+
+@pytest.fixture(scope="module", params=LAYOUTS)
+def layout(request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "bare":
+        return layouts.bare(source)
+    kind = request.param
+    wheel = layouts.build(source, folder / "dist", kind)
+    return layouts.installed(kind, wheel, folder / "venv", source / "common" if kind == "editable" else None)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """An environment whose home has the start-up files' place, and nothing that could make findleaks importable."""
+    return {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+
+
+def gdb(*words: object, **options: object) -> tuple[str, str]:
+    done = run("gdb", "-batch", *words, **options)
+    return done.stdout, done.stderr
+
+
+def lldb(*words: object, **options: object) -> tuple[str, str]:
+    done = run(rc.lldb_program(), "--batch", *words, **options)
+    return done.stdout, done.stderr
+
+
+def test_in_python_there_is_no_gdb_or_lldb_of_ours(layout: Layout, tmp_path: Path) -> None:
+    code = "import findleaks.gdb, findleaks.lldb, findleaks.cli, importlib.util as u"
+    done = layout.imports(code + "; print(findleaks.__file__, u.find_spec('gdb'), u.find_spec('lldb'))", cwd=tmp_path)
+    assert (done.stdout, done.stderr) == (f"{layout.package / '__init__.py'} None None\n", "")
+
+
+def test_nothing_of_the_checkout_is_on_the_path(layout: Layout, source: Path, tmp_path: Path) -> None:
+    done = layout.imports("import findleaks.cli, json, sys; print(json.dumps(sys.path))", cwd=tmp_path)
+    entries = [Path(entry).resolve() for entry in json.loads(done.stdout) if entry]
+    assert entries
+    assert not [entry for entry in entries if entry == source or source in entry.parents]
+
+
+def test_command_line(layout: Layout, tmp_path: Path) -> None:
+    done = run(*layout.cli, "--version", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("findleaks ")
+
+
+@pytest.mark.parametrize("front", ["gdb", "lldb"])
+def test_our_folder_refuses_to_be_the_debuggers_module(front: str, source: Path) -> None:
+    done = run(layouts.BASE, "-c", f"import {front}", cwd=source)
+    assert done.returncode == 1
+    assert f"ImportError: this is findleaks' folder {front}/" in done.stderr
+
+
+IN_GDB = (
+    "python import sys; before = list(sys.path), set(globals())",
+    "python import gdb, json, findleaks.gdb",
+    "python print(json.dumps([gdb.VERSION, gdb.__file__, findleaks.__file__, findleaks.gdb.__file__]))",
+    "python print(json.dumps([before[0] == sys.path, sorted(set(globals()) - before[1] - {'before', 'json', 'findleaks', 'gdb'})]))",
+)
+
+
+def test_gdb(layout: Layout, source: Path, home: dict[str, str]) -> None:
+    """Even when started in the checkout."""
+    first, *then = (word for line in IN_GDB for word in ("-ex", line))
+    out, err = gdb("-nx", first, then[0], "-ex", f"source {layout.loader('gdb')}", *then[1:], "-ex", "leaks help", cwd=source, env=home)
+    lines = out.splitlines()
+    version, module, package, front = json.loads(lines[0])
+    assert (err, version in run("gdb", "--version").stdout) == ("", True)
+    assert source not in Path(module).parents
+    assert (Path(package).parent, Path(front).parent) == (layout.package, layout.loader("gdb").parent)
+    assert json.loads(lines[1]) == [True, []]
+    assert any("find" in line and "leak" in line for line in lines[2:])
+
+
+IN_LLDB = (
+    "script import json, sys, lldb, findleaks.lldb",
+    "script print('>' + json.dumps([lldb.__file__, findleaks.__file__, findleaks.lldb.__file__, sys.path]))",
+)
+
+
+def test_lldb(layout: Layout, source: Path, home: dict[str, str]) -> None:
+    load = f"command script import {shlex.quote(str(layout.loader('lldb')))}"
+    out, err = lldb("--no-lldbinit", "-o", load, "-o", IN_LLDB[0], "-o", IN_LLDB[1], "-o", "leaks help", cwd=source, env=home)
+    module, package, front, path = json.loads(next(line[1:] for line in out.splitlines() if line.startswith(">")))
+    assert err == ""
+    assert source not in Path(module).parents
+    assert (Path(package).parent, Path(front).parent) == (layout.package, layout.loader("lldb").parent)
+    assert not [entry for entry in path if source in [Path(entry), *Path(entry).parents] or "venv" in entry]
+    assert any("find" in line and "leak" in line for line in out.splitlines()[2:])
+
+
+def init_lines(layout: Layout) -> dict[str, str]:
+    """What `findleaks init` prints for each start-up file."""
+    done = run(*layout.cli, "init")
+    assert (done.returncode, done.stderr) == (0, "")
+    parts = done.stdout.split("\n\n")
+    return {name: next(part for part in parts if f"~/{name}" in part) for name in (".gdbinit", ".lldbinit")}
+
+
+def test_from_the_start_up_files(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
+    for name, lines in init_lines(layout).items():
+        (tmp_path / name).write_text(lines + "\n")
+    out, err = gdb("-ex", "leaks help", cwd=tmp_path, env=home)
+    assert err == ""
+    assert "whatis" in out
+    out, err = lldb("-o", "leaks help", cwd=tmp_path, env=home)
+    assert err == ""
+    assert "whatis" in out
+
+
+def test_started_loaded(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
+    """The user's own arguments come behind, and the exit status is the debugger's."""
+    done = run(*layout.cli, "gdb", "-nx", "-batch", "-ex", "leaks help", "-ex", "quit 7", cwd=tmp_path, env=home)
+    assert ("whatis" in done.stdout, done.stderr, done.returncode) == (True, "", 7)
+    done = run(*layout.cli, "lldb", "--no-lldbinit", "-o", "leaks help", "-o", "quit 7", cwd=tmp_path, env=home)
+    assert ("whatis" in done.stdout, done.stderr, done.returncode) == (True, "", 7)

@@ -1,0 +1,135 @@
+"""What a wheel holds, and that it can be built and used with and without a C compiler, by every Python."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import layouts
+import pytest
+from layouts import run
+
+KERNEL = "findleaks/graph/_kernel.so"
+ENGINE = "from findleaks.graph import engine; from findleaks.arch import X86_64; print(engine.load(X86_64).name)"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return layouts.checkout(tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return layouts.build(source, tmp_path_factory.mktemp("wheel"))
+
+
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_one_wheel_for_every_python(wheel: Path) -> None:
+    assert wheel.name.split("-")[2:4] == ["py3", "none"]
+    assert wheel.name.split("-")[4].startswith("linux_")
+
+
+def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> None:
+    found = names(wheel)
+    assert {name.split("/")[0] for name in found if ".dist-info/" not in name} == {"findleaks"}
+    ours = {f"findleaks/{path.relative_to(source / 'common')}" for path in source.glob("common/**/*.py")}
+    ours |= {f"findleaks/{path.relative_to(source)}" for front in ("gdb", "lldb") for path in source.glob(f"{front}/*.py")}
+    assert {name for name in found if name.endswith(".py")} == ours
+    assert {name for name in found if not name.endswith(".py") and ".dist-info/" not in name} == {KERNEL, "findleaks/py.typed"}
+
+
+def test_kernel_is_a_plain_library(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        path = archive.extract(KERNEL, tmp_path)
+    symbols = subprocess.run(["nm", "-D", path], check=True, capture_output=True, text=True).stdout
+    assert not [line for line in symbols.splitlines() if " Py" in line or " _Py" in line]
+    needed = subprocess.run(["readelf", "-d", path], check=True, capture_output=True, text=True).stdout
+    assert "libpython" not in needed
+    exported = {line.split()[2] for line in symbols.splitlines() if line.split()[1:2] == ["T"]}
+    assert exported
+    assert all(name.startswith("fl_") for name in exported)
+    library = ctypes.CDLL(path)
+    assert all(hasattr(library, name) for name in exported)
+
+
+def test_installed_with_the_kernel(wheel: Path, tmp_path: Path) -> None:
+    layout = layouts.installed("wheel", wheel, tmp_path / "venv")
+    done = layout.imports(ENGINE, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("kernel\n", "")
+    done = layout.imports(ENGINE, cwd=tmp_path, env={**os.environ, "FINDLEAKS_PURE": "1"})
+    assert (done.stdout, done.stderr) == ("pure\n", "")
+
+
+def test_installed_without_a_compiler(tmp_path: Path) -> None:
+    source = layouts.checkout(tmp_path / "checkout")
+    wheel = layouts.build(source, tmp_path / "dist", CC="/bin/false")
+    assert KERNEL not in names(wheel)
+    layout = layouts.installed("wheel", wheel, tmp_path / "venv")
+    done = layout.imports(ENGINE, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("pure\n", "")
+    done = run(*layout.cli, "find", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_editable_install_builds_the_kernel_beside_its_twin(tmp_path: Path) -> None:
+    source = layouts.checkout(tmp_path / "checkout")
+    wheel = layouts.build(source, tmp_path / "dist", "editable")
+    assert (source / "common/graph/_kernel.so").is_file()
+    layout = layouts.installed("editable", wheel, tmp_path / "venv", source / "common")
+    assert layout.imports(ENGINE, cwd=tmp_path).stdout == "kernel\n"
+
+
+def test_make_kernel_serves_a_bare_checkout(tmp_path: Path) -> None:
+    source = layouts.checkout(tmp_path / "checkout")
+    layout = layouts.bare(source)
+    assert layout.imports(ENGINE, cwd=tmp_path).stdout == "pure\n"
+    assert run("make", "kernel", cwd=source).returncode == 0
+    assert layout.imports(ENGINE, cwd=tmp_path).stdout == "kernel\n"
+    built = (source / "common/graph/_kernel.so").stat()
+    assert run("make", "kernel", cwd=source).returncode == 0
+    assert (source / "common/graph/_kernel.so").stat() == built
+    next(source.glob("common/kernel/*.h")).touch()
+    assert run("make", "kernel", cwd=source).returncode == 0
+    assert (source / "common/graph/_kernel.so").stat().st_ino != built.st_ino
+
+
+def test_make_kernel_without_a_compiler_says_so(tmp_path: Path) -> None:
+    source = layouts.checkout(tmp_path / "checkout")
+    done = run("make", "kernel", "CC=no-such-compiler", cwd=source)
+    assert done.returncode == 0
+    assert "no C compiler (no-such-compiler)" in done.stdout
+
+
+def pythons() -> dict[str, str]:
+    """Other Pythons of this machine that findleaks supports, by version: on the PATH, and pyenv's."""
+    found: dict[str, str] = {}
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for minor in range(9, 15):
+        candidates = [*pyenv.glob(f"versions/3.{minor}.*/bin/python3"), shutil.which(f"python3.{minor}")]
+        for candidate in candidates:
+            if candidate is None:
+                continue
+            done = run(candidate, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])")
+            if done.returncode == 0:
+                found[done.stdout.strip()] = str(candidate)
+    return found
+
+
+@pytest.mark.matrix
+def test_every_python_takes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    found = pythons()
+    assert len(found) > 1, "this machine has a single Python: install others (3.9 to 3.14), on the PATH or with pyenv"
+    for version, python in found.items():
+        inside = layouts.install(wheel, tmp_path / version, python)
+        done = run(inside, "-W", "error", "-c", ENGINE)
+        assert (version, done.stdout, done.stderr) == (version, "kernel\n", "")
+        done = run(tmp_path / version / "bin" / "findleaks", "find", "--help")
+        assert (version, done.returncode, done.stderr) == (version, 0, "")

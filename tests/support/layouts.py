@@ -1,0 +1,82 @@
+"""findleaks in each form a user can have it: installed from a wheel, installed editable, and a bare checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tree
+
+ROOT = Path(__file__).parents[2]
+BASE = os.path.realpath(sys.executable)
+"""The Python that the tests' virtual environment was made of, for which nothing of ours is installed."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`cli` starts the command line; `package` is the folder that the package `findleaks` is imported from."""
+
+    name: str
+    cli: tuple[str, ...]
+    package: Path
+    python: tuple[str, ...]
+    before: str = ""  # code that makes findleaks importable
+
+    def loader(self, front: str) -> Path:
+        inside = self.package / front
+        return (inside if inside.is_dir() else self.package.parent / front) / f"findleaks_{front}.py"
+
+    def imports(self, code: str, **options: object) -> subprocess.CompletedProcess[str]:
+        """Run Python code that may import findleaks."""
+        return run(*self.python, "-c", f"{self.before}\n{code}", **options)
+
+
+def run(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run to the end and return what was printed; does not check the status."""
+    words = [str(word) for word in command]
+    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def checkout(folder: Path) -> Path:
+    """A copy of the checkout as a clone would have it: nothing built."""
+    for name in tree.files(ROOT):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def build(source: Path, folder: Path, kind: str = "wheel", **env: str) -> Path:
+    """Build the wheel, or with kind="editable" the one that an editable install installs, as pip does, without the network."""
+    folder.mkdir(parents=True, exist_ok=True)
+    code = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
+    done = run(sys.executable, "-c", code, folder, cwd=source, env={**os.environ, **env})
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def install(wheel: Path, folder: Path, python: str = sys.executable) -> Path:
+    """A new virtual environment of `python` with this wheel and nothing else; returns its Python."""
+    done = run(python, "-m", "venv", "--without-pip", folder)
+    assert done.returncode == 0, done.stderr
+    done = run(sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "-q", "--no-deps", "--no-index", wheel)
+    assert done.returncode == 0, done.stderr
+    return folder / "bin" / "python"
+
+
+def installed(name: str, wheel: Path, folder: Path, package: Path | None = None) -> Layout:
+    """Install `wheel`; `package` is where its code will run from, if not from the environment."""
+    python = install(wheel, folder)
+    found = package or next(folder.glob("lib/python3*/site-packages/findleaks"))
+    return Layout(name, (str(folder / "bin" / "findleaks"),), found, (str(python),))
+
+
+def bare(source: Path) -> Layout:
+    """Nothing installed: the bootstrap file is run by path, by a Python that knows nothing of us."""
+    package = source / "common"
+    bootstrap = str(package / "bootstrap.py")
+    return Layout("bare", (BASE, "-I", bootstrap), package, (BASE,), f"import runpy; runpy.run_path({bootstrap!r})['install']()")

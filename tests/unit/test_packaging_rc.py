@@ -1,0 +1,71 @@
+"""Which LLDB is started, with what, and what a user is told who has none."""
+
+from __future__ import annotations
+
+import io
+import stat
+from pathlib import Path
+
+import layouts
+import pytest
+from layouts import run
+
+from findleaks import cli, rc
+from findleaks.errors import FindleaksError
+
+
+def program(path: Path) -> None:
+    path.write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def start(front: str, *words: str, path: Path) -> list[str]:
+    code = f"from findleaks import cli; import sys; sys.exit(cli.main(['{front}', *sys.argv[1:]]))"
+    done = run(layouts.sys.executable, "-c", code, *words, env={"PATH": str(path)})
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def test_lldb_of_that_name_comes_first_then_the_newest(tmp_path: Path) -> None:
+    line = rc.lldb_line()
+    for name in ("lldb-13", "lldb-14", "lldb-9", "lldb-21", "lldb-19"):
+        program(tmp_path / name)
+    assert start("lldb", "-b", "a core", path=tmp_path) == [str(tmp_path / "lldb-21"), "-O", line, "-b", "a core"]
+    program(tmp_path / "lldb")
+    assert start("lldb", path=tmp_path) == [str(tmp_path / "lldb"), "-O", line]
+
+
+def test_gdb_gets_our_line_before_the_users(tmp_path: Path) -> None:
+    program(tmp_path / "gdb")
+    assert start("gdb", "-ex", "leaks find", "a core", path=tmp_path) == [
+        str(tmp_path / "gdb"),
+        *("-ex", rc.gdb_line(), "-ex", "leaks find", "a core"),
+    ]
+
+
+@pytest.mark.parametrize(("front", "what"), [("gdb", "no gdb on the PATH"), ("lldb", "no lldb on the PATH, nor lldb-14 to")])
+def test_no_debugger_is_one_clear_line(
+    front: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cli.main([front, "core"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert what in err
+
+
+def test_a_debugger_that_cannot_start_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gdb").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "gdb").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FindleaksError, match="gdb does not start: No such file"):
+        rc.start_gdb([])
+
+
+def test_init_prints_both_lines_with_a_comment_each() -> None:
+    out = io.StringIO()
+    assert rc.print_init(out) == 0
+    lines = [line for line in out.getvalue().splitlines() if line and not line.startswith("#")]
+    assert lines == [f"source {rc.loader('gdb')}", f"command script import {rc.loader('lldb')}"]
+    assert Path(rc.loader("gdb")).is_file()
+    assert Path(rc.loader("lldb")).is_file()

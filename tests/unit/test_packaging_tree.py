@@ -1,0 +1,41 @@
+"""The rules that `make lint` holds the tree to: each is broken once here, and noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tree
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        ("common/long.py", "x = 1\n" * 421, "421 lines"),
+        ("docs/long.md", "x\n" * 421, "421 lines"),
+        ("common/a.py", "import os\nimport gdb\n", "common/a.py:2: imports gdb"),
+        ("common/b/c.py", "def f():\n    from lldb import SBTarget\n", "common/b/c.py:2: imports lldb"),
+        ("common/a.py", "from findleaks.gdb.target import X\n", "imports findleaks.gdb"),
+        ("common/a.py", "from findleaks import lldb\n", "imports findleaks.lldb"),
+        ("tests/unit/__init__.py", "", "must hold no packages"),
+        ("conftest.py", "", "belongs in tests/"),
+    ],
+)
+def test_broken_rules(name: str, text: str, what: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(text)
+    found = list(tree.problems(tmp_path, [name]))
+    assert found
+    assert what in found[0]
+
+
+def test_what_is_allowed(tmp_path: Path) -> None:
+    for name, text in {
+        "common/a.py": "# import gdb\nfrom findleaks.target import base\nimport gdbm\n" + "\n" * 417,
+        "gdb/target.py": "import gdb\n",
+        "tests/conftest.py": "",
+        "LICENSE": "\n" * 1000,
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+        assert list(tree.problems(tmp_path, [name])) == []
