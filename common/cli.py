@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import shlex
 import shutil
@@ -24,6 +25,8 @@ FRONT = ("init", "gdb", "lldb")
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command; returns the exit status: 0, 1 (`--fail-over`), 2 (trouble, told in one line), 130 (Ctrl-C)."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without – or → shows ? instead of a traceback
     try:
         status = _run(words)
         sys.stdout.flush()
@@ -37,6 +40,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return INTERRUPTED
     except FindleaksError as error:
         _complain(str(error))
+        return TROUBLE
+    except Exception as error:
+        from findleaks.front import unexpected
+
+        _complain(unexpected("findleaks", words, error))
         return TROUBLE
 
 
