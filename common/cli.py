@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 TROUBLE = 2
 INTERRUPTED = 130
 FRONT = ("init", "gdb", "lldb")
+FRONT_HELP = """
+COMMAND takes a core file, or --pid PID for a live process: `findleaks find core`. Beside these:
+
+  init     print the lines that load findleaks from ~/.gdbinit and ~/.lldbinit
+  gdb …    start GDB with findleaks loaded
+  lldb …   start LLDB with findleaks loaded"""
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -146,6 +152,7 @@ def _help() -> int:
     from findleaks import commands
 
     print(commands.overview("findleaks"), end="")
+    print(FRONT_HELP)
     return 0
 
 
