@@ -9,7 +9,7 @@ from ctypes import byref, c_uint64
 
 from findleaks.arch import Arch
 from findleaks.graph import shared
-from findleaks.graph.base import Heuristic
+from findleaks.graph.base import Blocks, Heuristic
 from findleaks.graph.kernel_blocks import KernelBlocks, Passed
 from findleaks.graph.kernel_graph import KernelGraph
 from findleaks.graph.kernel_library import CPiece, CWords, check
@@ -31,8 +31,10 @@ class KernelEngine:
         """See base.Engine."""
         return KernelBlocks(self._library, arch, granule)
 
-    def graph(self, blocks: KernelBlocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = ()) -> KernelGraph:
+    def graph(self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = ()) -> KernelGraph:
         """See base.Engine; `blocks` must be this engine's."""
+        if not isinstance(blocks, KernelBlocks):
+            raise TypeError("blocks of another engine")
         return KernelGraph(self._library, blocks, heuristics, vtables)
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:

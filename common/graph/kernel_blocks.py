@@ -32,10 +32,10 @@ class KernelBlocks:
     """See base.Blocks. About 5 bytes a block and 16 a KiB of heap."""
 
     def __init__(self, library: ctypes.CDLL, arch: Arch, granule: int) -> None:
-        shared.check_granule(arch, granule)
+        self.handle = 0
+        shared.check_granule(granule)
         self.arch = arch
         self.granule = granule
-        self.handle = 0
         self._library = library
         self._sealed = False
         self.handle = library.fl_blocks_new(granule.bit_length() - 1)

@@ -167,7 +167,7 @@ class KernelGraph:
 
 def _ranges(ranges: Iterable[Range]) -> ctypes.Array[CRange]:
     sorted_ = shared.merged(ranges)
-    return (CRange * len(sorted_))(*((r.start, r.end) for r in sorted_))
+    return (CRange * len(sorted_))(*(CRange(r.start, r.end) for r in sorted_))
 
 
 def _group(item: CGroup) -> Group:

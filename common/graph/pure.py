@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from findleaks.arch import Arch
 from findleaks.graph import shared
-from findleaks.graph.base import Heuristic
+from findleaks.graph.base import Blocks, Heuristic
 from findleaks.graph.pure_blocks import PureBlocks, words_of
 from findleaks.graph.pure_graph import PureGraph
 from findleaks.target.base import Piece, Range
@@ -26,14 +26,16 @@ class PureEngine:
         """See base.Engine."""
         return PureBlocks(arch, granule)
 
-    def graph(self, blocks: PureBlocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = ()) -> PureGraph:
+    def graph(self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = ()) -> PureGraph:
         """See base.Engine; `blocks` must be this engine's."""
+        if not isinstance(blocks, PureBlocks):
+            raise TypeError("blocks of another engine")
         return PureGraph(blocks, heuristics, vtables)
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         """See base.Engine; `pieces` ascend. A node is misaligned when its address is no multiple of the word size."""
         word, mask = self._arch.word, self._arch.mask
-        order = "little" if self._arch.byteorder == "little" else "big"
+        little = self._arch.byteorder == "little"
         starts = [piece.address for piece in pieces]
         nodes: array[int] = array("Q")
         seen = set()
@@ -54,7 +56,7 @@ class PureEngine:
                 break
             seen.add(node)
             nodes.append(node)
-            node = int.from_bytes(pieces[at].data[offset : offset + word], order)
+            node = int.from_bytes(pieces[at].data[offset : offset + word], "little" if little else "big")
             if mangled:
                 node ^= place >> 12
         return nodes, shared.list_problem(code, node, len(nodes))

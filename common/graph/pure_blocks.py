@@ -24,10 +24,9 @@ def words_of(piece: Piece, arch: Arch) -> tuple[int, Words]:
     skip = -piece.address % arch.word
     count = max(0, (len(piece.data) - skip) // arch.word)
     data = piece.data[skip : skip + count * arch.word]
-    code = "Q" if arch.word == 8 else "I"
     if arch.byteorder == sys.byteorder:
-        return piece.address + skip, data.cast(code)
-    swapped = array(code, bytes(data))
+        return piece.address + skip, data.cast("Q") if arch.word == 8 else data.cast("I")
+    swapped = array("Q" if arch.word == 8 else "I", bytes(data))
     swapped.byteswap()
     return piece.address + skip, swapped
 
@@ -36,7 +35,7 @@ class PureBlocks:
     """See base.Blocks. 17 bytes a block and about 100 a page of heap."""
 
     def __init__(self, arch: Arch, granule: int) -> None:
-        shared.check_granule(arch, granule)
+        shared.check_granule(granule)
         self.arch = arch
         self.granule = granule
         self.starts: array[int] = array("Q")

@@ -183,7 +183,8 @@ class PureGraph:
 
     def _spans(self) -> tuple[list[int], list[int]]:
         """Starts and ends of the address ranges that hold blocks, a gap of SEGMENT_GAP apart at least."""
-        starts, ends = [], []
+        starts: list[int] = []
+        ends: list[int] = []
         last = -SEGMENT_GAP - 1
         for start, size in zip(self.blocks.starts, self.blocks.sizes):
             if start - last > SEGMENT_GAP:
@@ -286,5 +287,3 @@ def _run(work: Iterator[None], budget: int) -> bool:
         if next(work, work) is work:
             return True
     return False
-
-

@@ -101,10 +101,8 @@ class Hints:
         for place, block, pointer in self._edges:
             if self._counts(block, pointer):
                 edges[place] = block << 1
-        interior = {}
+        interior: dict[int, int] = {}
         for block, pointer in self._roots:
             interior[block] = interior.get(block, 0) | (1 if self._counts(block, pointer) else 2)
         for block, how in interior.items():
             roots[block] = roots[block] & 1 | how
-
-

@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from findleaks.arch import Arch
 from findleaks.errors import FindleaksError
 from findleaks.graph.base import Group
 from findleaks.target.base import Range
@@ -61,7 +60,7 @@ def list_problem(code: int, node: int, count: int) -> str:
     return why[code] if code else ""
 
 
-def check_granule(arch: Arch, granule: int) -> None:
+def check_granule(granule: int) -> None:
     """Granules are powers of two, at least 4 (ValueError otherwise)."""
     if granule < 4 or granule & (granule - 1) or granule > 4096:
         raise ValueError(f"granule {granule}: not a power of two between 4 and 4096")
@@ -101,7 +100,7 @@ def ordered(groups: Iterable[Group]) -> list[Group]:
 
 
 def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequence[int], granule: int, floor: int, limit: int) -> str | None:
-    """What is wrong with blocks to be appended above `floor`, or None: each must start on a granule, at or above the end of the one before."""
+    """What is wrong with blocks to be appended above `floor`, or None: each starts on a granule, at or above the end of the one before."""
     if not len(starts) == len(sizes) == len(states):
         return "starts, sizes and states differ in length"
     for start, size, state in zip(starts, sizes, states):

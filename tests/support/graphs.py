@@ -1,0 +1,313 @@
+"""Random heaps for the two engines, and an oracle that answers slowly and by definition: sets, loops, no index, no bit tricks."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from findleaks.arch import X86_64, Arch
+from findleaks.graph.base import Engine, Graph, Group, Heuristic, Kind, State
+from findleaks.graph.kernel import KernelEngine
+from findleaks.graph.kernel_library import library
+from findleaks.graph.pure import PureEngine
+from findleaks.target.base import Piece, Range
+
+BASES = (0x1000, 0x555555559000, 0x7F0000000000, 0x7F0003FF0000, 0x7FFFFFFF0000, 0x1FFFFF000000000, 0xFFFFFFFFFFF00000)
+VTABLES = (Range(0x400000, 0x400100), Range(0x7E0000001000, 0x7E0000001040))
+
+
+def kernel() -> KernelEngine:
+    """The engine over the library that FINDLEAKS_TEST_KERNEL names (a sanitizer's build), or the one that was built beside the sources."""
+    return KernelEngine(library(os.environ.get("FINDLEAKS_TEST_KERNEL", "")))
+
+
+def pure(arch: Arch = X86_64) -> PureEngine:
+    return PureEngine(arch)
+
+
+def piece(address: int, data: bytes) -> Piece:
+    """Bytes in an allocation of just their size, so that a sanitizer sees whoever reads beyond."""
+    return Piece(address, memoryview(bytearray(data)))
+
+
+def cut(address: int, data: bytes, rng: random.Random, step: int = 8, cuts: int = 4) -> list[Piece]:
+    """`data` in pieces, cut at random multiples of `step`."""
+    places = sorted({rng.randrange(0, len(data) + 1) // step * step for _ in range(rng.randrange(cuts + 1))} | {0})
+    return [piece(address + low, data[low:high]) for low, high in zip(places, [*places[1:], len(data)]) if high > low]
+
+
+@dataclass(frozen=True)
+class Block:
+    start: int
+    size: int
+    state: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+
+@dataclass
+class Heap:
+    """Blocks in memory, the memory itself, and roots."""
+
+    granule: int
+    blocks: list[Block]
+    memory: list[tuple[int, bytes]]
+    root_memory: list[tuple[int, bytes]]
+    root_words: list[int]
+    pieces: list[Piece] = field(default_factory=list)
+    root_pieces: list[Piece] = field(default_factory=list)
+
+
+def word_for(rng: random.Random, blocks: Sequence[Block]) -> int:
+    """A word as memory holds them: a pointer of some sort more often than not."""
+    way = rng.random()
+    if way < 0.45 or not blocks:
+        return rng.choice((0, 1, 2, 24, rng.getrandbits(16), rng.getrandbits(64), rng.randrange(0x400000, 0x400110)))
+    block = rng.choice(blocks)
+    if way < 0.75:
+        return block.start
+    if way < 0.85:
+        return block.start + rng.choice((8, 16, 24, 1))
+    return (block.start + rng.choice((-1, -8, block.size, block.size - 1, rng.randrange(block.size + 1)))) % (1 << 64)
+
+
+def random_heap(seed: int, count: int, granule: int, heaps: int, density: float = 0.4, whole_words: bool = True) -> Heap:
+    """About `count` blocks in up to `heaps` heaps, some of which touch."""
+    rng = random.Random(seed)
+    blocks: list[Block] = []
+    memory: list[tuple[int, bytes]] = []
+    at = 0
+    for base in sorted(rng.sample(BASES, min(heaps, len(BASES)))):
+        at = max(base, (at + granule - 1) // granule * granule if rng.random() < 0.5 else base)
+        begin = at
+        for _ in range(rng.randrange(count // heaps + 1)):
+            at += granule * rng.choice((0, 0, 1, 1, 1, 2, rng.randrange(100)))
+            size = rng.choice((0, 1, granule, 24, 24, 40, 56, 120, rng.randrange(600), rng.randrange(600)))
+            if rng.random() < 0.01:
+                size = rng.randrange(100 * 64 * granule)
+            if at + size >= (1 << 64) - 2 * granule:
+                break
+            blocks.append(Block(at, size, rng.choice((0, 0, 0, 0, 0, 1, 2, 3))))
+            at = (at + max(size, 1) + granule - 1) // granule * granule
+        memory.append((begin, bytes(at - begin)))
+    memory = [(start, _contents(rng, len(data), blocks, density)) for start, data in memory if data]
+    roots = [(0x600000 + 0x10000 * i, _contents(rng, rng.randrange(12) * 8, blocks, 0.3)) for i in range(rng.randrange(3))]
+    words = [word_for(rng, blocks) for _ in range(rng.randrange(4))]
+    heap = Heap(granule, blocks, memory, roots, words)
+    step = 8 if whole_words else 1
+    heap.pieces = [p for start, data in memory for p in cut(start, data, rng, step)]
+    heap.root_pieces = [p for start, data in roots for p in cut(start, data, rng, step)]
+    return heap
+
+
+def _contents(rng: random.Random, size: int, blocks: Sequence[Block], density: float) -> bytes:
+    words = [word_for(rng, blocks) if rng.random() < density else rng.getrandbits(8) for _ in range(size // 8)]
+    return struct.pack(f"<{len(words)}Q", *words) + bytes(size % 8)
+
+
+def graph_of(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE, budget: int = 1 << 30, arch: Arch = X86_64) -> Graph:
+    """The heap's graph, marked and classified in slices of `budget`."""
+    blocks = engine.blocks(arch, heap.granule)
+    half = len(heap.blocks) // 2
+    for part in (heap.blocks[:half], heap.blocks[half:]):
+        blocks.append([b.start for b in part], [b.size for b in part], [b.state for b in part])
+    blocks.seal()
+    graph = engine.graph(blocks, heuristics, VTABLES)
+    for p in heap.pieces:
+        graph.scan_blocks(p)
+    for p in heap.root_pieces:
+        graph.scan_roots(p)
+    graph.root_words(heap.root_words)
+    while not graph.mark(budget):
+        pass
+    while not graph.classify(budget):
+        pass
+    return graph
+
+
+def everything(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE, budget: int = 1 << 30) -> dict[str, Any]:
+    """All that an engine says of a heap, to be compared with what another says."""
+    graph = graph_of(engine, heap, heuristics, budget)
+    number = range(len(heap.blocks))
+    return {
+        "kinds": bytes(graph.kinds()),
+        "kind": [graph.kind(i) for i in number],
+        "totals": [graph.totals(kind) for kind in Kind],
+        "leaders": [graph.leader(i) for i in number],
+        "hanging": [graph.hanging(i) for i in number],
+        "referrers": [graph.referrers(i) for i in number],
+        "references": [graph.references(i) for i in number],
+        "paths": [graph.path(i) for i in number],
+        "rooted": [graph.rooted(i) for i in number],
+        "groups": graph.groups(iter(heap.pieces), VTABLES),
+        "untyped": graph.groups((), ()),
+    }
+
+
+class Oracle:
+    """The answers by definition."""
+
+    def __init__(self, heap: Heap, heuristics: Heuristic = Heuristic.NONE) -> None:
+        self.heap = heap
+        self.blocks = heap.blocks
+        self.heuristics = heuristics
+
+    def word(self, address: int) -> int:
+        """The word at `address`, 0 where there is none."""
+        for start, data in self.heap.memory:
+            if start <= address and address + 8 <= start + len(data):
+                return int.from_bytes(data[address - start : address - start + 8], "little")
+        return 0
+
+    def target(self, value: int) -> tuple[int, bool] | None:
+        """The in-use block that `value` refers to, and whether it is an interior reference."""
+        for index, block in enumerate(self.blocks):
+            if block.state == State.IN_USE and (value == block.start or block.start < value < block.end):
+                return index, value != block.start and not self.counts(block, value)
+        return None
+
+    def counts(self, block: Block, value: int) -> bool:
+        """The heuristics, as memcheck means them, but for the slack of 24 bytes between the size asked for and the usable one."""
+        first, size, offset = self.word(block.start), block.size, value - block.start
+        wanted = self.heuristics
+        if block.start % 8 or size < 8:
+            return False
+        asked = range(max(0, size - 23), size + 1)  # sizes that may have been asked for
+        if wanted & Heuristic.LENGTH64 and offset == 8 and any(n - 8 == first for n in asked):
+            return True
+        if wanted & Heuristic.NEWARRAY and offset == 8 and first and any(n - 8 >= first and (n - 8) % first == 0 for n in asked):
+            return True
+        if wanted & Heuristic.MULTIPLE_INHERITANCE and value % 8 == 0 and value + 8 <= block.end:
+            if is_vtable(first) and is_vtable(self.word(value)):
+                return True
+        if wanted & Heuristic.STDSTRING and offset == 24 and size >= 16:
+            capacity = self.word(block.start + 8)
+            return first <= capacity and any(n - 25 == capacity for n in asked)
+        return False
+
+    @cached_property
+    def references(self) -> list[list[tuple[int, bool]]]:
+        found: list[list[tuple[int, bool]]] = []
+        for index, block in enumerate(self.blocks):
+            mine = []
+            if block.state == State.IN_USE:
+                for address in range(-(-block.start // 8) * 8, block.end - 7, 8):
+                    target = self.target(self.word(address))
+                    if target and target[0] != index:
+                        mine.append(target)
+            found.append(mine)
+        return found
+
+    @cached_property
+    def roots(self) -> set[tuple[int, bool]]:
+        values = [*self.heap.root_words]
+        for _, data in self.heap.root_memory:
+            values += struct.unpack(f"<{len(data) // 8}Q", data)
+        return {target for target in map(self.target, values) if target}
+
+    def closure(self, first: set[int], starts_only: bool = False) -> set[int]:
+        """What can be reached from `first`, itself included."""
+        reached, more = set(first), set(first)
+        while more:
+            more = {t for i in more for t, interior in self.references[i] if not (interior and starts_only)} - reached
+            reached |= more
+        return reached
+
+    @cached_property
+    def kinds(self) -> list[Kind]:
+        reachable = self.closure({i for i, interior in self.roots if not interior}, starts_only=True)
+        possible = self.closure(reachable | {i for i, _ in self.roots}) - reachable
+        kinds = []
+        for index, block in enumerate(self.blocks):
+            if block.state != State.IN_USE:
+                kinds.append(Kind.UNKNOWN)
+            elif index in reachable:
+                kinds.append(Kind.REACHABLE)
+            elif index in possible:
+                kinds.append(Kind.POSSIBLE)
+            else:
+                kinds.append(Kind.DEFINITE if index in self.cycles else Kind.INDIRECT)
+        return kinds
+
+    @cached_property
+    def lost(self) -> list[int]:
+        held = self.closure({i for i, _ in self.roots})
+        return [i for i, block in enumerate(self.blocks) if block.state == State.IN_USE and i not in held]
+
+    @cached_property
+    def cycles(self) -> dict[int, set[int]]:
+        """Leaders, and the blocks of each one's cycle (itself, if there is none)."""
+        reach = {i: self.closure({i}) & set(self.lost) for i in self.lost}
+        found = {}
+        for i in self.lost:
+            component = {j for j in reach[i] if i in reach[j]}
+            if i == min(component) and not any(i in reach[j] for j in self.lost if j not in component):
+                found[i] = component
+        return found
+
+    @cached_property
+    def leaders(self) -> list[int]:
+        leaders = [-1] * len(self.blocks)
+        for leader in sorted(self.cycles, reverse=True):
+            for i in self.closure({leader}) & set(self.lost):
+                leaders[i] = leader
+        return leaders
+
+    def hanging(self, leader: int) -> tuple[int, int]:
+        sizes = [self.blocks[i].size for i, of in enumerate(self.leaders) if of == leader and i != leader]
+        return (len(sizes), sum(sizes)) if leader in self.cycles else (0, 0)
+
+    @cached_property
+    def distances(self) -> dict[int, int]:
+        """Blocks on the shortest chain from a root to each block that one reaches."""
+        distances = {i: 1 for i, _ in self.roots}
+        level = set(distances)
+        while level:
+            following = {t for i in level for t, _ in self.references[i]} - set(distances)
+            for t in following:
+                distances[t] = 1 + min(distances[i] for i in level if any(t == u for u, _ in self.references[i]))
+            level = following
+        return distances
+
+    def groups(self) -> dict[tuple[Kind, int, int, int], list[int]]:
+        """Members by (kind, type word, size, cycle)."""
+        found: dict[tuple[Kind, int, int, int], list[int]] = {}
+        for i, kind in enumerate(self.kinds):
+            if kind in (Kind.POSSIBLE, Kind.DEFINITE):
+                block = self.blocks[i]
+                word = self.word(block.start) if block.start % 8 == 0 and block.size >= 8 else 0
+                key = (kind, word if is_vtable(word) else 0, block.size, len(self.cycles.get(i, {i})))
+                found.setdefault(key, []).append(i)
+        return found
+
+
+def is_vtable(value: int) -> bool:
+    return any(r.start <= value < r.end for r in VTABLES)
+
+
+def check_groups(oracle: Oracle, groups: Sequence[Group]) -> None:
+    """Each of the oracle's groups, with its sums, and none else; most bytes first."""
+    members = oracle.groups()
+    assert {(g.kind, g.type_word, g.size, g.cycle) for g in groups} == set(members)
+    assert len(groups) == len(members)
+    for g in groups:
+        mine = members[g.kind, g.type_word, g.size, g.cycle]
+        hanging = [oracle.hanging(i) for i in mine]
+        assert (g.blocks, g.bytes) == (len(mine), g.size * len(mine))
+        assert (g.indirect_blocks, g.indirect_bytes) == (sum(n for n, _ in hanging), sum(b for _, b in hanging))
+        assert (g.least_indirect, g.most_indirect) == (min(n for n, _ in hanging), max(n for n, _ in hanging))
+        assert g.examples == tuple(oracle.blocks[i].start for i in sorted(mine)[:3])
+    weights = [g.bytes + g.indirect_bytes for g in groups]
+    assert weights == sorted(weights, reverse=True)
+
+
+def slices() -> Iterator[int]:
+    """Budgets for marking and classifying: one step at a time, and all at once."""
+    yield from (1, 3, 1 << 30)

@@ -1,0 +1,203 @@
+"""The pointer graph: kernel and twin give the same answers on random heaps, and both the oracle's."""
+
+from __future__ import annotations
+
+import random
+
+import graphs
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from findleaks.arch import X86_64
+from findleaks.graph.base import Heuristic, Kind, State, Totals
+from findleaks.target.base import Range
+
+ENGINES = [graphs.kernel, graphs.pure]
+HEAPS = {
+    "seed": st.integers(0, 2**32 - 1),
+    "count": st.sampled_from((1, 4, 12, 30)),
+    "granule": st.sampled_from((4, 8, 16, 16)),
+    "heaps": st.integers(1, 5),
+    "density": st.sampled_from((0.1, 0.4, 1.0)),
+}
+
+
+@given(**HEAPS, budget=st.sampled_from((1, 3, 1 << 30)))
+@settings(max_examples=150)
+def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: int, heaps: int, density: float, budget: int) -> None:
+    heap = graphs.random_heap(seed, count, granule, heaps, density)
+    said = graphs.everything(graphs.kernel(), heap, budget=budget)
+    assert said == graphs.everything(graphs.pure(), heap)
+    oracle = graphs.Oracle(heap)
+    assert said["kinds"] == bytes(oracle.kinds)
+    assert said["references"] == oracle.references
+    assert said["referrers"] == [[s for s, r in enumerate(oracle.references) if any(t == i for t, _ in r)] for i in range(len(heap.blocks))]
+    assert said["leaders"] == oracle.leaders
+    assert said["hanging"] == [oracle.hanging(i) for i in range(len(heap.blocks))]
+    assert said["rooted"] == [any(i == r for r, _ in oracle.roots) for i in range(len(heap.blocks))]
+    graphs.check_groups(oracle, said["groups"])
+    for index, path in enumerate(said["paths"]):
+        assert len(path) == oracle.distances.get(index, 0)
+        assert not path or (said["rooted"][path[0]] and path[-1] == index)
+        assert all(any(t == b for t, _ in oracle.references[a]) for a, b in zip(path, path[1:]))
+    for kind in Kind:
+        sizes = [b.size for b, k in zip(heap.blocks, oracle.kinds) if k == kind and b.state == State.IN_USE]
+        assert said["totals"][kind] == Totals(len(sizes), sum(sizes))
+
+
+@given(**HEAPS, heuristics=st.integers(1, 15))
+@settings(max_examples=100)
+def test_heuristics(seed: int, count: int, granule: int, heaps: int, density: float, heuristics: int) -> None:
+    heap = graphs.random_heap(seed, count, granule, heaps, density)
+    said = graphs.everything(graphs.kernel(), heap, Heuristic(heuristics))
+    assert said == graphs.everything(graphs.pure(), heap, Heuristic(heuristics))
+    oracle = graphs.Oracle(heap, Heuristic(heuristics))
+    assert said["references"] == oracle.references
+    assert said["kinds"] == bytes(oracle.kinds)
+
+
+@given(seed=st.integers(0, 2**32 - 1), granule=st.sampled_from((4, 8, 16)), heuristics=st.sampled_from((0, 15)))
+@settings(max_examples=15)
+def test_both_engines_agree_on_larger_heaps_cut_anywhere(seed: int, granule: int, heuristics: int) -> None:
+    heap = graphs.random_heap(seed, 1500, granule, 6, 0.4, whole_words=False)
+    assert graphs.everything(graphs.kernel(), heap, Heuristic(heuristics), 1000) == graphs.everything(
+        graphs.pure(), heap, Heuristic(heuristics)
+    )
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=50)
+def test_both_engines_agree_on_bytes_without_meaning(seed: int) -> None:
+    rng = random.Random(seed)
+    heap = graphs.random_heap(seed, 40, 16, 3)
+    garbage = [
+        (start, bytes(rng.choice((0, 0, 0, 0x10, 0x55, 0x7F, 0xFF, data[i])) for i in range(len(data)))) for start, data in heap.memory
+    ]
+    heap.memory = garbage
+    heap.pieces = [p for start, data in garbage for p in graphs.cut(start, data, rng, 1)]
+    assert graphs.everything(graphs.kernel(), heap, Heuristic(15)) == graphs.everything(graphs.pure(), heap, Heuristic(15))
+
+
+def heap_of(blocks: list[tuple[int, int]], words: dict[int, int], roots: list[int], granule: int = 16) -> graphs.Heap:
+    """In-use blocks (start, size) with these words at these addresses; each block is a piece."""
+    heap = graphs.Heap(granule, [graphs.Block(start, size, 0) for start, size in blocks], [], [], roots)
+    for start, size in blocks:
+        data = bytearray(size)
+        for address, value in words.items():
+            if start <= address < start + size:
+                data[address - start : address - start + 8] = value.to_bytes(8, "little")
+        heap.memory.append((start, bytes(data)))
+    heap.pieces = [graphs.piece(start, data) for start, data in heap.memory]
+    return heap
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+class TestByHand:
+    def test_a_list_with_a_cycle_behind_it(self, engine: type) -> None:
+        a, b, c, d = (0x10000 + 0x40 * i for i in range(4))
+        heap = heap_of([(x, 0x38) for x in (a, b, c, d)], {d: b, b: c, c: b}, [])
+        graph = graphs.graph_of(engine(), heap)
+        assert [graph.kind(i) for i in range(4)] == [Kind.DEFINITE, Kind.INDIRECT, Kind.INDIRECT, Kind.DEFINITE]
+        assert [graph.leader(i) for i in range(4)] == [0, 3, 3, 3]
+        assert graph.hanging(3) == Totals(2, 0x70)
+
+    def test_a_whole_cycle_is_one_leak(self, engine: type) -> None:
+        blocks = [(0x10000 + 0x40 * i, 0x38) for i in range(5)]
+        ring = {start: blocks[(i + 2) % 5][0] for i, (start, _) in enumerate(blocks)}
+        graph = graphs.graph_of(engine(), heap_of(blocks, ring, []))
+        assert bytes(graph.kinds()) == bytes([Kind.DEFINITE] + [Kind.INDIRECT] * 4)
+        (group,) = graph.groups((), ())
+        assert (group.cycle, group.blocks, group.indirect_blocks, group.examples) == (5, 1, 4, (0x10000,))
+
+    def test_edges_of_a_block_are_its_aligned_words_only(self, engine: type) -> None:
+        a, b = 0x10000, 0x10040
+        heap = heap_of([(a, 0x38), (b, 0x38)], {a + 4: b, a + 0x30: b, b: a + 0x38, b + 8: a + 0x37, b + 16: b, b + 24: a - 8}, [])
+        graph = graphs.graph_of(engine(), heap)
+        assert graph.references(0) == [(1, False)]  # the last whole word; not the one at an odd place
+        assert graph.references(1) == [(0, True)]  # not one past the end, not the header, not itself
+
+    def test_heaps_that_meet_within_a_slot(self, engine: type) -> None:
+        """An end marker of one heap once shifted the ranks of the next by one."""
+        low = [(0x7F0000000000 - 0x30 * i, 0x28) for i in range(40, 0, -1)]
+        high = [(0x7F0000000010 + 0x30 * i, 0x28) for i in range(40)]
+        blocks = low + high
+        heap = heap_of(blocks, {start: blocks[-1 - i][0] for i, (start, _) in enumerate(blocks)}, [blocks[3][0]])
+        graph = graphs.graph_of(engine(), heap)
+        for index, (start, _) in enumerate(blocks):
+            assert graph.references(index) == [(len(blocks) - 1 - index, False)]
+            assert graph.blocks.find(start + 0x27) == index
+            assert graph.blocks.find(start + 0x28) == -1
+        assert [i for i in range(len(blocks)) if graph.kind(i) == Kind.REACHABLE] == [3, 76]
+
+    def test_a_block_of_more_edges_than_a_byte_counts(self, engine: type) -> None:
+        small = [(0x20000 + 0x20 * i, 0x18) for i in range(40)]
+        table = (0x10000, 8 * 700)
+        words = {0x10000 + 8 * i: small[i % 40][0] for i in range(700)}
+        words.update({small[i][0]: small[(i * 7 + 1) % 40][0] for i in range(40)})
+        graph = graphs.graph_of(engine(), heap_of([table, *small], words, [0x10000]))
+        assert graph.references(0) == [(1 + i % 40, False) for i in range(700)]
+        for i in range(40):
+            assert graph.references(1 + i) == [(1 + (i * 7 + 1) % 40, False)] if (i * 7 + 1) % 40 != i else True
+        assert graph.totals(Kind.REACHABLE) == Totals(41, 5600 + 40 * 0x18)
+
+    def test_a_long_list_needs_no_recursion(self, engine: type) -> None:
+        number = 20_000
+        blocks = [(0x10000 + 0x20 * i, 0x18) for i in range(number)]
+        words = {start: start - 0x20 for start, _ in blocks[1:]}
+        heap = graphs.Heap(16, [graphs.Block(s, n, 0) for s, n in blocks], [], [], [])
+        data = bytearray(number * 0x20)
+        for start, value in words.items():
+            data[start - 0x10000 : start - 0x10000 + 8] = value.to_bytes(8, "little")
+        heap.pieces = graphs.cut(0x10000, bytes(data), random.Random(1))
+        graph = graphs.graph_of(engine(), heap, budget=1000)
+        assert graph.kind(number - 1) == Kind.DEFINITE
+        assert graph.hanging(number - 1) == Totals(number - 1, (number - 1) * 0x18)
+        heap.root_words = [blocks[-1][0]]
+        graph = graphs.graph_of(engine(), heap, budget=1000)
+        assert graph.path(0) == list(range(number - 1, -1, -1))
+
+    def test_no_blocks_at_all(self, engine: type) -> None:
+        graph = graphs.graph_of(engine(), graphs.Heap(16, [], [], [], [0x1000, 0]))
+        assert bytes(graph.kinds()) == b""
+        assert graph.groups((), ()) == []
+        assert graph.totals(Kind.DEFINITE) == Totals(0, 0)
+        with pytest.raises(IndexError):
+            graph.kind(0)
+
+    def test_order_is_checked(self, engine: type) -> None:
+        heap = heap_of([(0x10000, 0x18), (0x10020, 0x18)], {}, [])
+        blocks = engine().blocks(X86_64, 16)
+        blocks.append([0x10000, 0x10020], [0x18, 0x18], [0, 0])
+        graph = engine().graph(blocks)
+        graph.scan_blocks(heap.pieces[1])
+        with pytest.raises(ValueError, match="lies below"):
+            graph.scan_blocks(heap.pieces[0])
+        with pytest.raises(RuntimeError, match="mark first"):
+            graph.classify(1)
+        while not graph.mark(100):
+            pass
+        with pytest.raises(RuntimeError, match="before marking"):
+            graph.scan_roots(heap.pieces[0])
+        with pytest.raises(RuntimeError, match="classify first"):
+            graph.groups((), ())
+
+    def test_a_root_alone_tells_types_by_first_word(self, engine: type) -> None:
+        vtable = graphs.VTABLES[0].start + 16
+        blocks = [(0x10000 + 0x40 * i, 0x38) for i in range(4)]
+        heap = heap_of(blocks, {blocks[0][0]: vtable, blocks[2][0]: vtable, blocks[3][0]: 0x1234}, [])
+        graph = graphs.graph_of(engine(), heap)
+        groups = graph.groups(iter(heap.pieces), [Range(vtable, vtable + 1)])
+        assert [(g.type_word, g.blocks, g.examples) for g in groups] == [(0, 2, (0x10040, 0x100C0)), (vtable, 2, (0x10000, 0x10080))]
+        with pytest.raises(ValueError, match="lies below"):
+            graph.groups(heap.pieces[::-1], [Range(vtable, vtable + 1)])
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=20)
+@example(seed=0)
+def test_kinds_stay_readable_after_the_graph_is_gone(seed: int) -> None:
+    heap = graphs.random_heap(seed, 30, 16, 2)
+    kinds = graphs.graph_of(graphs.kernel(), heap).kinds()
+    assert bytes(kinds) == bytes(graphs.graph_of(graphs.pure(), heap).kinds())
+    assert kinds.readonly

@@ -1,0 +1,222 @@
+"""The directory of blocks: both engines against plain searches, and glibc's chunks."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any
+
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.arch import X86_64
+from findleaks.graph.base import Engine, State, Totals
+
+ENGINES = [graphs.kernel, graphs.pure]
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def directory(engine: Engine, heap: graphs.Heap) -> Any:
+    blocks = engine.blocks(X86_64, heap.granule)
+    blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
+    blocks.seal()
+    return blocks
+
+
+@given(seed=SEEDS, granule=st.sampled_from((4, 8, 16, 32)), count=st.sampled_from((3, 40, 400)))
+@settings(max_examples=120)
+def test_look_ups(seed: int, granule: int, count: int) -> None:
+    rng = random.Random(seed)
+    heap = graphs.random_heap(seed, count, granule, 6)
+    mine = heap.blocks
+    both = [directory(graphs.kernel(), heap), directory(graphs.pure(), heap)]
+    near = [b.start + d for b in mine for d in (-granule, -1, 0, 1, b.size - 1, b.size, b.size + granule)]
+    addresses = [a for a in [*near, rng.getrandbits(64), 0, (1 << 64) - 1] if 0 <= a < 1 << 64]
+    addresses = rng.sample(addresses, min(150, len(addresses)))
+    for blocks in both:
+        assert len(blocks) == len(mine)
+        for index in rng.sample(range(len(mine)), min(len(mine), 60)):
+            block = mine[index]
+            assert (blocks.address(index), blocks.size(index), blocks.state(index)) == (block.start, block.size, block.state)
+        for address in addresses:
+            holding = [i for i, b in enumerate(mine) if b.start == address or b.start <= address < b.end]
+            assert blocks.find(address) == (holding[0] if holding else -1)
+            assert blocks.at_or_after(address) == min((i for i, b in enumerate(mine) if b.start >= address), default=len(mine))
+        for state in State:
+            low, high = sorted(rng.sample(addresses, 2)) if len(addresses) > 1 else (0, 0)
+            sizes = [b.size for b in mine if b.state == state and low <= b.start < high]
+            assert blocks.totals(state, low, high) == Totals(len(sizes), sum(sizes))
+            assert blocks.totals(state) == Totals(sum(b.state == state for b in mine), sum(b.size for b in mine if b.state == state))
+
+
+@given(seed=SEEDS, granule=st.sampled_from((4, 16)))
+@settings(max_examples=60)
+def test_states_and_sizes_change(seed: int, granule: int) -> None:
+    rng = random.Random(seed)
+    heap = graphs.random_heap(seed, 60, granule, 4)
+    both = [directory(graphs.kernel(), heap), directory(graphs.pure(), heap)]
+    starts = {b.start for b in heap.blocks}
+    chosen = [b.start + rng.choice((0, 0, granule, 1)) for b in rng.sample(heap.blocks, len(heap.blocks) // 2)]
+    for blocks in both:
+        assert blocks.set_state(chosen, State.CACHED) == [a for a in chosen if a not in starts]
+    for index, block in enumerate(heap.blocks):
+        limit = heap.blocks[index + 1].start if index + 1 < len(heap.blocks) else (1 << 64) - 1
+        size = rng.choice((block.size, 0, rng.randrange(block.size + 1), limit - block.start, limit - block.start + 1))
+        for blocks in both:
+            if block.start + size > limit:
+                with pytest.raises(ValueError, match="cannot have"):
+                    blocks.resize(index, size)
+            else:
+                blocks.resize(index, size)
+                assert blocks.size(index) == size
+                assert blocks.state(index) == (State.CACHED if block.start in chosen else block.state)
+                for offset in (1, size // 2, size - 1, size):
+                    assert blocks.find(block.start + offset) == (index if 0 <= offset < max(size, 1) else blocks.find(block.start + offset))
+                    assert both[0].find(block.start + offset) == both[1].find(block.start + offset) or blocks is both[0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+class TestRules:
+    @pytest.mark.parametrize(
+        ("starts", "sizes", "states"),
+        [
+            ([0x1000, 0x1010], [0x11, 0x10], [0, 0]),  # overlap
+            ([0x1010, 0x1000], [0x8, 0x8], [0, 0]),  # order
+            ([0x1000, 0x1000], [0, 0], [0, 0]),  # the same twice
+            ([0x1008], [8], [0]),  # not on a granule
+            ([0x1000], [-1], [0]),
+            ([0x1000], [8], [4]),
+            ([(1 << 64) - 16], [16], [0]),  # past the end of all addresses
+            ([1 << 64], [0], [0]),
+            ([0x1000], [8, 8], [0]),
+        ],
+    )
+    def test_append_refuses_all_or_nothing(self, engine: type, starts: list[int], sizes: list[int], states: list[int]) -> None:
+        blocks = engine().blocks(X86_64, 16)
+        blocks.append([0x10], [0x8], [0])
+        with pytest.raises(ValueError):  # noqa: PT011 - each says something else
+            blocks.append([0x100, *starts], [8, *sizes], [0, *states])
+        with pytest.raises(ValueError, match="above the block before"):
+            blocks.append([0x10], [1], [0])
+        assert len(blocks) == 1
+
+    def test_phases(self, engine: type) -> None:
+        blocks = engine().blocks(X86_64, 16)
+        with pytest.raises(RuntimeError, match="not sealed"):
+            blocks.find(0)
+        blocks.seal()
+        blocks.seal()
+        with pytest.raises(RuntimeError, match="is sealed"):
+            blocks.append([16], [8], [0])
+        assert (len(blocks), blocks.find(16), blocks.at_or_after(0)) == (0, -1, 0)
+
+    @pytest.mark.parametrize("granule", [0, 3, 24, 8192])
+    def test_granules_are_powers_of_two(self, engine: type, granule: int) -> None:
+        with pytest.raises(ValueError, match="granule"):
+            engine().blocks(X86_64, granule)
+
+    def test_sizes_beyond_32_bits(self, engine: type) -> None:
+        blocks = engine().blocks(X86_64, 16)
+        starts = [0x1000, 0x10_0000_0000, 0x7000_0000_0000]
+        sizes = [0xFFFFFFFF, 0x50_0000_0008, 0x1000_0000_0000]
+        blocks.append(starts, sizes, [0, 2, 0])
+        blocks.seal()
+        assert [blocks.size(i) for i in range(3)] == sizes
+        assert [blocks.find(s + n - 1) for s, n in zip(starts, sizes)] == [0, 1, 2]
+        assert [blocks.find(s + n) for s, n in zip(starts, sizes)] == [-1, -1, -1]
+        assert blocks.totals(State.FREE) == Totals(1, sizes[1])
+        blocks.resize(1, 0x20)
+        assert (blocks.find(starts[1] + 0x1F), blocks.find(starts[1] + 0x20), blocks.size(1)) == (1, -1, 0x20)
+
+
+def chunks_of(rng: random.Random, number: int) -> tuple[bytes, list[graphs.Block], int]:
+    """A heap of glibc chunks from address 0x10000 on as malloc leaves it: its bytes, its blocks, and the top chunk's offset."""
+    data, blocks = bytearray(), []
+    before = True
+    for _ in range(number):
+        size = 16 * rng.choice((2, 2, 3, 4, 5, 8, rng.randrange(2, 300)))
+        in_use = rng.random() < 0.7
+        flags = int(before) | (4 if rng.random() < 0.3 else 0)
+        if rng.random() < 0.05:
+            blocks.append(graphs.Block(0x10000 + len(data) + 16, size - 16, State.IN_USE))
+            flags |= 2
+            in_use = rng.random() < 0.5
+        else:
+            blocks.append(graphs.Block(0x10000 + len(data) + 16, size - (8 if in_use else 16), 0 if in_use else 2))
+        data += struct.pack("<2Q", 0, size | flags) + rng.randbytes(size - 16)
+        before = in_use
+    top = len(data)
+    data += struct.pack("<2Q", 0, 0x1000 | int(before))
+    return bytes(data), blocks, top
+
+
+def walk(engine: Engine, pieces: list[Any], end: int, granule: int = 16) -> tuple[list[Any], list[graphs.Block]]:
+    """What each step of a walk said, and the blocks it gave."""
+    blocks = engine.blocks(X86_64, granule)
+    chunk, steps = 0x10000, []
+    for piece in pieces:
+        step = blocks.walk_chunks(piece, chunk, end)
+        steps.append(step)
+        chunk = step.chunk
+        if step.done or step.problem:
+            break
+    blocks.seal()
+    return steps, [graphs.Block(blocks.address(i), blocks.size(i), blocks.state(i)) for i in range(len(blocks))]
+
+
+@given(seed=SEEDS, number=st.integers(0, 80))
+@settings(max_examples=100)
+def test_chunks(seed: int, number: int) -> None:
+    rng = random.Random(seed)
+    data, expected, top = chunks_of(rng, number)
+    pieces = graphs.cut(0x10000, data, rng, 8, 6)
+    for engine in (graphs.kernel(), graphs.pure()):
+        steps, found = walk(engine, pieces, 0x10000 + top)
+        assert found == expected
+        assert (steps[-1].chunk, steps[-1].done, steps[-1].problem) == (0x10000 + top, True, "")
+        assert not any(step.done or step.problem for step in steps[:-1])
+
+
+@given(seed=SEEDS, damage=st.integers(0, 3), granule=st.sampled_from((8, 16, 32)))
+@settings(max_examples=150)
+def test_chunks_that_are_corrupt(seed: int, damage: int, granule: int) -> None:
+    rng = random.Random(seed)
+    data, _, top = chunks_of(rng, rng.randrange(30))
+    bad = bytearray(data)
+    for _ in range(damage):
+        at = rng.randrange(len(bad) // 8) * 8
+        bad[at : at + 8] = rng.choice((0, 16, 0x21, 0x18, rng.getrandbits(64), rng.getrandbits(12), (1 << 64) - 1)).to_bytes(8, "little")
+    pieces = graphs.cut(0x10000, bytes(bad), rng, rng.choice((1, 8)), 6)
+    if rng.random() < 0.3 and len(pieces) > 1:
+        del pieces[rng.randrange(len(pieces))]
+    end = 0x10000 + top + rng.choice((0, 0, 0, 8, 16, -16, 0x1000, 1 << 63))
+    steps, found = walk(graphs.kernel(), pieces, end, granule)
+    assert (steps, found) == walk(graphs.pure(), pieces, end, granule)
+    assert all(a.end <= b.start for a, b in zip(found, found[1:]))
+    assert all(f"{step.chunk:#x}" in step.problem for step in steps if step.problem)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_corrupt_chunk_is_told_as(engine: type) -> None:
+    def problem(size: int, chunk: int = 0x10000, end: int = 0x10100) -> str:
+        data = struct.pack("<4Q", 0, 0x21, 0, 0) + struct.pack("<4Q", 0, size, 0, 0)
+        return str(engine().blocks(X86_64, 16).walk_chunks(graphs.piece(0x10000, data), chunk, end).problem)
+
+    assert problem(0x11) == "chunk 0x10020: size 0x10 is less than a chunk's least"
+    assert problem(0x29) == "chunk 0x10020: size 0x28 is not aligned"
+    assert problem(0x101) == "chunk 0x10020: size 0x100 reaches past the heap's end at 0x10100"
+    assert problem(0x21, 0x10008) == "chunk 0x10008: is not at an address where a chunk can be"
+    assert problem(0x21, 0x20000) == "chunk 0x20000: is not at an address where a chunk can be"
+    assert problem(0x21, 0xFF00) == "chunk 0xff00: its header is not in memory"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_second_heap_below_the_first_is_refused(engine: type) -> None:
+    blocks = engine().blocks(X86_64, 16)
+    blocks.append([0x20000], [24], [0])
+    data = struct.pack("<2Q", 0, 0x21) * 2
+    step = blocks.walk_chunks(graphs.piece(0x10000, data), 0x10000, 0x10020)
+    assert (step.done, step.problem) == (False, "chunk 0x10000: lies below blocks found before it")
+    assert len(blocks) == 1
