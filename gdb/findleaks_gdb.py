@@ -1,4 +1,4 @@
-"""findleaks for GDB: `source` this file, from ~/.gdbinit or by hand. It adds the command `leaks`; `leaks help` says more."""
+"""findleaks for GDB: `source` this file, from ~/.gdbinit or by hand. It adds the command `leaks`; `help leaks` says more."""
 
 
 # GDB runs this in __main__, where its user's own Python lives: leave nothing behind.

@@ -1,6 +1,6 @@
 """findleaks for LLDB: `command script import` this file, from ~/.lldbinit or by hand.
 
-It adds the command `leaks`; `leaks help` says more.
+It adds the command `leaks`; `help leaks` says more.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ IN_GDB = (
 def test_gdb(layout: Layout, source: Path, home: dict[str, str]) -> None:
     """Even when started in the checkout."""
     first, *then = (word for line in IN_GDB for word in ("-ex", line))
-    out, err = gdb("-nx", first, then[0], "-ex", f"source {layout.loader('gdb')}", *then[1:], "-ex", "leaks help", cwd=source, env=home)
+    out, err = gdb("-nx", first, then[0], "-ex", f"source {layout.loader('gdb')}", *then[1:], "-ex", "help leaks", cwd=source, env=home)
     lines = out.splitlines()
     version, module, package, front = json.loads(lines[0])
     assert (err, version in run("gdb", "--version").stdout) == ("", True)
@@ -102,7 +102,7 @@ IN_LLDB = (
 
 def test_lldb(layout: Layout, source: Path, home: dict[str, str]) -> None:
     load = f"command script import {shlex.quote(str(layout.loader('lldb')))}"
-    out, err = lldb("--no-lldbinit", "-o", load, "-o", IN_LLDB[0], "-o", IN_LLDB[1], "-o", "leaks help", cwd=source, env=home)
+    out, err = lldb("--no-lldbinit", "-o", load, "-o", IN_LLDB[0], "-o", IN_LLDB[1], "-o", "help leaks", cwd=source, env=home)
     module, package, front, path = json.loads(next(line[1:] for line in out.splitlines() if line.startswith(">")))
     assert err == ""
     assert source not in Path(module).parents
@@ -122,17 +122,17 @@ def init_lines(layout: Layout) -> dict[str, str]:
 def test_from_the_start_up_files(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
     for name, lines in init_lines(layout).items():
         (tmp_path / name).write_text(lines + "\n")
-    out, err = gdb("-ex", "leaks help", cwd=tmp_path, env=home)
+    out, err = gdb("-ex", "help leaks", cwd=tmp_path, env=home)
     assert err == ""
     assert "whatis" in out
-    out, err = lldb("-o", "leaks help", cwd=tmp_path, env=home)
+    out, err = lldb("-o", "help leaks", cwd=tmp_path, env=home)
     assert err == ""
     assert "whatis" in out
 
 
 def test_started_loaded(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
     """The user's own arguments come behind, and the exit status is the debugger's."""
-    done = run(*layout.cli, "gdb", "-nx", "-batch", "-ex", "leaks help", "-ex", "quit 7", cwd=tmp_path, env=home)
+    done = run(*layout.cli, "gdb", "-nx", "-batch", "-ex", "help leaks", "-ex", "quit 7", cwd=tmp_path, env=home)
     assert ("whatis" in done.stdout, done.stderr, done.returncode) == (True, "", 7)
-    done = run(*layout.cli, "lldb", "--no-lldbinit", "-o", "leaks help", "-o", "quit 7", cwd=tmp_path, env=home)
+    done = run(*layout.cli, "lldb", "--no-lldbinit", "-o", "help leaks", "-o", "quit 7", cwd=tmp_path, env=home)
     assert ("whatis" in done.stdout, done.stderr, done.returncode) == (True, "", 7)
