@@ -84,7 +84,9 @@ def _leak(session: Session, group: Group, look: bool) -> Leak:
     name = session.types.name(group.type_word) if group.type_word else ""
     hint = ""
     if look and not name and group.examples:
-        name = session.types.of_block(group.examples[0], group.size)
+        # The first word says nothing here: what the words after it tell must be the same of all examples to count for the group.
+        names = {session.types.of_block(example, group.size) for example in group.examples}
+        name = names.pop() if len(names) == 1 else ""
         if not name:
             try:
                 hint = session.types.hint(session.target.read(group.examples[0], min(group.size, HINT)))

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Module, Range, Symbol, Target
+from findleaks.target.base import Range, Symbol, Target
 from findleaks.types.places import Places, inside, merge, places
 from findleaks.types.rtti import Rtti
 from findleaks.types.shapes import array_of, is_file, is_string
@@ -14,9 +14,12 @@ from findleaks.types.text import hint, sanitised
 
 _VTABLE = "vtable for "
 _CONSTRUCTION = "construction vtable for "
-_STRING = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >"
-_OLD_STRING = "std::basic_string<char, std::char_traits<char>, std::allocator<char> >"
-_LIBCXX_STRING = "std::__1::basic_string<char, std::__1::char_traits<char>, std::__1::allocator<char> >"
+_STRINGS = (
+    "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >",
+    "std::basic_string<char, std::char_traits<char>, std::allocator<char> >",
+    "std::__1::basic_string<char, std::__1::char_traits<char>, std::__1::allocator<char> >",
+)
+_SHARED = ("std::_Sp_counted_ptr_inplace<", "std::__1::__shared_ptr_emplace<")
 
 
 class Types:
@@ -112,11 +115,11 @@ class Types:
         symbol = self._symbol(word)
         if symbol is not None:
             return f"table {symbol.name}" if symbol.address == word else ""
-        module = self._module(word)
-        if module is None:
+        where = self._where(word)
+        if where is None:
             return ""
         what = "class" if looks and self._rtti.may_be_typeinfo(address) else "table"
-        return f"{what} {_basename(module)}+{word - module.bias:#x}"
+        return f"{what} {where[0]}+{word - where[1]:#x}"
 
     def _under_construction(self, word: int) -> str:
         symbol = self._symbol(word)
@@ -148,16 +151,20 @@ class Types:
         symbol = self._symbol(word)
         if symbol is not None and symbol.address == word:
             return f"function {symbol.name}"
-        module = self._module(word)
-        return f"code in {_basename(module)}" if module is not None else ""
+        where = self._where(word)
+        return f"code in {where[0]}" if where is not None else ""
 
     def _symbol(self, word: int) -> Optional[Symbol]:
         return self._target.symbolize(word)
 
-    def _module(self, address: int) -> Optional[Module]:
+    def _where(self, address: int) -> Optional[tuple[str, int]]:
+        """(name of the file mapped at `address`, what to subtract for the file's own address)."""
         for module in self._target.modules():
             if module.start <= address < module.end:
-                return module
+                return _basename(module.path), module.bias
+        for region in self._target.regions():
+            if region.start <= address < region.end and region.name:
+                return _basename(region.name), region.start - region.file_offset
         return None
 
 
@@ -167,12 +174,26 @@ def _construction(name: str) -> str:
 
 
 def _short(name: str) -> str:
-    """The name of the string class as everybody writes it."""
-    for long in (_STRING, _OLD_STRING, _LIBCXX_STRING):
+    """Names of the standard library as everybody writes them: the string class, and what std::make_shared<T> allocates."""
+    for long in _STRINGS:
         if long in name:
-            name = name.replace(long, "std::string")
+            name = name.replace(long, "std::string").replace("std::string >", "std::string>")
+    for prefix in _SHARED:
+        if name.startswith(prefix):
+            inner = _first_argument(name[len(prefix) :])
+            return f"std::make_shared<{inner} >" if inner.endswith(">") else f"std::make_shared<{inner}>"
     return name
 
 
-def _basename(module: Module) -> str:
-    return module.path.rsplit("/", 1)[-1] or "module"
+def _first_argument(text: str) -> str:
+    """`a::b<c, d>, e>` -> `a::b<c, d>`"""
+    depth = 0
+    for i, character in enumerate(text):
+        depth += (character in "<([{") - (character in ">)]}")
+        if depth < 0 or (depth == 0 and character == ","):
+            return text[:i].rstrip()
+    return text
+
+
+def _basename(path: str) -> str:
+    return path.rsplit("/", 1)[-1] or "module"

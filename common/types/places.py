@@ -36,22 +36,24 @@ class Places(NamedTuple):
 
 
 def places(target: Target) -> Places:
-    """Those of all modules; a module without readable headers counts with its read-only and executable regions."""
+    """Those of all modules. A module whose headers are not in the target counts with its read-only and executable regions, and so does a
+    mapped file with executable parts that was not even recognised as a module for that reason."""
     tables: list[Range] = []
     code: list[Range] = []
+    known = []
     for module in target.modules():
         found = headers(target.read, module.start, module.end - module.start) if module.end > module.start else None
-        if found is None:
-            _by_regions(target, module, tables, code)
-        else:
+        if found is not None:
             _by_segments(target, module, found[0], found[1], tables, code)
-    return Places(merge(tables), merge(code))
-
-
-def _by_regions(target: Target, module: Module, tables: list[Range], code: list[Range]) -> None:
-    for region in target.regions():
-        if region.start >= module.start and region.end <= module.end and region.readable and not region.writable:
+            known.append(Range(module.start, module.end))
+    known = merge(known)
+    regions = [r for r in target.regions() if not inside(known, r.start)]
+    programs = {r.name for r in regions if r.executable and r.name.startswith("/")}
+    named = merge(Range(m.start, m.end) for m in target.modules())
+    for region in regions:
+        if region.readable and not region.writable and (region.name in programs or inside(named, region.start)):
             (code if region.executable else tables).append(Range(region.start, region.end))
+    return Places(merge(tables), merge(code))
 
 
 def _by_segments(

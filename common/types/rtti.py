@@ -82,7 +82,7 @@ class Rtti:
         if not inside(self._places.tables, address) or address % self._word:
             return False
         try:
-            return self._in_modules(self._target.word(address)) and self._in_modules(self._target.word(address + self._word))
+            return self._in_file(self._target.word(address)) and self._in_file(self._target.word(address + self._word))
         except UnreadableMemory:
             return False
 
@@ -104,11 +104,11 @@ class Rtti:
         return self._forms[own]
 
     def _look_at_form(self, own: int) -> Optional[str]:
-        if own % self._word or not self._in_modules(own):
+        if own % self._word or not self._in_file(own):
             return None
         try:
             info = self._target.word(own - self._word)
-            pointer = self._target.word(info + self._word) if self._in_modules(info) else 0
+            pointer = self._target.word(info + self._word) if self._in_file(info) else 0
         except UnreadableMemory:
             return ""  # the C++ library is not in the core, nor is its file here
         try:
@@ -116,8 +116,11 @@ class Rtti:
         except UnreadableMemory:
             return ""
 
-    def _in_modules(self, address: int) -> bool:
-        return any(m.start <= address < m.end for m in self._target.modules())
+    def _in_file(self, address: int) -> bool:
+        """In a module, or in a mapped file that the core holds too little of to know it for one."""
+        if any(m.start <= address < m.end for m in self._target.modules()):
+            return True
+        return any(r.start <= address < r.end and r.name.startswith("/") for r in self._target.regions())
 
     def _name(self, address: int) -> str:
         """The mangled name at `address`, "" when what stands there is none; a leading '*' says that the type is local to a file."""

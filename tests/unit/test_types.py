@@ -52,14 +52,17 @@ class Image:
     def vtable(self, info: int, top: int = 0, function: int = TEXT + 0x10) -> int:
         return self.put(top, info, function) + 16
 
-    def target(self, heap: bytes = b"\0" * 64, names: bool = True) -> FakeTarget:
+    def target(
+        self, heap: bytes = b"\0" * 64, names: bool = True, modules: bool = True, files: Optional[dict[int, str]] = None
+    ) -> FakeTarget:
         memory = {TEXT: b"\xc3" * 0x1000, TABLES: bytes(self.tables), DATA: words(1, 2, 3, 4), HEAP: heap}
         if names:
             memory[CONSTANTS] = bytes(self.constants).ljust(-len(self.constants) % 64 + len(self.constants), b"\0")
         return FakeTarget(
             memory,
             permissions={TEXT: "r-x", TABLES: "r--", CONSTANTS: "r--"},
-            modules=[Module("/usr/lib/libmade.so", 0x40_0000, TEXT, HEAP)],
+            names=files,
+            modules=[Module("/usr/lib/libmade.so", 0x40_0000, TEXT, HEAP)] if modules else [],
             symbols=self.symbols,
         )
 
@@ -79,6 +82,26 @@ def test_classes_are_named_from_their_typeinfo() -> None:
     assert types.name(second) == "Bar"
     assert all(inside(types.ranges(), word) for word in (plain, derived, template, TEXT))
     assert types.ranges() == [Range(TEXT, TEXT + 0x1000), *types.vtables()]
+
+
+def test_standard_names_are_short() -> None:
+    image = Image()
+    counted = image.vtable(image.typeinfo("St23_Sp_counted_ptr_inplaceISt6vectorIiSaIiEESaIvELN9__gnu_cxx12_Lock_policyE2EE"))
+    string = image.vtable(image.typeinfo("3BoxINSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEE"))
+    types = Types(image.target())
+    assert types.name(counted) == "std::make_shared<std::vector<int, std::allocator<int> > >"
+    assert types.name(string) == "Box<std::string>"
+
+
+def test_a_library_whose_headers_are_not_in_the_core() -> None:
+    """Its first page was left out, so it is no module; its vtables are where they were."""
+    image = Image()
+    vtable = image.vtable(image.typeinfo("3Foo"))
+    names = dict.fromkeys((TEXT, TABLES, CONSTANTS, DATA), "/usr/lib/libmade.so")
+    types = Types(image.target(modules=False, files=names))
+    assert types.name(vtable) == "Foo"
+    assert types.name(TEXT) == "code in libmade.so"
+    assert Types(image.target(modules=False)).name(vtable) == ""
 
 
 def test_identifiers_beyond_ascii() -> None:
