@@ -1,0 +1,15 @@
+"""pyproj up to 3.4.0 leaks the objects that proj_identify() lists: one PJ a call, and all that hangs from it.
+
+https://github.com/pyproj4/pyproj/pull/1178, fixed in 3.4.1: "BUG: Fix CRS.to_authority memory leak (pull #1178)".
+The loop is the one of the pull request.
+"""
+
+import sys
+import time
+
+from pyproj import CRS
+
+for _ in range(int(sys.argv[1])):
+    CRS.from_epsg(3857).to_epsg()
+print("ready", flush=True)
+time.sleep(3600)

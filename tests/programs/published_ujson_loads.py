@@ -1,0 +1,16 @@
+"""ujson 5.4.0 to 5.11.0 leaks the text of each integer outside [-2**63, 2**64 - 1] that it parses, and one byte more.
+
+CVE-2026-32874, GHSA-wgvc-ghv9-3pmm, https://github.com/ultrajson/ultrajson, fixed in 5.12.0.
+Integers of 1,000 digits: pymalloc hands what is above 512 bytes to malloc.
+"""
+
+import sys
+import time
+
+import ujson
+
+text = "1" * 1000
+for _ in range(int(sys.argv[1])):
+    ujson.loads(text)
+print("ready", flush=True)
+time.sleep(3600)

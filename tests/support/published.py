@@ -1,0 +1,113 @@
+"""Released packages with a published leak, and the release that ended it: installed from PyPI, pinned, outside the repository."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
+
+HASHES = {
+    ("certifi", "2024.8.30"): ["922820b53db7a7257ffbda3f597266d435245903d80737e34f8a45ff3e3230d8"],
+    ("pyproj", "3.4.0"): [
+        "954b068136518b3174d0a99448056e97af62b63392a95c420894f7de2229dae6",  # cp310
+        "a454a7c4423faa2a14e939d08ef293ee347fa529c9df79022b0585a6e1d8310c",  # cp311
+    ],
+    ("pyproj", "3.4.1"): [
+        "5a53acbde511a7a9e1873c7f93c68f35b8c3653467b77195fe18e847555dcb7a",
+        "5f3f75b030cf811f040c90a8758a20115e8746063e4cad0d0e941a4954d1219b",
+    ],
+    ("ujson", "5.11.0"): [
+        "d06e87eded62ff0e5f5178c916337d2262fdbc03b31688142a3433eabb6511db",
+        "7e0ec1646db172beb8d3df4c32a9d78015e671d2000af548252769e33079d9a6",
+    ],
+    ("ujson", "5.12.0"): [
+        "460e76a4daff214ae33ab959494962c93918cb44714ea3e3f748b14aa37f8a87",
+        "89e302abd3749f6d6699691747969a5d85f7c73081d5ed7e2624c7bd9721a2ab",
+    ],
+    ("ujson", "5.12.1"): [
+        "191d2077fd53441599a2efd3dcc205b9cc5f3a4d685a76e9f73f4b6c19aee0c9",
+        "f75caed5b6d1fc271bb720a780c4199914267f7b865f9bf17826c4feccea582c",
+    ],
+}
+"""sha256 of the manylinux x86-64 wheels for CPython 3.10 and 3.11, by (project, version)."""
+
+PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_24_x86_64", "manylinux_2_28_x86_64")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A leak: `program` in tests/programs triggers it as often as its argument says; each time one block of `request` bytes is lost."""
+
+    project: str
+    bad: str
+    fixed: str
+    program: str
+    request: int
+    times: int
+    needs: tuple[tuple[str, str], ...] = ()
+
+
+LEAKS = {
+    "pyproj": Published("pyproj", "3.4.0", "3.4.1", "published_pyproj.py", 752, 300, (("certifi", "2024.8.30"),)),
+    "ujson-loads": Published("ujson", "5.11.0", "5.12.0", "published_ujson_loads.py", 1001, 1000),
+    "ujson-dump": Published("ujson", "5.12.0", "5.12.1", "published_ujson_dump.py", 48 + 1000 + 1, 1000),
+}
+
+
+def cache() -> Path:
+    """Where downloads are kept between runs: $FINDLEAKS_CACHE, or ~/.cache/findleaks."""
+    return Path(os.environ.get("FINDLEAKS_CACHE") or Path.home() / ".cache" / "findleaks")
+
+
+def interpreter() -> tuple[str, str]:
+    """A CPython the wheels fit, and its version: the tests' own, or python3.11, python3.10 or python3 of the path."""
+    if platform.machine() != "x86_64":
+        raise RuntimeError(f"the pinned wheels are for x86-64, this is {platform.machine()}")
+    for name in (sys.executable, "python3.11", "python3.10", "python3", "/usr/bin/python3"):
+        path = shutil.which(name)
+        if path is None:
+            continue
+        ask = "import sys; print('%s %d.%d' % ((sys.implementation.name,) + sys.version_info[:2]), sys.executable)"
+        done = subprocess.run([path, "-c", ask], capture_output=True, text=True)
+        implementation, version, real = (done.stdout.split() + ["", "", ""])[:3]
+        if implementation == "cpython" and version in ("3.10", "3.11"):
+            return real, version
+    raise RuntimeError("the published leaks are in packages for CPython 3.10 and 3.11; this machine has neither (Debian 12: apt install python3)")
+
+
+def install(project: str, version: str, python: str) -> Path:
+    """The folder (for PYTHONPATH) that holds exactly this release, downloaded once."""
+    folder = cache() / "published" / f"{project}-{version}-cp{python.replace('.', '')}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        wanted = Path(scratch) / "requirements.txt"
+        wanted.write_text(f"{project}=={version} " + " ".join(f"--hash=sha256:{h}" for h in HASHES[project, version]) + "\n")
+        made = Path(scratch) / "made"
+        platforms = [word for name in PLATFORMS for word in ("--platform", name)]
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
+        command += ["--implementation", "cp", "--python-version", python, *platforms, "--target", str(made), "-r", str(wanted)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+        if done.returncode:
+            raise RuntimeError(f"pip could not install {project} {version}: {done.stderr}{done.stdout}")
+        try:
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another test run was faster
+                raise
+    return folder
+
+
+def usable(request: int) -> set[int]:
+    """What glibc on a 64-bit machine may give for `request` bytes: chunks are multiples of 16 with 8 bytes of header, and a chunk
+    keeps 16 bytes more when what would be split off is too small to stand alone (malloc/malloc.c, _int_malloc: MINSIZE)."""
+    least = max(24, -(-(request + 8) // 16) * 16 - 8)
+    return {least, least + 16}
