@@ -5,8 +5,8 @@
  * writes one line a block to standard output (all numbers hexadecimal),
  *   address usable requested state kind leader category
  * then "ready", and waits for ever. OPTIONS are letters: h more than 64 MiB of blocks a thread, so that arenas get further heaps; b the
- * program break is blocked half-way, so that the main arena goes on in mappings; s the program moves the break itself; l return
- * from main (for LeakSanitizer).
+ * program break is blocked half-way, so that the main arena goes on in mappings; s the program moves the break itself; m the main
+ * thread's stack and registers hold nothing; l so, and return from main (for LeakSanitizer).
  *
  * Each thread makes every category in its own arena; the categories that hold pointers in odd places are in holders.h. */
 #include "truth.h"
@@ -16,7 +16,8 @@
 
 static pthread_barrier_t together, leaving;
 static unsigned thread_count, scale;
-static int option_heaps, option_blocked, option_sbrk, option_return;
+static const char *tunables = "";
+static int option_heaps, option_blocked, option_sbrk, option_return, option_bare;
 
 static void meet(void) { pthread_barrier_wait(&together); }
 
@@ -42,6 +43,16 @@ static NOINLINE void block_break(void) {
     if (mmap(end, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != end) abort();
 }
 
+/* While nobody else allocates: sbrk and malloc do not go together with several threads. */
+static NOINLINE void disturb_break(struct thread *me) {
+    for (unsigned i = 0; i <= scale; i++) {
+        reachable_shapes(&me->rng);
+        lost_shapes(&me->rng);
+        if (option_sbrk && sbrk(4096 * (1 + (intptr_t)i)) == (void *)-1) abort();
+        if (option_blocked && i == 0) block_break();
+    }
+}
+
 static NOINLINE void build(struct thread *me) {
     struct rng *r = &me->rng;
     for (unsigned i = 0; i < scale; i++) {
@@ -49,17 +60,17 @@ static NOINLINE void build(struct thread *me) {
         possible_shapes(r);
         lost_shapes(r);
         mmapped_shapes(r);
-        if (option_sbrk && me->index == 0 && sbrk(4096 * (1 + (intptr_t)i)) == (void *)-1) abort();
-        if (option_blocked && me->index == 0 && i == 0) block_break();
     }
-    held_shapes(me, r, option_return && me->index == 0);
+    held_shapes(me, r, option_bare && me->index == 0);
     if (option_heaps) many_heaps(me);
     for (unsigned i = 0; i < scale; i++) prepare_frees(me, r);
 }
 
 static void live(struct thread *me) {
     meet();
-    learn_key();
+    if (!option_return && !strstr(tunables, "tcache_count=0")) learn_key();
+    if (me->index == 0 && (option_sbrk || option_blocked)) disturb_break(me);
+    meet();
     build(me);
     give(me, &me->rng);
     meet();
@@ -106,8 +117,10 @@ int main(int argc, char **argv) {
         option_heaps |= *o == 'h';
         option_blocked |= *o == 'b';
         option_sbrk |= *o == 's';
+        option_bare |= *o == 'm' || *o == 'l';
         option_return |= *o == 'l';
     }
+    if (getenv("GLIBC_TUNABLES")) tunables = getenv("GLIBC_TUNABLES");
     make_keys();
     for (unsigned i = 0; i < MOST_THREADS + LEAVERS; i++) {
         threads[i].index = i;

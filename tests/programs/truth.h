@@ -87,18 +87,17 @@ static void note_indirect(struct block b, struct block leader, const char *categ
 static NOINLINE void free_and_note(struct block b, const char *category) {
     uint64_t usable = malloc_usable_size(b.p);
     hidden again = hide(b.p);
+    int gone = truth_key && ((volatile uint64_t *)b.p)[-1] & 2; /* IS_MMAPPED: the block goes with its mapping */
     ((volatile uint64_t *)b.p)[1] = 0;
     free(b.p);
     volatile uint64_t *words = reveal(again);
-    int cached = truth_key && ~words[1] == truth_key;
+    int cached = truth_key && !gone && ~words[1] == truth_key;
     note_line((uint64_t)words, usable, b.requested, cached ? "cached" : "free", "none", 0, category);
 }
 
 /* Learn that mark: the first block a thread frees goes to its cache, if there is one. (2.31 marks with the address of the cache.) */
 static NOINLINE void learn_key(void) {
-    const char *tunables = getenv("GLIBC_TUNABLES");
-    if (tunables && strstr(tunables, "tcache_count=0")) return;
-    void *first = malloc(1000);
+    void *first = malloc(24);
     hidden again = hide(first);
     ((volatile uint64_t *)first)[1] = 0;
     free(first);

@@ -15,8 +15,8 @@ static void make_keys(void) {
         if (pthread_key_create(&keys[i], NULL)) abort();
 }
 
-/* `returns`: the thread's function will return, so its stack and registers can hold nothing. */
-static NOINLINE void held_shapes(struct thread *me, struct rng *r, int returns) {
+/* `bare`: the thread's stack and registers shall hold nothing (its function will return, or could as well). */
+static NOINLINE void held_shapes(struct thread *me, struct rng *r, int bare) {
     struct block b = make_any(r), c = make_any(r), low = make_any(r), high = make_any(r), child = make_any(r), part = make_any(r);
     tls_zero[1] = b.p;
     note_reachable(b, "tls");
@@ -30,7 +30,7 @@ static NOINLINE void held_shapes(struct thread *me, struct rng *r, int returns) 
     note_reachable(high, "specific-second");
     link_to(r, high, 0, child.p);
     note_reachable(child, "specific-second");
-    if (returns) return;
+    if (bare) return;
     for (int i = 0; i < IN_REGISTERS; i++) {
         struct block in = make_any(r), next = make_any(r);
         link_to(r, in, 0, next.p);
@@ -61,14 +61,14 @@ static NOINLINE void held_shapes(struct thread *me, struct rng *r, int returns) 
 /* Pointers in a frame far below the ones to come; nothing else of the frame is written. */
 static NOINLINE void leave_on_dead_stack(struct thread *me) {
     volatile uint64_t frame[1024];
-    for (int i = 0; i < 8; i++) frame[i] = ~me->dead[i];
+    for (int i = 0; i < 8; i++) frame[i] = me->dead[i] ? ~me->dead[i] : 0;
     __asm__ volatile("" : : "r"(frame) : "memory");
 }
 
 /* The frame a thread waits in, with pointers of its own. */
 static NOINLINE void hold(struct thread *me, uint64_t say) {
     volatile uint64_t frame[4];
-    for (int i = 0; i < 4; i++) frame[i] = ~me->held[i];
+    for (int i = 0; i < 4; i++) frame[i] = me->held[i] ? ~me->held[i] : 0;
     __asm__ volatile("" : : "r"(frame) : "memory");
     stop(me->in, say);
 }

@@ -22,6 +22,9 @@ from pathlib import Path
 
 PACKAGES = ("libc6", "libc6-dev", "linux-libc-dev")
 
+OF_THEIR_TIME = {"bullseye": ("libgcc-10-dev",)}
+"""A static program also takes part of libgcc, whose newer versions ask more of libc than 2.31 has."""
+
 SUITES = {"2.31": "bullseye", "2.36": "bookworm", "2.41": "trixie", "2.43": "sid"}
 """Which Debian suite has which glibc. sid moves on: `get` warns when it did, and tests run with what it has."""
 
@@ -63,9 +66,12 @@ class Libc:
     def compile(self, source: Path, output: Path, flags: Sequence[str] = (), compiler: str = "gcc") -> Path:
         """Link `source` against this libc (dynamically, unless `flags` say -static or -static-pie)."""
         libraries = [self.root / "usr/lib/x86_64-linux-gnu", self.root / "lib/x86_64-linux-gnu"]
+        static = any(flag.startswith("-static") for flag in flags)
         command = [compiler, f"--sysroot={self.root}", *flags, "-o", str(output), str(source)]
         command += [f"-B{path}" for path in libraries] + [f"-L{path}" for path in libraries]
-        if not any(flag.startswith("-static") for flag in flags):
+        if static:
+            command += [f"-L{path}" for path in self.root.glob("usr/lib/gcc/x86_64-linux-gnu/*")]
+        else:
             command += [f"-Wl,--dynamic-linker={self.linker}", *(f"-Wl,-rpath,{path}" for path in reversed(libraries))]
         subprocess.run([*command, "-pthread"], check=True)
         return output
@@ -76,7 +82,7 @@ def cache() -> Path:
     return Path(os.environ.get("FINDLEAKS_CACHE") or Path.home() / ".cache" / "findleaks") / "libcs"
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def get(version: str) -> Libc:
     """The libc of this version, downloaded and unpacked on first use. Raises LibcMissing."""
     suite = SUITES[version]
@@ -87,13 +93,14 @@ def get(version: str) -> Libc:
 def _unpacked(version: str, suite: str, folder: Path) -> Libc:
     root, stamp = folder / "root", folder / "unpacked"
     debs = sorted((folder / "debs").glob("*.deb"))
-    if not (stamp.exists() and stamp.read_text() == _stamp(debs) and len(debs) == len(PACKAGES)):
+    if not (stamp.exists() and stamp.read_text() == _stamp(debs) and len(debs) == len(_packages(suite))):
         for leftover in (root, folder / "debs"):
             shutil.rmtree(leftover, ignore_errors=True)
         debs = _download(suite, folder)
         root.mkdir()
         for deb in debs:
             subprocess.run(["dpkg", "-x", str(deb), str(root)], check=True)
+        _keep_links_inside(root)
         for merged in ("lib", "lib64"):  # suites with a merged /usr leave these two links to the package base-files
             if not (root / merged).exists():
                 (root / merged).symlink_to(Path("usr") / merged)
@@ -102,6 +109,20 @@ def _unpacked(version: str, suite: str, folder: Path) -> Libc:
     if not package.startswith(version):
         warnings.warn(f"Debian {suite} has glibc {package} now, no longer {version}: tested is what it has", stacklevel=3)
     return Libc(version, suite, package, root)
+
+
+def _packages(suite: str) -> tuple[str, ...]:
+    return (*PACKAGES, *OF_THEIR_TIME.get(suite, ()))
+
+
+def _keep_links_inside(root: Path) -> None:
+    """Make absolute links relative: /lib/… must mean the tree's, not the machine's."""
+    for folder, folders, files in os.walk(root):
+        for link in (Path(folder, name) for name in (*folders, *files)):
+            if link.is_symlink() and os.readlink(link).startswith("/"):
+                inside = root / os.readlink(link).lstrip("/")
+                link.unlink()
+                link.symlink_to(os.path.relpath(inside, folder))
 
 
 def _stamp(debs: Sequence[Path]) -> str:
@@ -138,7 +159,7 @@ def _download(suite: str, folder: Path) -> list[Path]:
     }
     apt = ["apt-get", "-q", *(f"-o{name}={value}" for name, value in options.items())]
     # A suite past its support may keep an index that is no longer renewed; the signature is checked all the same.
-    for command in ([*apt, "-oAcquire::Check-Valid-Until=false", "update"], [*apt, "download", *PACKAGES]):
+    for command in ([*apt, "-oAcquire::Check-Valid-Until=false", "update"], [*apt, "download", *_packages(suite)]):
         done = subprocess.run(command, cwd=folder / "debs", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode:
             raise LibcMissing(f"Debian {suite}: `apt-get {command[-1]}` failed:\n{done.stdout}")

@@ -69,12 +69,19 @@ def parse(output: str) -> list[Record]:
         if before.end > after.address:
             raise ValueError(f"the program's list overlaps itself: {before} and {after}")
     starts = {r.address: r for r in used}
+    sorters = [r for r in used if r.category == "sorter"]
+    records = [r for r in records if r.state == "in-use" or not _reused(r, sorters)]
     for record in records:
         if record.state != "in-use" and record.address in starts:
             raise ValueError(f"the program's list has {record} in use, too: {starts[record.address]}")
         if record.kind == "indirect" and starts[record.leader].kind != "definite":
             raise ValueError(f"the leader of {record} is {starts[record.leader]}")
     return records
+
+
+def _reused(freed: Record, sorters: Sequence[Record]) -> bool:
+    """A freed block that merged with free neighbours may have been handed out again to the one request that comes later."""
+    return any(r.address <= freed.address < r.end for r in sorters)
 
 
 def ask(*target: str, environment: Optional[Mapping[str, str]] = None) -> tuple[list[dict[str, Any]], list[str]]:

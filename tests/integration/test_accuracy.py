@@ -1,0 +1,152 @@
+"""Every block of a program that knows the truth about itself (tests/programs/truth.c) is called what it is: none false, none missed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import libcs
+import pytest
+import truth
+
+import cores
+
+SOURCE = truth.PROGRAMS / "truth.c"
+FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g")
+LINKS = {"dynamic": ("-O1",), "optimised": ("-O2",), "static": ("-O2", "-static"), "static-pie": ("-O1", "-static-pie")}
+OPTIONS = {
+    "further heaps": "h",
+    "break blocked": "b",
+    "foreign sbrk": "s",
+}
+ENVIRONMENTS = {
+    "no thread cache": {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"},
+    "small thread cache": {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=2:glibc.malloc.tcache_max=100"},
+    "one arena": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"},
+    "two arenas": {"MALLOC_ARENA_MAX": "2"},
+    "small mmap threshold": {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=4096"},
+    "no fastbins": {"GLIBC_TUNABLES": "glibc.malloc.mxfast=0"},
+    "perturbed": {"GLIBC_TUNABLES": "glibc.malloc.perturb=165"},
+    "huge pages advised": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
+    "other heap size": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"},
+}
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory):
+    """Builds the program once for each libc ("" is the host's) and way to link it."""
+    made: dict[tuple[str, str], Path] = {}
+    folder = tmp_path_factory.mktemp("programs")
+
+    def build(libc: str = "", link: str = "dynamic") -> Path:
+        if (libc, link) not in made:
+            output = folder / f"truth-{libc or 'host'}-{link}"
+            flags = (*FLAGS, *LINKS[link])
+            if libc:
+                libcs.get(libc).compile(SOURCE, output, flags)
+            else:
+                subprocess.run(["gcc", *flags, "-o", str(output), str(SOURCE), "-pthread"], check=True)
+            made[libc, link] = output
+        return made[libc, link]
+
+    return build
+
+
+def check(program: Path, folder: Path, threads: int, picture: str, options: str = "", scale: int = 1, **environment: str) -> None:
+    """Run, take the picture, compare block by block (and on a core what hangs from what)."""
+    command = [str(program), str(threads), str(threads + scale), str(scale), options]
+    with cores.Running(command, folder, {**os.environ, **environment}) as running:
+        records = truth.parse(running.output)
+        core = None if picture == "live" else running.kernel_core() if picture == "kernel" else running.gcore()
+        blocks, warnings = truth.ask(*(["--pid", str(running.pid)] if core is None else [str(core)]))
+    verdict = truth.compare(records, blocks)
+    assert verdict.perfect, str(verdict)
+    assert not [warning for warning in warnings if "reconcile" in warning or "corrupt" in warning], warnings
+    if core is not None:
+        assert truth.compare_leaders(records, core)[:5] == []
+        core.unlink()
+
+
+@pytest.mark.parametrize("picture", ["kernel", "gcore", "live"])
+def test_five_threads(build, tmp_path: Path, picture: str) -> None:
+    check(build(), tmp_path, 5, picture)
+
+
+@pytest.mark.parametrize("picture", ["kernel", pytest.param("gcore", marks=pytest.mark.matrix), "live"])
+def test_thirty_three_threads(build, tmp_path: Path, picture: str) -> None:
+    check(build(link="optimised"), tmp_path, 33, picture)
+
+
+@pytest.mark.parametrize("link", ["static", "static-pie"])
+def test_static_programs(build, tmp_path: Path, link: str) -> None:
+    check(build(link=link), tmp_path, 5, "kernel")
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_heaps_of_other_shapes(build, tmp_path: Path, options: str) -> None:
+    check(build(), tmp_path, 3, "kernel", options, scale=2)
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+def test_malloc_set_up_otherwise(build, tmp_path: Path, environment: dict[str, str]) -> None:
+    check(build(), tmp_path, 5, "kernel", "", 1, **environment)
+
+
+@pytest.mark.parametrize("version", libcs.SUITES)
+def test_other_libcs(build, tmp_path: Path, version: str) -> None:
+    check(build(version), tmp_path, 5, "kernel")
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("threads", [5, 33])
+@pytest.mark.parametrize("picture", ["kernel", "gcore", "live"])
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("version", libcs.SUITES)
+def test_every_libc_link_and_picture(build, tmp_path: Path, version: str, link: str, picture: str, threads: int) -> None:
+    check(build(version, link), tmp_path, threads, picture)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("options", [*OPTIONS.values(), "hs"])
+@pytest.mark.parametrize("environment", [{}, *ENVIRONMENTS.values()], ids=["plain", *ENVIRONMENTS])
+@pytest.mark.parametrize("version", libcs.SUITES)
+def test_every_libc_and_setting(build, tmp_path: Path, version: str, environment: dict[str, str], options: str) -> None:
+    check(build(version), tmp_path, 7, "kernel", options, 3, **environment)
+
+
+@pytest.mark.parametrize("threads", [5, 33])
+@pytest.mark.parametrize("compiler", ["gcc", "clang-19"])
+def test_leak_sanitizer_agrees(build, tmp_path: Path, compiler: str, threads: int) -> None:
+    """LeakSanitizer's totals of the same program, less the differences that follow from its rules, are those of findleaks.
+
+    Its rules: interior pointers keep a block alive (our "possible" is no leak to it); of a cycle all blocks are indirect (ours has
+    one definite leader); it scans neither mappings that the program made itself nor the red zone below a stack pointer. Its sizes
+    are those that were asked for (and 1 for 0), so the program's list translates.
+    """
+    program = tmp_path / "sanitized"
+    subprocess.run([compiler, *FLAGS, "-O1", "-fsanitize=leak", "-o", str(program), str(SOURCE), "-pthread"], check=True)
+    done = subprocess.run([str(program), str(threads), "1", "1", "l"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 23, done.stderr[-2000:]  # LeakSanitizer's exit status when there are leaks
+    theirs = {
+        kind: [sum(int(n) for n in numbers) for numbers in zip(*re.findall(rf"^{kind} leak of (\d+) byte\(s\) in (\d+) object", done.stderr, re.M))]
+        for kind in ("Direct", "Indirect")
+    }
+    with cores.Running([str(build()), str(threads), "1", "1", "m"], tmp_path / "run") as running:
+        records = {record.address: record for record in truth.parse(running.output)}
+        blocks, _ = truth.ask(str(running.kernel_core()))
+    ours = {"Direct": [0, 0], "Indirect": [0, 0]}
+    for block in blocks:
+        record = records.get(int(block["address"], 16))
+        if record is None or block["state"] != "in-use":
+            continue
+        if record.category in ("mapping", "red-zone") or (block["kind"] == "definite" and record.category != "cycle"):
+            kind = "Direct"
+        elif block["kind"] in truth.LOST:
+            kind = "Indirect"
+        else:
+            continue
+        ours[kind][0] += max(record.requested, 1)
+        ours[kind][1] += 1
+    assert ours == theirs
