@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from findleaks.allocators.glibc.stacks import dead_stacks, thread_stacks
+from findleaks.allocators.glibc.stacks import cached_thread_pointers, dead_stacks, thread_stacks
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Region, Target
@@ -88,13 +88,16 @@ def register_words(target: Target) -> list[int]:
     """Every register of every thread, and the address each thread's DTV was allocated at.
 
     glibc stores in the thread control block a pointer to the *second* entry of the DTV (elf/dl-tls.c, allocate_dtv), the only
-    reference to it: an interior pointer that would make every thread's DTV "possibly lost", as it does in memcheck.
+    reference to it: an interior pointer that would make every thread's DTV "possibly lost", as it does in memcheck. Threads that
+    ended leave theirs behind with their cached stack.
     """
     words: list[int] = []
     for thread in target.threads():
         words += thread.words or thread.registers.values()
         if thread.thread_pointer:
             words += _dtv(target, thread.thread_pointer)
+    for ended in cached_thread_pointers(target):
+        words += _dtv(target, ended)
     return words
 
 

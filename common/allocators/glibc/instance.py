@@ -8,12 +8,12 @@ from typing import Optional
 
 from findleaks.allocators.base import Heap, Problem
 from findleaks.allocators.glibc import lists as free_lists
-from findleaks.allocators.glibc import mmapped, spans, tcache, version
+from findleaks.allocators.glibc import spans, tcache, version
 from findleaks.allocators.glibc.arenas import find_heaps, read_top
 from findleaks.allocators.glibc.locate import Instance
 from findleaks.allocators.glibc.memory import Memory
 from findleaks.allocators.glibc.mmapped import Mapped
-from findleaks.allocators.glibc.reconcile import Balance, balance, check
+from findleaks.allocators.glibc.reconcile import Balance, balance, check, count
 from findleaks.allocators.glibc.spans import Span
 from findleaks.allocators.glibc.walk import walk
 from findleaks.graph.base import Blocks, Engine, State
@@ -82,7 +82,7 @@ class Glibc:
         address = self.instance.par or self.instance.main.address
         if count is None or size is None:
             if self.mapped:
-                self.problems.append(Problem(address, f"mp_ was not found: {len(self.mapped):,} blocks taken for mmapped ones are unchecked"))
+                self.problems.append(Problem(address, f"mp_ was not found: {len(self.mapped):,} mmapped blocks are unchecked"))
         elif (len(self.mapped), found) != (count, size):
             self.problems.append(
                 Problem(address, f"mp_ counts {count:,} mmapped blocks, {size:,} bytes; found were {len(self.mapped):,}, {found:,} bytes")
@@ -172,7 +172,8 @@ class Glibc:
             self.problems.append(Problem(address, f"{what} at {address:#x} is no block: a free list is corrupt, or the heap around it"))
         if len(unknown) > 20:
             self.problems.append(Problem(unknown[20][0], f"and {len(unknown) - 20:,} more"))
-        self._balances = check(self.instance.arenas, walked, blocks, self.problems)
+        count(blocks, self.spans, walked)
+        self._balances = check(self.instance.arenas, walked, self.problems)
 
     def _mark(self, blocks: Blocks) -> list[tuple[int, str]]:
         """Mark cached and free blocks and the thread caches themselves; what of them is no block."""

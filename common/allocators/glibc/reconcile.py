@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.spans import Span
-from findleaks.graph.base import Blocks, State
+from findleaks.graph.base import Blocks, State, Totals
+
+
+NONE = Totals(0, 0)
 
 
 @dataclass
@@ -26,9 +29,9 @@ class Balance:
     foreign: int = 0
     covered: int = 0
     heaps: int = 1
-    in_use: tuple[int, int] = (0, 0)  # blocks, bytes
-    cached: tuple[int, int] = (0, 0)
-    free: tuple[int, int] = (0, 0)
+    in_use: Totals = NONE
+    cached: Totals = NONE
+    free: Totals = NONE
 
     @property
     def reconciled(self) -> bool:
@@ -62,13 +65,24 @@ def balance(blocks: Blocks, word: int, span: Span) -> Balance:
     return Balance(arena, chunks, top, own, foreign, span.system)
 
 
-def check(arenas: Sequence[Arena], walked: Sequence[Balance], blocks: Blocks, problems: list[Problem]) -> list[Balance]:
-    """One balance an arena, states as they are now; adds a problem for each that does not add up."""
+def count(blocks: Blocks, spans: Sequence[Span], walked: Sequence[Balance]) -> None:
+    """Fill in blocks and bytes in each state as it is now; `walked` are the balances of `spans`."""
+    for span, part in zip(spans, walked):
+        part.in_use = blocks.totals(State.IN_USE, span.start, span.end)
+        part.cached = blocks.totals(State.CACHED, span.start, span.end)
+        part.free = blocks.totals(State.FREE, span.start, span.end)
+
+
+def check(arenas: Sequence[Arena], walked: Sequence[Balance], problems: list[Problem]) -> list[Balance]:
+    """One balance an arena; adds a problem for each that does not add up."""
     sums: list[Balance] = []
     for arena in arenas:
         total = Balance(arena, heaps=0)
         for part in walked:
             if part.arena is arena:
+                for name in ("in_use", "cached", "free"):
+                    sum_, more = getattr(total, name), getattr(part, name)
+                    setattr(total, name, Totals(sum_.blocks + more.blocks, sum_.bytes + more.bytes))
                 total.chunks += part.chunks
                 total.top += part.top
                 total.own += part.own

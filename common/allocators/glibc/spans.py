@@ -94,10 +94,8 @@ def _bad_top(memory: Memory, arena: Arena, end: int) -> str:
     return f"top of {arena.name} at {arena.top:#x} {size}, which does not end with its memory at {end:#x}"
 
 
-def main_spans(
-    memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]
-) -> list[Span]:
-    """The main arena's runs. `sbrk_base` 0: unknown. `free`: anonymous memory that belongs to nobody yet, in which runs made by mmap lie."""
+def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]) -> list[Span]:
+    """The main arena's runs. `sbrk_base` 0: unknown. `free`: anonymous memory that is nobody's yet: runs made by mmap lie there."""
     if not arena.initialised:
         return []
     top, end = arena.top, arena.top + arena.top_size
@@ -120,16 +118,14 @@ def main_spans(
 def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Problem]) -> list[Span]:
     """A main arena whose top is corrupt: from its start as far as system_mem says."""
     if not memory.word(start) or not arena.system_mem:
-        problems.append(Problem(arena.address, f"the main arena's top is {arena.top:#x}, which is no chunk of it: none of its blocks are used"))
+        problems.append(Problem(arena.address, f"the main arena's top is {arena.top:#x}, no chunk of it: none of its blocks are used"))
         return []
     end = start + arena.system_mem
     problems.append(Problem(arena.address, _bad_top(memory, arena, end)))
     return [Span(arena, start, first_chunk(memory, start, arena.layout.align), end, end, arena.system_mem, top_unknown=True)]
 
 
-def _pieces(
-    memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]
-) -> list[Span]:
+def _pieces(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]) -> list[Span]:
     """The runs of a main arena that is not contiguous. Only the last is named by top; the others are searched for, at page starts of
     memory that is nobody's, until their sizes add up to system_mem."""
     found: list[Span] = []
@@ -146,7 +142,8 @@ def _pieces(
             missing -= span.system
             at = span.end
     if missing:
-        problems.append(Problem(arena.address, f"{missing:,} of {arena.system_mem:,} bytes of the main arena were not found: their blocks are not seen"))
+        what = f"{missing:,} of {arena.system_mem:,} bytes of the main arena were not found: their blocks are not seen"
+        problems.append(Problem(arena.address, what))
     return sorted(found, key=lambda span: span.start)
 
 

@@ -58,6 +58,13 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
     return sorted(stack for stack in stacks if not any(stack.start <= tcb < stack.end for tcb in live))
 
 
+def cached_thread_pointers(target: Target) -> list[int]:
+    """struct pthread of each cached stack. glibc keeps such a thread's DTV for the next one, and refers to it from there alone."""
+    threads = [thread for thread in target.threads() if thread.thread_pointer]
+    live = {thread.thread_pointer for thread in threads}
+    return sorted(set(_cached_descriptors(target, threads) or []) - live)
+
+
 def _words(target: Target, address: int, size: int) -> tuple[int, ...]:
     """The words of [address, address + size), fewer where memory ends: struct pthread is the last thing in its mapping."""
     data = b""

@@ -34,7 +34,7 @@ class ThreadCache:
 
 
 class Context(NamedTuple):
-    """What is known of the instance: `valid` says whether a user pointer lies in its heaps; `first` are the user pointers of arenas' first chunks."""
+    """What is known of the instance. `valid`: whether a user pointer lies in its heaps; `first`: user pointers of heaps' first chunks."""
 
     memory: Memory
     align: int

@@ -60,9 +60,8 @@ def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Seque
             span.metadata.append(Range(at, at + 4 * memory.size))
             at += 4 * memory.size
             if resume is None:
-                problems.append(
-                    Problem(at, f"{span.arena.name}: memory that is not malloc's starts at {at:#x}, and where malloc's goes on was not found")
-                )
+                what = f"{span.arena.name}: memory that is not malloc's starts at {at:#x}; where malloc's goes on was not found"
+                problems.append(Problem(at, what))
                 found = MOST_PROBLEMS
         else:
             found += 1
@@ -137,5 +136,5 @@ def _corrupt(memory: Memory, chunk: int, span: Span, why: str, resume: Optional[
         limit = span.stop - chunk
         what = f"{name} is corrupt at {chunk:#x}: size {head & ~FLAG_BITS:#x}{text}, expected {4 * memory.size:#x} to {limit:#x}"
     if resume is None:
-        return f"{what}. The {chunk - span.first:,} bytes before it are used, the {span.stop - chunk:,} after it are not (they count as roots)"
-    return f"{what}. Used again from {resume:#x}, a chunk on a free list; the {resume - chunk:,} bytes between are not (they count as roots)"
+        return f"{what}. Used are the {chunk - span.first:,} bytes before it, not the {span.stop - chunk:,} after it, which count as roots"
+    return f"{what}. Used again from {resume:#x}, a chunk on a free list; the {resume - chunk:,} bytes between are not, and count as roots"
