@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cores import Running
 from published import LEAKS, PROGRAMS, Published, install, interpreter, usable
+
+from cores import Running
 
 # PROJ's objects hold std::strings whose short-string buffers are never wholly written: what lay in that memory before stays, and
 # looks like pointers among the lost. glibc's own settings take the old bytes away, so that the count is exact (docs/real-programs.md).

@@ -76,10 +76,12 @@ def interpreter() -> tuple[str, str]:
             continue
         ask = "import sys; print('%s %d.%d' % ((sys.implementation.name,) + sys.version_info[:2]), sys.executable)"
         done = subprocess.run([path, "-c", ask], capture_output=True, text=True)
-        implementation, version, real = (done.stdout.split() + ["", "", ""])[:3]
+        implementation, version, real = [*done.stdout.split(), "", "", ""][:3]
         if implementation == "cpython" and version in ("3.10", "3.11"):
             return real, version
-    raise RuntimeError("the published leaks are in packages for CPython 3.10 and 3.11; this machine has neither (Debian 12: apt install python3)")
+    raise RuntimeError(
+        "the published leaks are in wheels for CPython 3.10 and 3.11: this machine has neither (Debian 12: apt install python3)"
+    )
 
 
 def install(project: str, version: str, python: str) -> Path:
