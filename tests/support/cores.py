@@ -66,14 +66,14 @@ class Running:
             if self._process.poll() is not None:
                 raise RuntimeError(f"{self.folder}: ended with {self._process.returncode}: {(self.folder / 'stderr').read_text()}")
             text = self._out.read_text()
-            if text.endswith(READY) and _all_sleep(self.pid):
+            if text.endswith(READY) and all_sleep(self.pid):
                 return text
             time.sleep(0.02)
         self.__exit__(None, None, None)
         raise RuntimeError(f"{self.folder}: not ready after {PATIENCE} s")
 
 
-def _all_sleep(pid: int) -> bool:
+def all_sleep(pid: int) -> bool:
     """No thread is running (state R), so nothing changes any more."""
     states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
     return "R" not in states
