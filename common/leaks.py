@@ -62,7 +62,7 @@ class Leak:
 def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
     """Merge what the user does not want told apart; the biggest first.
 
-    `by` None keeps kind, type, size and cycle apart; "type" merges sizes, "size" merges types, "kind" merges everything of a kind.
+    `by` None keeps kind, type, size, cycle, and what has blocks hanging from it, apart; "type" merges sizes, "size" merges types, "kind" merges everything of a kind.
     """
     merged: dict[tuple[object, ...], Leak] = {}
     for leak in leaks:
@@ -74,7 +74,7 @@ def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
         elif by == "type":
             key = (leak.kind, leak.type)
         else:
-            key = (leak.kind, leak.type, leak.smallest, leak.cycle)
+            key = (leak.kind, leak.type, leak.smallest, leak.cycle, leak.most_indirect > 0)
         merged[key] = add(merged[key], leak) if key in merged else leak
     return sorted(merged.values(), key=lambda leak: leak.weight)
 

@@ -165,7 +165,7 @@ class Graph(Protocol):
     def totals(self, kind: Kind) -> Totals: ...
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        """POSSIBLE and DEFINITE blocks grouped by (kind, type_word, size, cycle), most bytes (direct + indirect) first."""
+        """POSSIBLE and DEFINITE blocks grouped by (kind, type_word, size, cycle, whether blocks hang from them), most bytes (direct + indirect) first."""
         ...
 
     def leader(self, index: int) -> int:

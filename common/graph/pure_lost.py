@@ -119,13 +119,13 @@ class Lost:
         blocks = self._blocks
         lost = [index for index, kind in enumerate(self._kinds) if kind in (Kind.POSSIBLE, Kind.DEFINITE)]
         type_words = self._type_words(lost, pieces, shared.RangeSet(types))
-        found: dict[tuple[int, int, int, int], list[int]] = {}
+        found: dict[tuple[int, int, int, int, bool], list[int]] = {}
         for index in lost:
             kind = self._kinds[index]
-            key = (kind, type_words.get(index, 0), blocks.sizes[index], self._cycles.get(index, 1))
+            key = (kind, type_words.get(index, 0), blocks.sizes[index], self._cycles.get(index, 1), self.hanging(index).blocks > 0)
             found.setdefault(key, []).append(index)
         groups = []
-        for (kind, type_word, size, cycle), members in found.items():
+        for (kind, type_word, size, cycle, _), members in found.items():
             hanging = [self._hanging.get(index, (0, 0)) for index in members]
             counts = [count for count, _ in hanging]
             groups.append(

@@ -96,7 +96,7 @@ class RangeSet:
 
 def ordered(groups: Iterable[Group]) -> list[Group]:
     """Most bytes (direct + indirect) first; a total order, so that both engines agree."""
-    return sorted(groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle))
+    return sorted(groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0))
 
 
 def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequence[int], granule: int, floor: int, limit: int) -> str | None:

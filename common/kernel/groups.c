@@ -1,4 +1,5 @@
-/* Lost blocks alike, counted together: by kind, first word (where it says the type), size, and length of the cycle. */
+/* Lost blocks alike, counted together: by kind, first word (where it says the type), size, length of the cycle, and
+   whether blocks hang from them. */
 #include "lost.h"
 
 #include <stdlib.h>
@@ -46,7 +47,7 @@ API grouping *fl_groups_new(const graph *g, const range *types, uint32_t type_co
 
 static uint64_t hash(const group *key) {
     uint64_t h = key->type_word * UINT64_C(0x9E3779B97F4A7C15) ^ key->size * UINT64_C(0xC2B2AE3D27D4EB4F);
-    h ^= ((uint64_t)key->cycle << 3 | key->kind) * UINT64_C(0x165667B19E3779F9);
+    h ^= ((uint64_t)key->cycle << 4 | (uint64_t)(key->most > 0) << 3 | key->kind) * UINT64_C(0x165667B19E3779F9);
     h ^= h >> 32;
     h *= UINT64_C(0xD6E8FEB86659FD93);
     return h ^ h >> 32;
@@ -76,7 +77,8 @@ static group *group_of(grouping *s, const group *key) {
     uint64_t place = hash(key) & s->place_mask;
     for (; s->places[place]; place = (place + 1) & s->place_mask) {
         group *found = &s->items[s->places[place] - 1];
-        if (found->type_word == key->type_word && found->size == key->size && found->cycle == key->cycle && found->kind == key->kind)
+        if (found->type_word == key->type_word && found->size == key->size && found->cycle == key->cycle && found->kind == key->kind &&
+            (found->most > 0) == (key->most > 0))
             return found;
     }
     group *items = grown(s->items, s->count, &s->capacity, sizeof *items);
@@ -99,6 +101,7 @@ static int add(grouping *s, uint32_t index, uint64_t start, uint64_t type_word) 
         hanging = leads->hanging;
         bytes = leads->bytes;
     }
+    key.most = hanging;
     group *of = group_of(s, &key);
     if (!of)
         return NO_MEMORY;

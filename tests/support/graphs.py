@@ -276,14 +276,14 @@ class Oracle:
             level = following
         return distances
 
-    def groups(self) -> dict[tuple[Kind, int, int, int], list[int]]:
-        """Members by (kind, type word, size, cycle)."""
-        found: dict[tuple[Kind, int, int, int], list[int]] = {}
+    def groups(self) -> dict[tuple[Kind, int, int, int, bool], list[int]]:
+        """Members by (kind, type word, size, cycle, whether blocks hang from them)."""
+        found: dict[tuple[Kind, int, int, int, bool], list[int]] = {}
         for i, kind in enumerate(self.kinds):
             if kind in (Kind.POSSIBLE, Kind.DEFINITE):
                 block = self.blocks[i]
                 word = self.word(block.start) if block.start % 8 == 0 and block.size >= 8 else 0
-                key = (kind, word if is_vtable(word) else 0, block.size, len(self.cycles.get(i, {i})))
+                key = (kind, word if is_vtable(word) else 0, block.size, len(self.cycles.get(i, {i})), self.hanging(i)[0] > 0)
                 found.setdefault(key, []).append(i)
         return found
 
@@ -295,10 +295,10 @@ def is_vtable(value: int) -> bool:
 def check_groups(oracle: Oracle, groups: Sequence[Group]) -> None:
     """Each of the oracle's groups, with its sums, and none else; most bytes first."""
     members = oracle.groups()
-    assert {(g.kind, g.type_word, g.size, g.cycle) for g in groups} == set(members)
+    assert {(g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0) for g in groups} == set(members)
     assert len(groups) == len(members)
     for g in groups:
-        mine = members[g.kind, g.type_word, g.size, g.cycle]
+        mine = members[g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0]
         hanging = [oracle.hanging(i) for i in mine]
         assert (g.blocks, g.bytes) == (len(mine), g.size * len(mine))
         assert (g.indirect_blocks, g.indirect_bytes) == (sum(n for n, _ in hanging), sum(b for _, b in hanging))
