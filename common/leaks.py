@@ -62,7 +62,8 @@ class Leak:
 def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
     """Merge what the user does not want told apart; the biggest first.
 
-    `by` None keeps kind, type, size, cycle, and what has blocks hanging from it, apart; "type" merges sizes, "size" merges types, "kind" merges everything of a kind.
+    `by` None keeps kind, type, size, cycle, and what has blocks hanging from it, apart; "type" merges sizes, "size" merges types,
+    "kind" merges everything of a kind.
     """
     merged: dict[tuple[object, ...], Leak] = {}
     for leak in leaks:

@@ -137,7 +137,8 @@ class Graph(Protocol):
     """References among in-use blocks, and what they say. Order: scan_blocks over ascending pieces, scan_roots, mark, classify."""
 
     def scan_blocks(self, piece: Piece) -> None:
-        """Record the references from in-use blocks' words in `piece`. Pieces come in ascending order, each byte once; a block may span pieces."""
+        """Record the references from in-use blocks' words in `piece`. Pieces come in ascending order, each byte once; a block may
+        span pieces."""
         ...
 
     def scan_roots(self, piece: Piece) -> None:
@@ -153,7 +154,8 @@ class Graph(Protocol):
         ...
 
     def classify(self, budget: int) -> bool:
-        """Tell definite from indirect among the rest (strongly connected components; one leader a cycle, the lowest address); True when done."""
+        """Tell definite from indirect among the rest (strongly connected components; one leader a cycle, the lowest address); True
+        when done."""
         ...
 
     def kind(self, index: int) -> Kind: ...
@@ -165,7 +167,8 @@ class Graph(Protocol):
     def totals(self, kind: Kind) -> Totals: ...
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        """POSSIBLE and DEFINITE blocks grouped by (kind, type_word, size, cycle, whether blocks hang from them), most bytes (direct + indirect) first."""
+        """POSSIBLE and DEFINITE blocks grouped by (kind, type_word, size, cycle, whether blocks hang from them), most bytes
+        (direct + indirect) first."""
         ...
 
     def leader(self, index: int) -> int:
