@@ -20,6 +20,7 @@ _STRINGS = (
     "std::__1::basic_string<char, std::__1::char_traits<char>, std::__1::allocator<char> >",
 )
 _SHARED = ("std::_Sp_counted_ptr_inplace<", "std::__1::__shared_ptr_emplace<")
+_COUNTERS = ("std::_Sp_counted_ptr<", "std::_Sp_counted_deleter<", "std::__1::__shared_ptr_pointer<")
 
 
 class Types:
@@ -174,15 +175,21 @@ def _construction(name: str) -> str:
 
 
 def _short(name: str) -> str:
-    """Names of the standard library as everybody writes them: the string class, and what std::make_shared<T> allocates."""
+    """Names of the standard library as everybody writes them: the string class, and the blocks behind std::shared_ptr<T>."""
     for long in _STRINGS:
         if long in name:
             name = name.replace(long, "std::string").replace("std::string >", "std::string>")
     for prefix in _SHARED:
         if name.startswith(prefix):
-            inner = _first_argument(name[len(prefix) :])
-            return f"std::make_shared<{inner} >" if inner.endswith(">") else f"std::make_shared<{inner}>"
+            return "std::make_shared" + _bracketed(_first_argument(name[len(prefix) :]))
+    for prefix in _COUNTERS:
+        if name.startswith(prefix):
+            return f"counters of std::shared_ptr{_bracketed(_first_argument(name[len(prefix) :]).rstrip('*'))}"
     return name
+
+
+def _bracketed(argument: str) -> str:
+    return f"<{argument} >" if argument.endswith(">") else f"<{argument}>"
 
 
 def _first_argument(text: str) -> str:

@@ -87,9 +87,11 @@ def test_classes_are_named_from_their_typeinfo() -> None:
 def test_standard_names_are_short() -> None:
     image = Image()
     counted = image.vtable(image.typeinfo("St23_Sp_counted_ptr_inplaceISt6vectorIiSaIiEESaIvELN9__gnu_cxx12_Lock_policyE2EE"))
+    counters = image.vtable(image.typeinfo("St15_Sp_counted_ptrIP3FooLN9__gnu_cxx12_Lock_policyE2EE"))
     string = image.vtable(image.typeinfo("3BoxINSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEE"))
     types = Types(image.target())
     assert types.name(counted) == "std::make_shared<std::vector<int, std::allocator<int> > >"
+    assert types.name(counters) == "counters of std::shared_ptr<Foo>"
     assert types.name(string) == "Box<std::string>"
 
 
