@@ -15,6 +15,9 @@ from findleaks.allocators.glibc.stacks import thread_stacks
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
 
+HUGE = "/anon_hugepage"
+"""What the kernel calls anonymous huge pages, as the tunable glibc.malloc.hugetlb asks for."""
+
 NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 
 
@@ -39,7 +42,8 @@ def unclaimed(target: Target, allocators: Sequence[Glibc]) -> list[Range]:
     """Sorted ranges of anonymous writable memory, adjacent regions joined, less the heaps found so far and live threads' stacks."""
     joined: list[Range] = []
     for region in target.regions():
-        if region.writable and region.readable and region.private and not region.name.startswith(NOT_HEAP):
+        anonymous = not region.name.startswith(NOT_HEAP) or region.name.startswith(HUGE)
+        if anonymous and region.writable and region.readable and region.private:
             if joined and joined[-1].end == region.start:
                 joined[-1] = Range(joined[-1].start, region.end)
             else:

@@ -154,7 +154,7 @@ class Glibc:
 
         def walk_mapped(blocks: Blocks) -> None:
             starts = [mapped.chunk + header for mapped in chunks]
-            blocks.append(starts, [mapped.end - start for mapped, start in zip(chunks, starts)], [State.IN_USE] * len(chunks))
+            blocks.append(starts, [mapped.size for mapped in chunks], [State.IN_USE] * len(chunks))
 
         metadata = [Range(mapped.start, mapped.chunk + header) for mapped in chunks]
         return Heap(chunks[0].start, chunks[-1].end, "mmapped", walk_mapped, metadata)

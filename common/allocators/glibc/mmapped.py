@@ -2,6 +2,7 @@
 
 Nothing lists them; mp_ only counts them. Each starts a whole number of pages of its own, IS_MMAPPED in its size word and no other flag.
 memalign moves the chunk to a place further in and says how far in prev_size; the header at the page's start stays, stale.
+Up to 2.41 a chunk's size reaches to the mapping's end; in 2.43 it is two words less, of which malloc gives out one.
 Mappings of neighbours merge, also with memory that is not malloc's: so every page start of memory that is nobody's is tried until
 mp_'s counts are reached.
 """
@@ -18,11 +19,12 @@ from findleaks.target.base import Range
 
 
 class Mapped(NamedTuple):
-    """A mapping [start, end) that holds one chunk, whose header is at `chunk`."""
+    """A mapping [start, end) that holds one chunk, whose header is at `chunk`; `size` bytes behind the header can be used."""
 
     start: int
     chunk: int
     end: int
+    size: int
 
 
 def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int], size: Optional[int]) -> list[Mapped]:
@@ -78,7 +80,7 @@ def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapp
     """The mapped chunk in the mapping that starts at `start`, if there is one."""
     page, word = memory.arch.page, memory.size
     header = start + -2 * word % align
-    plain = _end(memory, start, header, limit)
+    plain = _chunk(memory, start, header, limit)
     head = memory.word(header + word)
     if head is None or (plain is None and (head & ~FLAG_BITS) < page):
         return None
@@ -89,18 +91,22 @@ def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapp
         chunk = (header + 2 * word + alignment - 1) // alignment * alignment - 2 * word
         for place in (chunk, chunk + alignment):
             if place > header and place + 2 * word < limit:
-                end = _end(memory, start, place, limit)
-                if end is not None:
-                    return Mapped(start, place, end)
-    return Mapped(start, header, plain) if plain is not None else None
+                moved = _chunk(memory, start, place, limit)
+                if moved is not None:
+                    return moved
+    return plain
 
 
-def _end(memory: Memory, start: int, chunk: int, limit: int) -> Optional[int]:
-    """Where the mapping ends, by the header at `chunk`; None when it is not that of a mapped chunk in a mapping from `start`."""
-    words = memory.words(chunk, 2)
-    if words is None or words[0] != chunk - start or words[1] & FLAG_BITS != IS_MMAPPED:
+def _chunk(memory: Memory, start: int, chunk: int, limit: int) -> Optional[Mapped]:
+    """The mapped chunk whose header is at `chunk`, in a mapping from `start`; None when it is none."""
+    words, word = memory.words(chunk, 2), memory.size
+    if words is None or words[0] & ~FLAG_BITS != chunk - start or words[1] & FLAG_BITS != IS_MMAPPED:
         return None
     end = chunk + (words[1] & ~FLAG_BITS)
-    if end % memory.arch.page or not chunk + 2 * memory.size < end <= limit:
+    spare = 0
+    if end % memory.arch.page:
+        end += 2 * word
+        spare = word
+    if end % memory.arch.page or not chunk + 2 * word < end <= limit:
         return None
-    return end
+    return Mapped(start, chunk, end, end - spare - chunk - 2 * word)

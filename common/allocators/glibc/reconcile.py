@@ -10,7 +10,6 @@ from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.spans import Span
 from findleaks.graph.base import Blocks, State, Totals
 
-
 NONE = Totals(0, 0)
 
 
