@@ -73,6 +73,6 @@ def _text(answer: Answer, origins: list[tuple[Reference, Answer | None]], count:
         yield ""
     more = f", {number(count - len(rows))} more not shown (--limit 0)" if count > len(rows) else ""
     live = sum(reference.live for reference, _ in origins)
-    yield f"  {number(count)} reference{'' if count == 1 else 's'}{more}; {number(live)} of those shown count as live memory"
+    yield f"  {number(count)} reference{'' if count == 1 else 's'}{more}; {number(live)} of those shown in roots or blocks in use"
     if answer.block is not None and answer.block.kind:
         yield from door.next(width, f"path {answer.block.address:#x}")
