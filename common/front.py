@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TextIO
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
 
 if TYPE_CHECKING:
+    from findleaks.progress import Bar
     from findleaks.session import Session
     from findleaks.target.base import Target
 
@@ -45,6 +46,7 @@ class Front:
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
         self._sessions: dict[Hashable, tuple[Subject, Session]] = {}
+        self._bar: Optional[Bar] = None
 
     def run(self, words: Sequence[str], out: TextIO, width: int, prog: str = "leaks") -> int:
         """Run one command line and print what it found to `out`; returns the status it asks for.
@@ -53,6 +55,7 @@ class Front:
         """
         from findleaks.commands import execute
 
+        bar = self._bar = _bar()
         try:
             return execute(self.session, self._evaluated(words), out, prog=prog, width=width)
         except (Interrupted, KeyboardInterrupt):
@@ -68,10 +71,12 @@ class Front:
             raise FindleaksError(f"{prog}: out of memory: run findleaks outside of the debugger, or on a machine with more") from None
         except Exception as error:
             raise FindleaksError(unexpected(prog, words, error)) from error
+        finally:
+            if bar is not None:
+                bar.clear()
 
     def session(self) -> Session:
         """The session of what the user has selected, made when there is none that still holds."""
-        from findleaks.progress import Bar
         from findleaks.session import Session
 
         subject = self._debugger.subject()
@@ -82,8 +87,7 @@ class Front:
             self.drop(subject.owner)
             session = Session(subject.open())
             self._sessions[subject.owner] = (subject, session)
-        # The real stream: a debugger's own would count the line for its pager.
-        session.progress = Bar(sys.__stderr__) if sys.__stderr__ is not None and os.environ.get("TERM", "dumb") != "dumb" else None
+        session.progress = self._bar
         return session
 
     def drop(self, owner: Optional[Hashable] = None) -> None:
@@ -121,6 +125,13 @@ class Front:
                 return [hex(self._debugger.evaluate(" ".join(expressions)))]
             except UsageError:
                 raise error from None
+
+
+def _bar() -> Optional[Bar]:
+    """Progress on the real standard error, as a debugger's own stream would count the line for its pager. None in an editor's window."""
+    from findleaks.progress import Bar
+
+    return Bar(sys.__stderr__) if sys.__stderr__ is not None and os.environ.get("TERM", "dumb") != "dumb" else None
 
 
 def _separate(words: Sequence[str], valued: set[str]) -> tuple[list[str], list[str]]:

@@ -6,35 +6,59 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Optional
 
 EVERY = 0.05
 """Seconds between two looks."""
 
 
-@contextmanager
-def interruptible(asked: Callable[[], bool]) -> Iterator[None]:
-    """Inside, KeyboardInterrupt is raised soon after `asked()` becomes true, wherever Python code then is.
+class Interrupts:
+    """Raises KeyboardInterrupt in the thread that runs a command, soon after `asked()` becomes true, wherever its Python code is.
 
-    A second thread looks, as a command may be in a long computation that does not. (Calls into C are not broken off; the kernel's
-    are short.) PyThreadState_SetAsyncExc is the documented way to raise in another thread.
+    LLDB tells only the thread that reads its commands whether the user pressed the key. A second thread therefore makes Python
+    call us there between two instructions (Py_AddPendingCall), as it would for a signal. A call into C is not broken off; the kernel's
+    are short. Where commands run in another thread than Python was started in, as in some editors, nothing is ever raised.
     """
-    me = ctypes.c_ulong(threading.get_ident())
-    lock = threading.Lock()
-    over = threading.Event()
 
-    def watch() -> None:
-        while not over.wait(EVERY):
-            if asked():
-                with lock:
-                    if not over.is_set():
-                        ctypes.pythonapi.PyThreadState_SetAsyncExc(me, ctypes.py_object(KeyboardInterrupt))
-                return
+    def __init__(self, asked: Callable[[], bool]) -> None:
+        self._asked = asked
+        self._lock = threading.Lock()
+        self._thread: Optional[int] = None  # that runs a command
+        self._pending = False
+        self._pressed = False
+        # Kept for as long as we live, as Python may call it late.
+        self._callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._look)
 
-    watcher = threading.Thread(target=watch, name="findleaks-interrupt", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        with lock:
+    @contextmanager
+    def raised(self) -> Iterator[None]:
+        """Inside, KeyboardInterrupt is raised."""
+        over = threading.Event()
+        self._pressed = False
+        self._thread = threading.get_ident()
+        watcher = threading.Thread(target=self._watch, args=(over,), name="findleaks-interrupt", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._thread = None
             over.set()
-        watcher.join(1)
+            watcher.join()
+
+    def _watch(self, over: threading.Event) -> None:
+        while not over.wait(EVERY):
+            if self._pressed:
+                with self._lock:
+                    if self._thread is not None:
+                        # From here: raised inside of `_look` it would be printed by ctypes, and ignored.
+                        thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(KeyboardInterrupt)
+                        ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
+                return
+            if not self._pending:
+                self._pending = ctypes.pythonapi.Py_AddPendingCall(self._callback, None) == 0
+
+    def _look(self, _: Optional[int]) -> int:
+        self._pending = False
+        if self._thread == threading.get_ident() and self._asked():
+            self._pressed = True
+        return 0

@@ -68,21 +68,22 @@ class Lldb:
 
 
 class Door:
-    """findleaks in one LLDB debugger: owns all its state."""
+    """findleaks in one LLDB debugger: owns all its state. Made when a command is."""
 
     def __init__(self, debugger: Any) -> None:
+        from findleaks.lldb.interrupt import Interrupts
+
         self._lldb = Lldb(debugger)
         self._front = Front(self._lldb)
+        self._interrupts = Interrupts(self._lldb.asked_to_stop)
 
     def run(self, words: Sequence[str], prog: str, context: Any, result: Any) -> None:
         """Run a command line; whatever goes wrong becomes the result's error of one line."""
-        from findleaks.lldb.interrupt import interruptible
-
         self._lldb.context = context
         out = Output(result)
         width = max(80, self._lldb.debugger.GetTerminalWidth() or 0)
         try:
-            with interruptible(self._lldb.asked_to_stop):
+            with self._interrupts.raised():
                 status = self._front.run(words, cast(TextIO, out), width, prog)
             out.flush()
             if status:

@@ -1,0 +1,115 @@
+"""GDB and LLDB with findleaks loaded: whole command lists, and sessions at a terminal with keys pressed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Optional
+
+ROOT = Path(__file__).parents[2]
+GDB_LOADER = ROOT / "gdb" / "findleaks_gdb.py"
+LLDB_LOADER = ROOT / "lldb" / "findleaks_lldb.py"
+PATIENCE = 60.0
+LLDB = "lldb-19"
+_ENVIRONMENT = {"DEBUGINFOD_URLS": "", "TERM": "xterm", "LC_ALL": "C.UTF-8"}
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, **_ENVIRONMENT, **more}
+
+
+def gdb(commands: Sequence[str], *arguments: str, **more: str) -> str:
+    """What GDB prints while it runs these commands on what `arguments` name (exe core, or -p PID), standard error among it."""
+    words = ["gdb", "-nx", "-batch", "-ex", f"source {GDB_LOADER}"]
+    for command in commands:
+        words += ["-ex", command]
+    return _run([*words, *arguments], "", **more)
+
+
+def lldb(commands: Sequence[str], *arguments: str, **more: str) -> str:
+    """What LLDB prints while it runs these commands on what `arguments` name (exe -c core, or -p PID)."""
+    words = [LLDB, "-x", "--no-use-colors", "-O", f"command script import {LLDB_LOADER}", *arguments]
+    return _run(words, "".join(command + "\n" for command in commands), **more)
+
+
+def findleaks(*words: str, **more: str) -> str:
+    """What the command line prints."""
+    return _run([sys.executable, "-m", "findleaks", *words], "", **more)
+
+
+def _run(words: Sequence[str], given: str, **more: str) -> str:
+    done = subprocess.run(
+        list(words), input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, env=environment(**more)
+    )
+    return done.stdout
+
+
+def objects(output: str) -> list[str]:
+    """The lines of `output` that are JSON objects."""
+    return [line for line in output.splitlines() if line.startswith("{")]
+
+
+class Terminal:
+    """A program at a terminal of its own. `text` is all it printed so far."""
+
+    def __init__(self, words: Sequence[str], **more: str) -> None:
+        self.text = ""
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            try:
+                os.execvpe(words[0], list(words), environment(**more))
+            finally:
+                os._exit(127)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self._fd)
+
+    def press(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    def until(self, pattern: str, start: int = 0, patience: float = PATIENCE) -> str:
+        """What was printed from `start` on, once that holds `pattern`."""
+        limit = time.monotonic() + patience
+        while re.search(pattern, self.text[start:]) is None:
+            left = limit - time.monotonic()
+            if left <= 0 or not select.select([self._fd], [], [], left)[0]:
+                raise AssertionError(f"no {pattern!r} after {patience} s in: {self.text[start:]!r}")
+            try:
+                self.text += os.read(self._fd, 1 << 16).decode("utf-8", "replace")
+            except OSError:
+                raise AssertionError(f"ended without {pattern!r}: {self.text[start:]!r}") from None
+        return self.text[start:]
+
+    def run(self, command: str, pattern: str) -> str:
+        """Type a command, and wait for what it is to print."""
+        start = len(self.text)
+        self.press(command + "\n")
+        return self.until(pattern, start)
+
+
+def gdb_terminal(*arguments: str, **more: str) -> Terminal:
+    """GDB at a terminal, ready for commands."""
+    made = Terminal(["gdb", "-nx", "-q", "-ex", f"source {GDB_LOADER}", *arguments], **more)
+    made.run("python print('is-' + 'ready')", "is-ready")
+    return made
+
+
+def lldb_terminal(*arguments: str, **more: str) -> Terminal:
+    """LLDB at a terminal, ready for commands."""
+    made = Terminal([LLDB, "-x", "--no-use-colors", "-O", f"command script import {LLDB_LOADER}", *arguments], **more)
+    made.run("script print('is-' + 'ready')", "is-ready")
+    return made
