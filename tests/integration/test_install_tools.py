@@ -80,7 +80,7 @@ def test_an_old_python_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_make_demo_on_a_fresh_clone_without_the_module_venv(tmp_path: Path) -> None:
     """With the package index alone: virtualenv is fetched, findleaks is installed, and finds the sample's leaks."""
-    python = script(tmp_path / "python", f'#!/bin/sh\n[ "$1 $2" = "-m venv" ] && exit 1\nexec {layouts.BASE} "$@"\n')
+    python = script(tmp_path / "python", f'#!/bin/sh\n[ "$1 $2" = "-m venv" ] && exit 1\nexec {layouts.sys.executable} "$@"\n')
     source = layouts.checkout(tmp_path / "checkout")
     done = run("make", "demo", f"PYTHON={python}", cwd=source)
     assert done.returncode == 0, done.stdout + done.stderr
