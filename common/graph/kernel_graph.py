@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_uint32, c_uint64
 
 from findleaks.graph import shared
@@ -116,21 +116,12 @@ class KernelGraph:
     def referrers(self, index: int) -> list[int]:
         """See base.Graph."""
         self._after_scanning()
-        room = 64
-        while True:
-            found = (c_uint32 * room)()
-            number = self._library.fl_referrers(self._handle, self._index(index), found, room)
-            if number <= room:
-                return list(found[:number])
-            room = number
+        return self._listed(self._library.fl_referrers, index)
 
     def references(self, index: int) -> list[tuple[int, bool]]:
         """See base.Graph; a block referred to twice stands there twice."""
         self._after_scanning()
-        count = c_uint32()
-        first = self._library.fl_references(self._handle, self._index(index), byref(count))
-        edges = (c_uint32 * count.value).from_address(first) if count.value else ()
-        return [(edge >> 1, bool(edge & 1)) for edge in edges]
+        return [(edge >> 1, bool(edge & 1)) for edge in self._listed(self._library.fl_references, index)]
 
     def path(self, index: int) -> list[int]:
         """See base.Graph; breadth first from the lowest rooted block, references in the order of their words."""
@@ -146,6 +137,16 @@ class KernelGraph:
     def rooted(self, index: int) -> bool:
         """See base.Graph."""
         return bool(self._library.fl_rooted(self._handle, self._index(index)))
+
+    def _listed(self, function: Callable[..., int], index: int) -> list[int]:
+        """What a function writes of a block where it has room, and tells the number of."""
+        room = 64
+        while True:
+            found = (c_uint32 * room)()
+            number = function(self._handle, self._index(index), found, room)
+            if number <= room:
+                return list(found[:number])
+            room = number
 
     def _index(self, index: int) -> int:
         if not 0 <= index < len(self.blocks):

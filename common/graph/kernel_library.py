@@ -71,7 +71,7 @@ SIGNATURES = {
     "fl_mark": (c_int, [c_void_p, c_int64]),
     "fl_classify": (c_int, [c_void_p, c_int64]),
     "fl_rooted": (c_bool, [c_void_p, c_uint32]),
-    "fl_references": (c_void_p, [c_void_p, c_uint32, _U32]),
+    "fl_references": (c_uint32, [c_void_p, c_uint32, c_void_p, c_uint32]),
     "fl_referrers": (c_uint32, [c_void_p, c_uint32, c_void_p, c_uint32]),
     "fl_path": (c_void_p, [c_void_p, c_uint32, _U32]),
     "fl_kind_totals": (None, [c_void_p, c_ubyte, _U64S, _U64S]),

@@ -60,7 +60,7 @@ static int more_places(blocks *b) {
 }
 
 /* The slot of an address, made if need be; NULL without memory. */
-static slot *slot_made(blocks *b, uint64_t address) {
+slot *slot_made(blocks *b, uint64_t address) {
     uint64_t key = address >> b->table_shift;
     if (b->recent.slots && b->recent.key == key)
         return &b->recent.slots[(address >> b->slot_shift) & (TABLE_SLOTS - 1)];
@@ -79,7 +79,7 @@ static slot *slot_made(blocks *b, uint64_t address) {
 }
 
 /* Tell the slots that a block reaches into where it starts, or put it on the list of big ones. */
-static int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size) {
+int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size) {
     uint64_t first = start >> b->slot_shift, last = (start + (size ? size - 1 : 0)) >> b->slot_shift;
     if (last - first > NEAR) {
         big *bigs = grown(b->bigs, b->big_count, &b->big_capacity, sizeof *bigs);
@@ -106,48 +106,29 @@ static int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size) {
     return DONE;
 }
 
-static int new_block(blocks *b, uint64_t start) {
-    uint32_t *sizes = grown(b->sizes, b->count, &b->sizes_capacity, sizeof *sizes);
-    if (!sizes)
-        return NO_MEMORY;
-    b->sizes = sizes;
-    uint8_t *states = grown(b->states, b->count, &b->states_capacity, sizeof *states);
+int more_blocks(blocks *b) {
+    uint64_t states_capacity = b->capacity;
+    if (b->count >= MAX_BLOCKS)
+        return TOO_MANY;
+    uint8_t *states = grown(b->states, b->count, &states_capacity, sizeof *states);
     if (!states)
         return NO_MEMORY;
     b->states = states;
-    if (b->count % SAMPLE == 0 && words_push(&b->samples, start))
+    uint32_t *sizes = grown(b->sizes, b->count, &b->capacity, sizeof *sizes);
+    if (!sizes)
         return NO_MEMORY;
-    if (b->count == 0 || (start >> b->slot_shift) - (b->last_start >> b->slot_shift) > NEAR) {
-        jump *jumps = grown(b->jumps, b->jump_count, &b->jump_capacity, sizeof *jumps);
-        if (!jumps)
-            return NO_MEMORY;
-        b->jumps = jumps;
-        jumps[b->jump_count++] = (jump){start, b->count};
-    }
+    b->sizes = sizes;
     return DONE;
 }
 
-/* The caller has seen to it that `start` stands on a granule, at or above b->floor, and that start + size < 2^64. */
-int block_append(blocks *b, uint64_t start, uint64_t size, uint8_t state) {
-    if (b->count >= MAX_BLOCKS)
-        return TOO_MANY;
-    if (new_block(b, start))
+int add_jump(blocks *b, uint64_t start) {
+    jump *jumps = grown(b->jumps, b->jump_count, &b->jump_capacity, sizeof *jumps);
+    if (!jumps)
         return NO_MEMORY;
-    slot *s = slot_made(b, start);
-    if (!s)
-        return NO_MEMORY;
-    if (!s->bits)
-        s->rank = b->count;
-    s->bits |= UINT64_C(1) << granule_of(b, start);
-    if (start >> b->slot_shift != (start + size) >> b->slot_shift && cover(b, b->count, start, size))
-        return NO_MEMORY;
-    b->sizes[b->count] = size < NONE ? (uint32_t)size : NONE;
-    b->states[b->count] = state;
+    b->jumps = jumps;
+    jumps[b->jump_count++] = (jump){start, b->count};
     if (!b->count)
         b->lowest = start;
-    b->count++;
-    b->last_start = start;
-    b->floor = start + (size ? size : 1);
     return DONE;
 }
 
@@ -174,12 +155,13 @@ API int fl_append(blocks *b, const uint64_t *starts, const uint64_t *sizes, cons
 
 /* Give back what growing reserved. */
 API void fl_seal(blocks *b) {
-    void *sizes = b->count ? realloc(b->sizes, b->count * sizeof *b->sizes) : NULL;
-    if (sizes)
-        b->sizes = sizes, b->sizes_capacity = b->count;
-    void *states = b->count ? realloc(b->states, b->count) : NULL;
-    if (states)
-        b->states = states, b->states_capacity = b->count;
+    if (!b->count)
+        return;
+    void *sizes = realloc(b->sizes, b->count * sizeof *b->sizes);
+    b->sizes = sizes ? sizes : b->sizes;
+    void *states = realloc(b->states, b->count);
+    b->states = states ? states : b->states;
+    b->capacity = b->count;
 }
 
 const big *big_holding(const blocks *b, uint64_t address) {

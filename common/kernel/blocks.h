@@ -44,7 +44,7 @@ typedef struct {
     uint64_t table_count;
     table recent; /* where the last block was appended */
     uint32_t count;
-    uint64_t sizes_capacity, states_capacity;
+    uint64_t capacity; /* of sizes and states */
     uint32_t *sizes; /* NONE: it is in `bigs` */
     uint8_t *states;
     words samples;
@@ -56,7 +56,10 @@ typedef struct {
     bool pending;                       /* the last block's state awaits the next chunk's PREV_INUSE bit */
 } blocks;
 
-int block_append(blocks *b, uint64_t start, uint64_t size, uint8_t state);
+slot *slot_made(blocks *b, uint64_t address);
+int more_blocks(blocks *b);
+int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size);
+int add_jump(blocks *b, uint64_t start);
 uint64_t block_address(const blocks *b, uint32_t index);
 uint32_t block_at_or_after(const blocks *b, uint64_t address);
 uint64_t big_size(const blocks *b, uint32_t index);
@@ -138,6 +141,34 @@ INLINE uint64_t start_after(const blocks *b, uint64_t start, uint32_t next) {
         above = s ? s->bits : 0;
     }
     return jump_start(b, next);
+}
+
+/* The caller has seen to it that `start` stands on a granule, at or above b->floor, and that start + size < 2^64. */
+INLINE int block_append(blocks *b, uint64_t start, uint64_t size, uint8_t state) {
+    uint32_t index = b->count;
+    int failed = DONE;
+    if (index == b->capacity && (failed = more_blocks(b)))
+        return failed;
+    if (index % SAMPLE == 0 && words_push(&b->samples, start))
+        return NO_MEMORY;
+    uint64_t number = start >> b->slot_shift;
+    if ((!index || number - (b->last_start >> b->slot_shift) > NEAR) && add_jump(b, start))
+        return NO_MEMORY;
+    bool recent = b->recent.slots && b->recent.key == number >> TABLE_BITS;
+    slot *s = recent ? &b->recent.slots[number & (TABLE_SLOTS - 1)] : slot_made(b, start);
+    if (!s)
+        return NO_MEMORY;
+    if (!s->bits)
+        s->rank = index;
+    s->bits |= UINT64_C(1) << granule_of(b, start);
+    if (number != (start + size) >> b->slot_shift && cover(b, index, start, size))
+        return NO_MEMORY;
+    b->sizes[index] = size < NONE ? (uint32_t)size : NONE;
+    b->states[index] = state;
+    b->last_start = start;
+    b->floor = start + (size ? size : 1);
+    b->count = index + 1;
+    return DONE;
 }
 
 #endif

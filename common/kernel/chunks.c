@@ -8,6 +8,7 @@
 #define PREV_INUSE 1u
 #define IS_MMAPPED 2u
 #define FLAGS 7u
+#define AHEAD 4096u /* bytes */
 
 /* Also in ../graph/shared.py. */
 enum { SMALL = 1, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED };
@@ -53,10 +54,16 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
         return OVERLAP;
     *done = at == end && !pending;
     const uint8_t *data = p->data + (first - p->address);
+    uint64_t fetched = at + WORD - first; /* up to where memory was asked for: each header waits for the one before it otherwise */
     while (!*done) {
         uint64_t offset = at + WORD - first;
         if (offset / WORD >= count)
             break;
+        if (offset + AHEAD > fetched) {
+            uint64_t from = fetched > offset ? fetched - offset : 0;
+            prefetch_ahead(data + offset, from, AHEAD - from);
+            fetched = offset + AHEAD;
+        }
         uint64_t head = load(data + offset);
         if (at < end) {
             *size = head & ~(uint64_t)FLAGS;

@@ -39,6 +39,13 @@ INLINE uint64_t load(const uint8_t *at) {
     return word;
 }
 
+/* Ask for the cache lines of `length` bytes that will be read soon. Beyond the end of memory this does nothing. */
+INLINE void prefetch_ahead(const uint8_t *at, uint64_t ahead, uint64_t length) {
+    uintptr_t line = (uintptr_t)at + ahead;
+    for (uint64_t done = 0; done < length; done += 64)
+        __builtin_prefetch((const void *)(line + done));
+}
+
 /* Bytes of a target at `address`. */
 typedef struct {
     uint64_t address;

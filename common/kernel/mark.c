@@ -3,8 +3,11 @@
 
 #include <stdlib.h>
 
-#define FAR 32u  /* nodes ahead of which the place of the edges is fetched */
-#define SOON 16u /* and the edges themselves */
+/* How many blocks ahead of the one visited its byte, its edges, and what they lead to are asked for. */
+#define FAR 48u
+#define MIDDLE 32u
+#define SOON 16u
+#define STAGED 64u /* a power of two, at least FAR */
 
 static int push(queue *q, uint32_t index) {
     if (q->tail - q->head > q->mask || !q->items) {
@@ -12,10 +15,11 @@ static int push(queue *q, uint32_t index) {
         uint32_t *items = wanted ? malloc((size_t)wanted * sizeof *items) : NULL;
         if (!items)
             return NO_MEMORY;
-        for (uint32_t at = 0; at < size; at++)
-            items[at] = q->items[(q->head + at) & q->mask];
+        for (uint32_t at = q->head; size && at != q->tail; at++) /* positions stay what they are */
+            items[at & (wanted - 1)] = q->items[at & q->mask];
         free(q->items);
-        *q = (queue){items, wanted - 1, 0, size};
+        q->items = items;
+        q->mask = wanted - 1;
     }
     q->items[q->tail++ & q->mask] = index;
     return DONE;
@@ -28,9 +32,10 @@ static int seed(graph *g, const uint64_t *first, const uint64_t *second, uint8_t
         uint64_t bits = first[g->seed] | (second ? second[g->seed] : 0);
         for (; bits; bits &= bits - 1) {
             uint32_t index = g->seed * 64 + (uint32_t)__builtin_ctzll(bits);
-            if (g->kinds[index] != UNKNOWN)
+            uint8_t *node = node_of(g, index);
+            if (*node >> KIND_SHIFT != UNKNOWN)
                 continue;
-            g->kinds[index] = kind;
+            *node |= (uint8_t)(kind << KIND_SHIFT);
             if (push(&g->queue, index))
                 return NO_MEMORY;
             queued++;
@@ -43,6 +48,7 @@ static int seed(graph *g, const uint64_t *first, const uint64_t *second, uint8_t
 INLINE int visit(graph *g, int64_t budget, bool starts_only) {
     queue *q = &g->queue;
     uint8_t kind = starts_only ? REACHABLE : POSSIBLE;
+    uint32_t firsts[STAGED], counts[STAGED], far = q->head, middle = q->head, soon = q->head;
     while (budget > 0) {
         if (q->tail - q->head < FAR) {
             int queued = starts_only ? seed(g, g->root_starts, NULL, kind) : seed(g, g->root_interiors, g->interiors, kind);
@@ -51,29 +57,43 @@ INLINE int visit(graph *g, int64_t budget, bool starts_only) {
             if (q->tail == q->head)
                 return g->seed <= g->count / 64;
         }
-        uint32_t waiting = q->tail - q->head, count, ahead;
-        if (waiting > FAR)
-            prefetch_edges_of(g, q->items[(q->head + FAR) & q->mask]);
-        if (waiting > SOON) {
-            ahead = edges_of(g, q->items[(q->head + SOON) & q->mask], &count);
-            __builtin_prefetch(g->edges + ahead);
+        for (; far != q->tail && far - q->head < FAR; far++)
+            __builtin_prefetch(&g->groups[q->items[far & q->mask] / GROUP]);
+        for (; middle != q->tail && middle - q->head < MIDDLE; middle++) {
+            firsts[middle % STAGED] = edges_of(g, q->items[middle & q->mask], &counts[middle % STAGED]);
+            __builtin_prefetch(g->edges + firsts[middle % STAGED]);
         }
-        ahead = edges_of(g, q->items[q->head++ & q->mask], &count);
-        budget -= 1 + (count >> 3);
-        for (const uint32_t *edge = g->edges + ahead, *end = edge + count; edge < end; edge++) {
+        for (; soon != q->tail && soon - q->head < SOON; soon++) {
+            const uint32_t *edge = g->edges + firsts[soon % STAGED];
+            for (uint32_t at = 0; at < counts[soon % STAGED] && at < 8; at++)
+                __builtin_prefetch(&g->groups[(edge[at] >> 1) / GROUP]);
+        }
+        const uint32_t *edge = g->edges + firsts[q->head % STAGED], *end = edge + counts[q->head % STAGED];
+        budget -= 1 + (end - edge) / 8;
+        q->head++;
+        for (; edge < end; edge++) {
             uint32_t target = *edge >> 1;
-            if (g->kinds[target] != UNKNOWN)
+            uint8_t *node = node_of(g, target);
+            if (*node >> KIND_SHIFT != UNKNOWN)
                 continue;
             if (starts_only && *edge & 1) {
                 set_bit(g->interiors, target);
                 continue;
             }
-            g->kinds[target] = kind;
+            *node |= (uint8_t)(kind << KIND_SHIFT);
             if (push(q, target))
                 return NO_MEMORY;
         }
     }
     return 1;
+}
+
+/* Tell the caller the kinds. */
+static void publish(graph *g) {
+    for (uint32_t index = 0; index < g->count; index++) {
+        uint8_t kind = *node_of(g, index) >> KIND_SHIFT;
+        g->kinds[index] = kind == OFF_LIMITS ? UNKNOWN : kind;
+    }
 }
 
 /* 1: there is more to do; 0: everything that can be reached is marked. */
@@ -89,6 +109,7 @@ API int fl_mark(graph *g, int64_t budget) {
         if (more)
             return more;
     }
+    publish(g);
     free(g->queue.items);
     free(g->interiors);
     g->queue = (queue){NULL, 0, 0, 0};
@@ -96,18 +117,28 @@ API int fl_mark(graph *g, int64_t budget) {
     return 0;
 }
 
-API bool fl_rooted(const graph *g, uint32_t index) { return bit(g->root_starts, index) || bit(g->root_interiors, index); }
+API bool fl_rooted(const graph *g, uint32_t index) {
+    return (bit(g->root_starts, index) || bit(g->root_interiors, index)) && is_used(g, index);
+}
 
-/* The edges of a block. */
-API const uint32_t *fl_references(const graph *g, uint32_t index, uint32_t *count) {
-    uint32_t first = edges_of(g, index, count);
-    return g->edges + first;
+/* The edges of a block: the first `room` of them into `found`; how many there are. */
+API uint32_t fl_references(const graph *g, uint32_t index, uint32_t *found, uint32_t room) {
+    uint32_t number = 0, count, first = edges_of(g, index, &count);
+    for (uint32_t at = 0; at < count; at++) {
+        uint32_t edge = g->edges[first + at];
+        if (!is_used(g, edge >> 1))
+            continue;
+        if (number < room)
+            found[number] = edge;
+        number++;
+    }
+    return number;
 }
 
 /* Blocks that refer to `index`, ascending, each once: the first `room` of them into `found`; how many there are. */
 API uint32_t fl_referrers(const graph *g, uint32_t index, uint32_t *found, uint32_t room) {
     uint32_t number = 0;
-    for (uint32_t source = 0; source < g->count; source++) {
+    for (uint32_t source = 0; source < g->count && is_used(g, index); source++) {
         uint32_t count, first = edges_of(g, source, &count);
         for (uint32_t at = 0; at < count; at++) {
             if (g->edges[first + at] >> 1 == index) {
@@ -141,7 +172,7 @@ API uint32_t *fl_path(const graph *g, uint32_t index, uint32_t *length) {
         uint32_t source = q.items[q.head++ & q.mask], count, first = edges_of(g, source, &count);
         for (uint32_t at = 0; at < count && !failed; at++) {
             uint32_t target = g->edges[first + at] >> 1;
-            if (parents[target] == NONE) {
+            if (parents[target] == NONE && is_used(g, target)) {
                 parents[target] = source;
                 failed = push(&q, target) != DONE;
             }

@@ -6,8 +6,7 @@
 API void fl_graph_free(graph *g) {
     if (!g)
         return;
-    free(g->counts);
-    free(g->bases);
+    free(g->groups);
     free(g->wides);
     free(g->edges);
     free(g->root_starts);
@@ -29,8 +28,8 @@ API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     g->b = b;
     g->count = b->count;
     g->kinds = kinds;
-    g->counts = calloc(groups, GROUP);
-    g->bases = calloc(groups, sizeof *g->bases);
+    g->groups = aligned_alloc(64, (groups * sizeof *g->groups + 63) & ~(size_t)63);
+    g->group_end = GROUP;
     g->root_starts = calloc(bits, sizeof *g->root_starts);
     g->root_interiors = calloc(bits, sizeof *g->root_interiors);
     g->batch = calloc(1, sizeof *g->batch);
@@ -39,10 +38,14 @@ API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
         g->low = b->lowest;
         g->span = b->floor - b->lowest;
     }
-    if (!g->counts || !g->bases || !g->root_starts || !g->root_interiors || !g->batch) {
+    if (!g->groups || !g->root_starts || !g->root_interiors || !g->batch) {
         fl_graph_free(g);
         return NULL;
     }
+    memset(g->groups, 0, groups * sizeof *g->groups);
+    for (uint32_t index = 0; index < b->count; index++)
+        if (b->states[index] != IN_USE)
+            *node_of(g, index) = OFF_LIMITS << KIND_SHIFT;
     return g;
 }
 
@@ -51,7 +54,7 @@ static int next_group(graph *g, uint32_t index) {
     uint32_t most = 0, base = (uint32_t)g->group_base;
     for (unsigned at = 0; at < GROUP; at++)
         most = g->degrees[at] > most ? g->degrees[at] : most;
-    if (most > UINT8_MAX) {
+    if (most > COUNT_MASK) {
         wide *wides = grown(g->wides, g->wide_count, &g->wide_capacity, sizeof *wides);
         if (!wides)
             return NO_MEMORY;
@@ -65,12 +68,13 @@ static int next_group(graph *g, uint32_t index) {
         base = WIDE | (uint32_t)g->wide_count++;
     } else {
         for (unsigned at = 0; at < GROUP; at++)
-            g->counts[(size_t)g->group * GROUP + at] = (uint8_t)g->degrees[at];
+            g->groups[g->group].nodes[at] |= (uint8_t)g->degrees[at];
     }
-    g->bases[g->group] = base;
+    g->groups[g->group].base = base;
     memset(g->degrees, 0, sizeof g->degrees);
     while (++g->group < index / GROUP)
-        g->bases[g->group] = (uint32_t)g->edge_count;
+        g->groups[g->group].base = (uint32_t)g->edge_count;
+    g->group_end = (g->group + 1) * GROUP;
     g->group_base = g->edge_count;
     return DONE;
 }
@@ -79,7 +83,7 @@ int graph_settle(graph *g) {
     if (next_group(g, g->count))
         return NO_MEMORY;
     if (g->count / GROUP >= g->group)
-        g->bases[g->count / GROUP] = (uint32_t)g->edge_count;
+        g->groups[g->count / GROUP].base = (uint32_t)g->edge_count;
     uint32_t *edges = g->edge_count ? realloc(g->edges, (size_t)g->edge_count * sizeof *edges) : NULL;
     if (edges)
         g->edges = edges, g->edge_capacity = g->edge_count;
@@ -100,10 +104,7 @@ INLINE void resolve(const graph *g, batch *c) {
     for (uint32_t at = 0; at < c->count; at++) {
         uint32_t index = block_before(b, c->slots[at], c->values[at], &c->starts[at]);
         c->indices[at] = index;
-        if (index == NONE)
-            continue;
-        __builtin_prefetch(b->states + index);
-        if (c->starts[at] != c->values[at])
+        if (index != NONE && c->starts[at] != c->values[at])
             __builtin_prefetch(b->sizes + index);
     }
 }
@@ -111,10 +112,10 @@ INLINE void resolve(const graph *g, batch *c) {
 POPCNT static void resolve_popcnt(const graph *g, batch *c) { resolve(g, c); }
 static void resolve_plain(const graph *g, batch *c) { resolve(g, c); }
 
-/* A candidate's edge, or NONE if it refers to no block in use. */
+/* A candidate's edge, or NONE if it refers to no block. Whether that is in use is not looked up here: it would cost a miss. */
 INLINE uint32_t edge_of(const blocks *b, const batch *c, uint32_t at) {
     uint32_t index = c->indices[at];
-    if (index == NONE || b->states[index] != IN_USE)
+    if (index == NONE)
         return NONE;
     uint64_t offset = c->values[at] - c->starts[at];
     if (!offset)
@@ -142,7 +143,7 @@ static int record_edges(graph *g) {
     uint32_t at = 0;
     for (uint32_t run = 0; run < c->runs; run++) {
         uint32_t source = c->sources[run];
-        if (source / GROUP != g->group && next_group(g, source))
+        if (source >= g->group_end && next_group(g, source))
             return NO_MEMORY;
         uint64_t before = g->edge_count;
         for (; at < c->ends[run]; at++) {
@@ -153,7 +154,7 @@ static int record_edges(graph *g) {
                 return NO_MEMORY;
             g->edges[g->edge_count++] = edge;
         }
-        g->degrees[source % GROUP] += (uint32_t)(g->edge_count - before);
+        g->degrees[source - (g->group_end - GROUP)] += (uint32_t)(g->edge_count - before);
     }
     c->count = c->runs = 0;
     return g->edge_count > MAX_EDGES ? TOO_MANY : DONE;
@@ -186,13 +187,15 @@ INLINE void filter(graph *g, const uint8_t *data, uint32_t count) {
     g->batch->count = kept;
 }
 
-#define CHUNK 256u /* words filtered between two looks at the batch's room */
+#define CHUNK 256u  /* words filtered between two looks at the batch's room */
+#define AHEAD 2048u /* bytes */
 
 /* The words of one block, or the part of them that the piece has. */
 INLINE int scan_words(graph *g, uint32_t source, const uint8_t *data, uint64_t count) {
     batch *c = g->batch;
     while (count) {
         uint32_t some = count < CHUNK ? (uint32_t)count : CHUNK;
+        prefetch_ahead(data, AHEAD, some * WORD);
         if (c->count + some >= BATCH) {
             int failed = record_edges(g);
             if (failed)
@@ -210,6 +213,16 @@ INLINE int scan_words(graph *g, uint32_t source, const uint8_t *data, uint64_t c
     return DONE;
 }
 
+/* The part of a block that lies in the words [base, end), which stand at `data`. */
+INLINE int scan_block(graph *g, uint32_t index, uint64_t start, const uint8_t *data, uint64_t base, uint64_t end) {
+    if (g->b->states[index] != IN_USE || start > UINT64_MAX - WORD)
+        return DONE;
+    uint64_t from = (start + WORD - 1) & -(uint64_t)WORD, to = start + size_of(g->b, index);
+    from = from > base ? from : base;
+    to = to - 1 < end - 1 ? to : end;
+    return from < to ? scan_words(g, index, data + (from - base), (to - from) / WORD) : DONE;
+}
+
 API int fl_scan_blocks(graph *g, const piece *p) {
     blocks *b = g->b;
     if (p->address < g->scanned)
@@ -223,24 +236,26 @@ API int fl_scan_blocks(graph *g, const piece *p) {
     uint64_t end = base + count * WORD; /* 0 where the piece ends the address space */
     const uint8_t *data = p->data + (base - p->address);
     uint32_t index = block_at_or_after(b, base);
-    if (index) /* the block before may reach into the piece */
-        index--;
-    uint64_t start = block_address(b, index);
-    for (;;) {
-        if (b->states[index] == IN_USE && start <= UINT64_MAX - WORD) {
-            uint64_t from = (start + WORD - 1) & -(uint64_t)WORD, to = start + size_of(b, index);
-            from = from > base ? from : base;
-            to = to - 1 < end - 1 ? to : end;
-            if (from < to) {
-                int failed = scan_words(g, index, data + (from - base), (to - from) / WORD);
-                if (failed)
-                    return failed;
-            }
+    if (index) { /* the block before may reach into the piece */
+        int failed = scan_block(g, index - 1, block_address(b, index - 1), data, base, end);
+        if (failed)
+            return failed;
+    }
+    const slot *s = NULL;
+    for (uint64_t at = slot_base(b, base); index < b->count && at - slot_base(b, base) < count * WORD + (base - slot_base(b, base));) {
+        s = s && at & ((UINT64_C(1) << b->table_shift) - 1) ? s + 1 : slot_of(b, at);
+        for (uint64_t bits = s ? s->bits : 0; bits; bits &= bits - 1) {
+            uint64_t start = lowest_start(b, at, bits);
+            if (start < base)
+                continue;
+            if (start - base >= count * WORD)
+                break;
+            int failed = scan_block(g, index++, start, data, base, end);
+            if (failed)
+                return failed;
         }
-        if (++index >= b->count)
-            break;
-        start = start_after(b, start, index);
-        if (start - base >= count * WORD)
+        at += UINT64_C(1) << b->slot_shift;
+        if (!at)
             break;
     }
     return record_edges(g);

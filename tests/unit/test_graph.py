@@ -157,6 +157,22 @@ class TestByHand:
         graph = graphs.graph_of(engine(), heap, budget=1000)
         assert graph.path(0) == list(range(number - 1, -1, -1))
 
+    def test_a_table_of_more_blocks_than_the_queue_first_holds(self, engine: type) -> None:
+        number = 5_000
+        small = [(0x1000000 + 0x20 * i, 0x18) for i in range(2 * number)]
+        data = bytearray(2 * number * 0x20)
+        for i in range(number):  # each of the first half refers to one of the second
+            data[0x20 * i : 0x20 * i + 8] = small[number + i * 7 % number][0].to_bytes(8, "little")
+        table = b"".join(small[i * 3 % number][0].to_bytes(8, "little") for i in range(number - 1))
+        blocks = [graphs.Block(0x10000, len(table), 0), *(graphs.Block(s, n, 0) for s, n in small)]
+        heap = graphs.Heap(16, blocks, [], [], [0x10000])
+        heap.pieces = [graphs.piece(0x10000, table), graphs.piece(0x1000000, bytes(data))]
+        for budget in (1 << 30, 100):
+            graph = graphs.graph_of(engine(), heap, budget=budget)
+            assert graph.totals(Kind.REACHABLE).blocks == 1 + 2 * (number - 1)
+            assert graph.totals(Kind.DEFINITE).blocks == 1
+            assert len(graph.path(len(blocks) - 1)) == 3
+
     def test_no_blocks_at_all(self, engine: type) -> None:
         graph = graphs.graph_of(engine(), graphs.Heap(16, [], [], [], [0x1000, 0]))
         assert bytes(graph.kinds()) == b""

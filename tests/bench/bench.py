@@ -1,0 +1,286 @@
+"""How fast and how large findleaks is on heaps of 1 M and 10 M blocks, against what no tool can beat on the same machine.
+
+Builds a program with such a heap (heap.c), takes its core, and then, `--runs` times each: streams the heap once and waits for one
+independent cache miss a block (limits.c), runs the phases one by one, and runs `findleaks find CORE` as users do. Prints medians.
+Memory is anonymous memory: what a process has beyond the page cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import mmap
+import os
+import resource
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+MIB = 1 << 20
+Figures = dict[str, float]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("blocks", nargs="*", type=int, default=[1_000_000, 10_000_000], help="numbers of blocks")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each measurement, of which the median is printed")
+    parser.add_argument("--json", action="store_true", help="print JSON, an object for each heap")
+    parser.add_argument("--measure", choices=("limits", "phases"), help=argparse.SUPPRESS)
+    parser.add_argument("--core", help=argparse.SUPPRESS)
+    args = parser.parse_args(words)
+    if args.measure:
+        measured = limits(args.core, args.blocks[0]) if args.measure == "limits" else phases(args.core)
+        print(json.dumps(measured))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="findleaks-bench-") as scratch:
+        compile_all(scratch)
+        for number in args.blocks:
+            figures = bench(scratch, number, args.runs)
+            print(json.dumps(figures) if args.json else table(figures), flush=True)
+    return 0
+
+
+def compile_all(scratch: str) -> None:
+    flags = ["-O2", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["cc", *flags, "-pthread", "-o", f"{scratch}/heap", str(HERE / "heap.c")], check=True)
+    subprocess.run(["cc", *flags, "-fPIC", "-shared", "-o", f"{scratch}/limits.so", str(HERE / "limits.c")], check=True)
+
+
+def bench(scratch: str, number: int, runs: int) -> dict[str, Any]:
+    """Everything about a heap of `number` blocks."""
+    core, truth = make_core(scratch, number)
+    try:
+        with open(core, "rb") as file:
+            while file.read(16 * MIB):
+                pass
+        here = [sys.executable, str(Path(__file__)), str(truth["blocks"]), "--core", core, "--measure"]
+        env = {**os.environ, "FINDLEAKS_LIMITS": f"{scratch}/limits.so"}
+        found: dict[str, Any] = {"blocks": truth["blocks"], "lost": truth, "core": os.stat(core).st_size}
+        rows = {"limits": [], "phases": [], "find": [], "pure": []}  # type: dict[str, list[Any]]
+        for _ in range(runs):
+            rows["limits"].append(json.loads(subprocess.run([*here, "limits"], env=env, check=True, capture_output=True).stdout))
+            rows["phases"].append(json.loads(subprocess.run([*here, "phases"], env=env, check=True, capture_output=True).stdout))
+            rows["find"].append(command([sys.executable, "-m", "findleaks", "find", core], env))
+        if number <= 1_000_000:
+            rows["pure"].append(command([sys.executable, "-m", "findleaks", "find", core], {**env, "FINDLEAKS_PURE": "1"}))
+        for name, measured in rows.items():
+            found[name] = {key: median([row[key] for row in measured]) for key in measured[0]} if measured else None
+        return found
+    finally:
+        os.unlink(core)
+
+
+def median(values: Sequence[Any]) -> Any:
+    """Of numbers, or key by key of mappings to numbers."""
+    if isinstance(values[0], dict):
+        return {key: median([value[key] for value in values]) for key in values[0]}
+    return statistics.median(values)
+
+
+def make_core(scratch: str, number: int) -> tuple[str, dict[str, int]]:
+    """The core of the program with the heap, and what it says of it."""
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    if pattern.startswith(("|", "/")):  # it would land elsewhere
+        return gcore(scratch, number)
+    command = [f"{scratch}/heap", str(number)]
+    done = subprocess.run(command, cwd=scratch, capture_output=True, preexec_fn=unlimited, check=False)
+    cores = list(Path(scratch).glob("core*"))
+    if done.returncode != -signal.SIGABRT or len(cores) != 1:
+        raise SystemExit(f"bench: no core of {number} blocks was written: status {done.returncode}, core_pattern {pattern!r}")
+    return str(cores[0]), json.loads(done.stdout)
+
+
+def unlimited() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def gcore(scratch: str, number: int) -> tuple[str, dict[str, int]]:
+    if not shutil.which("gcore"):
+        raise SystemExit("bench: core_pattern hands cores to a program, and there is no gcore (of GDB) to take them instead")
+    with subprocess.Popen([f"{scratch}/heap", str(number), "wait"], cwd=scratch, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            truth = json.loads(process.stdout.readline())
+            subprocess.run(["gcore", "-o", f"{scratch}/core", str(process.pid)], check=True, capture_output=True)
+        finally:
+            process.kill()
+    return f"{scratch}/core.{process.pid}", truth
+
+
+def anonymous(pid: int) -> int:
+    """Bytes of anonymous memory that a process has now; 0 if it is gone."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+class Watch:
+    """The most anonymous memory that a process had, looked at every two milliseconds."""
+
+    def __init__(self, pid: int) -> None:
+        self.peak = anonymous(pid)
+        self._pid = pid
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._stop.wait(0.002):
+            self.peak = max(self.peak, anonymous(self._pid))
+
+    def stop(self) -> int:
+        self._stop.set()
+        self._thread.join()
+        return max(self.peak, anonymous(self._pid))
+
+
+def command(words: Sequence[str], env: dict[str, str]) -> Figures:
+    """A command as a user runs it: from its start to its last line."""
+    began = time.perf_counter()
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        watch = Watch(process.pid)
+        assert process.stdout is not None
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = status
+        wall = time.perf_counter() - began
+        peak = watch.stop()
+    if status:
+        raise SystemExit(f"bench: {' '.join(words)} failed:\n{output.decode()}")
+    return {"wall": wall, "cpu": usage.ru_utime + usage.ru_stime, "memory": peak}
+
+
+def limits(core: str, blocks: int) -> dict[str, Figures]:
+    """Streaming the core once, for the first time in this process and again; and one miss a block, of misses that overlap."""
+    library = ctypes.CDLL(os.environ["FINDLEAKS_LIMITS"])
+    library.stream.restype = library.misses.restype = ctypes.c_uint64
+    with open(core, "rb") as file, mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) as mapped:
+        held = ctypes.c_char.from_buffer(mapped)
+        words = ctypes.c_void_p(ctypes.addressof(held))
+        count = len(mapped) // 8
+        figures = {}
+        for name, arguments in {
+            "stream": (library.stream, words, ctypes.c_size_t(count)),
+            "again": (library.stream, words, ctypes.c_size_t(count)),
+            "misses": (library.misses, words, ctypes.c_size_t(count), ctypes.c_size_t(blocks)),
+        }.items():
+            with timed(figures, name):
+                arguments[0](*arguments[1:])
+        del held
+    return figures
+
+
+@contextmanager
+def timed(figures: dict[str, Figures], name: str) -> Iterator[None]:
+    began, cpu = time.perf_counter(), time.process_time()
+    yield
+    figures[name] = {"wall": time.perf_counter() - began, "cpu": time.process_time() - cpu}
+
+
+def phases(core: str) -> dict[str, Any]:
+    """Each phase in turn: the same calls that a session makes."""
+    from findleaks.graph.roots import register_words
+    from findleaks.session import SLICE, Session
+    from findleaks.target.core import open_core
+
+    watch = Watch(os.getpid())
+    before = watch.peak
+    memory: Figures = {}
+    figures: dict[str, Any] = {}
+    slowest = 0.0
+
+    def phase(name: str, work: Callable[[], object]) -> None:
+        with timed(figures, name):
+            work()
+        memory[name] = anonymous(os.getpid()) - before
+
+    def sliced(step: Callable[[int], bool]) -> None:
+        nonlocal slowest
+        done = False
+        while not done:
+            began = time.perf_counter()
+            done = step(SLICE)
+            slowest = max(slowest, time.perf_counter() - began)
+
+    made: list[Session] = []
+    phase("open", lambda: made.append(Session(open_core(core))))
+    session = made[0]
+    phase("walk", lambda: session.directory)
+    blocks = session.directory.blocks
+    graph = session.engine.graph(blocks)
+    heap = session.heap_ranges()
+
+    def scan() -> None:
+        for piece in session.pieces(heap, ""):
+            graph.scan_blocks(piece)
+
+    def roots() -> None:
+        for piece in session.pieces(session.roots, ""):
+            graph.scan_roots(piece)
+        graph.root_words(register_words(session.target))
+
+    phase("scan", scan)
+    phase("roots", roots)
+    phase("mark", lambda: sliced(graph.mark))
+    phase("classify", lambda: sliced(graph.classify))
+    phase("group", lambda: graph.groups(session.pieces(heap, ""), ()))
+    return {**figures, "memory": memory, "peak": watch.stop() - before, "slice": slowest, "all": len(blocks)}
+
+
+KERNEL = ("walk", "scan", "mark", "classify")
+
+
+def table(found: dict[str, Any]) -> str:
+    """What a user reads."""
+    blocks, measured, limit = found["blocks"], found["phases"], found["limits"]
+    lines = [
+        f"{blocks:,} blocks in use, core of {found['core'] / MIB:,.0f} MiB",
+        "",
+        "  PHASE            WALL s   CPU s  ns/BLOCK  MEMORY MiB",
+    ]
+
+    def row(name: str, wall: float, cpu: float, memory: float | None = None) -> None:
+        held = "" if memory is None else f"{memory / MIB:12,.0f}"
+        lines.append(f"  {name:<16} {wall:6.3f}  {cpu:6.3f}  {cpu / blocks * 1e9:8.1f}{held}")
+
+    for name in ("open", "walk", "scan", "roots", "mark", "classify", "group"):
+        row(name, measured[name]["wall"], measured[name]["cpu"], measured["memory"][name])
+    wall, cpu = (sum(measured[name][key] for name in KERNEL) for key in ("wall", "cpu"))
+    row("the four above", wall, cpu, measured["peak"])
+    lines[-1] = lines[-1].replace("the four above", "kernel phases ")
+    row("stream once", limit["stream"]["wall"], limit["stream"]["cpu"])
+    row("stream again", limit["again"]["wall"], limit["again"]["cpu"])
+    row("a miss a block", limit["misses"]["wall"], limit["misses"]["cpu"])
+    row("findleaks find", found["find"]["wall"], found["find"]["cpu"], found["find"]["memory"])
+    if found["pure"]:
+        row("  without kernel", found["pure"]["wall"], found["pure"]["cpu"], found["pure"]["memory"])
+    both = limit["stream"]["cpu"] + limit["misses"]["cpu"]
+    lines += [
+        "",
+        f"  kernel phases (walk, scan, mark, classify): {cpu / limit['stream']['cpu']:.1f} times streaming once, "
+        f"{cpu / both:.2f} times streaming once and a miss a block",
+        f"  memory beyond the page cache: {measured['peak'] / measured['all']:.1f} bytes a block at most in the phases, "
+        f"{found['find']['memory'] / measured['all']:.1f} in the whole command, Python included ({measured['all']:,} blocks of all states)",
+        f"  longest slice between two looks at Ctrl-C in mark and classify: {measured['slice'] * 1e3:.0f} ms",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
