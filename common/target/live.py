@@ -16,7 +16,7 @@ from findleaks.target.base import Module, Piece, Range, Region, Thread
 from findleaks.target.modules import Image, check, images, tables
 from findleaks.target.notes import Mapping, auxiliary
 from findleaks.target.pagemap import PageMap
-from findleaks.target.ptrace import Tracer, refusal, sleeping, state, status, tasks
+from findleaks.target.ptrace import Tracer, ended, refusal, sleeping, state, status, tasks
 from findleaks.target.reader import Closing, Zeros
 from findleaks.target.symbols import Symbolic
 
@@ -31,7 +31,7 @@ SKIP = 256 << 20
 
 class LiveTarget(Symbolic, Closing):
     """A process by pid. With `stopped` the caller holds it stopped (a debugger) and nothing is done to it; else it is stopped here
-    and runs on at `close()`, which must be called from the same thread (or use `with`)."""
+    and runs on at `close()` (or use `with`)."""
 
     live = True
     path = ""
@@ -44,6 +44,8 @@ class LiveTarget(Symbolic, Closing):
         self.pid = pid
         self.warnings: list[str] = []
         self.unread: list[Range] = []
+        # A main thread that ended before the others has no memory any more; each of the others shows the same.
+        self._proc = next((f"/proc/{tid}" for tid in tasks(pid) if state(pid, tid) not in "ZX"), f"/proc/{pid}")
         self.arch = self._find_arch()
         self._page = self.arch.page
         self._unpack = struct.Struct(self.arch.word_format).unpack_from
@@ -80,7 +82,7 @@ class LiveTarget(Symbolic, Closing):
 
     def _find_arch(self) -> Arch:
         try:
-            with open(f"/proc/{self._pid}/exe", "rb") as file:
+            with open(f"{self._proc}/exe", "rb") as file:
                 head = elf.header(file.read(64))
         except PermissionError as error:
             raise TargetError(refusal(self._pid, error.errno or errno.EPERM)) from None
@@ -95,12 +97,12 @@ class LiveTarget(Symbolic, Closing):
     def _open(self) -> None:
         pid = self._pid
         try:
-            self._memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-            with open(f"/proc/{pid}/maps", "rb") as file:
+            self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            with open(f"{self._proc}/maps", "rb") as file:
                 lines = file.read().splitlines()
         except OSError as error:
             raise TargetError(refusal(pid, errno.ESRCH if error.errno == errno.ENOENT else error.errno or errno.EPERM)) from None
-        self._pagemap = PageMap(pid, self._page)
+        self._pagemap = PageMap(self._proc, self._page)
         self._regions = [region for region in map(region_of, lines) if region is not None]
         self._starts = [r.start for r in self._regions]
         if not self._regions:
@@ -110,7 +112,7 @@ class LiveTarget(Symbolic, Closing):
         self._images = images(self.read, files, self.arch.machine, self._page)
         self._modules = [found.module for found in self._images]
         try:
-            self.exe_path = os.readlink(f"/proc/{pid}/exe")
+            self.exe_path = os.readlink(f"{self._proc}/exe")
         except OSError:
             self.exe_path = status(pid).get("Name", "")
         n = len(tasks(pid))
@@ -155,7 +157,7 @@ class LiveTarget(Symbolic, Closing):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _why(self, address: int) -> str:
-        if state(self._pid, self._pid) == "X":
+        if ended(self._pid):
             return "the process has ended"
         region = self._region_at(address)
         return "not in the target" if region is None else f"{region.name or 'the mapping'} cannot be read at {address:#x}"
@@ -233,11 +235,14 @@ class LiveTarget(Symbolic, Closing):
             except (OSError, OverflowError):
                 break
             if not got:
-                if state(self._pid, self._pid) == "X":
-                    raise TargetError(f"pid {self._pid}: the process has ended while it was read")
+                self._check_alive()
                 break
             done += got
         return done
+
+    def _check_alive(self) -> None:
+        if ended(self._pid):
+            raise TargetError(f"pid {self._pid}: the process has ended while it was read")
 
     def _lacks(self, start: int, end: int) -> None:
         region = self._region_at(start)
@@ -258,6 +263,7 @@ class LiveTarget(Symbolic, Closing):
                 if following - low >= SKIP:
                     low = following - following % self._page
                     continue
+                self._check_alive()  # of a process that is gone, every page looks untouched
                 yield Piece(low, self._zeros.view()[:size])
                 low += size
                 continue
@@ -291,7 +297,7 @@ class LiveTarget(Symbolic, Closing):
     def auxv(self) -> dict[int, int]:
         """The auxiliary vector by AT_ type; {} if it cannot be read."""
         try:
-            with open(f"/proc/{self._pid}/auxv", "rb") as file:
+            with open(f"{self._proc}/auxv", "rb") as file:
                 return auxiliary(self.arch, file.read())
         except OSError:
             return {}
@@ -303,12 +309,12 @@ class LiveTarget(Symbolic, Closing):
         return []
 
     def _tables(self, loaded: Image) -> Sequence[elf.Table]:
-        module, root = loaded.module, f"/proc/{self._pid}/root"
+        module, root = loaded.module, f"{self._proc}/root"
         mapping = next((m for m in self._mappings if m.start == module.start), None)
         found: list[elf.Table] = []
         if module.path.startswith("/") and mapping is not None:
             # The mapped file itself, even when it was deleted or replaced since; then by path, in the process's own root folder.
-            paths = [f"/proc/{self._pid}/map_files/{mapping.start:x}-{mapping.end:x}", root + module.path]
+            paths = [f"{self._proc}/map_files/{mapping.start:x}-{mapping.end:x}", root + module.path]
             found = tables(check(paths, loaded).file, module.build_id, root) or tables(None, module.build_id, "")
         if not found and loaded.head is not None:
             table = elf.table_of_image(self.read, loaded.head, loaded.segments, module.bias)

@@ -21,11 +21,11 @@ _STEP = 1 << 15  # pages looked at in one read
 class PageMap:
     """Answers for private anonymous memory only: elsewhere a page can hold data without being mapped yet."""
 
-    def __init__(self, pid: int, page: int) -> None:
+    def __init__(self, proc: str, page: int) -> None:
         self._page = page
         self._scan = True
         try:
-            self._fd = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(f"{proc}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self._fd = -1
 

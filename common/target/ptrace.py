@@ -3,7 +3,8 @@
 PTRACE_SEIZE and PTRACE_INTERRUPT send no signal and leave a process that was stopped stopped. Signals that arrive meanwhile stay
 queued, and one that a thread was just about to take is handed back on detaching. Should this process die, the kernel detaches.
 As with any debugger, a system call that never restarts (epoll_wait, see signal(7)) returns EINTR in the process.
-All calls must come from the thread that attached.
+The kernel ties a traced thread to the one thread that attached, and lets it go when that one ends: so a thread of our own does it
+all. It is not interrupted by a Ctrl-C, and at its end it also frees those that never stopped.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import ctypes
 import errno
 import os
 import time
+from _thread import allocate_lock, start_new_thread
 from typing import Any, Optional
 
 from findleaks.arch import Arch
 from findleaks.errors import TargetError
 from findleaks.target.base import Thread
 from findleaks.target.notes import NT_PRSTATUS, thread
+from findleaks.target.units import some
 
 _DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207
 _WALL = 0x40000000
@@ -25,6 +28,7 @@ _EVENT_STOP = 128
 _PATIENCE = 2.0
 """Seconds to wait for a thread to stop. One in an uninterruptible sleep (vfork's parent, a dead file server) does not."""
 _MOST_PASSES = 10_000
+_NOT_OURS = -1
 
 
 class _Iovec(ctypes.Structure):
@@ -32,7 +36,7 @@ class _Iovec(ctypes.Structure):
 
 
 class Tracer:
-    """The threads of one process, stopped. `release()` lets them run on, once or more often, and must be called."""
+    """The threads of one process, stopped. `release()` lets them run on, once or more often, from any thread, and must be called."""
 
     def __init__(self, pid: int, arch: Arch) -> None:
         self.pid = pid
@@ -42,35 +46,77 @@ class Tracer:
         self._libc: Any = ctypes.CDLL(None, use_errno=True)
         self._libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
         self._libc.ptrace.restype = ctypes.c_long
-        self._stops: dict[int, Optional[int]] = {}  # thread -> signal to hand back; None: it has not stopped yet
+        self._stops: dict[int, Optional[int]] = {}  # thread -> signal to hand back, or _NOT_OURS; None: it has not stopped yet
+        self._error: Optional[BaseException] = None
+        # Bare locks, to be released by the other side: unlike threading.Event and Thread.join they survive a Ctrl-C at any point.
+        self._stopped, self._let_go, self._over = allocate_lock(), allocate_lock(), allocate_lock()
+        for lock in (self._stopped, self._let_go, self._over):
+            lock.acquire()
+        self._begun = self._cancelled = self._done = False
 
     def stop(self) -> None:
         """Stop every thread, also those that are born meanwhile, and read the registers. TargetError if that is refused."""
         try:
-            for _ in range(_MOST_PASSES):
-                new = [tid for tid in tasks(self.pid) if tid not in self._stops]
-                if not new:
-                    break
-                for tid in new:
-                    self._seize(tid)
-                deadline = time.monotonic() + _PATIENCE
-                for tid in new:
-                    if tid in self._stops:
-                        self._wait(tid, deadline)
-            if not self._stops:
-                raise TargetError(f"pid {self.pid}: the process has ended")
-            stuck = sorted(tid for tid, signal in self._stops.items() if signal is None)
-            if stuck:
-                names = ", ".join(map(str, stuck[:3])) + (f" and {len(stuck) - 3} more" if len(stuck) > 3 else "")
-                self.warnings.append(
-                    f"pid {self.pid}: {len(stuck)} of {len(self._stops)} threads are in an uninterruptible sleep ({names}): only part of "
-                    "their registers is known, and what only the rest refers to looks lost."
-                )
-            found = [self._thread(tid, signal is not None) for tid, signal in sorted(self._stops.items())]
-            self.threads = sorted((t for t in found if t is not None), key=lambda t: (t.tid != self.pid, t.tid))
+            # Such a thread keeps no interpreter from exiting: should nobody call release(), the kernel lets the process go then.
+            start_new_thread(self._work, ())
+            self._stopped.acquire()
+            if self._error is not None:
+                raise self._error
         except BaseException:
             self.release()
             raise
+
+    def release(self) -> None:
+        """Let every thread run on. A Ctrl-C that comes meanwhile is raised when that is done."""
+        late: Optional[BaseException] = None
+        self._cancelled = True
+        limit = time.monotonic() + _PATIENCE
+        while not self._done and (self._begun or time.monotonic() < limit):
+            try:
+                if self._let_go.locked():
+                    self._let_go.release()
+                self._over.acquire(timeout=0.2)
+            except KeyboardInterrupt as error:
+                late = error
+        if late is not None:
+            raise late
+
+    def _work(self) -> None:
+        self._begun = True
+        try:
+            if not self._cancelled:
+                self._stop_all()
+        except BaseException as error:
+            self._error = error
+        self._stopped.release()
+        self._let_go.acquire()
+        for tid, signal in self._stops.items():
+            if signal is not None and signal != _NOT_OURS and self._ptrace(_DETACH, tid, 0, signal) == errno.ESRCH:
+                self._reap(tid)
+        self._done = True
+        self._over.release()
+
+    def _stop_all(self) -> None:
+        for _ in range(_MOST_PASSES):
+            new = [tid for tid in tasks(self.pid) if tid not in self._stops]
+            if not new or self._cancelled:
+                break
+            for tid in new:
+                self._seize(tid)
+            deadline = time.monotonic() + _PATIENCE
+            for tid in new:
+                if self._stops[tid] is None:
+                    self._wait(tid, deadline)
+        if all(signal == _NOT_OURS for signal in self._stops.values()):
+            raise TargetError(f"pid {self.pid}: the process has ended")
+        stuck = sorted(tid for tid, signal in self._stops.items() if signal is None)
+        if stuck:
+            self.warnings.append(
+                f"pid {self.pid}: {len(stuck)} of {len(self._stops)} threads sleep uninterruptibly ({some([str(tid) for tid in stuck])}): "
+                "only part of their registers is known, and what only the rest refers to looks lost."
+            )
+        found = [self._thread(tid, signal is not None) for tid, signal in self._stops.items() if signal != _NOT_OURS]
+        self.threads = sorted((t for t in found if t is not None), key=lambda t: (t.tid != self.pid, t.tid))
 
     def _ptrace(self, request: int, tid: int, addr: int = 0, data: int = 0) -> int:
         """0, or the errno."""
@@ -80,18 +126,15 @@ class Tracer:
 
     def _seize(self, tid: int) -> None:
         if state(self.pid, tid) in "ZX":  # a main thread that ended before the others stays as a zombie
-            self._stops[tid] = 0
+            self._stops[tid] = _NOT_OURS
             return
-        self._stops[tid] = None  # before it is true: a Ctrl-C may come between the two
         error = self._ptrace(_SEIZE, tid)
         if error == 0:
-            error = self._ptrace(_INTERRUPT, tid)
-        if error:
-            self._stops.pop(tid)
-            if error == errno.ESRCH or (error == errno.EPERM and state(self.pid, tid) in "ZX"):
-                if state(self.pid, tid) in "ZX":
-                    self._stops[tid] = 0
-                return
+            self._stops[tid] = None
+            self._ptrace(_INTERRUPT, tid)  # that fails when the thread is just dying: waiting for it will tell
+        elif error == errno.ESRCH or state(self.pid, tid) in "ZX":
+            self._stops[tid] = _NOT_OURS
+        else:
             raise TargetError(refusal(self.pid, error))
 
     def _wait(self, tid: int, deadline: float) -> None:
@@ -100,17 +143,17 @@ class Tracer:
             try:
                 got, status = os.waitpid(tid, _WALL | os.WNOHANG)
             except ChildProcessError:
-                self._stops.pop(tid, None)
+                self._stops[tid] = _NOT_OURS
                 return
             if got:
                 if not os.WIFSTOPPED(status):
-                    self._stops.pop(tid, None)
+                    self._stops[tid] = _NOT_OURS
                 elif status >> 16 == _EVENT_STOP:
                     self._stops[tid] = 0
                 else:
                     self._stops[tid] = os.WSTOPSIG(status)
                 return
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or self._cancelled:
                 return
             time.sleep(pause)
             pause = min(2 * pause, 0.01)
@@ -130,22 +173,16 @@ class Tracer:
             return b""
         return buffer.raw[: vector.len]
 
-    def release(self) -> None:
-        """Let every thread run on. A Ctrl-C that comes meanwhile is raised when that is done."""
-        late: Optional[BaseException] = None
-        while self._stops:
-            try:
-                tid, signal = next(iter(self._stops.items()))
-                if signal is None:
-                    self._ptrace(_INTERRUPT, tid)
-                    self._wait(tid, time.monotonic() + 0.2)
-                    signal = self._stops.get(tid) or 0
-                self._ptrace(_DETACH, tid, 0, signal)
-                self._stops.pop(tid, None)
-            except KeyboardInterrupt as error:
-                late = error
-        if late is not None:
-            raise late
+    def _reap(self, tid: int) -> None:
+        """Take note of a thread that died under us, without which it stays a zombie, and with it the process, as long as we live."""
+        if tid == self.pid and status(tid).get("PPid") == str(os.getpid()):
+            return  # a child of ours: whoever started it waits for it
+        limit = time.monotonic() + 0.2
+        try:
+            while os.waitpid(tid, _WALL | os.WNOHANG)[0] == 0 and state(self.pid, tid) in "ZX" and time.monotonic() < limit:
+                time.sleep(0.0005)
+        except ChildProcessError:
+            pass
 
 
 def tasks(pid: int) -> list[int]:
@@ -163,6 +200,11 @@ def state(pid: int, tid: int) -> str:
             return file.read().rpartition(b")")[2].split()[0].decode()
     except (OSError, IndexError):
         return "X"
+
+
+def ended(pid: int) -> bool:
+    """Whether no thread of the process is left."""
+    return all(state(pid, tid) in "ZX" for tid in tasks(pid))
 
 
 def status(pid: int) -> dict[str, str]:
@@ -197,7 +239,8 @@ def refusal(pid: int, error: int) -> str:
     lines = status(pid)
     tracer = lines.get("TracerPid", "0")
     if tracer not in ("0", ""):
-        name = status(int(tracer)).get("Name", "") if tracer.isdigit() else ""
+        holder = status(int(tracer))
+        name, tracer = holder.get("Name", ""), holder.get("Tgid", tracer)
         return f"pid {pid}: already held by {name or 'a tracer'} (pid {tracer}): quit that first, or use findleaks inside it"
     owner = lines.get("Uid", "").split()[:1]
     whose = f", the process is user {owner[0]}'s" if owner and owner[0] != str(os.geteuid()) else ""

@@ -1,0 +1,254 @@
+"""Cores of real programs, made by the kernel and by GDB, against what the program says of itself and against the live process."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from agree import SOURCE, check_agree, check_truth, content, placed
+from elftools.elf.elffile import ELFFile
+
+from cores import Running
+from findleaks.errors import TargetError, UnreadableMemory
+from findleaks.target.core import open_core
+from findleaks.target.live import attach
+
+THREADS = 4
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "program.c").write_text(SOURCE)
+    subprocess.run(["gcc", "-O1", "-g", "-pthread", "-o", folder / "program", folder / "program.c"], check=True)
+    return folder / "program"
+
+
+def kernel_makes_cores() -> bool:
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    return not pattern.startswith("|") and "/" not in pattern
+
+
+@pytest.fixture(scope="module")
+def pictures(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, int]]]:
+    """GDB's core and, where the kernel leaves cores in the working folder, the kernel's of the same process."""
+    with Running([str(program), str(THREADS)], tmp_path_factory.mktemp("run")) as run:
+        at = placed(run.output)
+        made = {"gcore": (run.gcore(), at)}
+        if kernel_makes_cores():
+            made["kernel"] = (run.kernel_core(), at)
+    return made
+
+
+def test_cores_show_what_the_program_did(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
+    assert "gcore" in pictures
+    for path, at in pictures.values():
+        with open_core(str(path)) as core:
+            assert (core.warnings, core.unread, core.truncated) == ([], [], False)
+            assert core.description.endswith(f"(pid {core.pid}), {THREADS + 1} threads")
+            check_truth(core, at, THREADS)
+
+
+def test_kernel_core_gcore_and_live_process_agree(program: Path, tmp_path: Path) -> None:
+    with Running([str(program), str(THREADS)], tmp_path) as run:
+        at = placed(run.output)
+        with open_core(str(run.gcore())) as core:
+            with attach(run.pid) as live:
+                check_truth(live, at, THREADS)
+                check_agree(core, live)
+            if kernel_makes_cores():
+                with open_core(str(run.kernel_core())) as other:
+                    # The signal that made the core runs on the main thread's stack only below its stack pointer: nothing differs.
+                    check_agree(core, other)
+
+
+def test_memory_that_is_not_there(pictures: dict[str, tuple[Path, dict[str, int]]], program: Path, tmp_path: Path) -> None:
+    path, at = pictures["gcore"]
+    with open_core(str(path)) as core:
+        assert content(core, at["untouched"], at["untouched"] + 4096) == bytes(4096)
+        with pytest.raises(UnreadableMemory):
+            core.read(0x1000, 8)
+    if kernel_makes_cores():
+        with Running([str(program), "1"], tmp_path) as run:  # of its own: gcore reads the untouched page, and so touches it
+            at = placed(run.output)
+            path = run.kernel_core()
+        with open_core(str(path)) as core:
+            for name in ("untouched", "reserved"):
+                with pytest.raises(UnreadableMemory):
+                    core.read(at[name], 8)
+            assert not any(start <= at["untouched"] < end for start, end in core.unread)
+
+
+def check_line(error: TargetError) -> None:
+    assert "\n" not in str(error)
+
+
+def raw(desc: object) -> bytes:
+    """A note's bytes, which older pyelftools give as text."""
+    return desc.encode("latin-1") if isinstance(desc, str) else bytes(desc)  # type: ignore[call-overload]
+
+
+def test_segments_notes_and_files_agree_with_pyelftools(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
+    for path, _ in pictures.values():
+        with path.open("rb") as file, open_core(str(path)) as core:
+            theirs = ELFFile(file)
+            loads = [s for s in theirs.iter_segments() if s["p_type"] == "PT_LOAD"]
+            starts = {r.start for r in core.regions()}
+            assert {s["p_vaddr"] for s in loads} <= starts
+            for s in loads[::3]:
+                if s["p_filesz"]:
+                    assert core.read(s["p_vaddr"], min(s["p_filesz"], 4096)) == s.data()[:4096]
+            notes = [n for s in theirs.iter_segments() if s["p_type"] == "PT_NOTE" for n in s.iter_notes()]
+            tids = {int.from_bytes(raw(n["n_desc"])[32:36], "little") for n in notes if n["n_type"] == "NT_PRSTATUS"}
+            assert tids == {t.tid for t in core.threads()}
+            (files,) = [n["n_desc"] for n in notes if n["n_type"] == "NT_FILE"]
+            for entry, name in zip(files["Elf_Nt_File_Entry"], files["filename"]):
+                region = next(r for r in core.regions() if r.start == entry["vm_start"])
+                assert region.name == name.decode()
+                assert region.file_offset == entry["page_offset"] * files["page_size"]
+
+
+def test_build_ids_agree_with_readelf(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
+    for path, _ in pictures.values():
+        with open_core(str(path)) as core:
+            assert len(core.modules()) >= 3
+            for module in core.modules():
+                if module.path.startswith("/"):
+                    printed = subprocess.run(["readelf", "-nW", module.path], capture_output=True, text=True, check=True).stdout
+                    assert re.search(r"Build ID: (\w+)", printed).group(1) == module.build_id  # type: ignore[union-attr]
+
+
+def test_the_stripped_program_can_be_named(program: Path, tmp_path: Path) -> None:
+    """With --exe the symbols come from a file elsewhere; with a file that is not the program's they do not."""
+    hidden = tmp_path / "elsewhere" / "program"
+    hidden.parent.mkdir()
+    run_here = tmp_path / "program"
+    run_here.write_bytes(program.read_bytes())
+    run_here.chmod(0o755)
+    with Running([str(run_here), "1"], tmp_path / "run") as run:
+        made = run.gcore()
+        at = placed(run.output)
+    run_here.rename(hidden)
+    with open_core(str(made)) as core:
+        assert core.symbol("in_data") is None
+        (warning,) = core.warnings
+        assert warning == "program: not on this machine: read-only data and symbols are missing. Give --sysroot."
+    with open_core(str(made), exe=str(hidden)) as core:
+        assert core.warnings == []
+        assert core.symbol("in_data").address == at["in_data"]  # type: ignore[union-attr]
+    with open_core(str(made), exe="/bin/true") as core:
+        assert "true on this machine (build-id " in core.warnings[0]
+        assert core.symbol("in_data") is None
+
+
+def test_truncated_at_1_50_and_99_percent(pictures: dict[str, tuple[Path, dict[str, int]]], tmp_path: Path) -> None:
+    for kind, (path, at) in pictures.items():
+        whole = path.read_bytes()
+        for percent in (1, 50, 99):
+            cut = tmp_path / f"{kind}.{percent}"
+            cut.write_bytes(whole[: len(whole) * percent // 100])
+            try:
+                core = open_core(str(cut))
+            except TargetError as error:
+                check_line(error)
+                assert percent == 1, error
+                continue
+            with core:
+                assert core.truncated
+                assert core.unread
+                assert core.warnings[0].startswith(f"{cut.name}: truncated: ")
+                assert core.modules()
+                assert sum(len(p.data) for p in core.pieces(0, 1 << 64)) > 0
+                if kind == "kernel":
+                    assert len(core.threads()) == THREADS + 1
+                    assert core.word(at["in_data"]) == 0x11223344
+            cut.unlink()
+
+
+def test_packed_with_zstd_and_gzip(pictures: dict[str, tuple[Path, dict[str, int]]], tmp_path: Path) -> None:
+    path, at = pictures.get("kernel", pictures["gcore"])
+    for tool, suffix in (("zstd", "zst"), ("gzip", "gz")):
+        packed = tmp_path / f"core.{suffix}"
+        with packed.open("wb") as out:
+            subprocess.run([tool, "-1", "-c", path], stdout=out, stderr=subprocess.DEVNULL, check=True)
+        with open_core(str(packed)) as core:
+            assert core.warnings == []
+            check_truth(core, at, THREADS)
+
+
+def test_opening_is_quick(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
+    """Importing and opening, without the interpreter's own start; the best of a few, as the machine may be busy."""
+    path, _ = pictures.get("kernel", pictures["gcore"])
+    script = (
+        "import time; a = time.perf_counter(); from findleaks.target.core import open_core; open_core(%r); print(time.perf_counter() - a)"
+    )
+    times = []
+    for _ in range(5):
+        result = subprocess.run([sys.executable, "-c", script % str(path)], capture_output=True, text=True, check=True)
+        times.append(float(result.stdout))
+    assert min(times) < 0.1, times
+
+
+def test_words_and_names_by_the_thousand_are_quick(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
+    path, at = pictures["gcore"]
+    with open_core(str(path)) as core:
+        libc = next(m for m in core.modules() if "libc.so" in m.path)
+        start = time.process_time()
+        for i in range(100_000):
+            core.word(at["big"] + 8 * i)
+        words = time.process_time() - start
+        start = time.process_time()
+        found = sum(core.symbolize(libc.start + 0x28000 + 64 * i) is not None for i in range(10_000))
+        names = time.process_time() - start
+        assert found > 5_000
+        assert words < 0.5
+        assert names < 1.0
+
+
+def test_flipped_bytes_of_a_real_core(pictures: dict[str, tuple[Path, dict[str, int]]], tmp_path: Path) -> None:
+    """The headers and notes of a real core with bytes flipped: one line, or a target that answers."""
+    import random
+
+    path, at = pictures.get("kernel", pictures["gcore"])
+    with path.open("rb") as file:
+        theirs = ELFFile(io.BytesIO(file.read()))
+    spans = [(0, theirs.header["e_phoff"] + theirs.header["e_phnum"] * 56)]
+    spans += [(s["p_offset"], s["p_filesz"]) for s in theirs.iter_segments() if s["p_type"] == "PT_NOTE"]
+    chance = random.Random(7)
+    copy = tmp_path / "core"
+    subprocess.run(["cp", "--sparse=always", path, copy], check=True)
+    opened = 0
+    with copy.open("r+b", buffering=0) as file:
+        for _ in range(150):
+            undo = []
+            for _ in range(chance.choice((1, 2, 5))):
+                low, size = chance.choice(spans)
+                where = low + chance.randrange(size)
+                file.seek(where)
+                undo.append((where, file.read(1)))
+                file.seek(where)
+                file.write(bytes([chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))]))
+            start = time.monotonic()
+            try:
+                with open_core(str(copy)) as core:
+                    opened += 1
+                    for thread in core.threads():
+                        core.symbolize(thread.pc)
+                    core.symbol("malloc")
+                    for address in at.values():
+                        try:
+                            core.word(address)
+                        except UnreadableMemory:
+                            pass
+            except TargetError as error:
+                check_line(error)
+            assert time.monotonic() - start < 10
+            for where, byte in reversed(undo):
+                file.seek(where)
+                file.write(byte)
+    assert opened > 75

@@ -1,0 +1,471 @@
+"""Live processes: stopped while they are read, and let run on whatever happens."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from agree import SOURCE, check_truth, content, placed
+
+from cores import Running
+from findleaks.errors import TargetError, UnreadableMemory
+from findleaks.target.live import SKIP, LiveTarget, attach
+from findleaks.target.pagemap import PageMap
+from findleaks.target.ptrace import ended, state
+
+COUNTER = r"""
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+volatile long ticks, signals, born;
+static void *short_lived(void *x) { __atomic_add_fetch(&born, 1, __ATOMIC_RELAXED); usleep(500); return x; }
+static void *makes_threads(void *x) {
+  for (;;) { pthread_t id; if (!pthread_create(&id, 0, short_lived, 0)) pthread_detach(id); usleep(300); }
+  return x;
+}
+static void *waits(void *x) { for (;;) pause(); return x; }
+static void *ticks_on(void *x) { for (;;) { ticks++; usleep(1000); } return x; }
+static void on_signal(int number) { signals++; (void)number; }
+int main(int argc, char **argv) {
+  pthread_t id;
+  char *how = argc > 1 ? argv[1] : "";
+  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  sigaction(SIGUSR1, &action, 0);
+  if (strstr(how, "births")) for (int i = 0; i < 3; i++) pthread_create(&id, 0, makes_threads, 0);
+  if (strstr(how, "crowd")) for (int i = 0; i < 200; i++) pthread_create(&id, 0, waits, 0);
+  if (strstr(how, "shadow")) {
+    char *shadow = mmap(0, 4L << 40, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    shadow[2L << 40] = 'x';
+    shadow[(2L << 40) + (40 << 20)] = 'y';
+    printf("shadow %p\n", (void *)shadow);
+  }
+  pthread_create(&id, 0, ticks_on, 0);
+  printf("ticks %p\nsignals %p\n", (void *)&ticks, (void *)&signals);
+  fflush(stdout);
+  if (strstr(how, "orphan")) pthread_exit(0);
+  if (strstr(how, "vfork")) { if (vfork() == 0) { for (;;) pause();; } }
+  for (;;) pause();
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("programs")
+    for name, source in (("program", SOURCE), ("counter", COUNTER)):
+        (folder / f"{name}.c").write_text(source)
+        subprocess.run(["gcc", "-O1", "-g", "-pthread", "-o", folder / name, folder / f"{name}.c"], check=True)
+    return folder
+
+
+class Counter:
+    """The program that counts: `ticks` goes on as long as it runs."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.pid = self.process.pid
+        assert self.process.stdout is not None
+        self.at = {}
+        while "signals" not in self.at:
+            name, address = self.process.stdout.readline().split()
+            self.at[name] = int(address, 16)
+
+    def read(self, name: str) -> int:
+        thread = max(map(int, os.listdir(f"/proc/{self.pid}/task")))  # the main thread may have ended
+        with open(f"/proc/{thread}/mem", "rb") as file:
+            return int.from_bytes(os.pread(file.fileno(), 8, self.at[name]), "little")
+
+    def runs(self) -> bool:
+        before = self.read("ticks")
+        return wait_for(lambda: self.read("ticks") > before, 5)
+
+    def stands(self) -> bool:
+        before = self.read("ticks")
+        time.sleep(0.05)
+        return self.read("ticks") == before
+
+    def children(self) -> list[int]:
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def wait_for(what: Callable[[], bool], seconds: float) -> bool:
+    limit = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+@pytest.fixture
+def counter(programs: Path) -> Iterator[Callable[..., Counter]]:
+    made: list[Counter] = []
+
+    def make(how: str = "") -> Counter:
+        made.append(Counter([str(programs / "counter"), how]))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+def test_a_live_process_shows_what_it_did(programs: Path, tmp_path: Path) -> None:
+    with Running([str(programs / "program"), "4"], tmp_path) as run:
+        at = placed(run.output)
+        with attach(run.pid) as live:
+            assert (live.live, live.path, live.warnings, live.pid) == (True, "", [], run.pid)
+            assert live.description.startswith(f"process {run.pid} (")
+            check_truth(live, at, 4)
+            assert live.unread == []
+            names = {r.name for r in live.regions()}
+            assert {"[stack]", "[vdso]"} <= names
+            for region in live.regions():  # also [vvar] and [vsyscall], which cannot be read
+                sum(len(p.data) for p in live.pieces(region.start, region.end))
+            for wrong in (0, at["reserved"] - (1 << 40), 1 << 63, (1 << 64) - 8):
+                with pytest.raises(UnreadableMemory):
+                    live.read(wrong, 8)
+            with pytest.raises(UnreadableMemory):
+                live.read(at["big"], 1 << 60)
+
+
+def test_it_stands_while_it_is_read_and_runs_on_after(counter: Callable[..., Counter]) -> None:
+    one = counter()
+    with attach(one.pid):
+        assert one.stands()
+        assert state(one.pid, one.pid) == "t"
+    assert one.runs()
+    target = attach(one.pid)
+    target.close()
+    target.close()
+    assert one.runs()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_it_runs_on_after_an_error(counter: Callable[..., Counter], error: type[BaseException]) -> None:
+    one = counter()
+    with pytest.raises(error), attach(one.pid):
+        raise error
+    assert one.runs()
+
+
+def test_it_runs_on_after_a_ctrl_c_while_stopping(counter: Callable[..., Counter]) -> None:
+    """Ctrl-C at any moment of attaching, 200 threads being stopped."""
+    one = counter("crowd")
+    assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202, 10)
+    interrupted = 0
+    for delay in range(24):
+        timer = threading.Timer(0.001 + 0.0015 * delay, os.kill, (os.getpid(), signal.SIGINT))
+        try:
+            timer.start()
+            with attach(one.pid):
+                time.sleep(0.3)
+        except KeyboardInterrupt:
+            interrupted += 1
+        timer.join()
+        assert one.runs()
+        assert not [t for t in os.listdir(f"/proc/{one.pid}/task") if state(one.pid, int(t)) == "t"]
+    assert interrupted == 24
+
+
+def test_it_runs_on_when_we_are_killed(counter: Callable[..., Counter]) -> None:
+    one = counter()
+    script = f"import time\nfrom findleaks.target.live import attach\nattach({one.pid})\nprint('held', flush=True)\ntime.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    assert one.stands()
+    child.kill()
+    child.wait()
+    assert one.runs()
+
+
+def test_signals_that_arrive_meanwhile_are_delivered_after(counter: Callable[..., Counter]) -> None:
+    one = counter()
+    with attach(one.pid):
+        os.kill(one.pid, signal.SIGUSR1)
+        assert one.stands()
+        assert one.read("signals") == 0
+    assert wait_for(lambda: one.read("signals") == 1, 5)
+    assert one.runs()
+
+
+def test_signals_just_before_are_not_lost(counter: Callable[..., Counter]) -> None:
+    one = counter("crowd")
+    for n in range(1, 30):
+        os.kill(one.pid, signal.SIGUSR1)
+        with attach(one.pid):
+            pass
+        assert wait_for(lambda n=n: one.read("signals") == n, 5)  # type: ignore[misc]
+
+
+def test_a_stopped_process_stays_stopped(counter: Callable[..., Counter]) -> None:
+    one = counter()
+    os.kill(one.pid, signal.SIGSTOP)
+    assert wait_for(lambda: state(one.pid, one.pid) == "T", 5)
+    with attach(one.pid) as live:
+        assert len(live.threads()) == 2
+        assert live.word(one.at["ticks"]) == one.read("ticks")
+    assert wait_for(lambda: state(one.pid, one.pid) == "T", 5)
+    assert one.stands()
+    os.kill(one.pid, signal.SIGCONT)
+    assert one.runs()
+
+
+def test_two_hundred_threads(counter: Callable[..., Counter]) -> None:
+    one = counter("crowd")
+    assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202, 10)
+    start = time.monotonic()
+    with attach(one.pid) as live:
+        assert len(live.threads()) == 202
+        assert len({t.thread_pointer for t in live.threads()}) == 202
+        assert all(live.word(t.thread_pointer) == t.thread_pointer for t in live.threads())
+        assert {state(one.pid, t.tid) for t in live.threads()} == {"t"}
+    assert time.monotonic() - start < 5
+    assert one.runs()
+
+
+def test_threads_that_are_born_and_die_meanwhile(counter: Callable[..., Counter]) -> None:
+    one = counter("births")
+    for _ in range(40):
+        with attach(one.pid) as live:
+            there = sorted(int(t) for t in os.listdir(f"/proc/{one.pid}/task"))
+            held = {t.tid for t in live.threads()}
+            assert held == {t for t in there if state(one.pid, t) not in "ZX"}
+            assert {state(one.pid, t) for t in held} == {"t"}
+    assert one.runs()
+
+
+def test_a_main_thread_that_has_ended(counter: Callable[..., Counter]) -> None:
+    one = counter("orphan")
+    assert wait_for(lambda: state(one.pid, one.pid) == "Z", 5)
+    with attach(one.pid) as live:
+        assert [t.tid for t in live.threads()] == [t for t in map(int, os.listdir(f"/proc/{one.pid}/task")) if t != one.pid]
+        assert live.word(one.at["ticks"]) > 0
+        assert one.stands()
+    assert one.runs()
+
+
+def test_a_thread_that_cannot_be_stopped(counter: Callable[..., Counter]) -> None:
+    """vfork's parent sleeps uninterruptibly until the child is gone: the rest is read all the same."""
+    one = counter("vfork")
+    assert wait_for(lambda: state(one.pid, one.pid) == "D", 5)
+    with attach(one.pid) as live:
+        assert len(live.threads()) == 2
+        assert live.threads()[0].sp
+        assert any("sleep uninterruptibly" in warning for warning in live.warnings)
+        assert one.stands()
+    assert one.runs()
+    (child,) = one.children()
+    os.kill(child, signal.SIGKILL)
+    assert wait_for(lambda: state(one.pid, one.pid) == "S", 5), "it is not held any more once it wakes up, while we live on"
+
+
+def test_terabytes_that_were_never_touched_are_not_read(counter: Callable[..., Counter]) -> None:
+    one = counter("shadow")
+    with attach(one.pid) as live:
+        at = one.at["shadow"]
+        before = page_tables(one.pid)
+        start = time.monotonic()
+        read = 0
+        marks = {}
+        for piece in live.pieces(at, at + (4 << 40)):
+            read += len(piece.data)
+            for letter in (b"x", b"y"):
+                where = bytes(piece.data).find(letter)
+                if where >= 0:
+                    marks[letter] = piece.address + where
+        assert marks == {b"x": at + (2 << 40), b"y": at + (2 << 40) + (40 << 20)}
+        assert read < 2 * SKIP
+        assert time.monotonic() - start < 20
+        assert page_tables(one.pid) - before < 64, "reading has not grown the process"
+    assert one.runs()
+
+
+def page_tables(pid: int) -> int:
+    """KiB of page tables."""
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmPTE"))
+
+
+def test_both_ways_of_asking_for_touched_pages_agree(programs: Path, tmp_path: Path) -> None:
+    with Running([str(programs / "program"), "4"], tmp_path) as run, attach(run.pid) as live:
+        scan, read = PageMap(f"/proc/{run.pid}", 4096), PageMap(f"/proc/{run.pid}", 4096)
+        read._scan = False
+        some = 0
+        for region in live.regions():
+            if region.private and not region.name:
+                runs = read.touched(region.start, region.end)
+                assert scan.touched(region.start, region.end) == runs
+                some += len(runs)
+                assert scan.next_touched(region.start, region.end) == read.next_touched(region.start, region.end)
+                touched = {page for low, high in runs for page in range(low, high, 4096)}
+                for page in range(region.start, min(region.end, region.start + (1 << 18)), 4096):
+                    if page not in touched and region.readable:
+                        assert live.read(page, 4096) == bytes(4096)
+        assert some > 5
+        scan.close()
+        read.close()
+
+
+def test_symbols_of_a_program_that_was_deleted_or_replaced(programs: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "program"
+    copy.write_bytes((programs / "program").read_bytes())
+    copy.chmod(0o755)
+    with Running([str(copy), "1"], tmp_path / "run") as run:
+        at = placed(run.output)
+        copy.unlink()
+        copy.write_bytes((programs / "counter").read_bytes())
+        with attach(run.pid) as live:
+            found = live.symbol("in_data")
+            assert live.symbol("ticks") is None
+            if os.geteuid() == 0:  # the mapped file itself, through /proc/PID/map_files, is root's to open
+                assert found is not None
+                assert found.address == at["in_data"]
+
+
+def test_a_target_that_somebody_else_holds(counter: Callable[..., Counter]) -> None:
+    """As inside a debugger: nothing is done to the process."""
+    one = counter()
+    os.kill(one.pid, signal.SIGSTOP)
+    assert wait_for(lambda: state(one.pid, one.pid) == "T", 5)
+    with LiveTarget(one.pid, stopped=True) as live:
+        assert live.word(one.at["ticks"]) == one.read("ticks")
+        assert state(one.pid, one.pid) == "T"
+        assert len(content(live, one.at["ticks"], one.at["ticks"] + 8)) == 8
+    assert state(one.pid, one.pid) == "T"
+
+
+# -- what cannot be attached to
+
+
+def refusal(pid: int) -> str:
+    with pytest.raises(TargetError) as caught:
+        attach(pid)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_no_process() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for pid in (gone.pid, 0, -1, 1 << 40):
+        assert refusal(pid) == f"pid {pid}: there is no such process"
+
+
+def test_ourselves_a_zombie_and_a_kernel_thread() -> None:
+    assert "findleaks itself" in refusal(os.getpid())
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    try:
+        assert wait_for(lambda: state(child, child) == "Z", 5)
+        assert "zombie" in refusal(child)
+    finally:
+        os.waitpid(child, 0)
+    if Path("/proc/2/comm").exists() and Path("/proc/2/comm").read_text() == "kthreadd\n":
+        assert "kernel thread" in refusal(2)
+
+
+def test_another_tracer_is_named(counter: Callable[..., Counter]) -> None:
+    one = counter()
+    script = f"import time\nfrom findleaks.target.live import attach\nattach({one.pid})\nprint('held', flush=True)\ntime.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        message = refusal(one.pid)
+        assert "already held by python" in message
+        assert f"(pid {child.pid})" in message
+    finally:
+        child.kill()
+        child.wait()
+    assert one.runs()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's process is needed, which only root can make")
+def test_not_permitted(counter: Callable[..., Counter], tmp_path: Path) -> None:
+    one = counter()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            attach(one.pid)
+        except TargetError as error:
+            good = "not permitted" in str(error) and "user 0's" in str(error) and "CAP_SYS_PTRACE" in str(error)
+            status = 0 if good and "\n" not in str(error) else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert one.runs()
+
+
+def test_a_process_killed_while_it_is_read(counter: Callable[..., Counter]) -> None:
+    one = counter()
+    with attach(one.pid) as live:
+        os.kill(one.pid, signal.SIGKILL)
+        assert wait_for(lambda: ended(one.pid), 5)
+        with pytest.raises(TargetError, match=r"has ended|cannot read"):
+            live.read(one.at["ticks"], 8)
+        for region in live.regions():
+            if region.writable:
+                with pytest.raises(TargetError, match=r"has ended"):
+                    list(live.pieces(region.start, region.end))
+
+
+def test_a_32_bit_process_is_refused(tmp_path: Path) -> None:
+    """A program of 32 bits that sleeps, written by hand as there may be no 32-bit compiler: pause() in a loop."""
+    code = b"\xb8\x1d\x00\x00\x00\xcd\x80\xeb\xf7"  # mov $29, %eax (pause); int $0x80; jmp back
+    import struct
+
+    entry = 0x08048000 + 52 + 32
+    head = b"\x7fELF\1\1\1" + bytes(9) + struct.pack("<HHIIIIIHHHHHH", 2, 3, 1, entry, 52, 0, 0, 52, 32, 1, 0, 0, 0)
+    segment = struct.pack("<IIIIIIII", 1, 0, 0x08048000, 0x08048000, 84 + len(code), 84 + len(code), 5, 4096)
+    path = tmp_path / "sleeper"
+    path.write_bytes(head + segment + code)
+    path.chmod(0o755)
+    try:
+        child = subprocess.Popen([str(path)])
+    except OSError:
+        pytest.skip("this kernel runs no 32-bit programs")
+    try:
+        time.sleep(0.05)
+        if child.poll() is not None:
+            pytest.skip("this kernel runs no 32-bit programs")
+        message = refusal(child.pid)
+        assert "i386 (32-bit)" in message
+        assert "x86-64" in message
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_reading_is_quick(programs: Path, tmp_path: Path) -> None:
+    """Attaching, streaming 64 MiB and letting go, within a generous bound."""
+    script = "import time\nb = bytearray(b'x') * (64 << 20)\nprint('ready', flush=True)\ntime.sleep(60)"
+    with Running([sys.executable, "-c", script], tmp_path) as run:
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        with attach(run.pid) as live:
+            total = sum(len(p.data) for r in live.regions() if r.writable for p in live.pieces(r.start, r.end))
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        assert total > 64 << 20
+        assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
