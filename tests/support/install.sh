@@ -21,7 +21,6 @@ xz xz-utils
 redis-server redis-server
 nginx nginx-light
 ruby ruby
-node nodejs
 java default-jre-headless
 '
 

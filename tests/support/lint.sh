@@ -36,7 +36,7 @@ kernel() {
 
 mkdir -p "$build"
 step "ruff check" "$bin/ruff" check --quiet --output-format concise .
-step "ruff format" "$bin/ruff" format --quiet --check .
+step "ruff format" "$bin/ruff" format --quiet --check --output-format concise .
 step mypy types
 step "the kernel" kernel
 step "the tree" "$bin/python" tests/support/tree.py
