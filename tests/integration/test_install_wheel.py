@@ -46,6 +46,13 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> 
     assert {name for name in found if not name.endswith(".py") and ".dist-info/" not in name} == {KERNEL, "findleaks/py.typed"}
 
 
+def test_source_archive_builds_the_same_wheel(wheel: Path, source: Path, tmp_path: Path) -> None:
+    archive = layouts.build(source, tmp_path / "sdist", "sdist")
+    shutil.unpack_archive(archive, tmp_path)
+    unpacked = tmp_path / archive.name[: -len(".tar.gz")]
+    assert names(layouts.build(unpacked, tmp_path / "dist")) == names(wheel)
+
+
 def test_kernel_is_a_plain_library(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         path = archive.extract(KERNEL, tmp_path)

@@ -50,13 +50,13 @@ def checkout(folder: Path) -> Path:
 
 
 def build(source: Path, folder: Path, kind: str = "wheel", **env: str) -> Path:
-    """Build the wheel, or with kind="editable" the one that an editable install installs, as pip does, without the network."""
+    """Build the wheel, the "sdist", or the "editable" wheel that an editable install installs; as pip does, without the network."""
     folder.mkdir(parents=True, exist_ok=True)
     code = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
     done = run(sys.executable, "-c", code, folder, cwd=source, env={**os.environ, **env})
     assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+    (built,) = folder.iterdir()
+    return built
 
 
 def install(wheel: Path, folder: Path, python: str = sys.executable) -> Path:
