@@ -33,11 +33,11 @@ def _ask(*words: str) -> str:
     return done.stdout
 
 
-def _lost(leak: Published, core: str) -> dict[str, int]:
+def _lost(leak: Published, target: str) -> dict[str, int]:
     """How many blocks that could be the leaked ones are definite, indirect and so on."""
     sizes = usable(leak.request)
     kinds: dict[str, int] = {}
-    for line in _ask("blocks", "--json", "--size", f"{min(sizes)}-{max(sizes)}", core).splitlines():
+    for line in _ask("blocks", "--json", "--size", f"{min(sizes)}-{max(sizes)}", target).splitlines():
         block: dict[str, Any] = json.loads(line)
         if block.get("size") in sizes and block["state"] == "in-use":
             kinds[block["kind"]] = kinds.get(block["kind"], 0) + 1
@@ -79,7 +79,7 @@ def test_pyproj_loses_one_object_a_call_and_all_that_hangs_from_it(tmp_path: Pat
     assert kinds["definite"] + kinds.get("indirect", 0) == leak.times, kinds
     found = json.loads(_ask("find", "--json", "--kind", "definite", core))
     objects = [g for g in found["groups"] if g["size"] in usable(leak.request)]
-    assert sum(g["blocks"] for g in objects) == kinds["definite"] >= 0.7 * leak.times
+    assert sum(g["blocks"] for g in objects) == kinds["definite"] >= 0.8 * leak.times
     # Each drags hundreds of blocks along: that is where the memory went, and they are told as the leader's.
     assert sum(g["indirect_blocks"] for g in objects) > 500 * leak.times
     assert found["groups"][0] in objects
@@ -95,10 +95,13 @@ def test_fixed_pyproj_loses_none(tmp_path: Path) -> None:
     assert sum(kinds.values()) > 0, "the fixed release has objects of this size, too: all of them held"
 
 
-def test_unprepared_pyproj_is_found_in_substance(tmp_path: Path) -> None:
-    """Without the settings some objects are held by old bytes; the leak still is what `find` shows first."""
+def test_unprepared_pyproj_is_told_first(tmp_path: Path) -> None:
+    """Without the settings, old bytes hold a few of the objects: no more than one in twenty."""
     leak = LEAKS["pyproj"]
     with _start(leak, leak.bad, tmp_path, {}) as running:
+        kinds = _lost(leak, f"--pid={running.pid}")
         found = json.loads(_ask("find", "--json", "--kind", "definite", "--pid", str(running.pid)))
-        assert found["groups"][0]["size"] in usable(leak.request)
-        assert found["groups"][0]["indirect_blocks"] > 500
+    assert 0.95 * leak.times <= kinds["definite"] + kinds["indirect"] <= leak.times, kinds
+    first = found["groups"][0]
+    assert first["size"] in usable(leak.request)
+    assert first["indirect_blocks"] > 100 * first["blocks"]

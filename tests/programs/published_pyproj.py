@@ -1,15 +1,24 @@
 """pyproj up to 3.4.0 leaks the objects that proj_identify() lists: one PJ a call, and all that hangs from it.
 
 https://github.com/pyproj4/pyproj/pull/1178, fixed in 3.4.1: "BUG: Fix CRS.to_authority memory leak (pull #1178)".
-The loop is the one of the pull request.
+The loop is the one of the pull request, in a thread as a server would have it; when the thread ends, so does its connection to
+PROJ's database, whose own caches of memory would else keep old pointers.
 """
 
 import sys
+import threading
 import time
 
 from pyproj import CRS
 
-for _ in range(int(sys.argv[1])):
-    CRS.from_epsg(3857).to_epsg()
+
+def serve() -> None:
+    for _ in range(int(sys.argv[1])):
+        CRS.from_epsg(3857).to_epsg()
+
+
+worker = threading.Thread(target=serve)
+worker.start()
+worker.join()
 print("ready", flush=True)
 time.sleep(3600)

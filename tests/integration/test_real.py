@@ -1,0 +1,95 @@
+"""Real programs, idle: `find` runs on their cores and on them alive, and what it calls definite is confirmed by Valgrind memcheck on
+the same program. What they lose, and why, stands in docs/real-programs.md."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real import PROGRAMS, Idle, Record, judged, unconfirmed
+
+pytestmark = pytest.mark.slow
+
+GLIBC = sorted(set(PROGRAMS) - {"redis"})
+"""Those that allocate with glibc; Debian's redis-server has jemalloc."""
+
+
+def _find(*target: str) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, "-m", "findleaks", "find", "--json", *target], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+Pictures = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pictures]:
+    """What `find` says of a program alive, of gcore's core and of the kernel's: three pictures of one process."""
+
+    @lru_cache(None)
+    def take(name: str) -> Pictures:
+        found = {}
+        with Idle(PROGRAMS[name], tmp_path_factory.mktemp(name)) as idle:
+            found["alive"] = _find("--pid", str(idle.pid))
+            for how in ("gcore", "kernel_core"):
+                core: Path = getattr(idle, how)()
+                found[how] = _find(str(core))
+                core.unlink()  # the JVM's are big
+        return found
+
+    return take
+
+
+def _definite(found: dict[str, Any]) -> list[int]:
+    """The usable size of each block that `find` calls definite."""
+    groups = [g for g in found["groups"] if g["kind"] == "definite"]
+    assert all(g["size"] is not None for g in groups)
+    sizes = [g["size"] for g in groups for _ in range(g["blocks"])]
+    assert len(sizes) == found["totals"]["definite"]["blocks"]
+    return sizes
+
+
+@pytest.mark.parametrize("name", GLIBC)
+def test_definite_is_confirmed_by_valgrind(name: str, pictures: Callable[[str], Pictures], tmp_path: Path) -> None:
+    for how, found in pictures(name).items():
+        assert found["trusted"], (how, found["warnings"])
+        assert found["totals"]["in_use"]["blocks"] > 1000, how
+        assert [a["name"] for a in found["allocators"]] == ["glibc"]
+        assert not [w for w in found["warnings"] if "corrupt" in w or "reconcile" in w], how
+    with Idle(PROGRAMS[name], tmp_path, judge=True) as idle:
+        records = judged(idle)
+        if any(unconfirmed(_definite(found), records) for found in pictures(name).values()):
+            records += judged(idle, "possible")
+    for how, found in pictures(name).items():
+        assert not unconfirmed(_definite(found), records), (how, found["groups"], records)
+        if any(record.kind == "definitely" for record in records):
+            assert _definite(found), f"{how}: all missed of {records}"
+
+
+@pytest.mark.parametrize("name", GLIBC)
+def test_pictures_of_one_process_agree(name: str, pictures: Callable[[str], Pictures]) -> None:
+    """Alive and in the kernel's core the process is the same, but for what its threads did in between; what is lost stays lost."""
+    alive, gcore, kernel = (sorted(_definite(found)) for found in pictures(name).values())
+    assert alive == gcore == kernel
+    blocks = [found["totals"]["in_use"]["blocks"] for found in pictures(name).values()]
+    assert max(blocks) - min(blocks) <= 0.02 * max(blocks), blocks
+
+
+def test_sizes_are_matched_one_to_one() -> None:
+    records = [Record("definitely", (8, 32), ("f",)), Record("indirectly", (752,), ("g",))]
+    assert not unconfirmed([24, 40, 776], records)
+    assert unconfirmed([24, 24, 40, 40, 56], records) == {24: 1, 40: 1, 56: 1}
+
+
+def test_redis_is_told_that_jemalloc_cannot_be_read(pictures: Callable[[str], Pictures]) -> None:
+    for how, found in pictures("redis").items():
+        assert any("jemalloc" in warning for warning in found["warnings"]), how
+        assert found["totals"]["definite"]["blocks"] == 0, how

