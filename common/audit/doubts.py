@@ -59,7 +59,7 @@ def _anonymous(session: Session) -> tuple[int, int]:
 
 def _managed(session: Session) -> str:
     names = list(_module_names(session))
-    runtimes = [runtime for module, runtime in MANAGED if any(name.startswith(module) for name in names)]
+    runtimes = list(dict.fromkeys(runtime for module, runtime in MANAGED if any(name.startswith(module) for name in names)))
     return f" (the managed heap of {' and '.join(runtimes)} would be such memory)" if runtimes else ""
 
 

@@ -60,7 +60,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
             {"rule": str(rule), "groups": count, "blocks": blocks, "bytes": size} for rule, (count, blocks, size) in suppressed.items()
         ],
     }
-    status = 2 if not session.directory.allocators else int(fail_over is not None and lost > fail_over)
+    status = 2 if not session.directory.blocks.totals(State.IN_USE).blocks else int(fail_over is not None and lost > fail_over)
     return Plain(session, "find", body, lambda width, door: text(session, body, shown, args.limit, width, door), status)
 
 

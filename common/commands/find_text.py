@@ -24,7 +24,7 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
     if not body["trusted"]:
         yield "NOT TRUSTED: memory is missing or corrupt (see the warnings): what is called lost may be held from there"
     yield ""
-    if not body["allocators"]:
+    if not in_use["blocks"]:  # never "nothing is lost" of a process whose real allocator cannot be read
         yield "  nothing can be said of leaks: no allocator's blocks were found"
         return
     rows, rest = _cut(leaks, limit)

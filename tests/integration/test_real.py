@@ -20,9 +20,9 @@ GLIBC = sorted(set(PROGRAMS) - {"redis"})
 """Those that allocate with glibc; Debian's redis-server has jemalloc."""
 
 
-def _find(*target: str) -> dict[str, Any]:
+def _find(*target: str, status: int = 0) -> dict[str, Any]:
     done = subprocess.run([sys.executable, "-m", "findleaks", "find", "--json", *target], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -38,10 +38,11 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pictur
     def take(name: str) -> Pictures:
         found = {}
         with Idle(PROGRAMS[name], tmp_path_factory.mktemp(name)) as idle:
-            found["alive"] = _find("--pid", str(idle.pid))
+            status = 2 if name == "redis" else 0
+            found["alive"] = _find("--pid", str(idle.pid), status=status)
             for how in ("gcore", "kernel_core"):
                 core: Path = getattr(idle, how)()
-                found[how] = _find(str(core))
+                found[how] = _find(str(core), status=status)
                 core.unlink()  # the JVM's are big
         return found
 
@@ -92,4 +93,4 @@ def test_sizes_are_matched_one_to_one() -> None:
 def test_redis_is_told_that_jemalloc_cannot_be_read(pictures: Callable[[str], Pictures]) -> None:
     for how, found in pictures("redis").items():
         assert any("jemalloc" in warning for warning in found["warnings"]), how
-        assert found["totals"]["definite"]["blocks"] == 0, how
+        assert not found["groups"], how
