@@ -44,8 +44,7 @@ class LiveTarget(Symbolic, Closing):
         self.pid = pid
         self.warnings: list[str] = []
         self.unread: list[Range] = []
-        # A main thread that ended before the others has no memory any more; each of the others shows the same.
-        self._proc = next((f"/proc/{tid}" for tid in tasks(pid) if state(pid, tid) not in "ZX"), f"/proc/{pid}")
+        self._proc = _alive(pid)
         self.arch = self._find_arch()
         self._page = self.arch.page
         self._unpack = struct.Struct(self.arch.word_format).unpack_from
@@ -96,6 +95,7 @@ class LiveTarget(Symbolic, Closing):
 
     def _open(self) -> None:
         pid = self._pid
+        self._proc = _alive(pid)  # once more: now that it stands, a thread does not end any more
         try:
             self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
             with open(f"{self._proc}/maps", "rb") as file:
@@ -338,6 +338,11 @@ class LiveTarget(Symbolic, Closing):
                 self._pagemap.close()
                 self._pagemap = None
             self._pages.clear()
+
+
+def _alive(pid: int) -> str:
+    """The folder under /proc that shows the process's memory: a main thread that ended before the others has none any more."""
+    return next((f"/proc/{tid}" for tid in (pid, *tasks(pid)) if state(pid, tid) not in "ZX"), f"/proc/{pid}")
 
 
 def region_of(line: bytes) -> Optional[Region]:

@@ -84,7 +84,7 @@ class Counter:
             self.at[name] = int(address, 16)
 
     def read(self, name: str) -> int:
-        thread = max(map(int, os.listdir(f"/proc/{self.pid}/task")))  # the main thread may have ended
+        thread = next(tid for tid in (self.pid, *map(int, os.listdir(f"/proc/{self.pid}/task"))) if state(self.pid, tid) not in "ZX")
         with open(f"/proc/{thread}/mem", "rb") as file:
             return int.from_bytes(os.pread(file.fileno(), 8, self.at[name]), "little")
 
