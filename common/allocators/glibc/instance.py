@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Optional
@@ -12,7 +13,7 @@ from findleaks.allocators.glibc import spans, tcache, version
 from findleaks.allocators.glibc.arenas import find_heaps, read_top
 from findleaks.allocators.glibc.locate import Instance
 from findleaks.allocators.glibc.memory import Memory
-from findleaks.allocators.glibc.mmapped import Mapped
+from findleaks.allocators.glibc.mmapped import Mapped, agrees
 from findleaks.allocators.glibc.reconcile import Balance, balance, check, count
 from findleaks.allocators.glibc.spans import Span
 from findleaks.allocators.glibc.walk import walk
@@ -83,7 +84,7 @@ class Glibc:
         if count is None or size is None:
             if self.mapped:
                 self.problems.append(Problem(address, f"mp_ was not found: {len(self.mapped):,} mmapped blocks are unchecked"))
-        elif (len(self.mapped), found) != (count, size):
+        elif len(self.mapped) != count or not agrees(self.mapped, size, self.memory.size):
             self.problems.append(
                 Problem(address, f"mp_ counts {count:,} mmapped blocks, {size:,} bytes; found were {len(self.mapped):,}, {found:,} bytes")
             )
@@ -178,7 +179,7 @@ class Glibc:
     def _mark(self, blocks: Blocks) -> list[tuple[int, str]]:
         """Mark cached and free blocks and the thread caches themselves; what of them is no block."""
         follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self._all_pieces)
-        cached = []
+        cached: array[int] = array("Q")
         for cache in self.caches.caches:
             for index, head, length in cache.lists:
                 entries, problem = follow.follow(head, max(length, free_lists.SHORT))

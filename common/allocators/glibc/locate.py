@@ -174,7 +174,7 @@ def find_par(memory: Memory, instance: Instance) -> None:
     best: tuple[int, int, int, Optional[ParLayout]] = (0, 0, 0, None)
     for base, words in memory.scan(start, end):
         for layout in PARS:
-            if layout.word == memory.size:
+            if layout.word == memory.size and layout.since <= main.layout.until and main.layout.since <= layout.until:
                 for place in _par_places(base, words, layout, main):
                     score = _par_score(memory, place, layout, main)
                     best = max(best, (score, -abs(place - main.address), place, layout), key=lambda b: b[:2])
@@ -186,11 +186,14 @@ def _par_places(base: int, words: Sequence[int], layout: ParLayout, main: Arena)
     """Places whose thread-cache fields agree with each other; before thread caches, whose sbrk_base fits the main arena's end."""
     size = layout.word
     if layout.tcache_bins >= 0:
-        least = 3 * size  # MINSIZE less the size word
+        align = main.layout.align
         for i in [i for i, v in enumerate(words[:-2]) if 0 < v <= 64]:
-            largest = (words[i] - 1) * main.layout.align + least  # malloc.c, tidx2usize
+            # tcache_max_bytes is the largest request that is cached (malloc.c, tidx2usize), in 2.43 one more than the largest chunk.
+            request = (words[i] - 1) * align + 3 * size
+            largest = request + size + 1 if layout.since >= (2, 43) else request
             most = words[i + 1]
-            if (largest - main.layout.align < most <= largest or (words[i] == 64 and largest < most <= 4 << 20)) and words[i + 2] < 1 << 16:
+            fits = largest - align < most <= largest or (words[i] == 64 and largest < most <= (4 << 20) + align)
+            if fits and words[i + 2] < 1 << 16:
                 yield base + i * size - layout.tcache_bins
     elif main.initialised and main.top_size:
         wanted = main.top + main.top_size - main.system_mem
@@ -210,11 +213,11 @@ def _par_score(memory: Memory, place: int, layout: ParLayout, main: Arena) -> in
 
     n_mmaps, n_mmaps_max, max_n_mmaps = (value or 0 for value in ints)
     mapped, max_mapped, base = at(layout.mmapped_mem), at(layout.mmapped_mem + layout.word), at(layout.sbrk_base)
-    if base and (base % (2 * layout.word) or memory.word(base + layout.word) is None):
+    if base and memory.word((base & -layout.word) + 4 * layout.word) is None:  # not always aligned: ld.so of 2.31 copies tunables there
         return 0
     if layout.hp_pagesize >= 0 and at(layout.hp_pagesize) & (at(layout.hp_pagesize) - 1):
         return 0
-    score = 1
+    score = 1 + 2 * (at(2 * layout.word) >= memory.arch.page) + (0 < at(3 * layout.word) < 1 << 16)  # mmap_threshold, arena_test
     score += 2 * (n_mmaps <= max_n_mmaps <= n_mmaps_max)
     score += 2 * (mapped <= max_mapped and mapped % memory.arch.page == 0)
     score += 2 * ((n_mmaps == 0) == (mapped == 0) and (max_n_mmaps == 0) == (max_mapped == 0))

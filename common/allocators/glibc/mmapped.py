@@ -31,6 +31,7 @@ def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int]
     """Ascending mapped chunks in the sorted ranges `free`; stops when there are `count` of `size` bytes in all (None: unknown)."""
     found: list[Mapped] = []
     total = 0
+    page = memory.arch.page
     if count == 0 and not size:
         return found
     for start, end in free:
@@ -43,9 +44,18 @@ def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int]
                 found.append(mapped)
                 total += mapped.end - mapped.start
                 at = mapped.end
-                if len(found) == count and total == size:
+                if len(found) == count and size is not None and agrees(found, size, memory.size) and size - total < page:
                     return found
     return _without_strays(found, count, size)
+
+
+def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
+    """Whether mp_.mmapped_mem may be `size` with these chunks. 2.43 adds two words too many whenever mremap grows or shrinks a chunk
+    (measured; its chunks leave a word unused), earlier releases are exact."""
+    over = size - sum(m.end - m.start for m in found)
+    if over > 0 and any(m.chunk + 2 * word + m.size != m.end for m in found):
+        return over % (2 * word) == 0
+    return over == 0
 
 
 def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[int]) -> list[Mapped]:

@@ -140,7 +140,8 @@ def _linked(target: Target, node: int, after: int, before: int) -> bool:
 
 def _ring(target: Target, first: int) -> Iterator[int]:
     """`first` and what follows it on its ring, up to where it closes or cannot be read."""
-    node, seen = first, set()
+    node = first
+    seen: set[int] = set()
     while node not in seen and len(seen) < RING_LIMIT:
         seen.add(node)
         yield node

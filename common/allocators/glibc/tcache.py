@@ -7,6 +7,7 @@ counters agree with list heads, heads point to chunks of their list's size.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
@@ -96,9 +97,12 @@ def _evidence(context: Context, pointer: int, window: int) -> Iterator[tuple[int
     """(offset, weight) of the words near a thread pointer that point to a thread cache: below it (TLS variant II), else above (I)."""
     word = context.memory.size
     low, high = context.bounds
+    home = next((region for region in context.memory.target.regions() if pointer in region), None)
+    if home is None:
+        return
     for start, end in ((pointer - window, pointer), (pointer, pointer + window)):
         found = False
-        for base, words in context.memory.scan(max(start, word) & -word, end):
+        for base, words in context.memory.scan(max(start & -word, home.start), min(end, home.end)):
             arenas = [i for i, v in enumerate(words) if v in context.arenas]
             for index in [i for i, v in enumerate(words) if low <= v < high]:
                 cache = examine(context, words[index])
@@ -120,13 +124,15 @@ def examine(context: Context, pointer: int) -> Optional[ThreadCache]:
     head = memory.word(pointer - memory.size)
     if head is None:
         return None
-    found = [
-        cache
-        for layout in TCACHES
-        if layout.word == memory.size and layout.chunk_size(context.align) == head & ~FLAG_BITS
-        for cache in [_read(context, pointer, layout)]
-        if cache is not None and len(cache.bad) <= max(cache.good, 2)
-    ]
+    size = head & ~FLAG_BITS
+    found = []
+    for layout in TCACHES:
+        least = layout.chunk_size(context.align)
+        # A free chunk that leaves too little for another is handed out whole.
+        if layout.word == memory.size and least <= size < least + 4 * memory.size:
+            cache = _read(context, pointer, layout)
+            if cache is not None and len(cache.bad) <= max(cache.good, 2):
+                found.append(cache)
     return max(found, key=lambda cache: cache.good - len(cache.bad), default=None)
 
 
@@ -136,8 +142,8 @@ def _read(context: Context, pointer: int, layout: TcacheLayout) -> Optional[Thre
     if words is None:
         return None
     raw = memory.target.read(pointer, layout.bins * layout.counter)
-    order = "little" if memory.arch.byteorder == "little" else "big"
-    counts = [int.from_bytes(raw[i : i + layout.counter], order) for i in range(0, len(raw), layout.counter)]
+    form = memory.arch.word_format[0] + str(layout.bins) + ("H" if layout.counter == 2 else "B")
+    counts = struct.unpack(form, raw)
     heads = words[layout.entries // layout.word :]
     fill = max(counts, default=0) if layout.slots else 0
     if layout.slots and context.fill >= 0:
