@@ -1,0 +1,206 @@
+"""The command line on a real core and process: exact answers, one clear line for bad input, Ctrl-C, progress, a closed pipe."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cores import Running
+
+PROGRAM = Path(__file__).parents[1] / "programs" / "leaky.c"
+FINDLEAKS = [sys.executable, "-m", "findleaks"]
+
+
+@pytest.fixture(scope="module")
+def leaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("leaky") / "leaky"
+    subprocess.run(["gcc", "-O1", "-w", "-s", "-o", built, PROGRAM], check=True)
+    return built
+
+
+@pytest.fixture(scope="module")
+def core(leaky: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with Running([str(leaky)], tmp_path_factory.mktemp("core")) as running:
+        return running.gcore()
+
+
+@pytest.fixture
+def alive(leaky: Path, tmp_path: Path) -> Iterator[int]:
+    with Running([str(leaky)], tmp_path / "alive") as running:
+        yield running.pid
+
+
+def findleaks(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*FINDLEAKS, *map(str, words)], capture_output=True, text=True, timeout=60, check=False, **more)
+
+
+def check_lost(found: dict[str, Any]) -> None:
+    """What leaky.c says it loses, group by group."""
+    groups = {(g["kind"], g["size"], g["blocks"], g["indirect_blocks"]) for g in found["groups"]}
+    assert groups == {("definite", 40, 50, 0), ("definite", 104, 5, 10)}
+    assert found["totals"]["definite"] == {"blocks": 55, "bytes": 50 * 40 + 5 * 104}
+    assert found["totals"]["indirect"] == {"blocks": 10, "bytes": 10 * 104}
+    assert found["trusted"] is True
+
+
+def test_a_core(core: Path) -> None:
+    ran = findleaks("find", "--json", core)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    check_lost(json.loads(ran.stdout))
+
+
+def test_a_live_process_runs_on(alive: int) -> None:
+    check_lost(json.loads(findleaks("find", "--json", "--pid", alive).stdout))
+    assert Path(f"/proc/{alive}/stat").read_text().split()[2] == "S"
+
+
+def test_a_compressed_core(core: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "core.gz"
+    packed.write_bytes(gzip.compress(core.read_bytes(), 1))
+    check_lost(json.loads(findleaks("find", "--json", packed).stdout))
+
+
+def test_suggested_commands_work_as_they_stand(core: Path) -> None:
+    text = findleaks("find", core).stdout
+    lines = [line.replace("next:", "").strip() for line in text.splitlines() if "next:" in line or line.startswith("        findleaks")]
+    suggested = [words for line in lines for words in line.split(" · ")]
+    assert len(suggested) == 3
+    for words in suggested:
+        ran = findleaks(*words.split()[1:])
+        assert ran.returncode == 0
+        assert "definite" in ran.stdout
+
+
+def test_addresses_may_stand_before_or_after_the_core(core: Path) -> None:
+    example = json.loads(findleaks("find", "--json", core).stdout)["groups"][0]["examples"][0]
+    first = findleaks("whatis", example, core)
+    assert first.stdout == findleaks("whatis", core, example).stdout
+    assert "definite" in first.stdout
+
+
+def bad_cores(tmp: Path, core: Path) -> Iterator[tuple[str, Path]]:
+    """(what stands in the message, file)."""
+    yield "no such file", tmp / "none"
+    yield "folder", tmp
+    (tmp / "empty").write_bytes(b"")
+    yield "empty", tmp / "empty"
+    (tmp / "text").write_text("not a core file at all\n" * 100)
+    yield "ELF", tmp / "text"
+    shutil.copy(sys.executable, tmp / "program")
+    yield "not a core", tmp / "program"
+    other = bytearray(core.read_bytes())
+    other[18:20] = (183).to_bytes(2, "little")
+    (tmp / "arm").write_bytes(other)
+    yield "AArch64", tmp / "arm"
+
+
+def test_bad_files_are_one_clear_line(core: Path, tmp_path: Path) -> None:
+    for what, file in bad_cores(tmp_path, core):
+        ran = findleaks("find", file)
+        assert (ran.returncode, ran.stdout) == (2, ""), ran
+        assert len(ran.stderr.splitlines()) == 1, ran.stderr
+        assert ran.stderr.startswith("findleaks: ")
+        assert what.lower() in ran.stderr.lower(), ran.stderr
+
+
+@pytest.mark.parametrize("percent", [1, 50, 99])
+def test_a_truncated_core_is_not_trusted(core: Path, tmp_path: Path, percent: int) -> None:
+    data = core.read_bytes()
+    cut = tmp_path / "cut"
+    cut.write_bytes(data[: len(data) * percent // 100])
+    ran = findleaks("find", "--json", cut)
+    assert "Traceback" not in ran.stderr
+    if ran.returncode == 2 and not ran.stdout:
+        assert len(ran.stderr.splitlines()) == 1
+        return
+    found = json.loads(ran.stdout)
+    assert ran.returncode == (0 if found["allocators"] else 2)
+    assert found["trusted"] is False
+    assert any("truncated" in warning for warning in found["warnings"])
+    assert "NOT TRUSTED" in findleaks("find", cut).stdout or not found["allocators"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["find"],
+        ["find", "--pid", "4194305"],
+        ["find", "--pid", "0"],
+        ["find", "--pid", "-5"],
+        ["find", "--pid", str(os.getpid()), "core"],
+        ["find", "one", "two"],
+        ["whatis", "core"],
+        ["path", "0x10", "0x20", "core"],
+        ["nothing"],
+        ["find", "--nothing", "core"],
+        ["find", "--suppressions", "/none", "core"],
+    ],
+)
+def test_bad_words_are_one_clear_line(words: list[str]) -> None:
+    ran = findleaks(*words)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert len(ran.stderr.splitlines()) == 1, ran.stderr
+
+
+def test_a_process_of_somebody_else(alive: int) -> None:
+    if os.geteuid() != 0:
+        pytest.fail("this test becomes another user and needs root")
+    # Imports first: the other user may not be allowed to read where findleaks is installed.
+    code = (
+        "import locale, os, sys; from findleaks import cli, commands, front, progress; from findleaks.target import live; commands.commands();"
+        f"os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.exit(cli.main(['find', '--pid', '{alive}']))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 2
+    assert len(ran.stderr.splitlines()) == 1, ran.stderr
+    assert "permi" in ran.stderr.lower(), ran.stderr
+    assert Path(f"/proc/{alive}/stat").read_text().split()[2] == "S"
+
+
+def test_a_closed_pipe_is_no_error(core: Path) -> None:
+    ran = subprocess.run(
+        f"{sys.executable} -m findleaks blocks --limit 0 {core} | head -1", shell=True, capture_output=True, text=True, check=False
+    )
+    assert ran.stderr == ""
+    assert len(ran.stdout.splitlines()) == 1
+
+
+def test_ctrl_c_and_progress_on_a_terminal(leaky: Path, tmp_path: Path) -> None:
+    """A long run shows what it does after a second; Ctrl-C ends it within 0.3 s, and the process goes on."""
+    with Running([str(leaky), "3000000"], tmp_path / "big") as running:
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ.update(FINDLEAKS_PURE="1", TERM="xterm")
+            os.execv(sys.executable, [*FINDLEAKS, "find", "--pid", str(running.pid)])
+        seen = b""
+        deadline = time.monotonic() + 30
+        while b"findleaks: " not in seen and time.monotonic() < deadline:
+            if select.select([terminal], [], [], 0.1)[0]:
+                seen += os.read(terminal, 4096)
+        assert b"findleaks: " in seen
+        began = time.monotonic()
+        os.kill(pid, signal.SIGINT)
+        _, status = os.waitpid(pid, 0)
+        took = time.monotonic() - began
+        os.close(terminal)
+        assert os.waitstatus_to_exitcode(status) == 130
+        assert took < 0.3 * patience()
+        assert Path(f"/proc/{running.pid}/stat").read_text().split()[2] == "S"
+
+
+def patience() -> float:
+    """How much longer than alone things may take here: tests run on loaded machines."""
+    return 1 + os.getloadavg()[0] / (os.cpu_count() or 1)
