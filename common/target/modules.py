@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -184,6 +183,8 @@ def _tables(data: elf.Buffer) -> list[elf.Table]:
 
 
 def _mini(packed: bytes) -> list[elf.Table]:
+    import lzma  # seldom needed
+
     try:
         inner = lzma.LZMADecompressor().decompress(packed, 1 << 28)
         return elf.tables_of_file(inner, elf.header(inner))

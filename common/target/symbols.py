@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.demangle import demangle
 from findleaks.target.base import Module, Symbol
 from findleaks.target.elf import Table, text
 
@@ -109,6 +108,8 @@ class ModuleSymbols:
             start, size = addresses[i], self._sizes[i]
             if value < start + size or (back == 0 and not size and (value == start or self._code[i])):
                 table = self._tables[self._names[i] >> 32]
+                from findleaks.demangle import demangle  # slow to import, and most runs name nothing
+
                 name = text(table.strings, self._names[i] & 0xFFFFFFFF)
                 return Symbol(demangle(name), start + self.module.bias, size, self._name)
         return None
