@@ -47,7 +47,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 @contextmanager
-def seen(command: list[str], folder: Path, picture: str = "live", **environment: str) -> Iterator[tuple[list[list[str]], Target, Directory]]:
+def seen(
+    command: list[str], folder: Path, picture: str = "live", **environment: str
+) -> Iterator[tuple[list[list[str]], Target, Directory]]:
     """What the program said, line by line in words, and what is found in it."""
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
         target = attach(running.pid) if picture == "live" else open_core(str(running.kernel_core()))
@@ -162,7 +164,9 @@ def test_threads_only(program: Program, tmp_path: Path, version: str) -> None:
         assert {owned.heap.arena for owned in directory.heaps} >= {f"arena {n}" for n in range(1, 7)}
 
 
-@pytest.mark.parametrize("tunable", ["tcache_count=0", "tcache_count=100", "tcache_max=64", "arena_max=1", "mmap_threshold=4096", "perturb=85"])
+@pytest.mark.parametrize(
+    "tunable", ["tcache_count=0", "tcache_count=100", "tcache_max=64", "arena_max=1", "mmap_threshold=4096", "perturb=85"]
+)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_tunables(program: Program, tmp_path: Path, version: str, tunable: str) -> None:
     with seen([str(program(version)), "threads"], tmp_path, GLIBC_TUNABLES=f"glibc.malloc.{tunable}") as (said, _, directory):

@@ -15,14 +15,16 @@ from typing import Optional
 
 from findleaks.allocators.glibc import arenas
 from findleaks.allocators.glibc.arenas import Arena
-from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, STATES, ParLayout, StateLayout
-from findleaks.allocators.glibc.memory import Memory
+from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, PREV_INUSE, STATES, ParLayout, StateLayout
+from findleaks.allocators.glibc.memory import Memory, first_chunk
 from findleaks.target.base import Region, Target
 
 SAMPLED_ABOVE = 1 << 20
 """Bytes of one region above which, unless it looks like a libc's, only its bins are looked for, at every 16th pair."""
 
 LONGEST_STATE = max(layout.size for layout in STATES)
+
+TLS_WINDOW = 16 << 10  # where thread_arena, an arena's address, stands near the thread pointer
 
 PAR_WINDOW = 64 << 10
 """How far from main_arena mp_ is looked for; 2304 to 2400 bytes before it in what was seen."""
@@ -93,7 +95,7 @@ def _verified(memory: Memory, region: Optional[Region], places: Sequence[tuple[i
     """The places at which a main_arena really is: rings that close first; one whose ring is broken only where none closes."""
     done: set[int] = set()
     broken: list[Instance] = []
-    for address, layout in dict.fromkeys(places):
+    for address, layout in sorted(dict.fromkeys(places), key=lambda place: not _starts_well(memory, *place)):
         main = arenas.parse(memory, address, layout)
         if main is None or not arenas.plausible(memory, main):
             continue
@@ -104,12 +106,35 @@ def _verified(memory: Memory, region: Optional[Region], places: Sequence[tuple[i
         elif address not in done and (not main.initialised or _counts(memory, main)):
             done.add(address)
             yield instance
-    for instance in broken:
+    for instance in sorted(broken, key=lambda instance: -_standing(memory, instance)):
         main = instance.main
         near = any(abs(main.address - address) < main.layout.size for address in done)
         if not near and main.initialised and _counts(memory, main) and arenas.circular(memory, main)[0] > NBINS // 2:
             done.add(main.address)
             yield instance
+
+
+def _starts_well(memory: Memory, address: int, layout: StateLayout) -> bool:
+    """Whether the main heap starts with a chunk where this layout's alignment puts it: some 32-bit rows differ in nothing else."""
+    main = arenas.parse(memory, address, layout)
+    if main is None or not main.initialised:
+        return False
+    arenas.read_top(memory, main)
+    base = main.top + main.top_size - main.system_mem
+    head = memory.word(first_chunk(memory, base, layout.align) + memory.size) if main.top_size else None
+    return head is not None and head & PREV_INUSE != 0 and head >= 4 * memory.size
+
+
+def _standing(memory: Memory, instance: Instance) -> int:
+    """How much speaks for a main arena whose ring is broken: arenas reached all the same, threads that use it, an mp_ of its releases.
+    The bins alone do not tell where the structure starts."""
+    find_par(memory, instance)
+    used = 0
+    for thread in memory.target.threads():
+        if thread.thread_pointer:
+            for _, words in memory.scan(max(thread.thread_pointer - TLS_WINDOW, 1) & -memory.size, thread.thread_pointer + TLS_WINDOW):
+                used += instance.main.address in words
+    return 100 * (len(instance.arenas) - 1) + 50 * used + (instance.par != 0)
 
 
 def _counts(memory: Memory, main: Arena) -> bool:

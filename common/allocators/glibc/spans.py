@@ -15,7 +15,7 @@ from typing import Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE
-from findleaks.allocators.glibc.memory import Memory
+from findleaks.allocators.glibc.memory import Memory, first_chunk
 from findleaks.allocators.glibc.walk import advance, fencepost
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range
@@ -40,11 +40,6 @@ class Span:
     metadata: list[Range] = field(default_factory=list)
     foreign: list[Range] = field(default_factory=list)
     last_free: list[int] = field(default_factory=list)
-
-
-def first_chunk(memory: Memory, address: int, align: int) -> int:
-    """The first place for a chunk at or behind `address`: its user pointer is aligned."""
-    return address + -(address + 2 * memory.size) % align
 
 
 def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[Span]:
@@ -117,7 +112,7 @@ def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, fre
 
 def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Problem]) -> list[Span]:
     """A main arena whose top is corrupt: from its start as far as system_mem says."""
-    if not memory.word(start) or not arena.system_mem:
+    if memory.word(start & -memory.size) is None or not arena.system_mem:
         problems.append(Problem(arena.address, f"the main arena's top is {arena.top:#x}, no chunk of it: none of its blocks are used"))
         return []
     end = start + arena.system_mem

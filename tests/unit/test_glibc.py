@@ -1,0 +1,258 @@
+"""glibc's heaps in made-up images: every layout of the tables, and every kind of damage."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+import fake
+import pytest
+from ptmalloc import SIZE, TCACHE_OFFSET, Image
+
+from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.glibc import layout, lists
+from findleaks.allocators.glibc.instance import Glibc
+from findleaks.arch import X86_64, Arch
+from findleaks.graph.pure import PureEngine
+
+BITS_32 = dataclasses.replace(X86_64, name="made up, 32-bit", machine=3, word=4)
+BIG = dataclasses.replace(X86_64, name="made up, big-endian", machine=22, byteorder="big")
+
+
+def rows(release: layout.Version, word: int = 8, align: int = 16) -> Image:
+    """The image of a release, from the rows that cover it."""
+
+    def covers(row: object) -> bool:
+        return row.since <= release <= row.until and row.word == word  # type: ignore[attr-defined]
+
+    return Image(
+        next(row for row in layout.STATES if covers(row) and row.align == align),
+        next(row for row in layout.PARS if covers(row)),
+        next((row for row in layout.TCACHES if covers(row)), None),
+        next(row for row in layout.HEAP_INFOS if covers(row) and (row.size + 2 * word) % align in (0, 8 * (word == 4))),
+        mangled=release >= layout.SAFE_LINKING,
+    )
+
+
+def read(target: fake.FakeTarget) -> tuple[Directory, Glibc]:
+    directory = build(target, PureEngine(target.arch))
+    (glibc,) = directory.allocators
+    assert isinstance(glibc, Glibc)
+    return directory, glibc
+
+
+def states(directory: Directory, addresses: list[int]) -> set[str]:
+    blocks = directory.blocks
+    found = set()
+    for address in addresses:
+        index = blocks.find(address)
+        found.add(blocks.state(index).name if index >= 0 and blocks.address(index) == address else "absent")
+    return found
+
+
+def all_right(image: Image, directory: Directory) -> None:
+    assert not directory.problems
+    assert states(directory, image.blocks["used"]) == {"IN_USE"}
+    assert states(directory, image.blocks["free"]) == {"FREE"}
+    assert states(directory, image.blocks["mapped"]) == {"IN_USE"}
+    assert states(directory, image.blocks["fast"]) == ({"FREE"} if image.state.fastbins else {"IN_USE"})
+    if image.tcache is not None:
+        assert states(directory, image.blocks["tcache"]) == {"METADATA"}
+        assert states(directory, image.cached) == {"CACHED"}
+
+
+@pytest.mark.parametrize("minor", range(15, 46))
+def test_every_release(minor: int) -> None:
+    image = rows((2, minor))
+    directory, glibc = read(image.build())
+    all_right(image, directory)
+    assert glibc.instance.layout is image.state and glibc.instance.par_layout is image.par
+    assert [arena.name for arena in glibc.instance.arenas] == ["main", "arena 1"]
+    first, _, last = glibc.version.partition("-")
+    low = int(first.split()[0].split(".")[1])
+    assert low <= minor <= (int(last.split(".")[1]) if last else 99 if "newer" in first else low)
+
+
+@pytest.mark.parametrize(("arch", "align"), [(BITS_32, 8), (BITS_32, 16), (BIG, 16)])
+@pytest.mark.parametrize("minor", [28, 31, 36, 43])
+def test_other_machines(arch: Arch, align: int, minor: int) -> None:
+    image = rows((2, minor), arch.word, align)
+    image.arch = arch
+    directory, glibc = read(image.build())
+    all_right(image, directory)
+    assert glibc.instance.layout is image.state and glibc.instance.par_layout is image.par
+    assert glibc.granule == align
+
+
+def test_layouts_are_never_confused() -> None:
+    """A 2.36 image whose data has, before the true one, what looks like 2.43's bins."""
+    image = rows((2, 36))
+    target = image.build()
+    fooling = image.places.data + 0x2C00
+    for index in range(layout.NBINS):
+        for place in (fooling + 16 * index, fooling + 16 * index + 8):
+            target.write_word(place, fooling + 16 * index - 16)
+    directory, _ = read(target)
+    all_right(image, directory)
+
+
+def test_links_are_told_by_what_is_there() -> None:
+    image = rows((2, 36))
+    image.mangled = False  # as a distribution might patch it
+    directory, glibc = read(image.build())
+    all_right(image, directory)
+    assert glibc.mangled is False
+
+
+def damaged(minor: int = 36) -> tuple[Image, fake.FakeTarget]:
+    image = rows((2, minor))
+    image.chunks = [*image.chunks, (0x70, "used"), (0x90, "free"), (0x100, "used"), (0x100, "used")]
+    return image, image.build()
+
+
+def test_corrupt_size_is_named_and_the_walk_goes_on() -> None:
+    image, target = damaged()
+    bad = image.blocks["used"][0] - 8
+    target.write(bad, b"AAAAAAAA")
+    directory, _ = read(target)
+    (problem,) = [p for p in directory.problems if "corrupt at" in p.what]
+    assert problem.address == bad - 8 and '("AAAAAAAA")' in problem.what and hex(image.blocks["free"][0] - 16) in problem.what
+    assert states(directory, image.blocks["used"][1:]) == {"IN_USE"}, "the walk goes on at the next chunk a free list knows"
+    assert states(directory, image.blocks["free"]) == {"FREE"}
+    heap = next(owned.heap for owned in directory.heaps if owned.heap.arena == "main")
+    assert heap.foreign == [(bad - 8, image.blocks["free"][0] - 16)]
+    assert all(part.end <= bad - 8 or part.start >= heap.foreign[0].end for part in directory.claimed()), "what is hidden counts as roots"
+
+
+def test_corruption_behind_the_last_free_chunk_ends_that_heap_only() -> None:
+    image, target = damaged()
+    last = [block for block in image.blocks["used"] if block < image.places.heap + SIZE][-1]
+    target.write_word(last - 8, 0x13)
+    directory, _ = read(target)
+    assert any(problem.address == last - 16 and "count as roots" in problem.what for problem in directory.problems)
+    assert states(directory, [last]) == {"absent"}
+    assert states(directory, [block for block in image.blocks["used"] if block != last]) == {"IN_USE"}
+
+
+@pytest.mark.parametrize("value", [0, 0x4141414141414141, 0x7FFF00000000, 1])
+def test_wild_ring(value: int) -> None:
+    image = rows((2, 36))
+    target = image.build()
+    target.write_word(image.main + image.state.next, value)
+    directory, _ = read(target)
+    assert any("further arenas" in problem.what and hex(value) in problem.what for problem in directory.problems)
+    assert states(directory, image.blocks["tcache"]) == {"METADATA"}
+
+
+def test_ring_that_closes_wrongly() -> None:
+    image = rows((2, 36))
+    target = image.build()
+    target.write_word(image.thread + image.state.next, image.thread)
+    directory, glibc = read(target)
+    assert len(glibc.instance.arenas) == 2 and any("runs into" in problem.what for problem in directory.problems)
+
+
+@pytest.mark.parametrize("value", [0x10, 0x4141414141414141, 0x7FFF00000000, 8])
+@pytest.mark.parametrize("arena", ["main", "thread"])
+def test_wild_top(arena: str, value: int) -> None:
+    image, target = damaged()
+    target.write_word(getattr(image, arena) + image.state.top, value)
+    directory, _ = read(target)
+    assert any("top of" in problem.what for problem in directory.problems)
+    used = [block for block in image.blocks["used"] if (block < image.places.heap + SIZE) == (arena == "thread")]
+    assert states(directory, used) == {"IN_USE"}, "the other arena is not touched by it"
+
+
+@pytest.mark.parametrize("which", ["cached", "fast"])
+@pytest.mark.parametrize("link", [0x4141414141414141, 0x7FFF00000000, 3, "self"])
+def test_wild_links(which: str, link: object) -> None:
+    image, target = damaged()
+    block = (image.cached if which == "cached" else image.blocks["fast"])[0]
+    where = block if which == "cached" else block - 16
+    value = where if link == "self" else link
+    assert isinstance(value, int)
+    target.write_word(block, value ^ block >> 12)
+    directory, _ = read(target)
+    assert any(hex(value) in problem.what for problem in directory.problems)
+    assert states(directory, [block]) == {"CACHED" if which == "cached" else "FREE"}
+    assert states(directory, image.blocks["used"]) == {"IN_USE"}
+
+
+def test_wild_heap_info() -> None:
+    image, target = damaged()
+    target.write_word(image.places.arena + 16, 0x4141414141414141)
+    directory, _ = read(target)
+    assert any("heap_info is corrupt" in problem.what for problem in directory.problems)
+    assert states(directory, [block for block in image.blocks["used"] if block < image.places.heap + SIZE]) == {"IN_USE"}
+
+
+def test_totals_that_do_not_add_up() -> None:
+    image = rows((2, 36))
+    target = image.build()
+    target.write_word(image.thread + image.state.system_mem, 0x31000)
+    target.write_word(image.thread + image.state.system_mem + 8, 0x31000)
+    directory, glibc = read(target)
+    assert any("arena 1 does not add up" in problem.what and "65,536 unaccounted" in problem.what for problem in directory.problems)
+    assert glibc.summary()["reconciled"] is False
+
+
+@pytest.mark.parametrize(("count", "size"), [(3, 0x63000), (2, 0x64000), (1, 0x41000)])
+def test_mapped_chunks_are_counted(count: int, size: int) -> None:
+    image = rows((2, 36))
+    target = image.build()
+    at = image.main - 0x920
+    target.write(at + image.par.n_mmaps, struct.pack("<I", count))
+    target.write_word(at + image.par.mmapped_mem, size)
+    directory, glibc = read(target)
+    if count == 1:
+        assert not directory.problems and len(glibc.mapped) == 1, "found what is counted: the next is somebody else's"
+    else:
+        assert any(f"counts {count} mmapped" in problem.what for problem in directory.problems)
+
+
+def test_absent_memory() -> None:
+    """Half of a heap is missing, as in a truncated core: what is there is used."""
+    image, target = damaged()
+    cut = image.blocks["used"][1] - 0x40
+    kept = [extent for extent in target._extents if extent.start != image.places.heap]
+    heap = next(extent for extent in target._extents if extent.start == image.places.heap)
+    target.set_extents(sorted([*kept, heap._replace(end=cut)]))
+    directory, _ = read(target)
+    assert any("absent" in problem.what or "cannot be read" in problem.what for problem in directory.problems)
+    assert states(directory, image.blocks["used"][:1]) == {"IN_USE"}
+
+
+def test_no_thread_pointer() -> None:
+    """The cache stands first in its arena; without a thread pointer that is where it is looked for, and it is said."""
+    image = rows((2, 36))
+    target = image.build()
+    target._threads = [fake.thread(7)]
+    directory, glibc = read(target)
+    assert states(directory, image.cached) == {"CACHED"}
+    assert any("thread caches" in problem.what for problem in directory.problems) and glibc.caches.unread == [7]
+
+
+def test_nothing_but_zeros() -> None:
+    target = fake.FakeTarget({0x10000: bytes(0x10000)}, names={0x10000: "/lib/libc.so.6"})
+    assert not build(target, PureEngine(target.arch)).allocators
+
+
+def test_adding_to_packed_addresses() -> None:
+    values = lists.array("Q", [0x7F00FFFFFFF0, 0x1000, 0xFFFF0])
+    assert list(lists.added(values, 16)) == [value + 16 for value in values]
+
+
+def test_locate() -> None:
+    image = rows((2, 36))
+    _, glibc = read(image.build())
+    arena = glibc.instance.arenas[1]
+    told = {
+        image.main + 8: "main_arena",
+        image.main - 0x920: "mp_",
+        arena.top + 32: "top of arena 1",
+        image.thread - 8: "heap_info",
+        image.thread + 8: "arena header of arena 1",
+        image.blocks["used"][0]: "",
+        image.places.pointer + TCACHE_OFFSET: "",
+    }
+    assert {address: glibc.locate(address) for address in told} == told
