@@ -68,8 +68,9 @@ static NOINLINE void build(struct thread *me) {
 
 static void live(struct thread *me) {
     meet();
-    if (!option_return && !strstr(tunables, "tcache_count=0")) learn_key();
     if (me->index == 0 && (option_sbrk || option_blocked)) disturb_break(me);
+    meet();
+    if (!option_return && !strstr(tunables, "tcache_count=0")) learn_key();
     meet();
     build(me);
     give(me, &me->rng);
