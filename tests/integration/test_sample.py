@@ -1,0 +1,29 @@
+"""The sample core: findleaks says of it what its program printed, which stands in cores/README.md."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+CORES = Path(__file__).parents[2] / "cores"
+
+
+def told() -> set[tuple[str, int, int, int, int]]:
+    """(kind, blocks, bytes, indirect blocks, indirect bytes) of each line the program printed."""
+    lines = [line.split() for line in (CORES / "README.md").read_text().splitlines()]
+    return {(w[0], int(w[1]), int(w[2]), int(w[3]), int(w[4])) for w in lines if w and w[0] in ("definite", "possible") and len(w) > 5}
+
+
+def test_the_sample_core() -> None:
+    assert (CORES / "sample.core.gz").stat().st_size < 1_000_000
+    ran = subprocess.run(
+        [sys.executable, "-m", "findleaks", "find", "--json", str(CORES / "sample.core.gz")], capture_output=True, text=True, check=True
+    )
+    found = json.loads(ran.stdout)
+    groups = {(g["kind"], g["blocks"], g["bytes"], g["indirect_blocks"], g["indirect_bytes"]) for g in found["groups"]}
+    assert len(told()) == 5
+    assert groups == told()
+    assert {g["type"] for g in found["groups"] if g["type"]} == {"shop::Order", "std::make_shared<shop::Part>", "shop::Item[5]"}
+    assert found["trusted"] is True
