@@ -12,8 +12,8 @@ from findleaks.errors import FindleaksError
 from findleaks.graph.base import Group
 from findleaks.target.base import Range
 
-MAX_BLOCKS = (1 << 31) - 1
-"""Block indices fit 31 bits: an edge is an index and one bit."""
+MAX_BLOCKS = 1 << 30
+"""Block indices fit 30 bits: an edge is an index and two bits."""
 
 MAX_EDGES = (1 << 31) - 1
 
@@ -30,10 +30,10 @@ END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG = range(5)
 
 
 class TooManyBlocks(FindleaksError):
-    """More than 2^31 blocks or references: beyond what the graph's 32-bit numbers hold."""
+    """More than 2^30 blocks or 2^31 references: beyond what the graph's 32-bit numbers hold."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"more than 2^31 {what}: too many to analyse at once")
+        super().__init__(f"more {what} than can be analysed at once: 2^30 blocks, 2^31 references")
 
 
 def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:

@@ -118,6 +118,7 @@ int more_blocks(blocks *b) {
     if (!sizes)
         return NO_MEMORY;
     b->sizes = sizes;
+    b->capacity = b->capacity < MAX_BLOCKS ? b->capacity : MAX_BLOCKS;
     return DONE;
 }
 
@@ -273,12 +274,26 @@ API int fl_resize(blocks *b, uint32_t index, uint64_t size) {
     return DONE;
 }
 
+/* Number and sizes of the blocks in [first, end) with these two marks. */
+void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t mark, const uint8_t *others, uint8_t other,
+            uint64_t *count, uint64_t *bytes) {
+    uint64_t found = 0, sum = 0;
+    const uint32_t *sizes = b->sizes;
+    for (size_t index = first; index < end; index++) { /* without branches: compilers vectorise it */
+        uint64_t counts = (uint64_t)((marks[index] == mark) & (others[index] == other));
+        found += counts;
+        sum += sizes[index] & -counts;
+    }
+    for (uint64_t at = 0; at < b->big_count; at++) { /* those whose size does not fit */
+        uint32_t index = b->bigs[at].index;
+        if (index >= first && index < end && b->sizes[index] == NONE && marks[index] == mark && others[index] == other)
+            sum += b->bigs[at].size - NONE;
+    }
+    *count = found;
+    *bytes = sum;
+}
+
 API void fl_totals(const blocks *b, uint8_t state, uint64_t start, uint64_t end, bool bounded, uint64_t *count, uint64_t *bytes) {
-    uint32_t low = block_at_or_after(b, start), high = bounded ? block_at_or_after(b, end) : b->count;
-    *count = *bytes = 0;
-    for (uint32_t index = low; index < high; index++)
-        if (b->states[index] == state) {
-            *count += 1;
-            *bytes += size_of(b, index);
-        }
+    uint32_t first = block_at_or_after(b, start), last = bounded ? block_at_or_after(b, end) : b->count;
+    add_up(b, first, last, b->states, state, b->states, state, count, bytes);
 }

@@ -63,6 +63,8 @@ int add_jump(blocks *b, uint64_t start);
 uint64_t block_address(const blocks *b, uint32_t index);
 uint32_t block_at_or_after(const blocks *b, uint64_t address);
 uint64_t big_size(const blocks *b, uint32_t index);
+void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t mark, const uint8_t *others, uint8_t other,
+            uint64_t *count, uint64_t *bytes);
 const big *big_holding(const blocks *b, uint64_t address);
 uint64_t jump_start(const blocks *b, uint32_t index);
 

@@ -8,7 +8,7 @@
 #define PREV_INUSE 1u
 #define IS_MMAPPED 2u
 #define FLAGS 7u
-#define AHEAD 4096u /* bytes */
+#define AHEAD 2048u /* bytes */
 
 /* Also in ../graph/shared.py. */
 enum { SMALL = 1, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED };

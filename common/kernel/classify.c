@@ -31,13 +31,13 @@ static int collect(graph *g, lost *l) {
     l->ranks = calloc(groups, sizeof *l->ranks);
     if (!l->bits || !l->ranks)
         return NO_MEMORY;
-    for (uint32_t index = 0; index < g->count; index++) {
-        if (index % 64 == 0)
-            l->ranks[index / 64] = l->count;
-        if (g->kinds[index] == UNKNOWN && g->b->states[index] == IN_USE) {
-            set_bit(l->bits, index);
-            l->count++;
-        }
+    for (size_t group = 0; group < groups; group++) {
+        uint64_t bits = 0;
+        for (size_t index = group * 64; index < g->count && index < group * 64 + 64; index++)
+            bits |= (uint64_t)((g->kinds[index] == UNKNOWN) & (g->b->states[index] == IN_USE)) << index % 64;
+        l->bits[group] = bits;
+        l->ranks[group] = l->count;
+        l->count += (uint32_t)__builtin_popcountll(bits);
     }
     size_t count = (size_t)l->count + 1;
     l->indices = malloc(count * sizeof *l->indices);
@@ -99,7 +99,7 @@ static int connect(graph *g, lost *l, int64_t *budget) {
             call *top = &l->calls[l->call_count - 1];
             uint32_t deeper = NONE;
             while (top->next < top->end && deeper == NONE) {
-                uint32_t target = place_of(l, g->edges[top->next++] >> 1);
+                uint32_t target = place_of(l, g->edges[top->next++] >> INDEX_SHIFT);
                 if (target == NONE)
                     continue;
                 if (!l->order[target])
@@ -128,7 +128,7 @@ static int refer(graph *g, lost *l, int64_t *budget) {
         uint32_t own = l->order[l->at] & ~COMPONENT, count, first = edges_of(g, l->indices[l->at], &count);
         l->members[own]++;
         for (uint32_t at = 0; at < count; at++) {
-            uint32_t target = place_of(l, g->edges[first + at] >> 1);
+            uint32_t target = place_of(l, g->edges[first + at] >> INDEX_SHIFT);
             if (target != NONE && (l->order[target] & ~COMPONENT) != own)
                 l->flags[l->order[target] & ~COMPONENT] |= REFERRED;
         }
@@ -169,7 +169,7 @@ static int hang(graph *g, lost *l, int64_t *budget) {
                 return 1;
             uint32_t count, first = edges_of(g, l->indices[l->stack[--l->stacked]], &count);
             for (uint32_t at = 0; at < count; at++) {
-                uint32_t index = g->edges[first + at] >> 1, place = place_of(l, index);
+                uint32_t index = g->edges[first + at] >> INDEX_SHIFT, place = place_of(l, index);
                 if (place == NONE || l->low[place] != NONE)
                     continue;
                 l->low[place] = l->at;

@@ -1,5 +1,5 @@
-/* References among blocks in use. Each block's edges (index referred to << 1 | interior) stand in the order of its words, all
- * blocks' one after the other. What else marking asks of a block fits a byte: its kind, and how many edges it has. 28 of these and
+/* References among blocks in use. Each block's edges (index referred to, whether it is the block's last, whether it is interior) stand
+ * in the order of its words, all blocks' one after the other. What else marking asks of a block fits a byte: its kind, and how many edges it has. 28 of these and
  * the place of their first edge are half a cache line: visiting a block costs one miss for this and one for its edges.
  * Groups with a block of more edges than fit have offsets of their own.
  */
@@ -12,6 +12,9 @@
 #define KIND_SHIFT 5
 #define COUNT_MASK 31u
 #define OFF_LIMITS 7u      /* in place of a kind: not in use, never to be visited. Edges to it are kept, but mean nothing */
+#define INTERIOR 1u /* bits of an edge; the index is above them */
+#define LAST 2u
+#define INDEX_SHIFT 2
 #define WIDE 0x80000000u   /* the group's base is an index into `wides` */
 #define BATCH 1024u        /* candidates resolved at once: their cache misses overlap */
 
@@ -29,16 +32,19 @@ typedef struct lost lost;   /* see lost.h */
 
 /* Words that may be pointers, and what they turn out to be. */
 typedef struct {
+    const uint8_t *data; /* where they stand in our memory, */
+    uint64_t address;    /* and in the target's: these many words further */
+    uint32_t places[BATCH + 4]; /* four more are written than count */
+    uint32_t count;
     uint64_t values[BATCH];
     uint64_t starts[BATCH];
     const slot *slots[BATCH];
     uint32_t indices[BATCH];
-    uint32_t sources[BATCH], ends[BATCH]; /* runs: candidates before ends[i], and not of an earlier run, are of sources[i] */
-    uint32_t count, runs;
 } batch;
 
+/* A ring of places where the edges of blocks to visit begin; what has none need not be visited. */
 typedef struct {
-    uint32_t *items; /* a ring */
+    uint32_t *items;
     uint32_t mask, head, tail;
 } queue;
 
@@ -49,12 +55,13 @@ typedef struct graph {
     group_of_nodes *groups;
     wide *wides;
     uint64_t wide_count, wide_capacity;
-    uint32_t *edges;
+    uint32_t *edges; /* the first stands for nothing */
     uint64_t edge_count, edge_capacity;
+    uint32_t last_source; /* whose edge the last is */
     uint64_t *root_starts, *root_interiors; /* a bit a block */
     uint64_t *interiors;                    /* blocks that interior references of reachable blocks lead to */
     uint64_t low, span;                     /* no block starts or ends outside [low, low + span) */
-    bool popcnt;
+    bool popcnt, avx2;
     uint32_t group, group_end; /* the group being filled, the first block behind it, and what is known of it */
     uint32_t degrees[GROUP];
     uint64_t group_base;

@@ -157,7 +157,7 @@ void hints_settle(graph *g) {
     hints *h = g->hints;
     for (uint64_t at = 0; at < h->edges.count; at++)
         if (counts(g, &h->edges.items[at]))
-            g->edges[h->edges.items[at].place] &= ~1u;
+            g->edges[h->edges.items[at].place] &= ~INTERIOR;
     memset(g->root_interiors, 0, ((size_t)g->count / 64 + 1) * sizeof *g->root_interiors);
     for (uint64_t at = 0; at < h->roots.count; at++) {
         const pending *item = &h->roots.items[at];

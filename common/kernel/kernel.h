@@ -20,17 +20,20 @@
 /* Bit counting decides the speed of look-ups, and the baseline x86-64 lacks the instruction: hot loops are compiled twice. */
 #if defined(__x86_64__)
 #define POPCNT __attribute__((target("popcnt")))
+#define AVX2 __attribute__((target("avx2,popcnt")))
 #define has_popcnt() (__builtin_cpu_supports("popcnt") != 0)
+#define has_avx2() (__builtin_cpu_supports("avx2") != 0 && has_popcnt())
 #else
 #define POPCNT
 #define has_popcnt() false
+#define has_avx2() false
 #endif
 
 enum { DONE = 0, NO_MEMORY = -1, TOO_MANY = -2, DISORDER = -3 };
 enum { IN_USE = 0, CACHED = 1, FREE = 2, METADATA = 3 };
 enum { UNKNOWN = 0, REACHABLE = 1, POSSIBLE = 2, DEFINITE = 3, INDIRECT = 4 };
 
-#define MAX_BLOCKS ((uint64_t)INT32_MAX)
+#define MAX_BLOCKS (UINT64_C(1) << 30)
 #define MAX_EDGES ((uint64_t)INT32_MAX)
 
 INLINE uint64_t load(const uint8_t *at) {

@@ -3,86 +3,87 @@
 
 #include <stdlib.h>
 
-/* How many blocks ahead of the one visited its byte, its edges, and what they lead to are asked for. */
-#define FAR 48u
-#define MIDDLE 32u
+/* How many blocks ahead of the one visited its edges, and the bytes of what they lead to, are asked for. */
+#define FAR 32u
 #define SOON 16u
-#define STAGED 64u /* a power of two, at least FAR */
 
-static int push(queue *q, uint32_t index) {
-    if (q->tail - q->head > q->mask || !q->items) {
-        uint32_t size = q->items ? q->mask + 1 : 0, wanted = size ? size * 2 : 1024;
-        uint32_t *items = wanted ? malloc((size_t)wanted * sizeof *items) : NULL;
-        if (!items)
-            return NO_MEMORY;
-        for (uint32_t at = q->head; size && at != q->tail; at++) /* positions stay what they are */
-            items[at & (wanted - 1)] = q->items[at & q->mask];
-        free(q->items);
-        q->items = items;
-        q->mask = wanted - 1;
-    }
-    q->items[q->tail++ & q->mask] = index;
+static int wider(queue *q) {
+    uint32_t size = q->items ? q->mask + 1 : 0, wanted = size ? size * 2 : 1024;
+    uint32_t *items = wanted ? malloc((size_t)wanted * sizeof *items) : NULL;
+    if (!items)
+        return NO_MEMORY;
+    for (uint32_t at = q->head; size && at != q->tail; at++) /* positions stay what they are */
+        items[at & (wanted - 1)] = q->items[at & q->mask];
+    free(q->items);
+    q->items = items;
+    q->mask = wanted - 1;
     return DONE;
 }
 
-/* Queue the next of the blocks in `first` (and `second`, if any) that have no kind yet, some at a time; how many. */
+/* Without a branch on `wanted`, which cannot be foretold. */
+INLINE int push(queue *q, uint32_t item, bool wanted) {
+    if ((q->tail - q->head > q->mask || !q->items) && wider(q))
+        return NO_MEMORY;
+    q->items[q->tail & q->mask] = item;
+    q->tail += wanted;
+    return DONE;
+}
+
+/* A block has become `kind`, or has that already: 1 if it is new, and queued if it leads anywhere. */
+INLINE int reach(graph *g, uint32_t index, uint8_t kind) {
+    uint8_t *node = node_of(g, index);
+    if (*node >> KIND_SHIFT != UNKNOWN)
+        return 0;
+    uint32_t count, first = edges_of(g, index, &count); /* before writing, or these wide reads would wait for it */
+    *node |= (uint8_t)(kind << KIND_SHIFT);
+    return push(&g->queue, first, count != 0) ? NO_MEMORY : 1;
+}
+
+/* Queue the next of the blocks in `first` (and `second`, if any) that have no kind yet, some at a time. */
 static int seed(graph *g, const uint64_t *first, const uint64_t *second, uint8_t kind) {
-    int queued = 0;
-    for (; g->seed <= g->count / 64 && queued < 64; g->seed++) {
+    for (int queued = 0; g->seed <= g->count / 64 && queued < 64; g->seed++) {
         uint64_t bits = first[g->seed] | (second ? second[g->seed] : 0);
         for (; bits; bits &= bits - 1) {
-            uint32_t index = g->seed * 64 + (uint32_t)__builtin_ctzll(bits);
-            uint8_t *node = node_of(g, index);
-            if (*node >> KIND_SHIFT != UNKNOWN)
-                continue;
-            *node |= (uint8_t)(kind << KIND_SHIFT);
-            if (push(&g->queue, index))
-                return NO_MEMORY;
-            queued++;
+            int fresh = reach(g, g->seed * 64 + (uint32_t)__builtin_ctzll(bits), kind);
+            if (fresh < 0)
+                return fresh;
+            queued += fresh;
         }
     }
-    return queued;
+    return DONE;
 }
 
 /* Visit about `budget` blocks; 1 if there are more. */
 INLINE int visit(graph *g, int64_t budget, bool starts_only) {
     queue *q = &g->queue;
     uint8_t kind = starts_only ? REACHABLE : POSSIBLE;
-    uint32_t firsts[STAGED], counts[STAGED], far = q->head, middle = q->head, soon = q->head;
+    uint32_t far = q->head, soon = q->head;
     while (budget > 0) {
-        if (q->tail - q->head < FAR) {
-            int queued = starts_only ? seed(g, g->root_starts, NULL, kind) : seed(g, g->root_interiors, g->interiors, kind);
-            if (queued < 0)
-                return queued;
-            if (q->tail == q->head)
-                return g->seed <= g->count / 64;
+        while (q->tail - q->head < FAR && g->seed <= g->count / 64) {
+            int failed = starts_only ? seed(g, g->root_starts, NULL, kind) : seed(g, g->root_interiors, g->interiors, kind);
+            if (failed)
+                return failed;
         }
+        if (q->tail == q->head)
+            return DONE;
         for (; far != q->tail && far - q->head < FAR; far++)
-            __builtin_prefetch(&g->groups[q->items[far & q->mask] / GROUP]);
-        for (; middle != q->tail && middle - q->head < MIDDLE; middle++) {
-            firsts[middle % STAGED] = edges_of(g, q->items[middle & q->mask], &counts[middle % STAGED]);
-            __builtin_prefetch(g->edges + firsts[middle % STAGED]);
-        }
+            __builtin_prefetch(&g->edges[q->items[far & q->mask]]);
         for (; soon != q->tail && soon - q->head < SOON; soon++) {
-            const uint32_t *edge = g->edges + firsts[soon % STAGED];
-            for (uint32_t at = 0; at < counts[soon % STAGED] && at < 8; at++)
-                __builtin_prefetch(&g->groups[(edge[at] >> 1) / GROUP]);
+            const uint32_t *edge = &g->edges[q->items[soon & q->mask]];
+            __builtin_prefetch(&g->groups[(*edge >> INDEX_SHIFT) / GROUP]);
+            for (unsigned more = 0; !(*edge & LAST) && more < 8; more++)
+                __builtin_prefetch(&g->groups[(*++edge >> INDEX_SHIFT) / GROUP]);
         }
-        const uint32_t *edge = g->edges + firsts[q->head % STAGED], *end = edge + counts[q->head % STAGED];
-        budget -= 1 + (end - edge) / 8;
-        q->head++;
-        for (; edge < end; edge++) {
-            uint32_t target = *edge >> 1;
-            uint8_t *node = node_of(g, target);
-            if (*node >> KIND_SHIFT != UNKNOWN)
-                continue;
-            if (starts_only && *edge & 1) {
+        const uint32_t *edge = &g->edges[q->items[q->head++ & q->mask]];
+        for (bool last = false; !last; edge++, budget--) {
+            uint32_t target = *edge >> INDEX_SHIFT;
+            last = *edge & LAST;
+            if (!starts_only || !(*edge & INTERIOR)) {
+                if (reach(g, target, kind) < 0)
+                    return NO_MEMORY;
+            } else if (*node_of(g, target) >> KIND_SHIFT == UNKNOWN) {
                 set_bit(g->interiors, target);
-                continue;
             }
-            *node |= (uint8_t)(kind << KIND_SHIFT);
-            if (push(q, target))
-                return NO_MEMORY;
         }
     }
     return 1;
@@ -90,10 +91,11 @@ INLINE int visit(graph *g, int64_t budget, bool starts_only) {
 
 /* Tell the caller the kinds. */
 static void publish(graph *g) {
-    for (uint32_t index = 0; index < g->count; index++) {
-        uint8_t kind = *node_of(g, index) >> KIND_SHIFT;
-        g->kinds[index] = kind == OFF_LIMITS ? UNKNOWN : kind;
-    }
+    for (uint32_t group = 0, index = 0; index < g->count; group++)
+        for (unsigned at = 0; at < GROUP && index < g->count; at++, index++) {
+            uint8_t kind = g->groups[group].nodes[at] >> KIND_SHIFT;
+            g->kinds[index] = kind == OFF_LIMITS ? UNKNOWN : kind;
+        }
 }
 
 /* 1: there is more to do; 0: everything that can be reached is marked. */
@@ -121,15 +123,15 @@ API bool fl_rooted(const graph *g, uint32_t index) {
     return (bit(g->root_starts, index) || bit(g->root_interiors, index)) && is_used(g, index);
 }
 
-/* The edges of a block: the first `room` of them into `found`; how many there are. */
+/* The references of a block (index << 1 | interior): the first `room` of them into `found`; how many there are. */
 API uint32_t fl_references(const graph *g, uint32_t index, uint32_t *found, uint32_t room) {
     uint32_t number = 0, count, first = edges_of(g, index, &count);
     for (uint32_t at = 0; at < count; at++) {
         uint32_t edge = g->edges[first + at];
-        if (!is_used(g, edge >> 1))
+        if (!is_used(g, edge >> INDEX_SHIFT))
             continue;
         if (number < room)
-            found[number] = edge;
+            found[number] = edge >> INDEX_SHIFT << 1 | (edge & INTERIOR);
         number++;
     }
     return number;
@@ -141,7 +143,7 @@ API uint32_t fl_referrers(const graph *g, uint32_t index, uint32_t *found, uint3
     for (uint32_t source = 0; source < g->count && is_used(g, index); source++) {
         uint32_t count, first = edges_of(g, source, &count);
         for (uint32_t at = 0; at < count; at++) {
-            if (g->edges[first + at] >> 1 == index) {
+            if (g->edges[first + at] >> INDEX_SHIFT == index) {
                 if (number < room)
                     found[number] = source;
                 number++;
@@ -165,16 +167,16 @@ API uint32_t *fl_path(const graph *g, uint32_t index, uint32_t *length) {
     for (uint32_t at = 0; at < g->count && !failed; at++) {
         if (fl_rooted(g, at)) {
             parents[at] = at;
-            failed = push(&q, at) != DONE;
+            failed = push(&q, at, true) != DONE;
         }
     }
     while (!failed && q.head != q.tail && parents[index] == NONE) {
         uint32_t source = q.items[q.head++ & q.mask], count, first = edges_of(g, source, &count);
         for (uint32_t at = 0; at < count && !failed; at++) {
-            uint32_t target = g->edges[first + at] >> 1;
+            uint32_t target = g->edges[first + at] >> INDEX_SHIFT;
             if (parents[target] == NONE && is_used(g, target)) {
                 parents[target] = source;
-                failed = push(&q, target) != DONE;
+                failed = push(&q, target, true) != DONE;
             }
         }
     }
@@ -198,10 +200,5 @@ API uint32_t *fl_path(const graph *g, uint32_t index, uint32_t *length) {
 }
 
 API void fl_kind_totals(const graph *g, uint8_t kind, uint64_t *count, uint64_t *bytes) {
-    *count = *bytes = 0;
-    for (uint32_t index = 0; index < g->count; index++)
-        if (g->kinds[index] == kind && g->b->states[index] == IN_USE) {
-            *count += 1;
-            *bytes += size_of(g->b, index);
-        }
+    add_up(g->b, 0, g->count, g->kinds, kind, g->b->states, IN_USE, count, bytes);
 }
