@@ -25,6 +25,12 @@ def unpacked(fd: int, name: str, start: bytes) -> tuple[int, str]:
     `start` are the file's first bytes. TargetError if it is in no known format, or nothing can be unpacked."""
     with os.fdopen(fd, "rb", buffering=0) as file:
         blocks = _blocks(file, start)
+        if blocks is None and start[:4] == b"MDMP":
+            raise TargetError(
+                f"{name}: a minidump, which has the stacks but not the heap: make the core with gcore, or let the kernel do it"
+            )
+        if blocks is None and start[:4] == b"\x04\x22\x4d\x18":
+            raise TargetError(f"{name}: packed with lz4: unpack it first (unlz4 {name})")
         if blocks is None:
             raise TargetError(f"{name}: not an ELF file, nor one packed with gzip, zstd, xz or bzip2: a core file is needed")
         out = _unnamed(name)

@@ -14,7 +14,7 @@ from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf, notes
 from findleaks.target.base import Module, Range, Region, Thread
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of
-from findleaks.target.modules import DELETED, Check, FileSource, Image, check, images, tables
+from findleaks.target.modules import DELETED, Check, FileSource, Image, bare, check, images, tables
 from findleaks.target.notes import Mapping
 from findleaks.target.reader import Closing, Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
 from findleaks.target.symbols import Symbolic
@@ -46,6 +46,8 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         self.pid: Optional[int] = self._process.pid
         self._files = self._mappings(loads)
         self._images = images(self.read, self._files, arch.machine, arch.page)
+        if self._process.files:
+            self._add_bare()
         self._main = self._main_image()
         self._checks: dict[int, Check] = {}
         self._modules = [self._named(image) for image in self._images]
@@ -115,6 +117,18 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         return result
 
     # -- modules and their files
+
+    def _add_bare(self) -> None:
+        """Add the modules whose headers were left out of the core (bit 4 of coredump_filter) or cut off, where they overlap no other."""
+        code = {d.start for d in self._loads if d.flags & elf.PF_X}
+        files = [m for m in self._files if self._at(m.start) < 0 or m.offset]
+        for found in bare(files, self._images, lambda mapping: mapping.start in code):
+            starts = [known.module.start for known in self._images]
+            index = bisect_right(starts, found.module.start)
+            after = self._images[index].module.start if index < len(starts) else found.module.end
+            before = self._images[index - 1].module.end if index else 0
+            if before <= found.module.start and found.module.end <= after:
+                self._images.insert(index, found)
 
     def _main_image(self) -> Optional[Image]:
         at = self._process.auxv.get(notes.AT_PHDR, 0) or self._process.auxv.get(notes.AT_ENTRY, 0)

@@ -109,6 +109,21 @@ def images(read: Callable[[int, int], bytes], mappings: Sequence[Mapping], machi
     return found
 
 
+def bare(mappings: Sequence[Mapping], known: Sequence[Image], is_code: Callable[[Mapping], bool]) -> list[Image]:
+    """The modules whose first page is not there, so that nothing but their place is known: files that are mapped from their
+    beginning, and have code, or the name of a library. Their bias is that of a position-independent file."""
+    taken = {found.module.path for found in known}
+    spans: dict[str, list[Mapping]] = {}
+    for mapping in mappings:
+        if mapping.path and mapping.path not in taken:
+            spans.setdefault(mapping.path, []).append(mapping)
+    result = []
+    for path, rows in spans.items():
+        if not rows[0].offset and (any(map(is_code, rows)) or ".so" in os.path.basename(path)):
+            result.append(Image(Module(path, rows[0].start, rows[0].start, rows[-1].end), None, (), b""))
+    return result
+
+
 class Check(NamedTuple):
     """The file that answers to a module, if any: `file` is set only when it is proven to be the one that was loaded."""
 
@@ -143,7 +158,7 @@ def check(candidates: Sequence[str], loaded: Image) -> Check:
         if (wanted and build_id == wanted) or (not wanted and not build_id and page == loaded.page):
             return Check(FileSource(path, size), path, build_id, False)
         if not seen.path:
-            seen = Check(None, path, build_id, bool(wanted) or bool(build_id))
+            seen = Check(None, path, build_id, loaded.head is not None)
     return seen
 
 

@@ -21,7 +21,7 @@ _LOOK_BACK = 8
 
 
 class ModuleSymbols:
-    """The symbols of one module. `tables` come .symtab last, as its names are more; addresses get `module.bias` added."""
+    """The symbols of one module, from all its tables; `module.bias` is added to their values."""
 
     def __init__(self, module: Module, tables: Sequence[Table]) -> None:
         self.module = module

@@ -146,6 +146,45 @@ def test_the_stripped_program_can_be_named(program: Path, tmp_path: Path) -> Non
         assert core.symbol("in_data") is None
 
 
+@pytest.mark.parametrize("flags", [["-static"], ["-static-pie"], ["-no-pie"], ["-s"]], ids=lambda flags: flags[0])
+def test_other_kinds_of_programs(tmp_path: Path, flags: list[str]) -> None:
+    """Programs with no dynamic linker, at a fixed address, or stripped: the same answers from the core and from the process."""
+    (tmp_path / "program.c").write_text(SOURCE)
+    subprocess.run(["gcc", "-O1", "-pthread", *flags, "-o", tmp_path / "program", tmp_path / "program.c"], check=True)
+    with Running([str(tmp_path / "program"), "2"], tmp_path / "run") as run:
+        at = placed(run.output)
+        with open_core(str(run.gcore())) as core, attach(run.pid) as live:
+            check_agree(core, live)
+            for target in (core, live):
+                main = next(m for m in target.modules() if m.path.endswith("/program"))
+                assert main.start <= at["constant"] < at["in_bss"] + (1 << 20) <= main.end
+                assert (main.bias == 0) == (flags[0] in ("-static", "-no-pie"))
+                assert target.read(at["constant"], 10) == b"a constant"
+                found = target.symbol("in_data")
+                if flags == ["-s"]:
+                    assert found is None
+                else:
+                    assert found is not None
+                    assert found.address == at["in_data"]
+                assert [t.registers["r12"] & 0xFFFF00000000 for t in target.threads()[1:]] == [0x123400000000] * 2
+
+
+@pytest.mark.skipif(not kernel_makes_cores(), reason="the kernel hands cores to a program here")
+def test_a_core_without_elf_headers(program: Path, tmp_path: Path) -> None:
+    with Running([str(program), "1"], tmp_path) as run:
+        at = placed(run.output)
+        Path(f"/proc/{run.pid}/coredump_filter").write_text("0x23")
+        path = run.kernel_core()
+    with open_core(str(path)) as core:
+        assert {Path(m.path).name for m in core.modules()} >= {"program", "libc.so.6"}
+        assert all(not m.build_id for m in core.modules() if m.path.startswith("/"))
+        assert len(core.warnings) == 1
+        assert "without a build-id in the core" in core.warnings[0]
+        assert core.word(at["in_data"]) == 0x11223344
+        with pytest.raises(UnreadableMemory):
+            core.read(at["constant"], 8)
+
+
 def test_truncated_at_1_50_and_99_percent(pictures: dict[str, tuple[Path, dict[str, int]]], tmp_path: Path) -> None:
     for kind, (path, at) in pictures.items():
         whole = path.read_bytes()
@@ -182,16 +221,16 @@ def test_packed_with_zstd_and_gzip(pictures: dict[str, tuple[Path, dict[str, int
 
 
 def test_opening_is_quick(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
-    """Importing and opening, without the interpreter's own start; the best of a few, as the machine may be busy."""
+    """CPU time of importing and opening, without the interpreter's own start; the best of a few, as the machine may be busy."""
     path, _ = pictures.get("kernel", pictures["gcore"])
     script = (
-        "import time; a = time.perf_counter(); from findleaks.target.core import open_core; open_core(%r); print(time.perf_counter() - a)"
+        "import time; a = time.process_time(); from findleaks.target.core import open_core; open_core(%r); print(time.process_time() - a)"
     )
     times = []
     for _ in range(5):
         result = subprocess.run([sys.executable, "-c", script % str(path)], capture_output=True, text=True, check=True)
         times.append(float(result.stdout))
-    assert min(times) < 0.1, times
+    assert min(times) < 0.15, times
 
 
 def test_words_and_names_by_the_thousand_are_quick(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:

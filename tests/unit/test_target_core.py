@@ -227,6 +227,22 @@ def test_sysroot_and_deleted_files(tmp_path: Path, library: Path) -> None:
     assert constant_of(flat), "a folder with all the files side by side will do"
 
 
+def test_a_module_whose_headers_are_not_in_the_core_is_listed_but_its_file_is_not_used(tmp_path: Path, library: Path) -> None:
+    """As with coredump_filter 0x23: there is no build-id to compare the file with."""
+    loads = [Load(HEAP, 0x1000, page(b"h")), *image_of(library, only_first_page=True)]
+    loads[1] = Load(LIBRARY, loads[1].size, b"", loads[1].mode)
+    data = elfcore.core(loads, [Task(100, {"rsp": HEAP})], mapped=mapped_as(library, str(library)))
+    core = opened(tmp_path / "core", data)
+    (module,) = core.modules()
+    assert (module.path, module.start, module.build_id) == (str(library), LIBRARY, "")
+    assert module.end == mapped_as(library, "")[-1][1]
+    (warning,) = core.warnings
+    assert warning.startswith("libx.so: without a build-id in the core to compare with this machine's file: ")
+    assert core.symbol("text") is None
+    with pytest.raises(UnreadableMemory):
+        core.read(LIBRARY, 4)
+
+
 def test_another_build_of_the_file_is_not_used(tmp_path: Path, library: Path) -> None:
     data = core_with(library, str(tmp_path / "libx.so"))
     (tmp_path / "l.c").write_text('const char text[] = "something else"; int shared_function(void) { return 2; }')
@@ -282,6 +298,8 @@ def test_each_file_that_is_no_core_is_refused_in_one_line(tmp_path: Path) -> Non
         open_core(str(tmp_path / "fifo"))
     assert "empty" in refusal(path, b"")
     assert "not an ELF file" in refusal(path, b"hello, world\n" * 10)
+    assert "minidump" in refusal(path, b"MDMP" + bytes(100))
+    assert "lz4" in refusal(path, b"\x04\x22\x4d\x18" + bytes(100))
     assert "cut off" in refusal(path, b"\x7fELF\2\1\1" + bytes(20))
     assert "not an ELF file" in refusal(path, b"\x7fELF\2\1\1")
     assert "not a core file" in refusal(path, elfcore.core([Load(HEAP, 4096, page(b"h"))], kind=2))
