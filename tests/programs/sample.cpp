@@ -130,17 +130,15 @@ static void *serve(void *) { // a thread of its own, in an arena of its own
     for (;;) pause();
 }
 
-// The core shall hold the program's read-only data, so that it can be read where the program is not at hand, but not all the code
-// of the libraries.
+// The core shall hold read-only data, so that it can be read where the files are not at hand, but not the code of the libraries.
 [[gnu::noinline]] static void choose_what_is_dumped() {
     std::ofstream("/proc/self/coredump_filter") << "0x37";
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
         unsigned long start, end;
         char mode[8] = "";
-        if (line.find(".so") == std::string::npos || sscanf(line.c_str(), "%lx-%lx %7s", &start, &end, mode) != 3 || mode[1] == 'w') continue;
-        bool libc = line.find("/libc.so") != std::string::npos;
-        if (mode[2] == 'x' || !libc) madvise(reinterpret_cast<void *>(start), end - start, MADV_DONTDUMP);
+        if (line.find(".so") == std::string::npos || sscanf(line.c_str(), "%lx-%lx %7s", &start, &end, mode) != 3) continue;
+        if (mode[2] == 'x') madvise(reinterpret_cast<void *>(start), end - start, MADV_DONTDUMP);
     }
 }
 
