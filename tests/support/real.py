@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 from published import install, usable
 
@@ -154,23 +155,38 @@ class Record:
 
 def judged(idle: Idle, kinds: str = "definite,indirect") -> list[Record]:
     """What Valgrind memcheck says of the running program, asked through its gdbserver: the lost blocks with their sizes and stacks."""
-    starts = re.compile(r"[\d,]+ (?:\(.*\) )?bytes in [\d,]+ blocks are (\w+) lost in loss record ([\d,]+) of")
-    heads: list[tuple[str, int, list[str]]] = []
-    for line in _vgdb(idle.pid, f"leak_check full kinds {kinds} any unlimited").splitlines():
+    for _ in range(3):  # now and then Valgrind answers a question with nothing at all
+        records = _ask_judge(idle, kinds)
+        if records is not None:
+            return records
+    raise RuntimeError(f"Valgrind does not list the blocks it calls lost; its log is in {idle.folder}")
+
+
+def _ask_judge(idle: Idle, kinds: str) -> Optional[list[Record]]:
+    starts = re.compile(r"[\d,]+ (?:\(.*\) )?bytes in ([\d,]+) blocks are (\w+) lost in loss record ([\d,]+) of")
+    heads: list[tuple[int, str, int, list[str]]] = []
+    report = _vgdb(idle.pid, f"leak_check full kinds {kinds} any unlimited")
+    for line in report.splitlines():
         words = line.partition("== ")[2].strip()
         found = starts.search(words)
         if found:
-            heads.append((found.group(1), int(found.group(2).replace(",", "")), []))
+            heads.append((_number(found.group(1)), found.group(2), _number(found.group(3)), []))
         elif heads and words.startswith(("at 0x", "by 0x")):
-            heads[-1][2].append(words.partition(": ")[2])
-        elif words.startswith("LEAK SUMMARY"):
-            break
+            heads[-1][3].append(words.partition(": ")[2])
+    if "LEAK SUMMARY" not in report:
+        return None
     records = []
-    for kind, number, frames in heads:
+    for count, kind, number, frames in heads:
         listed = _vgdb(idle.pid, f"block_list {number} unlimited")
-        sizes = tuple(int(size.replace(",", "")) for size in re.findall(r"0x[0-9A-Fa-f]+\[([\d,]+)\]", listed))
+        sizes = tuple(_number(size) for size in re.findall(r"0x[0-9A-Fa-f]+\[([\d,]+)\]", listed))
+        if len(sizes) != count:
+            return None
         records.append(Record(kind, sizes, tuple(frames)))
     return records
+
+
+def _number(digits: str) -> int:
+    return int(digits.replace(",", ""))
 
 
 def unconfirmed(sizes: Sequence[int], records: Sequence[Record]) -> Counter[int]:
