@@ -154,7 +154,7 @@ class Describer:
     def _in_block(self, address: int, index: int, region: Optional[Region]) -> Answer:
         block = self.block(index)
         offset = address - block.address
-        place = f"{offset:#x} bytes into " if offset else ""
+        place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
         article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({block.allocator}, {block.arena})"
         return Answer(address, "block", phrase, block=block, region=region)

@@ -138,7 +138,7 @@ def _text(answer: Answer, steps: Sequence[Step], lost: bool, width: int, door: D
         yield "lost: no root reaches it; it hangs from a leak that begins at"
     for depth, step in enumerate(steps):
         where = f"{step.address:#x}  " if step.address else ""
-        into = f", {step.offset:#x} bytes into it" if step.offset else ""
+        into = f", {step.offset:,} bytes into it" if step.offset else ""
         yield f"{'  ' * depth}{where}{step.origin}"
         yield f"{'  ' * depth}  → {step.value - step.offset:#x}{into}"
     yield f"{'  ' * len(steps)}{answer.address:#x}  {answer.phrase}"
