@@ -26,6 +26,7 @@ class Subject(NamedTuple):
     state: Hashable  # of a core, which file; of a process, which stop
     live: bool
     open: Callable[[], Target]
+    told: bool = True  # whether `state` changes, or `drop_live` is called, also when the user writes to its memory or registers
 
 
 class Debugger(Protocol):
@@ -57,7 +58,8 @@ class Front:
 
         bar = self._bar = _bar()
         try:
-            return execute(self.session, self._evaluated(words), out, prog=prog, width=width)
+            fresh = words[:1] == ["find"]
+            return execute(lambda: self.session(fresh), self._evaluated(words), out, prog=prog, width=width)
         except (Interrupted, KeyboardInterrupt):
             # An interrupt may strike anywhere: what is half done is not to be trusted.
             self.drop()
@@ -75,13 +77,17 @@ class Front:
             if bar is not None:
                 bar.clear()
 
-    def session(self) -> Session:
-        """The session of what the user has selected, made when there is none that still holds."""
+    def session(self, fresh: bool = False) -> Session:
+        """The session of what the user has selected, made when there is none that still holds.
+
+        With `fresh`, one that may not hold is made anew too: `find` is what users repeat after a change, and the other commands
+        speak of what it showed.
+        """
         from findleaks.session import Session
 
         subject = self._debugger.subject()
         kept = self._sessions.get(subject.owner)
-        if kept is not None and kept[0].state == subject.state:
+        if kept is not None and kept[0].state == subject.state and (subject.told or not fresh):
             session = kept[1]
         else:
             self.drop(subject.owner)
@@ -164,6 +170,12 @@ def _plain(word: str) -> bool:
 def words_of_find(words: Sequence[str]) -> list[str]:
     """The command line behind `findleaks`: one that begins with a command's word, or else `find` with these options."""
     return list(words) if words and (words[0][:1] != "-" or words[0] in HELP) else ["find", *words]
+
+
+def failure(prog: str, word: str, status: int) -> str:
+    """Why a command whose result is printed is still an error to scripts."""
+    why = "more is lost than --fail-over allows" if status == 1 else "the question could not be answered"
+    return f"{prog} {word}: {why} (status {status})"
 
 
 def file_state(path: str) -> Hashable:

@@ -10,7 +10,7 @@ from typing import Any, Optional, TextIO, cast
 import gdb
 from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError
-from findleaks.front import Front, Subject, words_of_find
+from findleaks.front import Front, Subject, failure, words_of_find
 
 LEAKS = """Hunt memory leaks in this process or core.
 
@@ -27,7 +27,13 @@ Example:
 STALE = ("cont", "stop", "exited", "new_thread", "inferior_call", "memory_changed", "register_changed")
 
 
-class Quit(Exception):
+def encodable(text: str) -> str:
+    """Text in the characters that GDB can pass on in its locale, which may be as few as ASCII has."""
+    charset = gdb.host_charset() if hasattr(gdb, "host_charset") else "ascii"
+    return text.encode(charset, "replace").decode(charset)
+
+
+class Quit(FindleaksError):
     """The user left GDB's pager."""
 
 
@@ -38,8 +44,7 @@ class Output(io.TextIOBase):
         try:
             gdb.write(text)
         except UnicodeEncodeError:
-            charset = gdb.host_charset() if hasattr(gdb, "host_charset") else "ascii"
-            gdb.write(text.encode(charset, "replace").decode(charset))
+            gdb.write(encodable(text))
         except KeyboardInterrupt:
             raise Quit from None
         return len(text)
@@ -86,7 +91,7 @@ class Door:
             text = str(error)
             raise gdb.GdbError(text if text.startswith(prog) else f"{prog}: {text}") from None
         if status:
-            raise gdb.GdbError(f"{prog}: {words[0]} ends with status {status}")
+            raise gdb.GdbError(failure(prog, words[0], status))
 
     def _stale(self, event: Any) -> None:
         self._front.drop_live()
@@ -96,7 +101,7 @@ class Word(gdb.Command):
     """`leaks WORD`, or `findleaks WORD`."""
 
     def __init__(self, door: Door, prefix: str, word: str, text: str) -> None:
-        self.__doc__ = text  # GDB takes its help from here, while the command is made
+        self.__doc__ = encodable(text)  # GDB takes its help from here, while the command is made
         super().__init__(f"{prefix} {word}", gdb.COMMAND_DATA)
         self._door, self._prefix, self._word = door, prefix, word
 
@@ -114,7 +119,7 @@ class Prefix(gdb.Command):
     """`leaks` and `findleaks` themselves. GDB hands us what is not one of their words, as the class has `invoke`."""
 
     def __init__(self, door: Door, name: str, text: str) -> None:
-        self.__doc__ = text
+        self.__doc__ = encodable(text)
         super().__init__(name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
         self._door, self._name = door, name
 

@@ -180,8 +180,8 @@ def evaluate(expression: str) -> int:
             if value.address is None:
                 raise UsageError(f"{expression!r} is not an address, nor does it have one")
             value = value.address
-        elif kind.code == gdb.TYPE_CODE_FLT:
-            raise UsageError(f"{expression!r} is not an address, but a {value.type}")
+        elif kind.code in (gdb.TYPE_CODE_FLT, gdb.TYPE_CODE_VOID):
+            raise UsageError(f"{expression!r} is not an address, but {'a ' if kind.code == gdb.TYPE_CODE_FLT else ''}{value.type}")
         return int(value) & ((1 << 64) - 1)
     except gdb.error as error:
         raise UsageError(f"{expression!r} is not an address: {' '.join(str(error).split())}") from None

@@ -10,7 +10,7 @@ from typing import Any, TextIO, cast
 import lldb
 from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError
-from findleaks.front import Front, Subject, words_of_find
+from findleaks.front import Front, Subject, failure, words_of_find
 
 WORDS = tuple(entry.word for entry in CATALOGUE)
 ENTRIES = {entry.word: entry for entry in CATALOGUE}
@@ -87,7 +87,7 @@ class Door:
                 status = self._front.run(words, cast(TextIO, out), width, prog)
             out.flush()
             if status:
-                result.SetError(f"{prog}: {words[0]} ends with status {status}")
+                result.SetError(failure(prog, words[0], status))
         except KeyboardInterrupt:
             self._front.drop()
             result.SetError(f"{prog}: interrupted")

@@ -36,8 +36,8 @@ def subject(debugger: Any, context: Any) -> Subject:
         return Subject(owner, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root))
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
-        return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process))
-    return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process, sysroot(debugger)))
+        return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process), told=False)
+    return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process, sysroot(debugger)), told=False)
 
 
 def _open_core(path: str, exe: str, sysroot: str) -> Target:

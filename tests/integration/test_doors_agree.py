@@ -1,0 +1,160 @@
+"""GDB, LLDB and the command line give the same JSON, byte for byte, for the same core and for the same stopped process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from debuggers import findleaks, gdb, lldb, objects
+from doors import Placed, build, placed
+
+from cores import Running
+
+KINDS = {
+    "first": "reachable",
+    "general": "reachable",
+    "vector": "reachable",
+    "interior": "possible",
+    "lost": "definite",
+    "leader": "definite",
+}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture(scope="module")
+def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running([str(program), "50"], tmp_path_factory.mktemp("run")) as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def gcore(running: Running) -> Path:
+    return running.gcore()
+
+
+@pytest.fixture(scope="module")
+def kernel_core(program: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Placed]:
+    with Running([str(program), "50"], tmp_path_factory.mktemp("kernel")) as run:
+        return run.kernel_core(), placed(run.output)
+
+
+def questions(at: Placed) -> list[list[str]]:
+    everything = [*at.values(), hex(int(at["first"], 16) + 9), "4096", "0x10", "0x7fffffffffff"]
+    return [
+        ["find", "--json"],
+        ["find", "--by", "type", "--heuristics", "all", "--json"],
+        ["blocks", "--json"],
+        ["blocks", "--kind", "definite,possible", "--json"],
+        ["whatis", "--json", *everything],
+        ["refs", "--json", at["first"]],
+        ["path", "--json", at["general"]],
+        ["path", "--json", at["vector"]],
+        ["path", "--json", at["lost"]],
+    ]
+
+
+def on_core(at: Placed, core: Path, *more: str) -> list[str]:
+    """What the command line answers, all lines of JSON."""
+    lines = []
+    for words in questions(at):
+        lines += objects(findleaks(*words, str(core), *more))
+    return lines
+
+
+def inside(at: Placed) -> list[str]:
+    return ["leaks " + " ".join(words) for words in questions(at)]
+
+
+def check_truth(lines: list[str], at: Placed) -> None:
+    """These are the program's blocks, in their kinds, nothing is doubtful, and every question was answered."""
+    answers = [json.loads(line) for line in lines]
+    assert [a["command"] for a in answers if "command" in a][:2] == ["find", "find"]
+    assert {a["command"] for a in answers if "command" in a} >= {"find", "whatis", "refs", "path"}
+    kinds = {a["address"]: a["kind"] for a in answers if "address" in a and "size" in a}
+    assert {name: kinds.get(at[name]) for name in KINDS} == KINDS
+    assert [a["warnings"] for a in answers if a.get("warnings")] == []
+
+
+def test_core_of_the_kernel(program: Path, kernel_core: tuple[Path, Placed]) -> None:
+    core, at = kernel_core
+    told = on_core(at, core, "--exe", str(program))
+    check_truth(told, at)
+    assert objects(gdb(inside(at), str(program), str(core))) == told
+    assert objects(lldb(inside(at), str(program), "-c", str(core))) == told
+
+
+def test_core_of_gcore(program: Path, running: Running, gcore: Path) -> None:
+    at = placed(running.output)
+    told = on_core(at, gcore)
+    check_truth(told, at)
+    assert objects(gdb(inside(at), str(program), str(gcore))) == told
+    assert objects(lldb(inside(at), str(program), "-c", str(gcore))) == told
+
+
+def test_core_without_its_program_given(running: Running, gcore: Path) -> None:
+    at = placed(running.output)
+    told = on_core(at, gcore)
+    assert objects(gdb(inside(at), "-c", str(gcore))) == told
+    assert objects(lldb(inside(at), "-c", str(gcore))) == told
+
+
+def test_program_that_was_moved(program: Path, tmp_path: Path) -> None:
+    """The program the user gives to the debugger is used, as `--exe` is."""
+    old, new = tmp_path / "old", tmp_path / "moved" / "new"
+    new.parent.mkdir()
+    shutil.copy(program, old)
+    with Running([str(old)], tmp_path / "run") as run:
+        at, core = placed(run.output), run.gcore()
+    old.rename(new)
+    told = on_core(at, core, "--exe", str(new))
+    assert told != on_core(at, core)  # without it the names are missing
+    assert objects(gdb(inside(at), str(new), str(core))) == told
+    assert objects(lldb(inside(at), str(new), "-c", str(core))) == told
+
+
+def test_truncated_core_warns_alike(program: Path, kernel_core: tuple[Path, Placed], tmp_path: Path) -> None:
+    core, at = kernel_core
+    cut = tmp_path / "core.cut"
+    data = core.read_bytes()
+    cut.write_bytes(data[: len(data) * 9 // 10])
+    told = on_core(at, cut, "--exe", str(program))
+    assert any("truncated" in warning for warning in json.loads(told[0])["warnings"])
+    assert objects(gdb(inside(at), str(program), str(cut))) == told
+    assert objects(lldb(inside(at), str(program), "-c", str(cut))) == told
+
+
+def test_live_process(running: Running) -> None:
+    at = placed(running.output)
+    pid = str(running.pid)
+    told = [line for words in questions(at) for line in objects(findleaks(*words, "--pid", pid))]
+    check_truth(told, at)
+    assert objects(gdb(inside(at), "-p", pid)) == told
+    assert objects(lldb(inside(at), "-p", pid)) == told
+
+
+def test_process_runs_on_afterwards(running: Running) -> None:
+    pid = str(running.pid)
+    for output in (gdb(["leaks find"], "-p", pid), lldb(["leaks find", "detach"], "-p", pid)):
+        assert "lost for sure" in output
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        assert "TracerPid:\t0" in lines
+        before = said(running)
+        os.kill(running.pid, signal.SIGUSR1)
+        limit = time.monotonic() + 10
+        while said(running) == before and time.monotonic() < limit:
+            time.sleep(0.01)
+        assert said(running) == before + 1
+
+
+def said(running: Running) -> int:
+    return (running.folder / "stdout").read_text().count("goes on\n")

@@ -1,0 +1,285 @@
+"""findleaks as a user of GDB meets it: loading, help, completion, expressions, errors, Ctrl-C, the pager, what goes stale."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from debuggers import GDB_LOADER, environment, gdb, gdb_terminal, objects
+from doors import build, counts, placed
+
+from cores import Running
+from findleaks.catalogue import CATALOGUE
+from findleaks.commands import commands
+
+COMMANDS = list(commands())
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture(scope="module")
+def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running([str(program)], tmp_path_factory.mktemp("run")) as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def core(running: Running) -> Path:
+    return running.gcore()
+
+
+def no_traceback(output: str) -> str:
+    assert "Traceback" not in output
+    assert "Python Exception" not in output
+    assert "please report" not in output
+    return output
+
+
+def last(output: str) -> str:
+    return output.rstrip().splitlines()[-1]
+
+
+def test_catalogue_says_what_the_commands_say() -> None:
+    assert [tuple(entry) for entry in CATALOGUE] == [(c.name, c.summary, c.example) for c in commands().values()]
+
+
+def test_loading_takes_under_60_ms() -> None:
+    def seconds(*words: str) -> float:
+        best = 9.0
+        for _ in range(7):
+            before = os.times()
+            subprocess.run(["gdb", "-nx", "-batch", *words], check=True, env=environment())
+            after = os.times()
+            best = min(best, after.children_user + after.children_system - before.children_user - before.children_system)
+        return best
+
+    assert seconds("-ex", f"source {GDB_LOADER}") - seconds() < 0.060
+
+
+def test_loading_imports_no_analysis() -> None:
+    """What makes loading quick, whatever the machine: the commands are imported when one is used."""
+    code = "print(sorted(m for m in sys.modules if m.startswith('findleaks')))"
+    assert last(gdb(["python import sys", f"python {code}"])) == str(
+        ["findleaks", "findleaks.catalogue", "findleaks.errors", "findleaks.front", "findleaks.gdb", "findleaks.gdb.register"]
+    )
+
+
+def test_help_of_every_command() -> None:
+    overview = gdb(["help leaks"])
+    for word in COMMANDS:
+        assert f"leaks {word} -- " in overview
+        for prefix in ("leaks", "findleaks"):
+            text = no_traceback(gdb([f"help {prefix} {word}", f"{prefix} {word} --help", f"{prefix} {word} -h"]))
+            assert text.count(f"\n  {prefix} {word} ") == 3  # the example, in each
+            assert text.count("\n  --json ") == 2  # the options, in two of them
+
+
+def test_completion() -> None:
+    def complete(text: str) -> list[str]:
+        return gdb([f"complete {text}"]).splitlines()
+
+    assert complete("leaks fi") == ["leaks find"]
+    assert complete("leaks ") == [f"leaks {word}" for word in sorted(COMMANDS)]
+    assert complete("findleaks bl") == ["findleaks blocks"]
+    assert complete("leaks find --ki") == ["leaks find --kind"]
+    assert "leaks find --kind definite --json" in complete("leaks find --kind definite --")
+    assert complete("leaks find --by si") == ["leaks find --by size"]
+
+
+def test_completion_of_addresses(program: Path) -> None:
+    assert gdb(["complete leaks whatis g_arr"], str(program)).splitlines() == ["leaks whatis g_array"]
+    assert gdb(["complete leaks whatis &g_arr"], str(program)).splitlines() == ["leaks whatis &g_array"]
+
+
+def test_expressions(program: Path, core: Path, running: Running) -> None:
+    at = placed(running.output)
+    places = ["$sp", "&g_list", "g_list", "g_pair", "g_array", "main", "g_list->text", "*g_list", "(char*)g_list+8", "&main_arena", "$1+8"]
+    commands = [f"leaks whatis --json {place}" for place in places]
+    lines = objects(gdb(["print g_list", *commands], str(program), str(core)))
+    found = dict(zip(places, (json.loads(line)["answers"][0] for line in lines)))
+    assert len(lines) == len(places)
+    assert found["g_list"]["address"] == at["first"]
+    assert found["*g_list"]["address"] == at["first"]
+    assert found["g_list->text"]["address"] == found["(char*)g_list+8"]["address"] == hex(int(at["first"], 16) + 8)
+    assert found["$1+8"]["address"] == hex(int(at["first"], 16) + 8 * 48)
+    assert {found[name]["symbol"] for name in ("&g_list", "g_pair", "g_array", "main")} == {"g_list", "g_pair", "g_array", "main"}
+    assert found["$sp"]["is"] == "stack"
+    assert found["&main_arena"]["is"] == "allocator"
+
+
+def test_an_expression_with_spaces_and_several_addresses(program: Path, core: Path, running: Running) -> None:
+    at = placed(running.output)
+    output = gdb(["leaks whatis g_list + 1 --json", "leaks whatis -json g_list &g_list 'g_list + 2'"], str(program), str(core))
+    one, three = (json.loads(line)["answers"] for line in objects(output))
+    first = int(at["first"], 16)
+    assert [answer["address"] for answer in one] == [hex(first + 48)]
+    assert [answer["address"] for answer in three][::2] == [at["first"], hex(first + 96)]
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("leaks whatis nosuch", "leaks: 'nosuch' is not an address: No symbol \"nosuch\" in current context."),
+        ("leaks whatis g_list->nosuch", "leaks: 'g_list->nosuch' is not an address: There is no member named nosuch."),
+        ("leaks whatis (", "leaks: '(' is not an address: A syntax error in expression, near `'."),
+        ("leaks whatis 1.5", "leaks: '1.5' is not an address, but a double"),
+        ("leaks whatis $nosuch", "leaks: '$nosuch' is not an address, but void"),
+        ("leaks whatis", "leaks whatis: the following arguments are required: ADDR (see `leaks whatis --help`)"),
+        ("leaks find --nosuch", "leaks find: unrecognized arguments: --nosuch (see `leaks find --help`)"),
+        ("findleaks -nosuch", "findleaks find: unrecognized arguments: --nosuch (see `findleaks find --help`)"),
+        ("leaks nosuch", f"leaks: no command 'nosuch'; there are: {', '.join(COMMANDS)}"),
+        ("leaks path malloc(8)", "leaks: 'malloc(8)' is not an address: Cannot call functions in the program: may-call-functions is off."),
+    ],
+)
+def test_errors_are_one_line(program: Path, core: Path, command: str, error: str) -> None:
+    before = gdb([], str(program), str(core)).splitlines()
+    output = gdb([command], str(program), str(core)).splitlines()
+    assert output == [*before, error]
+
+
+def test_no_process() -> None:
+    error = "leaks: no process or core: start or attach to a process, or load a core file, and try again"
+    assert gdb(["leaks find", "leaks blocks --json"]).splitlines() == [error, error]
+    assert gdb(["findleaks"]).splitlines() == [error.replace("leaks:", "findleaks:")]
+
+
+def test_core_file_that_is_gone(program: Path, core: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "core"
+    mine.write_bytes(core.read_bytes())
+    output = gdb([f"shell rm {mine}", "leaks find"], str(program), str(mine))
+    assert last(output) == f"leaks: {mine}: no such file or directory: the debugger's core file is gone"
+
+
+def test_calls_stay_as_the_user_has_them(program: Path, core: Path) -> None:
+    show = "show may-call-functions"
+    output = gdb(["leaks whatis g_list", show, "set may-call-functions off", "leaks whatis g_list", show], str(program), str(core))
+    assert [line.split()[-1] for line in output.splitlines() if line.startswith("Permission to call")] == ["on.", "off."]
+
+
+def test_findleaks_is_leaks_find(program: Path, core: Path) -> None:
+    def answers(command: str) -> list[str]:
+        return objects(gdb([command], str(program), str(core)))
+
+    found = answers("leaks find --json")
+    assert found
+    assert found == answers("findleaks --json") == answers("findleaks find --json") == answers("findleaks -json")
+    assert answers("findleaks blocks --json") == answers("leaks blocks --json") != found
+
+
+def test_status_for_scripts(program: Path, core: Path) -> None:
+    def status(command: str) -> int:
+        words = ["gdb", "-nx", "-batch", "-ex", f"source {GDB_LOADER}", "-ex", command, str(program), str(core)]
+        return subprocess.run(words, capture_output=True, env=environment()).returncode
+
+    assert (status("leaks find"), status("leaks find --fail-over 1M"), status("leaks find --fail-over 0")) == (0, 0, 1)
+
+
+def test_ascii_terminals(program: Path, core: Path) -> None:
+    output = no_traceback(gdb(["leaks find"], str(program), str(core), LC_ALL="C", PYTHONUTF8="0"))
+    assert "lost for sure" in output
+
+
+def test_thread_and_frame_of_the_user_stay(running: Running) -> None:
+    where = ["thread", "frame"]
+    output = gdb(["thread 2", *where, "leaks find", *where, "thread 1", "up", *where, "leaks blocks", *where], "-p", str(running.pid))
+    shown = [line for line in output.splitlines() if line.startswith(("[Current thread", "#"))]
+    shown = [line for line in shown if not line.startswith("[Switching")]
+    threads = [line for line in shown if line.startswith("[Current")]
+    frames = [line for line in shown if line.startswith("#1")]
+    assert len(threads) == 4
+    assert (threads[0], threads[2]) == (threads[1], threads[3])
+    assert threads[0] != threads[2]
+    assert len(frames) == 3  # after `up`, and twice after `frame`
+    assert len(set(frames)) == 1
+
+
+def test_a_process_that_ran_on_is_read_again(program: Path) -> None:
+    commands = ["break make", "run", "leaks blocks --json", "break sweep", "continue", "leaks blocks --json", "leaks find", "kill"]
+    output = no_traceback(gdb(commands, str(program)))
+    before, _, after = output.partition("Breakpoint 2 at")
+    assert len(objects(after)) == counts(output)[0][0]
+    assert len(objects(before)) <= len(objects(after)) - 17
+
+
+def test_memory_the_user_writes_is_seen(program: Path, tmp_path: Path) -> None:
+    with Running([str(program)], tmp_path) as run:
+        output = gdb(["leaks find", "leaks find", "set var g_list = 0", "leaks find"], "-p", str(run.pid))
+    (used, lost), same, after = counts(output)
+    assert same == (used, lost)
+    assert after == (used, lost + 10)
+
+
+def test_registers_the_user_writes_are_seen(program: Path, tmp_path: Path) -> None:
+    with Running([str(program)], tmp_path) as run:
+        output = gdb(["leaks find", "thread 2", "set var $rbx = 0", "leaks find"], "-p", str(run.pid))
+    assert len(counts(output)) == 2
+    assert counts(output)[1][1] == counts(output)[0][1] + 1
+
+
+def test_a_running_process_is_told(program: Path) -> None:
+    output = no_traceback(gdb(["run &", "leaks find", "kill"], str(program)))
+    assert "leaks: the process is running: stop it first (Ctrl-C, or `interrupt`)" in output.splitlines()
+
+
+def test_two_inferiors(program: Path, core: Path, running: Running) -> None:
+    """Each has its own answers, and going back and forth keeps them."""
+    commands = ["leaks find --json", f"add-inferior -exec {program} -no-connection", "inferior 2", "leaks find --json"]
+    output = gdb([*commands, f"attach {running.pid}", "leaks find --json", "inferior 1", "leaks find --json"], str(program), str(core))
+    lines = objects(output)
+    assert len(lines) == 3
+    assert lines[0] == lines[2]
+    assert "leaks: no process or core" in output
+
+
+def test_another_core_at_the_same_place(program: Path, core: Path, tmp_path: Path) -> None:
+    """A core file that was replaced is read again."""
+    mine = tmp_path / "core"
+    mine.write_bytes(core.read_bytes())
+    with Running([str(program), "100"], tmp_path / "run") as run:
+        other = run.gcore()
+    reload = [f"shell cp {other} {mine}", f"core-file {mine}"]
+    output = gdb(["leaks find", *reload, "leaks find"], str(program), str(mine))
+    (first, _), (second, _) = counts(output)
+    assert second == first + 100
+
+
+def test_pager_can_be_left(program: Path, core: Path) -> None:
+    with gdb_terminal(str(program), str(core)) as terminal:
+        terminal.run("set height 6", r"\(gdb\) $")
+        terminal.run("leaks blocks", "<RET> for more")
+        start = len(terminal.text)
+        terminal.press("q\n")
+        no_traceback(terminal.until(r"Quit\r\n.*\(gdb\) $", start))
+        terminal.run("set height 0", r"\(gdb\) $")
+        assert "lost for sure" in terminal.run("leaks find", "lost for sure")
+
+
+@pytest.mark.parametrize("delay", [0.3, 1.0, 2.5])
+def test_ctrl_c_ends_it_at_once(program: Path, tmp_path: Path, delay: float) -> None:
+    with Running([str(program), "1000000"], tmp_path) as run, gdb_terminal("-p", str(run.pid), FINDLEAKS_PURE="1") as terminal:
+        start = len(terminal.text)
+        terminal.press("leaks find\n")
+        time.sleep(delay)
+        pressed = time.monotonic()
+        terminal.press("\x03")
+        output = terminal.until(r"leaks: interrupted\r\n.*\(gdb\) $", start, 10)
+        assert time.monotonic() - pressed < 0.3
+        no_traceback(output)
+        assert "lost for sure" in terminal.run("leaks find --limit 1", "lost for sure")  # and the next one works
+
+
+def test_return_does_not_repeat(program: Path, core: Path) -> None:
+    with gdb_terminal(str(program), str(core)) as terminal:
+        terminal.run("leaks find", r"lost for sure(?s:.*)\(gdb\) $")
+        start = len(terminal.text)
+        terminal.press("\n")
+        terminal.run("python print('is-' + 'over')", "is-over")
+        assert "lost for sure" not in terminal.text[start:]
