@@ -8,7 +8,6 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.layout import FLAG_BITS, HEAP_INFOS, HEAP_MAXES, NBINS, NONCONTIGUOUS, HeapInfoLayout, StateLayout
 from findleaks.allocators.glibc.memory import Memory
-from findleaks.target.base import Range
 
 MAX_ARENAS = 1 << 16
 MAX_HEAPS = 1 << 20  # of one arena: more would span more than the address space
@@ -220,13 +219,3 @@ def _heap(memory: Memory, arena: Arena, start: int, reserve: int) -> Optional[He
     if not 4 * memory.size <= size <= reserve or size % memory.arch.page:
         return None
     return HeapInfo(start, start + size, start + (touched if size <= touched <= reserve else size))
-
-
-def overlapping(heaps: list[HeapInfo]) -> list[Range]:
-    """Ranges of the heaps that overlap another: two arenas that claim the same memory."""
-    found, last = [], 0
-    for heap in sorted(heaps):
-        if heap.start < last:
-            found.append(Range(heap.start, heap.end))
-        last = max(last, heap.limit)
-    return found

@@ -19,8 +19,8 @@ from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PAR
 from findleaks.allocators.glibc.memory import Memory, first_chunk
 from findleaks.target.base import Region, Target
 
-SAMPLED_ABOVE = 1 << 20
-"""Bytes of one region above which, unless it looks like a libc's, only its bins are looked for, at every 16th pair."""
+SAMPLE = 16
+"""Where no main_arena is expected, only every 16th pair of words is looked at: eight of the 127 bins, nearly all of which are empty."""
 
 LONGEST_STATE = max(layout.size for layout in STATES)
 
@@ -56,11 +56,13 @@ def instances(target: Target) -> list[Instance]:
     regions = [region for region in target.regions() if region.writable and region.readable and region.size]
     files = [region for region in regions if region.name.startswith("/")]
     found: dict[int, Instance] = {}
-    for region in sorted(files, key=lambda r: not _libc_like(r)):
-        if region.start in found:
-            continue
-        for instance in _in_region(memory, region, layouts, region.size <= SAMPLED_ABOVE or _libc_like(region)):
+    for region in files:
+        for instance in _in_region(memory, region, layouts, _libc_like(region)):
             found.setdefault(instance.main.address, instance)
+    if not found:  # a static program that has not called malloc yet, or only from threads
+        for region in files:
+            for instance in _in_region(memory, region, layouts, True):
+                found.setdefault(instance.main.address, instance)
     if not found:
         symbol = target.symbol("main_arena")
         if symbol is not None:
@@ -70,7 +72,7 @@ def instances(target: Target) -> list[Instance]:
     if not found:  # no file names (qemu's cores), or .data that ld.so copied elsewhere
         for region in regions:
             if region not in files:
-                for instance in _in_region(memory, region, layouts, region.size <= SAMPLED_ABOVE):
+                for instance in _in_region(memory, region, layouts, False):
                     if arenas.first_heap(memory, instance.main) is None:
                         found.setdefault(instance.main.address, instance)
     return [found[address] for address in sorted(found)]
@@ -82,12 +84,12 @@ def _libc_like(region: Region) -> bool:
 
 
 def _in_region(memory: Memory, region: Region, layouts: Sequence[StateLayout], whole: bool) -> Iterator[Instance]:
-    """main_arenas that lie in one region. `whole`: also look for rings of arenas whose bins are still empty of everything (0)."""
+    """main_arenas that lie in one region. `whole`: look at every word, and for rings of arenas, too, since bins may still be all 0."""
     for base, words in memory.scan(region.start, region.end):
         places: list[tuple[int, StateLayout]] = []
         if whole:
             places += _by_ring(memory, base, words, layouts)
-        places += _by_bins(memory, base, words, layouts, 1 if whole else 16)
+        places += _by_bins(memory, base, words, layouts, 1 if whole else SAMPLE)
         yield from _verified(memory, region, places)
 
 

@@ -91,9 +91,11 @@ def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapp
     page, word = memory.arch.page, memory.size
     header = start + -2 * word % align
     plain = _chunk(memory, start, header, limit)
-    head = memory.word(header + word)
-    if head is None or (plain is None and (head & ~FLAG_BITS) < page):
-        return None
+    if plain is None:  # then at least what memalign, or mremap after it, left there
+        words = memory.words(header, 2)
+        size = (words[1] & ~FLAG_BITS) + header - start if words is not None else 0
+        if words is None or words[0] & ~FLAG_BITS != header - start or size < page or size % page not in (0, page - 2 * word):
+            return None
     for shift in range(align.bit_length(), 40):  # memalign's alignment: more than malloc's own
         alignment = 1 << shift
         if start + alignment > limit + page:

@@ -16,7 +16,8 @@ from findleaks.allocators.glibc.layout import FLAG_BITS, SMALL_TCACHE_BINS, TCAC
 from findleaks.allocators.glibc.memory import Memory
 from findleaks.target.base import Thread
 
-WINDOW = 64 << 10  # TLS looked at on either side of the thread pointer
+CLOSE = 4 << 10  # TLS looked at on either side of the thread pointer first
+WINDOW = 64 << 10
 WIDE = 8 << 20  # for programs with huge thread-local arrays
 NEAR = 256  # bytes between `tcache` and `thread_arena`: 8 to 24 in what was seen
 SAMPLES = 4  # threads whose whole TLS is searched
@@ -78,7 +79,7 @@ def find(context: Context, threads: Sequence[Thread]) -> Caches:
 
 def _offset(context: Context, threads: Sequence[Thread]) -> Optional[int]:
     """The offset from the thread pointer at which the threads' caches hang, by weight of evidence; None if no thread has one."""
-    for window in (WINDOW, WIDE):
+    for window in (CLOSE, WINDOW, WIDE):
         weights: dict[int, int] = {}
         for thread in threads[:SAMPLES]:
             for offset, weight in _evidence(context, thread.thread_pointer, window):
@@ -89,7 +90,7 @@ def _offset(context: Context, threads: Sequence[Thread]) -> Optional[int]:
                 weights[offset] += 0 if cache is None else 1 + cache.good
         if weights:
             return max(weights, key=lambda offset: (weights[offset], -abs(offset)))
-        threads = threads[:1]
+        threads = threads if window == CLOSE else threads[:1]
     return None
 
 
