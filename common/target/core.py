@@ -214,15 +214,16 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
     # -- what is missing
 
     def _find_unread(self) -> list[Range]:
-        """Writable memory the core lacks. Anonymous memory without a byte in a core that has other such memory was never written
-        to: the kernel leaves it out (fs/coredump.c, vma_dump_size), and it can hold no pointer."""
+        """Writable memory the core lacks. Private memory (anonymous, or a module's data) without a byte in a core that has other such
+        memory was never written to: the kernel leaves it out (fs/coredump.c, vma_dump_size), and it can hold no pointer."""
         unread: list[Range] = []
         shared: dict[str, int] = {}
         writable = [d for d in self._loads if d.flags & elf.PF_W]
         names = [self._file_name(d.start) for d in writable]
         anonymous = any(d.there and not name for d, name in zip(writable, names))
         for d, name in zip(writable, names):
-            if d.there == d.end - d.start or (not d.filesz and not name and anonymous):
+            private = not name or any(i.module.start <= d.start < i.module.end for i in self._images)
+            if d.there == d.end - d.start or (not d.filesz and private and anonymous):
                 continue
             for gap in gaps(d.start + d.there, d.end, self._extents, self._starts):
                 unread.append(gap)

@@ -134,8 +134,9 @@ class Check(NamedTuple):
 
 
 def check(candidates: Sequence[str], loaded: Image) -> Check:
-    """Find the file a module was loaded from among candidate paths: the first whose build-id is the same, or, of modules without
-    one (musl's ld.so), whose first page is."""
+    """Find the file a module was loaded from among candidate paths: the first whose build-id is the same, or, of modules without one
+    (musl's ld.so) and of those whose note the core lacks (patchelf, and so every wheel that auditwheel repaired, moves it out of the
+    first page), whose first page is: it has the size and place of every segment and of the section headers."""
     seen = Check(None, "", "", False)
     for path in candidates:
         try:
@@ -155,7 +156,7 @@ def check(candidates: Sequence[str], loaded: Image) -> Check:
         finally:
             os.close(fd)
         wanted = loaded.module.build_id
-        if (wanted and build_id == wanted) or (not wanted and not build_id and page == loaded.page):
+        if (wanted and build_id == wanted) or (not wanted and page == loaded.page):
             return Check(FileSource(path, size), path, build_id, False)
         if not seen.path:
             seen = Check(None, path, build_id, loaded.head is not None)
