@@ -17,7 +17,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifdef __clang__
+#define NOINLINE __attribute__((noinline))
+#else
 #define NOINLINE __attribute__((noinline, noclone))
+#endif
 #define WORD sizeof(void *)
 
 typedef uint64_t hidden; /* the complement of a pointer */
