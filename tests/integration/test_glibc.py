@@ -165,7 +165,17 @@ def test_threads_only(program: Program, tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "tunable", ["tcache_count=0", "tcache_count=100", "tcache_max=64", "arena_max=1", "mmap_threshold=4096", "perturb=85"]
+    "tunable",
+    [
+        "tcache_count=0",
+        "tcache_count=100",
+        "tcache_max=64",
+        "tcache_max=100000",
+        "arena_max=1",
+        "mmap_threshold=4096",
+        "perturb=85",
+        "hugetlb=1",
+    ],
 )
 @pytest.mark.parametrize("version", VERSIONS)
 def test_tunables(program: Program, tmp_path: Path, version: str, tunable: str) -> None:
