@@ -135,10 +135,16 @@ INLINE uint32_t edge_of(const blocks *b, const batch *c, uint32_t at) {
     return offset < size_of(b, index) ? index << INDEX_SHIFT | INTERIOR : NONE;
 }
 
-/* The block in use that a candidate stands in, or NONE. Candidates ascend, so what this looks at is at hand. */
-INLINE uint32_t source_of(const blocks *b, const batch *c, uint32_t at) {
-    uint64_t address = c->address + (uint64_t)c->places[at] * WORD, start = 0;
-    uint32_t index = block_before(b, slot_of(b, address), address, &start);
+/* The block in use that a candidate stands in, or NONE. Candidates ascend, so what this looks at is at hand; so is the table, of which
+ * `recent` keeps the last. */
+INLINE uint32_t source_of(const blocks *b, const batch *c, uint32_t at, table *recent) {
+    uint64_t address = c->address + (uint64_t)c->places[at] * WORD, start = 0, key = address >> b->table_shift;
+    if (key != recent->key) {
+        recent->key = key;
+        recent->slots = slot_of(b, key << b->table_shift);
+    }
+    const slot *s = recent->slots ? &recent->slots[(address >> b->slot_shift) & (TABLE_SLOTS - 1)] : NULL;
+    uint32_t index = block_before(b, s, address, &start);
     if (index == NONE || b->states[index] != IN_USE)
         return NONE;
     uint64_t size = size_of(b, index);
@@ -158,8 +164,9 @@ INLINE int record_edges(graph *g) {
     uint32_t *edges = g->edges;
     uint64_t made = g->edge_count;
     uint32_t last = g->last_source;
+    table recent = {~(c->address >> g->b->table_shift), NULL};
     for (uint32_t at = 0; at < c->count; at++) {
-        uint32_t edge = edge_of(g->b, c, at), source = edge == NONE ? NONE : source_of(g->b, c, at);
+        uint32_t edge = edge_of(g->b, c, at), source = edge == NONE ? NONE : source_of(g->b, c, at, &recent);
         if (source == NONE || edge >> INDEX_SHIFT == source)
             continue;
         edges[made - 1] |= source != last ? LAST : 0;
