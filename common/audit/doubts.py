@@ -22,8 +22,9 @@ def doubts(session: Session) -> list[str]:
 
 
 def trusted(session: Session) -> bool:
-    """False when memory that could hold references, or part of a heap, is missing: lost blocks may then not be lost."""
-    return not (getattr(session.target, "unread", None) or getattr(session.target, "truncated", False) or session.directory.problems)
+    """False when memory that could hold references, or part of a heap, or every thread, is missing: lost blocks may then not be lost."""
+    target = session.target
+    return bool(target.threads()) and not (target.unread or target.truncated or session.directory.problems)
 
 
 def _unknown(session: Session) -> list[str]:

@@ -98,6 +98,8 @@ class Target(Protocol):
     pid: Optional[int]
     live: bool
     path: str  # of the core file; "" for a live process
+    unread: list[Range]  # writable memory that was mapped and is not there
+    truncated: bool  # the core ends before its headers say
     warnings: list[str]  # what the user must know: unread memory, a truncated core, files that do not match
 
     def regions(self) -> Sequence[Region]:
