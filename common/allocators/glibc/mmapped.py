@@ -59,13 +59,16 @@ def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
 
 
 def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[int]) -> list[Mapped]:
-    """Leave out one look-alike when that makes the counts right."""
-    if count is not None and size is not None and len(found) == count + 1:
-        surplus = sum(m.end - m.start for m in found) - size
-        strays = [m for m in found if m.end - m.start == surplus]
-        if len(strays) == 1:
-            return [m for m in found if m is not strays[0]]
-    return found
+    """Leave out look-alikes when that makes both counts right: one of any size, or the smallest ones (malloc maps large requests only).
+
+    Which they are must be certain: none of those kept has the size of one left out."""
+    if count is None or size is None or len(found) <= count:
+        return found
+    surplus = sum(m.end - m.start for m in found) - size
+    smallest = sorted(m.end - m.start for m in found)[: len(found) - count]
+    strays = {surplus} if len(found) == count + 1 else set(smallest) if sum(smallest) == surplus else set()
+    kept = [m for m in found if m.end - m.start not in strays]
+    return kept if len(kept) == count else found
 
 
 def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[int]:
