@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 CORES = Path(__file__).parents[2] / "cores"
 
@@ -27,3 +30,18 @@ def test_the_sample_core() -> None:
     assert groups == told()
     assert {g["type"] for g in found["groups"] if g["type"]} == {"shop::Order", "std::make_shared<shop::Part>", "shop::Item[5]"}
     assert found["trusted"] is True
+
+
+@pytest.mark.parametrize("percent", range(5, 100, 10))
+def test_a_truncated_sample_is_never_taken_for_another_libc(tmp_path: Path, percent: int) -> None:
+    whole = gzip.decompress((CORES / "sample.core.gz").read_bytes())
+    cut = tmp_path / "cut"
+    cut.write_bytes(whole[: len(whole) * percent // 100])
+    ran = subprocess.run([sys.executable, "-m", "findleaks", "find", "--json", str(cut)], capture_output=True, text=True, check=False)
+    if ran.stdout:
+        found = json.loads(ran.stdout)
+        assert found["trusted"] is False
+        assert all(a["blocks"] == 1823 for a in found["allocators"])
+        assert ran.returncode == (0 if found["allocators"] else 2)
+    else:
+        assert (ran.returncode, len(ran.stderr.splitlines())) == (2, 1)

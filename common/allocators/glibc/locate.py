@@ -73,9 +73,21 @@ def instances(target: Target) -> list[Instance]:
         for region in regions:
             if region not in files:
                 for instance in _in_region(memory, region, layouts, False):
-                    if arenas.first_heap(memory, instance.main) is None:
+                    if not _in_thread_heap(memory, instance.main.address):
                         found.setdefault(instance.main.address, instance)
     return [found[address] for address in sorted(found)]
+
+
+def _in_thread_heap(memory: Memory, address: int) -> bool:
+    """Whether `address` lies in the first page of a thread arena's heap: then it is that arena, whose bins look like main_arena's. Asked
+    of the heap's header, since the layout, and with it the arena's own address, may be guessed wrong."""
+    infos = {info.size for info in HEAP_INFOS if info.word == memory.size}
+    for most in HEAP_MAXES:
+        base = address & -most
+        arena = memory.word(base) if address - base < LONGEST_STATE + max(infos) else None
+        if arena is not None and arena - base in infos:
+            return True
+    return False
 
 
 def _libc_like(region: Region) -> bool:
