@@ -20,6 +20,9 @@ OPTIONS = {
     "further heaps": "h",
     "break blocked": "b",
     "foreign sbrk": "s",
+    "full-size stacks": "d",
+    "trimmed": "t",
+    "a mapping like malloc's": "f",
 }
 ENVIRONMENTS = {
     "no thread cache": {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"},
@@ -116,6 +119,12 @@ def test_every_libc_and_setting(build, tmp_path: Path, version: str, environment
     check(build(version), tmp_path, 7, "kernel", options, 3, **environment)
 
 
+def totals(kind: str, report: str) -> list[int]:
+    """[bytes, blocks] of LeakSanitizer's direct or indirect leaks."""
+    leaks = re.findall(rf"^{kind} leak of (\d+) byte\(s\) in (\d+) object", report, re.M)
+    return [sum(int(size) for size, _ in leaks), sum(int(count) for _, count in leaks)]
+
+
 @pytest.mark.parametrize("threads", [5, 33])
 @pytest.mark.parametrize("compiler", ["gcc", "clang-19"])
 def test_leak_sanitizer_agrees(build, tmp_path: Path, compiler: str, threads: int) -> None:
@@ -129,10 +138,7 @@ def test_leak_sanitizer_agrees(build, tmp_path: Path, compiler: str, threads: in
     subprocess.run([compiler, *FLAGS, "-O1", "-fsanitize=leak", "-o", str(program), str(SOURCE), "-pthread"], check=True)
     done = subprocess.run([str(program), str(threads), "1", "1", "l"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 23, done.stderr[-2000:]  # LeakSanitizer's exit status when there are leaks
-    theirs = {
-        kind: [sum(int(n) for n in numbers) for numbers in zip(*re.findall(rf"^{kind} leak of (\d+) byte\(s\) in (\d+) object", done.stderr, re.M))]
-        for kind in ("Direct", "Indirect")
-    }
+    theirs = {kind: totals(kind, done.stderr) for kind in ("Direct", "Indirect")}
     with cores.Running([str(build()), str(threads), "1", "1", "m"], tmp_path / "run") as running:
         records = {record.address: record for record in truth.parse(running.output)}
         blocks, _ = truth.ask(str(running.kernel_core()))

@@ -5,8 +5,9 @@
  * writes one line a block to standard output (all numbers hexadecimal),
  *   address usable requested state kind leader category
  * then "ready", and waits for ever. OPTIONS are letters: h more than 64 MiB of blocks a thread, so that arenas get further heaps; b the
- * program break is blocked half-way, so that the main arena goes on in mappings; s the program moves the break itself; m the main
- * thread's stack and registers hold nothing; l so, and return from main (for LeakSanitizer).
+ * program break is blocked half-way, so that the main arena goes on in mappings; s the program moves the break itself; d threads
+ * have stacks of the default size; t free memory is given back to the kernel (malloc_trim); f a mapping of the program's own looks like
+ * malloc's; m the main thread's stack and registers hold nothing; l so, and return from main (for LeakSanitizer).
  *
  * Each thread makes every category in its own arena; the categories that hold pointers in odd places are in holders.h. */
 #include "truth.h"
@@ -17,7 +18,7 @@
 static pthread_barrier_t together, leaving;
 static unsigned thread_count, scale;
 static const char *tunables = "";
-static int option_heaps, option_blocked, option_sbrk, option_return, option_bare;
+static int option_heaps, option_blocked, option_sbrk, option_return, option_bare, option_default, option_trim, option_fake;
 
 static void meet(void) { pthread_barrier_wait(&together); }
 
@@ -59,7 +60,7 @@ static NOINLINE void build(struct thread *me) {
         reachable_shapes(r);
         possible_shapes(r);
         lost_shapes(r);
-        mmapped_shapes(r);
+        mmapped_shapes(r, option_fake);
     }
     held_shapes(me, r, option_bare && me->index == 0);
     if (option_heaps) many_heaps(me);
@@ -82,6 +83,7 @@ static void live(struct thread *me) {
     free_to_caches(me);
     free_others(&threads[(me->index + 1) % thread_count]);
     meet();
+    if (option_trim && me->index == 0) malloc_trim(0);
 }
 
 static void *worker(void *argument) {
@@ -103,7 +105,7 @@ static void *leaver(void *argument) {
 static NOINLINE void start(pthread_t *at, void *(*run)(void *), struct thread *me) {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, 512 << 10);
+    if (!option_default) pthread_attr_setstacksize(&attributes, 512 << 10);
     if (pthread_create(at, &attributes, run, me)) abort();
     pthread_attr_destroy(&attributes);
 }
@@ -118,6 +120,9 @@ int main(int argc, char **argv) {
         option_heaps |= *o == 'h';
         option_blocked |= *o == 'b';
         option_sbrk |= *o == 's';
+        option_default |= *o == 'd';
+        option_trim |= *o == 't';
+        option_fake |= *o == 'f';
         option_bare |= *o == 'm' || *o == 'l';
         option_return |= *o == 'l';
     }

@@ -248,14 +248,15 @@ static struct block make_large(void *p, size_t size) {
 }
 
 /* Blocks with a mapping of their own, neighbours that the kernel merges into one region, and among them a mapping of the
- * program's that is a root. */
-static NOINLINE void mmapped_shapes(struct rng *r) {
+ * program's that is a root. `fake`: that one begins like a mapping of malloc's. */
+static NOINLINE void mmapped_shapes(struct rng *r, int fake) {
     size_t size = (200 << 10) + draw(r, 100 << 10);
     struct block lost = make_large(malloc(size), size), held = make_large(malloc(size + 5000), size + 5000);
     void *volatile *mapping = mmap(NULL, 64 << 10, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct block inside = make_large(malloc(size), size), child = make_large(malloc(size + 9), size + 9);
     struct block aligned = make_large(memalign(64 << 10, size), size), tail = make_any(r);
     struct block far = make_large(memalign(1 << 20, size), size), cleared = {calloc(1, size), size};
+    struct block grown = make_large(realloc(malloc(size), 3 * size), 3 * size);
     struct block from_mapping = make_any(r);
     if (mapping == MAP_FAILED) abort();
     note_definite(lost, "mmapped");
@@ -271,7 +272,9 @@ static NOINLINE void mmapped_shapes(struct rng *r) {
     root(far.p);
     note_reachable(far, "mmapped-aligned");
     note_definite(cleared, "mmapped-calloc");
-    mapping[draw(r, 8192)] = from_mapping.p;
+    note_definite(grown, "mmapped-realloc");
+    if (fake) mapping[1] = (void *)((64 << 10) | 2);
+    mapping[2 + draw(r, 8190)] = from_mapping.p;
     note_reachable(from_mapping, "mapping");
 }
 

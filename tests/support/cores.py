@@ -41,7 +41,9 @@ class Running:
 
     def gcore(self) -> Path:
         """A core made by GDB's gcore; the program runs on."""
-        done = subprocess.run(["gcore", "-o", "gcore", str(self.pid)], cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE * 4)
+        done = subprocess.run(
+            ["gcore", "-o", "gcore", str(self.pid)], cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE * 4
+        )
         made = self.folder / f"gcore.{self.pid}"
         if not made.exists():
             raise RuntimeError(f"gcore made no core: {done.stdout}{done.stderr}")

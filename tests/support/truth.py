@@ -97,7 +97,7 @@ def ask(*target: str, environment: Optional[Mapping[str, str]] = None) -> tuple[
 
 
 def compare(records: Sequence[Record], blocks: Iterable[Mapping[str, Any]]) -> Verdict:
-    """Block by block. Blocks that are not in the program's list are libc's own (a thread's DTV, a block of pthread keys): none may be lost."""
+    """Block by block. Blocks that the program does not list are libc's own (a thread's DTV, a block of pthread keys): none may be lost."""
     verdict = Verdict()
     found = {int(block["address"], 16): block for block in blocks}
     known = set()
@@ -113,7 +113,9 @@ def compare(records: Sequence[Record], blocks: Iterable[Mapping[str, Any]]) -> V
         if address not in known and block["state"] == "in-use":
             verdict.compared += 1
             if block["kind"] != "reachable":
-                verdict.false.append(f"{block['kind']} {address:#x} ({block['size']} bytes, {block.get('arena')}) is none of the program's blocks")
+                verdict.false.append(
+                    f"{block['kind']} {address:#x} ({block['size']} bytes, {block.get('arena')}) is none of the program's blocks"
+                )
     return verdict
 
 
