@@ -6,6 +6,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import Union
 
 from findleaks.arch import Arch
@@ -197,7 +198,7 @@ class PureBlocks:
         if high <= low:
             return Totals(0, 0)
         states, wanted = self.states[low:high], int(state)
-        return Totals(states.count(wanted), sum(size for size, s in zip(self.sizes[low:high], states) if s == wanted))
+        return Totals(states.count(wanted), sum(compress(self.sizes[low:high], map(wanted.__eq__, states))))
 
     def _floor(self) -> int:
         """The lowest address at which the next block may start."""

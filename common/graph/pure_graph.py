@@ -6,15 +6,18 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, compress
+from operator import and_
 
 from findleaks.graph import shared
-from findleaks.graph.base import Group, Heuristic, Kind, State, Totals
+from findleaks.graph.base import Group, Heuristic, Kind, Totals
 from findleaks.graph.pure_blocks import COUNT_BITS, PAGE_BITS, PureBlocks, words_of
 from findleaks.graph.pure_heuristics import Hints
 from findleaks.graph.pure_lost import Lost
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
+_IS = [bytes(byte == kind for byte in range(256)) for kind in Kind]  # tables to translate bytes to 1 or 0 with
+_IS_0 = _IS[0]
 SEGMENT_GAP = 1 << 20  # address ranges further apart than this are searched apart
 
 
@@ -31,6 +34,7 @@ class PureGraph:
         self._roots: dict[int, int] = {}  # index: 1 a start reference, 2 an interior one, 3 both
         self._scanned = 0  # scan_blocks goes upward from here
         self._segments, self._ends = self._spans()
+        self._telling = self._telling_byte()
         self._hints = Hints(blocks, heuristics, vtables) if heuristics else None
         self._marker: Iterator[None] | None = None
         self._classifier: Iterator[None] | None = None
@@ -53,9 +57,8 @@ class PureGraph:
         source_end = 0  # of the words of an in-use source; 0: this source is none
         following = 0  # where the next source starts
         number = len(starts)
-        counts, edges = self.counts, self.edges
-        resolve = self._resolve
-        for position in self._candidates(words):
+        counts, edges, pages = self.counts, self.edges, blocks.pages
+        for position in self._candidates(piece, words):
             address = base + position * word
             if address >= following:
                 while True:
@@ -64,14 +67,27 @@ class PureGraph:
                         break
                     source += 1
                 source_end = starts[source] + sizes[source] - word if states[source] == 0 else -1
-            if starts[source] <= address <= source_end:
-                value = words[position]
-                edge = resolve(value)
-                if edge >= 0 and edge >> 1 != source:
-                    if edge & 1 and self._hints:
-                        self._hints.edge(len(edges), edge >> 1, value)
-                    counts[source] += 1
-                    edges.append(edge)
+            if not starts[source] <= address <= source_end:
+                continue
+            value = words[position]
+            page = pages.get(value >> PAGE_BITS)
+            if page is None:
+                target = self._far(value)
+            else:  # spelled out here: a call costs as much as the look-up
+                low = page >> COUNT_BITS
+                target = bisect_right(starts, value, low, low + (page & COUNT_MASK)) - 1
+            if target < 0 or target == source or states[target]:
+                continue
+            offset = value - starts[target]
+            if offset == 0:
+                edges.append(target << 1)
+            elif offset < sizes[target]:
+                if self._hints:
+                    self._hints.edge(len(edges), target, value)
+                edges.append(target << 1 | 1)
+            else:
+                continue
+            counts[source] += 1
         if len(edges) > shared.MAX_EDGES:
             raise shared.TooManyBlocks("references")
 
@@ -79,7 +95,7 @@ class PureGraph:
         """See base.Graph."""
         self._before_marking()
         _, words = words_of(piece, self.blocks.arch)
-        for position in self._candidates(words):
+        for position in self._candidates(piece, words):
             self._root(words[position])
 
     def root_words(self, words: Sequence[int]) -> None:
@@ -118,8 +134,9 @@ class PureGraph:
         """Blocks in use of this kind; UNKNOWN before they are classified."""
         blocks = self.blocks
         wanted = int(kind)
-        sizes = [size for size, k, state in zip(blocks.sizes, self._kinds, blocks.states) if k == wanted and state == State.IN_USE]
-        return Totals(len(sizes), sum(sizes))
+        used = blocks.states.translate(_IS_0)
+        chosen = bytes(map(and_, used, self._kinds.translate(_IS[wanted])))
+        return Totals(chosen.count(1), sum(compress(blocks.sizes, chosen)))
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         """See base.Graph; the pieces ascend, and a block whose first word is in none counts as of no type."""
@@ -186,41 +203,61 @@ class PureGraph:
         starts: list[int] = []
         ends: list[int] = []
         last = -SEGMENT_GAP - 1
-        for start, size in zip(self.blocks.starts, self.blocks.sizes):
-            if start - last > SEGMENT_GAP:
+        all_starts, sizes = self.blocks.starts, self.blocks.sizes
+        for page in self.blocks.pages.values():  # in ascending order
+            first = page >> COUNT_BITS
+            end = first + (page & COUNT_MASK) - 1
+            if all_starts[first] - last > SEGMENT_GAP:
                 if starts:
                     ends.append(last)
-                starts.append(start)
-            last = start + max(size, 1)
+                starts.append(all_starts[first])
+            last = all_starts[end] + max(sizes[end], 1)
         if starts:
             ends.append(last)
         return starts, ends
 
-    def _candidates(self, words: Sequence[int]) -> Iterator[int]:
-        """Positions of the words between the lowest and the highest block."""
+    def _telling_byte(self) -> bytes:
+        """A table of what the sixth byte of a pointer to a block may be (1) or not (0), or b"" where that tells nothing: for other than
+        little-endian words of 8 bytes, or blocks below 2^40, where small numbers look like pointers."""
+        arch = self.blocks.arch
+        if (arch.word, arch.byteorder) != (8, "little") or not self._segments or self._segments[0] >> 40 & 255 == 0:
+            return b""
+        wanted = {
+            top & 255
+            for start, end in zip(self._segments, self._ends)
+            for top in range(start >> 40, min(end >> 40, (start >> 40) + 255) + 1)
+        }
+        return b"" if 0 in wanted else bytes(byte in wanted for byte in range(256))
+
+    def _candidates(self, piece: Piece, words: Sequence[int]) -> Iterator[int]:
+        """Positions of the words that may point to blocks: all that do, and few others."""
         if not self._segments:
             return iter(())
+        if self._telling:
+            skip = -piece.address % 8
+            return compress(range(len(words)), piece.data[skip + 5 :: 8].tobytes().translate(self._telling))
         low, high = self._segments[0], self._ends[-1]
         return compress(range(len(words)), [low <= value < high for value in words])
+
+    def _far(self, value: int) -> int:
+        """The last block that starts at or below `value`, where its page has no start; -1 where no block can be near."""
+        segment = bisect_right(self._segments, value) - 1
+        if segment < 0 or value >= self._ends[segment]:
+            return -1
+        return bisect_right(self.blocks.starts, value) - 1
 
     def _resolve(self, value: int) -> int:
         """The edge to the in-use block that `value` refers to, or -1."""
         blocks = self.blocks
-        starts = blocks.starts
         page = blocks.pages.get(value >> PAGE_BITS)
         if page is None:
-            segment = bisect_right(self._segments, value) - 1
-            if segment < 0 or value >= self._ends[segment]:
-                return -1
-            index = bisect_right(starts, value) - 1
+            index = self._far(value)
         else:
             low = page >> COUNT_BITS
-            index = bisect_right(starts, value, low, low + (page & COUNT_MASK)) - 1
-            if index < 0:
-                return -1
-        if blocks.states[index]:
+            index = bisect_right(blocks.starts, value, low, low + (page & COUNT_MASK)) - 1
+        if index < 0 or blocks.states[index]:
             return -1
-        offset = value - starts[index]
+        offset = value - blocks.starts[index]
         if offset == 0:
             return index << 1
         return index << 1 | 1 if offset < blocks.sizes[index] else -1

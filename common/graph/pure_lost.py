@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -9,6 +10,9 @@ from findleaks.graph import shared
 from findleaks.graph.base import Group, Kind, State, Totals
 from findleaks.graph.pure_blocks import PureBlocks, words_of
 from findleaks.target.base import Piece, Range
+
+_UNKNOWN = re.compile(b"\\x%02x" % Kind.UNKNOWN)
+_POSSIBLE_OR_DEFINITE = re.compile(b"[\\x%02x\\x%02x]" % (Kind.POSSIBLE, Kind.DEFINITE))
 
 
 class Lost:
@@ -26,10 +30,7 @@ class Lost:
     def classify(self) -> Iterator[None]:
         """Tell definite from indirect; one step a block or so."""
         kinds, states, sizes = self._kinds, self._blocks.states, self._blocks.sizes
-        lost = []
-        for index, kind in enumerate(kinds):
-            if not kind and states[index] == State.IN_USE:
-                lost.append(index)
+        lost = [match.start() for match in _UNKNOWN.finditer(kinds) if states[match.start()] == State.IN_USE]
         yield
         yield from self._components(lost)
         component = self._component
@@ -117,7 +118,7 @@ class Lost:
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         """See base.Graph."""
         blocks = self._blocks
-        lost = [index for index, kind in enumerate(self._kinds) if kind in (Kind.POSSIBLE, Kind.DEFINITE)]
+        lost = [match.start() for match in _POSSIBLE_OR_DEFINITE.finditer(self._kinds)]
         type_words = self._type_words(lost, pieces, shared.RangeSet(types))
         found: dict[tuple[int, int, int, int, bool], list[int]] = {}
         for index in lost:

@@ -271,13 +271,9 @@ def table(found: dict[str, Any]) -> str:
     both = limit["stream"]["cpu"] + limit["misses"]["cpu"]
     ratio, least = cpu / both, cpu / limit["stream"]["cpu"]
     lines.append("")
-    lines.append(
-        f"  kernel phases (walk, scan, mark, classify): {ratio:.2f} times streaming once and a miss a block; {least:.1f} times streaming once"
-    )
+    lines.append(f"  kernel phases (walk … classify): {ratio:.2f} times streaming once and a miss a block, {least:.1f} times streaming")
     held, whole = measured["peak"] / measured["all"], found["find"]["memory"] / measured["all"]
-    lines.append(
-        f"  memory beyond the page cache, bytes a block of any state: {held:.1f} in the phases, {whole:.1f} in the whole command with Python"
-    )
+    lines.append(f"  memory beyond the page cache, bytes a block of any state: {held:.1f} in the phases, {whole:.1f} in the whole command")
     lines.append(f"  longest slice between two looks at Ctrl-C in mark and classify: {measured['slice'] * 1e3:.0f} ms\n")
     return "\n".join(lines)
 

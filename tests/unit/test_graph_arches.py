@@ -1,0 +1,96 @@
+"""The twin on words of other sizes and byte orders: the same graph gives the same answers as in the kernel."""
+
+from __future__ import annotations
+
+import random
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.arch import X86_64, Arch
+from findleaks.graph import engine, kernel_library
+from findleaks.graph.base import State
+
+ARCHES = [replace(X86_64, word=word, byteorder=order) for word in (4, 8) for order in ("little", "big")]
+
+
+def logical_heap(seed: int, arch: Arch) -> graphs.Heap:
+    """The same blocks, counted in words, and the same pointers among them for each architecture."""
+    rng = random.Random(seed)
+    word, base = arch.word, rng.choice((0x10000, 0x7FFF0000, 0x50000000))
+    places: list[tuple[int, int, int]] = []  # first word, words, state
+    at = 0
+    for _ in range(rng.randrange(40)):
+        at += rng.randrange(3)
+        places.append((at, rng.randrange(1, 20), rng.choice((0, 0, 0, 1, 2))))
+        at += places[-1][1]
+    values = []
+    for _ in range(at):
+        value = rng.randrange(100)
+        if places and rng.random() < 0.3:
+            first, words, _ = rng.choice(places)
+            value = base + (first + rng.choice((0, 0, 0, rng.randrange(words + 1)))) * word
+        values.append(value)
+    data = struct.pack((">" if arch.byteorder == "big" else "<") + f"{at}{'Q' if word == 8 else 'I'}", *values)
+    blocks = [graphs.Block(base + first * word, words * word, state) for first, words, state in places]
+    heap = graphs.Heap(4, blocks, [], [], [blocks[0].start] if blocks else [])
+    cuts = sorted({0, at, *(rng.randrange(at + 1) for _ in range(3))})
+    heap.pieces = [graphs.piece(base + low * word, data[low * word : high * word]) for low, high in zip(cuts, cuts[1:])]
+    return heap
+
+
+def answers(engine: Any, heap: graphs.Heap, arch: Arch) -> list[Any]:
+    graph = graphs.graph_of(engine, heap, arch=arch)
+    number = range(len(heap.blocks))
+    each = [[f(i) for i in number] for f in (graph.leader, graph.references, graph.path, graph.rooted, lambda i: graph.hanging(i).blocks)]
+    return [bytes(graph.kinds()), *each]
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_the_same_graph_in_every_architecture(seed: int) -> None:
+    expected = answers(graphs.kernel(), logical_heap(seed, X86_64), X86_64)
+    for arch in ARCHES:
+        assert answers(graphs.pure(arch), logical_heap(seed, arch), arch) == expected
+
+
+@pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: f"{arch.word * 8}-{arch.byteorder}")
+def test_chunks_and_lists(arch: Arch) -> None:
+    word = arch.word
+    pack = struct.Struct((">" if arch.byteorder == "big" else "<") + "4" + ("Q" if word == 8 else "I")).pack
+    base = 0x50000000
+    data = pack(0, 4 * word | 1, base + 4 * word, base) + pack(0, 4 * word, base + 8 * word, 0) + pack(0, 4 * word | 1, 0, 0)
+    twin = graphs.pure(arch)
+    blocks = twin.blocks(arch, 2 * word)
+    step = blocks.walk_chunks(graphs.piece(base, data), base, base + 8 * word)
+    assert (step.chunk, step.done, step.problem) == (base + 8 * word, True, "")
+    blocks.seal()
+    found = [(blocks.address(i), blocks.size(i), blocks.state(i)) for i in range(2)]
+    assert found == [(base + 2 * word, 2 * word, State.FREE), (base + 6 * word, 3 * word, State.IN_USE)]
+    nodes, problem = twin.follow([graphs.piece(base, data)], base, 2 * word, False, 9)
+    assert (list(nodes), problem) == ([base, base + 4 * word, base + 8 * word], "")
+    assert list(twin.search(graphs.piece(base, data), base, base + 1)) == [base + 3 * word]
+
+
+def test_the_kernel_serves_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(engine.PURE, raising=False)
+    assert [engine.load(arch).name for arch in ARCHES] == ["pure", "pure", "kernel", "pure"]
+    assert engine.load(X86_64, pure=True).name == "pure"
+    monkeypatch.setenv(engine.PURE, "1")
+    assert engine.load(X86_64).name == "pure"
+
+
+@pytest.mark.parametrize("content", [None, b"not a library"])
+def test_without_its_library_the_twin_serves(content: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(engine.PURE, raising=False)
+    path = tmp_path / "_kernel.so"
+    if content:
+        path.write_bytes(content)
+    monkeypatch.setattr(kernel_library, "LIBRARY", str(path))  # absolute: joined to the package's folder, it stands alone
+    assert engine.load(X86_64).name == "pure"
