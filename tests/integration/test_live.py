@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from agree import SOURCE, check_truth, content, placed
+from counting import COUNTER, Counter, compiled, counters, wait_for
 
 from cores import Running
 from findleaks.errors import TargetError, UnreadableMemory
@@ -21,110 +22,16 @@ from findleaks.target.live import SKIP, LiveTarget, attach
 from findleaks.target.pagemap import PageMap
 from findleaks.target.ptrace import ended, state
 
-COUNTER = r"""
-#define _GNU_SOURCE
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-volatile long ticks, signals, born;
-static void *short_lived(void *x) { __atomic_add_fetch(&born, 1, __ATOMIC_RELAXED); usleep(500); return x; }
-static void *makes_threads(void *x) {
-  for (;;) { pthread_t id; if (!pthread_create(&id, 0, short_lived, 0)) pthread_detach(id); usleep(300); }
-  return x;
-}
-static void *waits(void *x) { for (;;) pause(); return x; }
-static void *ticks_on(void *x) { for (;;) { ticks++; usleep(1000); } return x; }
-static void on_signal(int number) { signals++; (void)number; }
-int main(int argc, char **argv) {
-  pthread_t id;
-  char *how = argc > 1 ? argv[1] : "";
-  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-  sigaction(SIGUSR1, &action, 0);
-  if (strstr(how, "births")) for (int i = 0; i < 3; i++) pthread_create(&id, 0, makes_threads, 0);
-  if (strstr(how, "crowd")) for (int i = 0; i < 200; i++) pthread_create(&id, 0, waits, 0);
-  if (strstr(how, "shadow")) {
-    char *shadow = mmap(0, 4L << 40, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    shadow[2L << 40] = 'x';
-    shadow[(2L << 40) + (40 << 20)] = 'y';
-    printf("shadow %p\n", (void *)shadow);
-  }
-  pthread_create(&id, 0, ticks_on, 0);
-  printf("ticks %p\nsignals %p\n", (void *)&ticks, (void *)&signals);
-  fflush(stdout);
-  if (strstr(how, "orphan")) pthread_exit(0);
-  if (strstr(how, "vfork")) { if (vfork() == 0) { for (;;) pause();; } }
-  for (;;) pause();
-}
-"""
-
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("programs")
-    for name, source in (("program", SOURCE), ("counter", COUNTER)):
-        (folder / f"{name}.c").write_text(source)
-        subprocess.run(["gcc", "-O1", "-g", "-pthread", "-o", folder / name, folder / f"{name}.c"], check=True)
-    return folder
-
-
-class Counter:
-    """The program that counts: `ticks` goes on as long as it runs."""
-
-    def __init__(self, command: list[str]) -> None:
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.pid = self.process.pid
-        assert self.process.stdout is not None
-        self.at = {}
-        while "signals" not in self.at:
-            name, address = self.process.stdout.readline().split()
-            self.at[name] = int(address, 16)
-
-    def read(self, name: str) -> int:
-        thread = next(tid for tid in (self.pid, *map(int, os.listdir(f"/proc/{self.pid}/task"))) if state(self.pid, tid) not in "ZX")
-        with open(f"/proc/{thread}/mem", "rb") as file:
-            return int.from_bytes(os.pread(file.fileno(), 8, self.at[name]), "little")
-
-    def runs(self) -> bool:
-        before = self.read("ticks")
-        return wait_for(lambda: self.read("ticks") > before, 5)
-
-    def stands(self) -> bool:
-        before = self.read("ticks")
-        time.sleep(0.05)
-        return self.read("ticks") == before
-
-    def children(self) -> list[int]:
-        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-def wait_for(what: Callable[[], bool], seconds: float) -> bool:
-    limit = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > limit:
-            return False
-        time.sleep(0.005)
-    return True
+    return compiled(tmp_path_factory.mktemp("programs"), program=SOURCE, counter=COUNTER)
 
 
 @pytest.fixture
 def counter(programs: Path) -> Iterator[Callable[..., Counter]]:
-    made: list[Counter] = []
-
-    def make(how: str = "") -> Counter:
-        made.append(Counter([str(programs / "counter"), how]))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.end()
+    with counters(programs / "counter") as make:
+        yield make
 
 
 def test_a_live_process_shows_what_it_did(programs: Path, tmp_path: Path) -> None:
@@ -353,72 +260,6 @@ def test_a_target_that_somebody_else_holds(counter: Callable[..., Counter]) -> N
     assert state(one.pid, one.pid) == "T"
 
 
-# -- what cannot be attached to
-
-
-def refusal(pid: int) -> str:
-    with pytest.raises(TargetError) as caught:
-        attach(pid)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def test_no_process() -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    for pid in (gone.pid, 0, -1, 1 << 40):
-        assert refusal(pid) == f"pid {pid}: there is no such process"
-
-
-def test_ourselves_a_zombie_and_a_kernel_thread() -> None:
-    assert "findleaks itself" in refusal(os.getpid())
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    try:
-        assert wait_for(lambda: state(child, child) == "Z", 5)
-        assert "zombie" in refusal(child)
-    finally:
-        os.waitpid(child, 0)
-    if Path("/proc/2/comm").exists() and Path("/proc/2/comm").read_text() == "kthreadd\n":
-        assert "kernel thread" in refusal(2)
-
-
-def test_another_tracer_is_named(counter: Callable[..., Counter]) -> None:
-    one = counter()
-    script = f"import time\nfrom findleaks.target.live import attach\nattach({one.pid})\nprint('held', flush=True)\ntime.sleep(60)"
-    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    try:
-        assert child.stdout is not None
-        child.stdout.readline()
-        message = refusal(one.pid)
-        assert "already held by python" in message
-        assert f"(pid {child.pid})" in message
-    finally:
-        child.kill()
-        child.wait()
-    assert one.runs()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user's process is needed, which only root can make")
-def test_not_permitted(counter: Callable[..., Counter], tmp_path: Path) -> None:
-    one = counter()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.setgid(65534)
-            os.setuid(65534)
-            attach(one.pid)
-        except TargetError as error:
-            good = "not permitted" in str(error) and "user 0's" in str(error) and "CAP_SYS_PTRACE" in str(error)
-            status = 0 if good and "\n" not in str(error) else 2
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert one.runs()
-
-
 def test_a_process_killed_while_it_is_read(counter: Callable[..., Counter]) -> None:
     one = counter()
     with attach(one.pid) as live:
@@ -430,33 +271,6 @@ def test_a_process_killed_while_it_is_read(counter: Callable[..., Counter]) -> N
             if region.writable:
                 with pytest.raises(TargetError, match=r"has ended"):
                     list(live.pieces(region.start, region.end))
-
-
-def test_a_32_bit_process_is_refused(tmp_path: Path) -> None:
-    """A program of 32 bits that sleeps, written by hand as there may be no 32-bit compiler: pause() in a loop."""
-    code = b"\xb8\x1d\x00\x00\x00\xcd\x80\xeb\xf7"  # mov $29, %eax (pause); int $0x80; jmp back
-    import struct
-
-    entry = 0x08048000 + 52 + 32
-    head = b"\x7fELF\1\1\1" + bytes(9) + struct.pack("<HHIIIIIHHHHHH", 2, 3, 1, entry, 52, 0, 0, 52, 32, 1, 0, 0, 0)
-    segment = struct.pack("<IIIIIIII", 1, 0, 0x08048000, 0x08048000, 84 + len(code), 84 + len(code), 5, 4096)
-    path = tmp_path / "sleeper"
-    path.write_bytes(head + segment + code)
-    path.chmod(0o755)
-    try:
-        child = subprocess.Popen([str(path)])
-    except OSError:
-        pytest.skip("this kernel runs no 32-bit programs")
-    try:
-        time.sleep(0.05)
-        if child.poll() is not None:
-            pytest.skip("this kernel runs no 32-bit programs")
-        message = refusal(child.pid)
-        assert "i386 (32-bit)" in message
-        assert "x86-64" in message
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_reading_is_quick(programs: Path, tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+"""What cannot be attached to: each is refused in one line that says why, and runs on."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from counting import COUNTER, Counter, compiled, counters, wait_for
+
+from findleaks.errors import TargetError
+from findleaks.target.live import attach
+from findleaks.target.ptrace import state
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("programs"), counter=COUNTER)
+
+
+@pytest.fixture
+def counter(programs: Path) -> Iterator[Callable[..., Counter]]:
+    with counters(programs / "counter") as make:
+        yield make
+
+
+def refusal(pid: int) -> str:
+    with pytest.raises(TargetError) as caught:
+        attach(pid)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_no_process() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for pid in (gone.pid, 0, -1, 1 << 40):
+        assert refusal(pid) == f"pid {pid}: there is no such process"
+
+
+def test_ourselves_a_zombie_and_a_kernel_thread() -> None:
+    assert "findleaks itself" in refusal(os.getpid())
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    try:
+        assert wait_for(lambda: state(child, child) == "Z", 5)
+        assert "zombie" in refusal(child)
+    finally:
+        os.waitpid(child, 0)
+    if Path("/proc/2/comm").exists() and Path("/proc/2/comm").read_text() == "kthreadd\n":
+        assert "kernel thread" in refusal(2)
+
+
+def test_another_tracer_is_named(counter: Callable[..., Counter]) -> None:
+    one = counter()
+    script = f"import time\nfrom findleaks.target.live import attach\nattach({one.pid})\nprint('held', flush=True)\ntime.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        message = refusal(one.pid)
+        assert "already held by python" in message
+        assert f"(pid {child.pid})" in message
+    finally:
+        child.kill()
+        child.wait()
+    assert one.runs()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's process is needed, which only root can make")
+def test_not_permitted(counter: Callable[..., Counter], tmp_path: Path) -> None:
+    one = counter()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            attach(one.pid)
+        except TargetError as error:
+            good = "not permitted" in str(error) and "user 0's" in str(error) and "CAP_SYS_PTRACE" in str(error)
+            status = 0 if good and "\n" not in str(error) else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert one.runs()
+
+
+def test_a_32_bit_process_is_refused(tmp_path: Path) -> None:
+    """A program of 32 bits that sleeps, written by hand as there may be no 32-bit compiler: pause() in a loop."""
+    code = b"\xb8\x1d\x00\x00\x00\xcd\x80\xeb\xf7"  # mov $29, %eax (pause); int $0x80; jmp back
+    entry = 0x08048000 + 52 + 32
+    head = b"\x7fELF\1\1\1" + bytes(9) + struct.pack("<HHIIIIIHHHHHH", 2, 3, 1, entry, 52, 0, 0, 52, 32, 1, 0, 0, 0)
+    segment = struct.pack("<IIIIIIII", 1, 0, 0x08048000, 0x08048000, 84 + len(code), 84 + len(code), 5, 4096)
+    path = tmp_path / "sleeper"
+    path.write_bytes(head + segment + code)
+    path.chmod(0o755)
+    try:
+        child = subprocess.Popen([str(path)])
+    except OSError:
+        pytest.skip("this kernel runs no 32-bit programs")
+    try:
+        time.sleep(0.05)
+        if child.poll() is not None:
+            pytest.skip("this kernel runs no 32-bit programs")
+        message = refusal(child.pid)
+        assert "i386 (32-bit)" in message
+        assert "x86-64" in message
+    finally:
+        child.kill()
+        child.wait()

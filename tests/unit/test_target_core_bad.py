@@ -1,0 +1,153 @@
+"""Cores that are none, may not be read, end too early or were damaged: a line that says so, and what can be read is."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import elfcore
+import pytest
+from elfcore import Load, Task
+from handmade import HEAP, LIBRARY, STACK, built_library, check_line, core_with, image_of, opened, page, refusal, usual
+
+from findleaks.errors import FindleaksError, TargetError, UnreadableMemory
+from findleaks.target.core import CoreTarget, open_core
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built_library(tmp_path_factory.mktemp("root"))
+
+
+def test_each_file_that_is_no_core_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(TargetError, match="no such file"):
+        open_core(str(path))
+    with pytest.raises(TargetError, match="folder"):
+        open_core(str(tmp_path))
+    with pytest.raises(TargetError, match="no file name"):
+        open_core("a\0b")
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(TargetError, match="not a regular file"):
+        open_core(str(tmp_path / "fifo"))
+    assert "empty" in refusal(path, b"")
+    assert "not an ELF file" in refusal(path, b"hello, world\n" * 10)
+    assert "minidump" in refusal(path, b"MDMP" + bytes(100))
+    assert "lz4" in refusal(path, b"\x04\x22\x4d\x18" + bytes(100))
+    assert "cut off" in refusal(path, b"\x7fELF\2\1\1" + bytes(20))
+    assert "not an ELF file" in refusal(path, b"\x7fELF\2\1\1")
+    assert "not a core file" in refusal(path, elfcore.core([Load(HEAP, 4096, page(b"h"))], kind=2))
+    assert "AArch64" in refusal(path, elfcore.core([Load(HEAP, 4096, page(b"h"))], machine=183))
+    assert "x86-64" in refusal(path, elfcore.core([Load(HEAP, 4096, page(b"h"))], machine=183))
+    assert "no memory" in refusal(path, elfcore.core([], [Task(1)]))
+    assert "no memory" in refusal(path, usual()[:4096])
+    assert "no memory" in refusal(path, usual()[:70])
+
+
+def test_permission_is_needed(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        path = tmp_path / "core"
+        path.write_bytes(usual())
+        path.chmod(0)
+        tmp_path.chmod(0o755)
+        program = f"from findleaks.target.core import open_core\nopen_core({str(path)!r})"
+        result = subprocess.run(
+            ["setpriv", "--reuid=65534", "--clear-groups", "cat", str(path)], capture_output=True, text=True, check=False
+        )
+        assert result.returncode != 0
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                os.setuid(65534)
+                exec(program)
+            except TargetError as error:
+                status = 0 if "permission denied" in str(error) else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    else:
+        path = tmp_path / "core"
+        path.write_bytes(usual())
+        path.chmod(0)
+        with pytest.raises(TargetError, match="permission denied"):
+            open_core(str(path))
+
+
+@pytest.mark.parametrize("notes_last", [False, True])
+def test_truncated_anywhere_gives_a_line_or_partial_results(tmp_path: Path, notes_last: bool) -> None:
+    data = usual(notes_last=notes_last)
+    path = tmp_path / "core"
+    partial = 0
+    for size in [*range(1, len(data), 97), len(data) - 1]:
+        path.write_bytes(data[:size])
+        try:
+            core = open_core(str(path))
+        except TargetError as error:
+            check_line(error)
+            continue
+        partial += 1
+        assert core.truncated
+        assert "truncated" in core.warnings[0]
+        for piece in core.pieces(0, 1 << 64):
+            assert set(bytes(piece.data)) <= set(b"hHs")
+        assert sum(len(p.data) for p in core.pieces(0, 1 << 64)) + sum(r.end - r.start for r in core.unread) == 0x3000
+        core.close()
+    assert partial > 50
+
+
+def test_a_truncated_core_says_how_many_stacks_are_missing(tmp_path: Path) -> None:
+    data = usual()
+    core = opened(tmp_path / "core.cut", data[: len(data) - 4096])
+    assert core.warnings[0] == (
+        "core.cut: truncated: 12 KiB of 16 KiB are there; 2 of 2 thread stacks are missing. "
+        "What is found lost may be referred to from the missing part."
+    )
+    assert core.unread == [(STACK, STACK + 0x1000)]
+
+
+def exercise(core: CoreTarget) -> None:
+    """Ask a target for everything."""
+    for region in core.regions():
+        assert region.start < region.end
+    for low, high in zip(core.regions(), core.regions()[1:]):
+        assert low.end <= high.start
+    for piece in core.pieces(0, 1 << 64):
+        assert len(piece.data)
+    for thread in core.threads():
+        core.symbolize(thread.pc)
+    for module in core.modules():
+        core.symbolize(module.start + 0x1000)
+    core.symbol("malloc")
+    for address in (0, HEAP, HEAP + 0x1FFC, STACK, (1 << 64) - 4, LIBRARY):
+        try:
+            core.word(address)
+        except UnreadableMemory:
+            pass
+
+
+def test_flipped_bytes_give_a_line_or_a_target(tmp_path: Path, library: Path) -> None:
+    original = core_with(library, str(library), only_first_page=False)
+    front = len(original) - sum(len(load.data) for load in image_of(library)) - 4096
+    chance = random.Random(20)
+    path = tmp_path / "core"
+    survived = 0
+    for round_ in range(600):
+        data = bytearray(original)
+        span = front if round_ % 3 else len(data)
+        for _ in range(chance.choice((1, 1, 2, 8))):
+            data[chance.randrange(span)] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+        path.write_bytes(data)
+        start = time.monotonic()
+        try:
+            core = open_core(str(path))
+            survived += 1
+            exercise(core)
+            core.close()
+        except FindleaksError as error:
+            check_line(error)
+        assert time.monotonic() - start < 5
+    assert survived > 300
