@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import tempfile
+import termios
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,8 +41,12 @@ def gdb(commands: Sequence[str], *arguments: str, **more: str) -> str:
 
 def lldb(commands: Sequence[str], *arguments: str, **more: str) -> str:
     """What LLDB prints while it runs these commands on what `arguments` name (exe -c core, or -p PID)."""
-    words = [LLDB, "-x", "--no-use-colors", "-O", f"command script import {LLDB_LOADER}", *arguments]
-    return _run(words, "".join(command + "\n" for command in commands), **more)
+    with tempfile.NamedTemporaryFile("w", prefix="findleaks-", suffix=".lldb") as file:
+        # From a file, as on standard input LLDB goes on while a process still starts or stops, and -o ends at the first error.
+        file.writelines(command + "\n" for command in commands)
+        file.flush()
+        words = [LLDB, "-x", "--no-use-colors", "-O", f"command script import {LLDB_LOADER}"]
+        return _run([*words, "-o", f"command source -e false {file.name}", *arguments], "", **more)
 
 
 def findleaks(*words: str, **more: str) -> str:
@@ -66,6 +74,8 @@ class Terminal:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             try:
+                # Without a size LLDB does not take it for a terminal.
+                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 50, 120, 0, 0))
                 os.execvpe(words[0], list(words), environment(**more))
             finally:
                 os._exit(127)

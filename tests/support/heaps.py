@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fake import FakeTarget
+
 from findleaks.allocators.base import Heap, Problem
 from findleaks.allocators.directory import Directory, Owned
 from findleaks.graph.base import Blocks, Engine, State

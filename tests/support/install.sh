@@ -21,7 +21,7 @@ xz xz-utils
 redis-server redis-server
 nginx nginx-light
 ruby ruby
-java default-jre-headless
+javac default-jdk-headless
 '
 
 there() {

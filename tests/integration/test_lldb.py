@@ -1,0 +1,241 @@
+"""findleaks as a user of LLDB meets it: loading, help, expressions, errors, Ctrl-C, what goes stale, what only LLDB reaches."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from debuggers import LLDB, LLDB_LOADER, environment, findleaks, lldb, lldb_terminal, objects
+from doors import build, counts, placed
+
+from cores import Running
+from findleaks.commands import commands
+
+COMMANDS = list(commands())
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture(scope="module")
+def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running([str(program)], tmp_path_factory.mktemp("run")) as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def core(running: Running) -> Path:
+    return running.gcore()
+
+
+def answered(output: str) -> list[str]:
+    """What follows each command that was typed."""
+    return [part.partition("\n")[2].strip() for part in output.split("(lldb) ")[1:]]
+
+
+def ask(commands: list[str], *arguments: str) -> list[str]:
+    """The answers to these commands."""
+    output = lldb(commands, *arguments)
+    assert "Traceback" not in output
+    assert "please report" not in output
+    return answered(output)[-len(commands) :]
+
+
+def test_loading_imports_no_analysis() -> None:
+    code = "import sys; print(sorted(m for m in sys.modules if m.startswith('findleaks.')))"
+    loaded = ["findleaks.catalogue", "findleaks.errors", "findleaks.front", "findleaks.lldb", "findleaks.lldb.interrupt"]
+    loaded.append("findleaks.lldb.register")
+    assert ask([f"script {code}"]) == [str(loaded)]
+
+
+def test_help_of_every_command() -> None:
+    (overview,) = ask(["help leaks"])
+    for word in COMMANDS:
+        assert f"\n      {word} " in overview
+        short, long, of_findleaks = ask([f"help leaks {word}", f"leaks {word} --help", f"findleaks {word} -h"])
+        assert f"Example:\n  leaks {word} " in short
+        assert f"\n  leaks {word} " in long
+        assert f"\n  findleaks {word} " in of_findleaks
+        assert all("\n  --json " in text for text in (long, of_findleaks))
+    (other,) = ask(["help findleaks"])
+    assert all(f"findleaks {word} " in other for word in COMMANDS)
+
+
+def test_expressions(program: Path, core: Path, running: Running) -> None:
+    at = placed(running.output)
+    places = ["$sp", "$rsp", "$sp+8", "&g_list", "g_list", "g_pair", "g_array", "main", "g_list->text", "*g_list", "(char*)g_list+8"]
+    places += ["'g_list + 1'", "main_arena", "&main_arena"]
+    lines = ask([f"leaks whatis --json {place}" for place in places], str(program), "-c", str(core))
+    found = dict(zip(places, (json.loads(line)["answers"][0] for line in lines)))
+    first = int(at["first"], 16)
+    assert found["g_list"]["address"] == found["*g_list"]["address"] == at["first"]
+    assert found["g_list->text"]["address"] == found["(char*)g_list+8"]["address"] == hex(first + 8)
+    assert found["'g_list + 1'"]["address"] == hex(first + 48)
+    assert {found[name]["symbol"] for name in ("&g_list", "g_pair", "g_array", "main")} == {"g_list", "g_pair", "g_array", "main"}
+    assert found["$sp"] == found["$rsp"]
+    assert int(found["$sp+8"]["address"], 16) == int(found["$sp"]["address"], 16) + 8
+    assert found["$sp"]["is"] == "stack"
+    assert found["main_arena"] == found["&main_arena"]
+    assert found["main_arena"]["is"] == "allocator"
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("leaks whatis nosuch", "leaks: 'nosuch' is not an address: use of undeclared identifier 'nosuch'"),
+        ("leaks whatis g_list->nosuch", "leaks: 'g_list->nosuch' is not an address: no member named 'nosuch' in 'node'"),
+        ("leaks whatis (", "leaks: '(' is not an address: expected expression"),
+        ("leaks whatis 1.5", "leaks: '1.5' is not an address, but a double"),
+        ("leaks whatis $nosuch", "leaks: '$nosuch' is not an address: use of undeclared identifier '$nosuch'"),
+        ("leaks whatis", "leaks whatis: the following arguments are required: ADDR (see `leaks whatis --help`)"),
+        ("leaks find --nosuch", "leaks find: unrecognized arguments: --nosuch (see `leaks find --help`)"),
+        ("findleaks -nosuch", "findleaks find: unrecognized arguments: --nosuch (see `findleaks find --help`)"),
+        ("findleaks nosuch", f"findleaks: no command 'nosuch'; there are: {', '.join(COMMANDS)}"),
+        ("leaks whatis 'g_list", "leaks: no closing quotation in: 'g_list"),
+    ],
+)
+def test_errors_are_one_line_and_failures(program: Path, core: Path, command: str, error: str) -> None:
+    assert ask([command], str(program), "-c", str(core)) == [f"error: {error}"]
+
+
+def test_calls_of_functions_are_refused(program: Path, running: Running) -> None:
+    """Also where they could be made: what is examined must not run."""
+    (answer,) = ask(["leaks whatis (long)getpid()"], "-p", str(running.pid))
+    assert answer.startswith("error: leaks: '(long)getpid()' is not an address: ")
+    assert len(answer.splitlines()) == 1
+
+
+def test_no_process() -> None:
+    error = "no process or core: start or attach to a process, or load a core file, and try again"
+    assert ask(["leaks find", "findleaks"]) == [f"error: leaks: {error}", f"error: findleaks: {error}"]
+
+
+def test_a_process_that_ended(program: Path, tmp_path: Path) -> None:
+    answers = ask(["breakpoint set -n sweep", "run", "leaks find", "process kill", "leaks find"], str(program))
+    assert "lost for sure" in answers[2]
+    assert "error: leaks: no process or core" in answers[4]
+
+
+def test_findleaks_is_leaks_find(program: Path, core: Path) -> None:
+    find, *same = ask(["leaks find --json", "findleaks", "findleaks --json", "findleaks find -json"], str(program), "-c", str(core))
+    assert json.loads(find)["command"] == "find"
+    assert "lost for sure" in same.pop(0)
+    assert same == [find, find]
+
+
+def test_failure_is_a_failure_to_scripts(program: Path, core: Path) -> None:
+    """Batch mode stops at the first command that fails."""
+
+    def status(command: str) -> int:
+        words = [
+            LLDB,
+            "-x",
+            "-b",
+            "-O",
+            f"command script import {LLDB_LOADER}",
+            "-o",
+            command,
+            "-o",
+            "script print('went on')",
+            str(program),
+        ]
+        done = subprocess.run([*words, "-c", str(core)], capture_output=True, text=True, env=environment(), timeout=60)
+        return "went on\n" in done.stdout
+
+    assert (status("leaks find"), status("leaks find --fail-over 0"), status("leaks find --nosuch")) == (True, False, False)
+
+
+def test_thread_and_frame_of_the_user_stay(running: Running) -> None:
+    where = ["thread info", "frame info"]
+    answers = ask(
+        ["thread select 2", *where, "leaks find", *where, "thread select 1", "up", *where, "leaks blocks", *where], "-p", str(running.pid)
+    )
+    assert answers[1:3] == answers[4:6]
+    assert answers[8:10] == answers[11:13]
+    assert answers[9].startswith("frame #1")
+    assert answers[1] != answers[8]
+
+
+def test_what_changes_is_seen(program: Path, tmp_path: Path) -> None:
+    """Memory and registers the user writes, by what way ever."""
+    writes = ["expression g_list = (struct node *)0", "memory write -s 8 &g_interior 0", "thread select 2", "register write rbx 0"]
+    with Running([str(program)], tmp_path) as run:
+        output = lldb(["leaks find", *[word for write in writes for word in (write, "leaks find")]], "-p", str(run.pid))
+    lost = [lost for _, lost in counts(output)]
+    assert [n - lost[0] for n in lost] == [0, 10, 11, 11, 12]
+
+
+def test_a_process_that_ran_on_is_read_again(program: Path) -> None:
+    commands = ["breakpoint set -n make", "run", "leaks blocks --json", "breakpoint set -n sweep", "continue", "leaks blocks --json"]
+    answers = ask([*commands, "process kill"], str(program))
+    assert len(objects(answers[2])) <= len(objects(answers[5])) - 17
+
+
+def test_another_core_in_the_same_debugger(program: Path, core: Path, tmp_path: Path) -> None:
+    with Running([str(program), "100"], tmp_path) as run:
+        other = run.gcore()
+    output = lldb(
+        ["leaks find", f"target create {program} --core {other}", "leaks find", "target select 0", "leaks find"],
+        str(program),
+        "-c",
+        str(core),
+    )
+    (first, _), (second, _), (third, _) = counts(output)
+    assert (second, third) == (first + 100, first)
+
+
+def test_older_lldbs_do_not_tell_the_core(program: Path, core: Path) -> None:
+    """Without SBProcess.GetCoreFile (before LLDB 17) it is found among what LLDB has mapped."""
+    told, found = ask(["leaks find --json", "script del lldb.SBProcess.GetCoreFile", "leaks find --json"], str(program), "-c", str(core))[
+        ::2
+    ]
+    assert found == told
+    assert objects(found)
+
+
+@pytest.mark.parametrize("delay", [0.3, 1.0, 2.5])
+def test_ctrl_c_ends_it_at_once(program: Path, tmp_path: Path, delay: float) -> None:
+    with Running([str(program), "1000000"], tmp_path) as run, lldb_terminal("-p", str(run.pid), FINDLEAKS_PURE="1") as terminal:
+        start = len(terminal.text)
+        terminal.press("leaks find\n")
+        time.sleep(delay)
+        pressed = time.monotonic()
+        terminal.press("\x03")
+        output = terminal.until("error: leaks: interrupted\r\n", start, 10)
+        assert time.monotonic() - pressed < 0.3
+        assert "Traceback" not in output
+        assert "lost for sure" in terminal.run("leaks find --limit 1", "lost for sure")  # and the next one works
+
+
+def test_completion(program: Path) -> None:
+    with lldb_terminal(str(program)) as terminal:
+        terminal.until(r"\(lldb\) $")
+        start = len(terminal.text)
+        terminal.press("leaks fi\t")
+        terminal.until(r"leaks fi.*nd ", start)  # what is there stays, the rest is put behind it
+        terminal.press("\n")
+        terminal.until("error: leaks: no process or core", start)
+
+
+def test_a_process_behind_a_server(program: Path, tmp_path: Path) -> None:
+    """A process that another debug server holds is read through LLDB's own API, as one on another machine would be."""
+    server = shutil.which("lldb-server-19")
+    assert server is not None
+    with Running([str(program)], tmp_path) as run:
+        at = placed(run.output)
+        told = [objects(findleaks(*words, "--pid", str(run.pid))) for words in (["find", "--json"], ["path", "--json", at["vector"]])]
+        with subprocess.Popen(
+            [server, "gdbserver", "--pipe", "1", "127.0.0.1:0", "--attach", str(run.pid)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            assert process.stdout is not None
+            port = int(process.stdout.read(8).split(b"\0")[0])
+            output = lldb([f"gdb-remote 127.0.0.1:{port}", "leaks find --json", f"leaks path --json {at['vector']}", "detach"])
+            process.terminate()
+        assert objects(output) == [line for lines in told for line in lines]
