@@ -14,7 +14,12 @@ from findleaks.describe import Answer, Describer
 from findleaks.errors import UnreadableMemory, UsageError
 from findleaks.graph.base import Graph, Kind
 from findleaks.references import Reference, root_references
+from findleaks.report.text import number
 from findleaks.session import Session
+
+STEPS = 25
+LAST = 4
+"""Steps shown at the end of a chain too long to show whole: a list of a million nodes is one line of news."""
 
 SEARCH = 1_000_000
 """Lost blocks looked at, at most, on the way from a leader."""
@@ -40,6 +45,9 @@ class Step:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="ADDR", help="any address inside a block")
+    parser.add_argument(
+        "--limit", type=int, default=STEPS, help=f"steps to show; the middle of a longer chain is left out ({STEPS}; 0: all)"
+    )
 
 
 @command(
@@ -65,15 +73,28 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
     if lost_from >= 0:
         chain = _from_leader(graph, lost_from, index)
     steps = [] if lost_from >= 0 or not chain else _root_step(session, describer, chain[0])
-    steps += [step for a, b in zip(chain, chain[1:]) for step in _block_step(session, describer, a, b)]
+    links, skipped = _shown(chain, args.limit)
+    steps += [step for a, b in links for step in _block_step(session, describer, a, b)]
+    gap = len(steps) - LAST if skipped else 0
     leader = describer.block(lost_from) if lost_from >= 0 else None
     body = {
         "target": answer.json(),
         "path": [step.json() for step in steps],
+        "blocks": len(chain),
+        "skipped": {"steps": skipped, "after": gap} if skipped else None,
         "leader": hex(leader.address) if leader is not None else None,
     }
     leads = leader.phrase() if leader is not None and leader.index != index else ""
-    return Plain(session, "path", body, lambda width, door: _text(answer, steps, bool(leads), width, door))
+    return Plain(session, "path", body, lambda width, door: _text(answer, steps, (gap, skipped), bool(leads), width, door))
+
+
+def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int]:
+    """The links of a chain to show, and how many are left out before its last LAST."""
+    links = len(chain) - 1
+    if limit <= 0 or links <= limit:
+        return list(zip(chain, chain[1:])), 0
+    first = max(limit - LAST, 1)
+    return [(chain[i], chain[i + 1]) for i in (*range(first), *range(links - LAST, links))], links - first - LAST
 
 
 def _root_step(session: Session, describer: Describer, index: int) -> list[Step]:
@@ -133,15 +154,17 @@ def _from_leader(graph: Graph, leader: int, index: int) -> list[int]:
     return chain[::-1] or [index]
 
 
-def _text(answer: Answer, steps: Sequence[Step], lost: bool, width: int, door: Door) -> Iterator[str]:
+def _text(answer: Answer, steps: Sequence[Step], gap: tuple[int, int], lost: bool, width: int, door: Door) -> Iterator[str]:
     if lost:
         yield "lost: no root reaches it; it hangs from a leak that begins at"
-    for depth, step in enumerate(steps):
+    for count, step in enumerate(steps):
+        if gap[1] and count == gap[0]:
+            yield f"  … {number(gap[1])} more steps (--limit 0 shows all)"
         where = f"{step.address:#x}  " if step.address else ""
         into = f", {step.offset:,} bytes into it" if step.offset else ""
-        yield f"{'  ' * depth}{where}{step.origin}"
-        yield f"{'  ' * depth}  → {step.value - step.offset:#x}{into}"
-    yield f"{'  ' * len(steps)}{answer.address:#x}  {answer.phrase}"
+        yield f"{where}{step.origin}"
+        yield f"  → {step.value - step.offset:#x}{into}"
+    yield f"{answer.address:#x}  {answer.phrase}"
     if not steps:
         kind = answer.block.kind if answer.block else ""
         yield "  no root reaches it" + (": it is lost, and heads its own leak" if kind == "definite" else "")

@@ -222,3 +222,20 @@ def test_sizes() -> None:
     assert size_range("48") == SizeRange(48, 48)
     assert size_range("4k-").low == 4096
     assert size_range("-64") == SizeRange(0, 64)
+
+
+@pytest.mark.parametrize(("limit", "shown", "skipped"), [(25, 26, 74), (5, 6, 94), (0, 100, 0), (200, 100, 0)])
+def test_the_middle_of_a_long_path_is_left_out(limit: int, shown: int, skipped: int) -> None:
+    """A list of 100 nodes hung on a global: a root step and 99 links."""
+    nodes = [HEAP + 0x20 * i for i in range(100)]
+    heap = b"".join(struct.pack("<QQQQ", following, 0, 0, 0) for following in [*nodes[1:], 0])
+    target = FakeTarget({HEAP: heap, DATA: words(0x100, _40=HEAP)}, threads=[thread(1, sp=0)])
+    made = session(target, [ListAllocator(HEAP, HEAP + 0x20 * 100, [Listed(a, 24) for a in nodes])])
+    found = run_json(made, "path", "--limit", str(limit), hex(nodes[-1]))
+    assert found["blocks"] == 100
+    assert len(found["path"]) == shown
+    assert (found["skipped"] or {"steps": 0})["steps"] == skipped
+    text = run(made, "path", "--limit", str(limit), hex(nodes[-1]))[1]
+    assert text.count("→") == shown
+    assert (f"… {skipped} more steps" in text) == bool(skipped)
+    assert hex(nodes[-2]) in text
