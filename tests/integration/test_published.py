@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ from cores import Running
 # PROJ's objects hold std::strings whose short-string buffers are never wholly written: what lay in that memory before stays, and
 # looks like pointers among the lost. glibc's own settings take the old bytes away, so that the count is exact (docs/real-programs.md).
 CLEAN = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0"}
+
+HELD = 2
+"""Most blocks that bytes of something freed earlier, or a number, may hold by chance. Usually it is none."""
 
 
 def _start(leak: Published, version: str, folder: Path, settings: dict[str, str]) -> Running:
@@ -51,13 +56,13 @@ def test_unprepared_process_has_each_block_lost(name: str, how: str, tmp_path: P
     with _start(leak, leak.bad, tmp_path, {}) as running:
         core = str(getattr(running, how)())
     kinds = _lost(leak, core)
-    assert kinds["definite"] == leak.times, kinds
+    assert leak.times - HELD <= kinds["definite"] <= leak.times, kinds
     assert "indirect" not in kinds
     found = json.loads(_ask("find", "--json", core))
     biggest = found["groups"][0]
-    assert (biggest["kind"], biggest["blocks"], biggest["size"]) == ("definite", leak.times, min(usable(leak.request)))
+    assert (biggest["kind"], biggest["blocks"], biggest["size"]) == ("definite", kinds["definite"], min(usable(leak.request)))
     # Nothing else is lost: the leak is all there is to see.
-    assert found["totals"]["definite"]["blocks"] == leak.times
+    assert found["totals"]["definite"]["blocks"] == kinds["definite"]
     assert found["totals"]["indirect"]["blocks"] == 0
 
 
@@ -76,8 +81,10 @@ def test_pyproj_loses_one_object_a_call_and_all_that_hangs_from_it(tmp_path: Pat
     with _start(leak, leak.bad, tmp_path, CLEAN) as running:
         core = str(running.kernel_core())
     kinds = _lost(leak, core)
-    assert kinds["definite"] + kinds.get("indirect", 0) == leak.times, kinds
+    assert leak.times - HELD <= kinds["definite"] + kinds.get("indirect", 0) <= leak.times, kinds
     found = json.loads(_ask("find", "--json", "--kind", "definite", core))
+    # The wheel's libraries went through patchelf: their build-ids are not in the core, some of their data was never written.
+    assert found["trusted"], found["warnings"]
     objects = [g for g in found["groups"] if g["size"] in usable(leak.request)]
     assert sum(g["blocks"] for g in objects) == kinds["definite"] >= 0.8 * leak.times
     # Each drags hundreds of blocks along: that is where the memory went, and they are told as the leader's.
@@ -105,3 +112,22 @@ def test_unprepared_pyproj_is_told_first(tmp_path: Path) -> None:
     first = found["groups"][0]
     assert first["size"] in usable(leak.request)
     assert first["indirect_blocks"] > 100 * first["blocks"]
+
+
+def test_core_outlives_the_library(tmp_path: Path) -> None:
+    """What the core lacks of a library that is gone was never written to, and held nothing: the count stays, and stays trusted."""
+    leak = replace(LEAKS["pyproj"], times=20)
+    python, short = interpreter()
+    here = tmp_path / "packages"
+    shutil.copytree(install(leak.project, leak.bad, short), here)
+    path = os.pathsep.join([str(here), str(install(*leak.needs[0], short))])
+    environment = {**os.environ, "PYTHONPATH": path, **CLEAN}
+    with Running([python, "-S", str(PROGRAMS / leak.program), str(leak.times)], tmp_path / "run", environment) as running:
+        core = str(running.kernel_core())
+    before = _lost(leak, core)
+    shutil.rmtree(here)
+    assert _lost(leak, core) == before
+    assert leak.times - HELD <= before["definite"] + before.get("indirect", 0) <= leak.times
+    found = json.loads(_ask("find", "--json", core))
+    assert found["trusted"], found["warnings"]
+    assert any("not on this machine" in warning for warning in found["warnings"])

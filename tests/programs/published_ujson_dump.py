@@ -5,6 +5,7 @@ The text is a str of 1,000 characters: 48 bytes of header and a null byte more, 
 """
 
 import sys
+import threading
 import time
 
 import ujson
@@ -22,9 +23,16 @@ def fail(text: str) -> None:
         pass
 
 
-data = "x" * 998
-for _ in range(int(sys.argv[1])):
-    fail(data)
-fail("short")  # so that no freed tuple of arguments, in memory that the interpreter keeps, points to the last text any more
+def serve() -> None:
+    data = "x" * 998
+    for _ in range(int(sys.argv[1])):
+        fail(data)
+    fail("short")  # so that no freed tuple of arguments, in memory that the interpreter keeps, points to the last text any more
+
+
+# In a thread, as a server would have it: with an arena of its own, far above the numbers below 2**32 that a Python process is full of.
+worker = threading.Thread(target=serve)
+worker.start()
+worker.join()
 print("ready", flush=True)
 time.sleep(3600)

@@ -5,12 +5,22 @@ Integers of 1,000 digits: pymalloc hands what is above 512 bytes to malloc.
 """
 
 import sys
+import threading
 import time
 
 import ujson
 
 text = "1" * 1000
-for _ in range(int(sys.argv[1])):
-    ujson.loads(text)
+
+
+def serve() -> None:
+    for _ in range(int(sys.argv[1])):
+        ujson.loads(text)
+
+
+# In a thread, as a server would have it: with an arena of its own, far above the numbers below 2**32 that a Python process is full of.
+worker = threading.Thread(target=serve)
+worker.start()
+worker.join()
 print("ready", flush=True)
 time.sleep(3600)
