@@ -18,6 +18,7 @@ from findleaks.errors import TargetError, UsageError
 from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.target.base import Target, Thread
 from findleaks.target.live import LiveTarget
+from findleaks.target.thread_pointers import completed
 
 
 def subject(debugger: Any, context: Any) -> Subject:
@@ -106,7 +107,8 @@ class LldbProcess(LiveTarget):
     def threads(self) -> Sequence[Thread]:
         """All threads in the order of their ids, which is the order /proc has them in."""
         if self._threads is None:
-            self._threads = sorted(threads(self._process, self.arch), key=lambda thread: thread.tid)
+            # LLDB before 17 does not tell fs_base.
+            self._threads = completed(self, sorted(threads(self._process, self.arch), key=lambda thread: thread.tid))
         return self._threads
 
 

@@ -15,6 +15,7 @@ from findleaks.target.modules import Image, check, images, tables
 from findleaks.target.notes import Mapping
 from findleaks.target.reader import Closing
 from findleaks.target.symbols import Symbolic
+from findleaks.target.thread_pointers import completed
 
 CHUNK = 1 << 20
 """Bytes a call of the debugger's API for long reads; both debuggers are slower with much shorter and with much longer ones."""
@@ -183,7 +184,7 @@ class DistantTarget(Symbolic, Closing):
 
     def threads(self) -> Sequence[Thread]:
         if self._threads is None:
-            self._threads = sorted(self._ask_threads(self.arch), key=lambda thread: thread.tid)
+            self._threads = completed(self, sorted(self._ask_threads(self.arch), key=lambda thread: thread.tid))
         return self._threads
 
     def symbol_tables(self, module: Module) -> Sequence[elf.Table]:
