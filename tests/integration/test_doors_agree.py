@@ -12,18 +12,9 @@ from pathlib import Path
 
 import pytest
 from debuggers import findleaks, gdb, lldb, objects
-from doors import Placed, build, placed
+from doors import Placed, build, check_truth, inside, on_core, placed, questions
 
 from cores import Running
-
-KINDS = {
-    "first": "reachable",
-    "general": "reachable",
-    "vector": "reachable",
-    "interior": "possible",
-    "lost": "definite",
-    "leader": "definite",
-}
 
 
 @pytest.fixture(scope="module")
@@ -46,43 +37,6 @@ def gcore(running: Running) -> Path:
 def kernel_core(program: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Placed]:
     with Running([str(program), "50"], tmp_path_factory.mktemp("kernel")) as run:
         return run.kernel_core(), placed(run.output)
-
-
-def questions(at: Placed) -> list[list[str]]:
-    everything = [*at.values(), hex(int(at["first"], 16) + 9), "4096", "0x10", "0x7fffffffffff"]
-    return [
-        ["find", "--json"],
-        ["find", "--by", "type", "--heuristics", "all", "--json"],
-        ["blocks", "--json"],
-        ["blocks", "--kind", "definite,possible", "--json"],
-        ["whatis", "--json", *everything],
-        ["refs", "--json", at["first"]],
-        ["path", "--json", at["general"]],
-        ["path", "--json", at["vector"]],
-        ["path", "--json", at["lost"]],
-    ]
-
-
-def on_core(at: Placed, core: Path, *more: str) -> list[str]:
-    """What the command line answers, all lines of JSON."""
-    lines = []
-    for words in questions(at):
-        lines += objects(findleaks(*words, str(core), *more))
-    return lines
-
-
-def inside(at: Placed) -> list[str]:
-    return ["leaks " + " ".join(words) for words in questions(at)]
-
-
-def check_truth(lines: list[str], at: Placed) -> None:
-    """These are the program's blocks, in their kinds, nothing is doubtful, and every question was answered."""
-    answers = [json.loads(line) for line in lines]
-    assert [a["command"] for a in answers if "command" in a][:2] == ["find", "find"]
-    assert {a["command"] for a in answers if "command" in a} >= {"find", "whatis", "refs", "path"}
-    kinds = {a["address"]: a["kind"] for a in answers if "address" in a and "size" in a}
-    assert {name: kinds.get(at[name]) for name in KINDS} == KINDS
-    assert [a["warnings"] for a in answers if a.get("warnings")] == []
 
 
 def test_core_of_the_kernel(program: Path, kernel_core: tuple[Path, Placed]) -> None:

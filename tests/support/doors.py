@@ -1,15 +1,25 @@
-"""The program tests/programs/doors.c for tests of the front ends: built, running, and what it printed."""
+"""The program tests/programs/doors.c for tests of the front ends: built, what it printed, and what to ask of it."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
-from debuggers import ROOT
+from debuggers import ROOT, findleaks, objects
 
 NAMES = ("first", "interior", "general", "vector", "lost", "leader")
 Placed = dict[str, str]
 """Name of a block -> its address as JSON has it."""
+KINDS = {
+    "first": "reachable",
+    "general": "reachable",
+    "vector": "reachable",
+    "interior": "possible",
+    "lost": "definite",
+    "leader": "definite",
+}
+"""Name of a block -> what it is."""
 
 
 def build(folder: Path) -> Path:
@@ -35,3 +45,42 @@ def counts(output: str) -> list[tuple[int, int]]:
         elif "lost for sure" in line:
             found.append((used, int(words[words.index("in") + 1])))
     return found
+
+
+def questions(at: Placed) -> list[list[str]]:
+    """Command lines that every door answers alike."""
+    everything = [*at.values(), hex(int(at["first"], 16) + 9), "4096", "0x10", "0x7fffffffffff"]
+    return [
+        ["find", "--json"],
+        ["find", "--by", "type", "--heuristics", "all", "--json"],
+        ["blocks", "--json"],
+        ["blocks", "--kind", "definite,possible", "--json"],
+        ["whatis", "--json", *everything],
+        ["refs", "--json", at["first"]],
+        ["path", "--json", at["general"]],
+        ["path", "--json", at["vector"]],
+        ["path", "--json", at["lost"]],
+    ]
+
+
+def on_core(at: Placed, core: Path, *more: str) -> list[str]:
+    """What the command line answers, all lines of JSON."""
+    lines = []
+    for words in questions(at):
+        lines += objects(findleaks(*words, str(core), *more))
+    return lines
+
+
+def inside(at: Placed) -> list[str]:
+    """The same, as typed in a debugger."""
+    return ["leaks " + " ".join(words) for words in questions(at)]
+
+
+def check_truth(lines: list[str], at: Placed) -> None:
+    """These are the program's blocks, in their kinds, nothing is doubtful, and every question was answered."""
+    answers = [json.loads(line) for line in lines]
+    assert [a["command"] for a in answers if "command" in a][:2] == ["find", "find"]
+    assert {a["command"] for a in answers if "command" in a} >= {"find", "whatis", "refs", "path"}
+    kinds = {a["address"]: a["kind"] for a in answers if "address" in a and "size" in a}
+    assert {name: kinds.get(at[name]) for name in KINDS} == KINDS
+    assert [a["warnings"] for a in answers if a.get("warnings")] == []
