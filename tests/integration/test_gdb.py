@@ -74,10 +74,11 @@ def test_loading_imports_no_analysis() -> None:
 
 def test_help_of_every_command() -> None:
     overview = gdb(["help leaks"])
-    for word in COMMANDS:
-        assert f"leaks {word} -- " in overview
-        for prefix in ("leaks", "findleaks"):
-            text = no_traceback(gdb([f"help {prefix} {word}", f"{prefix} {word} --help", f"{prefix} {word} -h"]))
+    assert all(f"leaks {word} -- " in overview for word in COMMANDS)
+    for prefix in ("leaks", "findleaks"):
+        asked = [[f"help {prefix} {word}", f"{prefix} {word} --help", f"{prefix} {word} -h", "echo ====\\n"] for word in COMMANDS]
+        texts = no_traceback(gdb([command for commands in asked for command in commands])).split("====\n")
+        for word, text in zip(COMMANDS, texts):
             assert text.count(f"\n  {prefix} {word} ") == 3  # the example, in each
             assert text.count("\n  --json ") == 2  # the options, in two of them
 
@@ -124,25 +125,24 @@ def test_an_expression_with_spaces_and_several_addresses(program: Path, core: Pa
     assert [answer["address"] for answer in three][::2] == [at["first"], hex(first + 96)]
 
 
-@pytest.mark.parametrize(
-    ("command", "error"),
-    [
-        ("leaks whatis nosuch", "leaks: 'nosuch' is not an address: No symbol \"nosuch\" in current context."),
-        ("leaks whatis g_list->nosuch", "leaks: 'g_list->nosuch' is not an address: There is no member named nosuch."),
-        ("leaks whatis (", "leaks: '(' is not an address: A syntax error in expression, near `'."),
-        ("leaks whatis 1.5", "leaks: '1.5' is not an address, but a double"),
-        ("leaks whatis $nosuch", "leaks: '$nosuch' is not an address, but void"),
-        ("leaks whatis", "leaks whatis: the following arguments are required: ADDR (see `leaks whatis --help`)"),
-        ("leaks find --nosuch", "leaks find: unrecognized arguments: --nosuch (see `leaks find --help`)"),
-        ("findleaks -nosuch", "findleaks find: unrecognized arguments: --nosuch (see `findleaks find --help`)"),
-        ("leaks nosuch", f"leaks: no command 'nosuch'; there are: {', '.join(COMMANDS)}"),
-        ("leaks path malloc(8)", "leaks: 'malloc(8)' is not an address: Cannot call functions in the program: may-call-functions is off."),
-    ],
-)
-def test_errors_are_one_line(program: Path, core: Path, command: str, error: str) -> None:
+ERRORS = [
+    ("leaks whatis nosuch", "leaks: 'nosuch' is not an address: No symbol \"nosuch\" in current context."),
+    ("leaks whatis g_list->nosuch", "leaks: 'g_list->nosuch' is not an address: There is no member named nosuch."),
+    ("leaks whatis (", "leaks: '(' is not an address: A syntax error in expression, near `'."),
+    ("leaks whatis 1.5", "leaks: '1.5' is not an address, but a double"),
+    ("leaks whatis $nosuch", "leaks: '$nosuch' is not an address, but void"),
+    ("leaks whatis", "leaks whatis: the following arguments are required: ADDR (see `leaks whatis --help`)"),
+    ("leaks find --nosuch", "leaks find: unrecognized arguments: --nosuch (see `leaks find --help`)"),
+    ("findleaks -nosuch", "findleaks find: unrecognized arguments: --nosuch (see `findleaks find --help`)"),
+    ("leaks nosuch", f"leaks: no command 'nosuch'; there are: {', '.join(COMMANDS)}"),
+    ("leaks path malloc(8)", "leaks: 'malloc(8)' is not an address: Cannot call functions in the program: may-call-functions is off."),
+]
+
+
+def test_errors_are_one_line(program: Path, core: Path) -> None:
     before = gdb([], str(program), str(core)).splitlines()
-    output = gdb([command], str(program), str(core)).splitlines()
-    assert output == [*before, error]
+    output = gdb([command for command, _ in ERRORS], str(program), str(core)).splitlines()
+    assert output == [*before, *(error for _, error in ERRORS)]
 
 
 def test_no_process() -> None:

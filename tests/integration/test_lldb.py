@@ -56,16 +56,15 @@ def test_loading_imports_no_analysis() -> None:
 
 
 def test_help_of_every_command() -> None:
-    (overview,) = ask(["help leaks"])
-    for word in COMMANDS:
+    overview, other = ask(["help leaks", "help findleaks"])
+    assert all(f"findleaks {word} " in other for word in COMMANDS)
+    texts = iter(ask([text for word in COMMANDS for text in (f"help leaks {word}", f"leaks {word} --help", f"findleaks {word} -h")]))
+    for word, short, long, of_findleaks in zip(COMMANDS, texts, texts, texts):
         assert f"\n      {word} " in overview
-        short, long, of_findleaks = ask([f"help leaks {word}", f"leaks {word} --help", f"findleaks {word} -h"])
         assert f"Example:\n  leaks {word} " in short
         assert f"\n  leaks {word} " in long
         assert f"\n  findleaks {word} " in of_findleaks
         assert all("\n  --json " in text for text in (long, of_findleaks))
-    (other,) = ask(["help findleaks"])
-    assert all(f"findleaks {word} " in other for word in COMMANDS)
 
 
 def test_expressions(program: Path, core: Path, running: Running) -> None:
@@ -86,23 +85,22 @@ def test_expressions(program: Path, core: Path, running: Running) -> None:
     assert found["main_arena"]["is"] == "allocator"
 
 
-@pytest.mark.parametrize(
-    ("command", "error"),
-    [
-        ("leaks whatis nosuch", "leaks: 'nosuch' is not an address: use of undeclared identifier 'nosuch'"),
-        ("leaks whatis g_list->nosuch", "leaks: 'g_list->nosuch' is not an address: no member named 'nosuch' in 'node'"),
-        ("leaks whatis (", "leaks: '(' is not an address: expected expression"),
-        ("leaks whatis 1.5", "leaks: '1.5' is not an address, but a double"),
-        ("leaks whatis $nosuch", "leaks: '$nosuch' is not an address: use of undeclared identifier '$nosuch'"),
-        ("leaks whatis", "leaks whatis: the following arguments are required: ADDR (see `leaks whatis --help`)"),
-        ("leaks find --nosuch", "leaks find: unrecognized arguments: --nosuch (see `leaks find --help`)"),
-        ("findleaks -nosuch", "findleaks find: unrecognized arguments: --nosuch (see `findleaks find --help`)"),
-        ("findleaks nosuch", f"findleaks: no command 'nosuch'; there are: {', '.join(COMMANDS)}"),
-        ("leaks whatis 'g_list", "leaks: no closing quotation in: 'g_list"),
-    ],
-)
-def test_errors_are_one_line_and_failures(program: Path, core: Path, command: str, error: str) -> None:
-    assert ask([command], str(program), "-c", str(core)) == [f"error: {error}"]
+ERRORS = [
+    ("leaks whatis nosuch", "leaks: 'nosuch' is not an address: use of undeclared identifier 'nosuch'"),
+    ("leaks whatis g_list->nosuch", "leaks: 'g_list->nosuch' is not an address: no member named 'nosuch' in 'node'"),
+    ("leaks whatis (", "leaks: '(' is not an address: expected expression"),
+    ("leaks whatis 1.5", "leaks: '1.5' is not an address, but a double"),
+    ("leaks whatis $nosuch", "leaks: '$nosuch' is not an address: use of undeclared identifier '$nosuch'"),
+    ("leaks whatis", "leaks whatis: the following arguments are required: ADDR (see `leaks whatis --help`)"),
+    ("leaks find --nosuch", "leaks find: unrecognized arguments: --nosuch (see `leaks find --help`)"),
+    ("findleaks -nosuch", "findleaks find: unrecognized arguments: --nosuch (see `findleaks find --help`)"),
+    ("findleaks nosuch", f"findleaks: no command 'nosuch'; there are: {', '.join(COMMANDS)}"),
+    ("leaks whatis 'g_list", "leaks: no closing quotation in: 'g_list"),
+]
+
+
+def test_errors_are_one_line_and_failures(program: Path, core: Path) -> None:
+    assert ask([command for command, _ in ERRORS], str(program), "-c", str(core)) == [f"error: {error}" for _, error in ERRORS]
 
 
 def test_calls_of_functions_are_refused(program: Path, running: Running) -> None:
@@ -154,13 +152,12 @@ def test_failure_is_a_failure_to_scripts(program: Path, core: Path) -> None:
 
 def test_thread_and_frame_of_the_user_stay(running: Running) -> None:
     where = ["thread info", "frame info"]
-    answers = ask(
-        ["thread select 2", *where, "leaks find", *where, "thread select 1", "up", *where, "leaks blocks", *where], "-p", str(running.pid)
-    )
-    assert answers[1:3] == answers[4:6]
-    assert answers[8:10] == answers[11:13]
-    assert answers[9].startswith("frame #1")
-    assert answers[1] != answers[8]
+    commands = ["thread select 2", *where, "leaks find", *where, "thread select 1", "up", *where, "leaks blocks", *where]
+    output = lldb(commands, "-p", str(running.pid))
+    shown = [line for line in output.splitlines() if line.startswith(("thread #", "frame #"))]
+    assert [line.split()[1].rstrip(":") for line in shown] == ["#2", "#0", "#2", "#0", "#1", "#1", "#1", "#1"]
+    assert shown[:2] == shown[2:4]
+    assert shown[4:6] == shown[6:]
 
 
 def test_what_changes_is_seen(program: Path, tmp_path: Path) -> None:

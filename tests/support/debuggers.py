@@ -91,7 +91,7 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._fd, keys.encode())
 
-    def until(self, pattern: str, start: int = 0, patience: float = PATIENCE) -> str:
+    def until(self, pattern: str, start: int = 0, patience: float = 30.0) -> str:
         """What was printed from `start` on, once that holds `pattern`."""
         limit = time.monotonic() + patience
         while re.search(pattern, self.text[start:]) is None:
