@@ -12,8 +12,10 @@ from findleaks.allocators.glibc.stacks import cached_thread_pointers, dead_stack
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Region, Target
+from findleaks.target.ranges import subtract as subtract
 
 _KERNEL_PAGES = ("[vvar", "[vdso", "[vsyscall")
+_ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME): "[anon: glibc: malloc]"
 
 
 def root_regions(regions: Sequence[Region]) -> list[Region]:
@@ -29,7 +31,7 @@ def root_regions(regions: Sequence[Region]) -> list[Region]:
         relro = (
             after is not None and after.writable and after.start == region.end and region.name == after.name and region.name.startswith("/")
         )
-        if region.writable or (not region.executable and (relro or not region.name)):
+        if region.writable or (not region.executable and (relro or not region.name or region.name.startswith(_ANONYMOUS))):
             found.append(region)
     return found
 
@@ -38,7 +40,7 @@ def root_ranges(target: Target, engine: Engine, claimed: Iterable[Range]) -> lis
     """Sorted, disjoint ranges to scan: root regions less what allocators claim and less dead stack."""
     candidates = root_regions(target.regions())
     dead = dead_ranges(target, engine, candidates)
-    return subtract([Range(r.start, r.end) for r in candidates], sorted([*claimed, *dead]))
+    return subtract([Range(r.start, r.end) for r in candidates], [*claimed, *dead])
 
 
 def dead_ranges(target: Target, engine: Engine, candidates: Sequence[Region]) -> list[Range]:
@@ -50,38 +52,19 @@ def dead_ranges(target: Target, engine: Engine, candidates: Sequence[Region]) ->
         below = (thread.sp - target.arch.red_zone) & -target.arch.word
         stack = stacks.get(thread.tid)
         if stack is None:
-            stack = _stack_region(regions, thread.sp)
+            stack = stack_region(regions, thread.sp)
         if stack is not None and stack.start <= below < stack.end:
             dead.append(Range(stack.start, below))
     return sorted(dead)
 
 
-def _stack_region(regions: Sequence[Region], sp: int) -> Range | None:
+def stack_region(regions: Sequence[Region], sp: int) -> Range | None:
     """The region `sp` lies in, if it surely is a stack and nothing else: the main thread's, or one right above a guard."""
     for before, region in zip([None, *regions[:-1]], regions):
         if sp in region:
             guarded = before is not None and before.end == region.start and not (before.readable or before.writable)
             return Range(region.start, region.end) if region.name == "[stack]" or guarded else None
     return None
-
-
-def subtract(ranges: Sequence[Range], holes: Sequence[Range]) -> list[Range]:
-    """`ranges` less `holes`; both sorted by start, `ranges` disjoint."""
-    left: list[Range] = []
-    first = 0
-    for start, end in ranges:
-        while first < len(holes) and holes[first].end <= start:
-            first += 1
-        at = start
-        for hole in holes[first:]:
-            if hole.start >= end:
-                break
-            if hole.start > at:
-                left.append(Range(at, hole.start))
-            at = max(at, hole.end)
-        if at < end:
-            left.append(Range(at, end))
-    return left
 
 
 def register_words(target: Target) -> list[int]:

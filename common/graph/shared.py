@@ -5,12 +5,13 @@ The kernel returns codes and addresses; the words are made here, so that kernel 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from findleaks.errors import FindleaksError
 from findleaks.graph.base import Group
 from findleaks.target.base import Range
+from findleaks.target.ranges import inside
+from findleaks.target.ranges import merged as merged
 
 MAX_BLOCKS = 1 << 30
 """Block indices fit 30 bits: an edge is an index and two bits."""
@@ -66,29 +67,14 @@ def check_granule(granule: int) -> None:
         raise ValueError(f"granule {granule}: not a power of two between 4 and 4096")
 
 
-def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Sorted, disjoint, without empty ones."""
-    out: list[Range] = []
-    for start, end in sorted(ranges):
-        if end <= start:
-            continue
-        if out and start <= out[-1].end:
-            out[-1] = Range(out[-1].start, max(out[-1].end, end))
-        else:
-            out.append(Range(start, end))
-    return out
-
-
 class RangeSet:
     """Membership in a list of ranges."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
         self.ranges = merged(ranges)
-        self._starts = [r.start for r in self.ranges]
 
     def __contains__(self, address: int) -> bool:
-        at = bisect_right(self._starts, address) - 1
-        return at >= 0 and address < self.ranges[at].end
+        return inside(self.ranges, address) is not None
 
     def __len__(self) -> int:
         return len(self.ranges)

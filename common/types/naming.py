@@ -7,7 +7,8 @@ from typing import Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Symbol, Target
-from findleaks.types.places import Places, inside, merge, places
+from findleaks.target.ranges import inside, merged
+from findleaks.types.places import Places, places
 from findleaks.types.rtti import Rtti
 from findleaks.types.shapes import array_of, is_file, is_string
 from findleaks.types.text import hint, sanitised
@@ -40,7 +41,7 @@ class Types:
 
     def ranges(self) -> list[Range]:
         """Where a block's first word must point to count as its type: vtables and code of all modules. Sorted, disjoint."""
-        return merge([*self._places.tables, *self._places.code])
+        return merged([*self._places.tables, *self._places.code])
 
     def vtables(self) -> list[Range]:
         """Where vtables and other tables of functions can lie, without the code. Sorted, disjoint."""

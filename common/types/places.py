@@ -10,14 +10,14 @@ Sources: System V gABI, "Program Header" and "Relocation"; Linux Standard Base 5
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Optional
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.base import Module, Range, Target
 from findleaks.target.modules import headers
+from findleaks.target.ranges import inside, merged
 
 _PT_GNU_RELRO = 0x6474E552
 _DT_RELA, _DT_RELASZ, _DT_RELENT_RELA = 7, 8, 9
@@ -46,14 +46,14 @@ def places(target: Target) -> Places:
         if found is not None:
             _by_segments(target, module, found[0], found[1], tables, code)
             known.append(Range(module.start, module.end))
-    known = merge(known)
+    known = merged(known)
     regions = [r for r in target.regions() if not inside(known, r.start)]
     programs = {r.name for r in regions if r.executable and r.name.startswith("/")}
-    named = merge(Range(m.start, m.end) for m in target.modules())
+    named = merged(Range(m.start, m.end) for m in target.modules())
     for region in regions:
         if region.readable and not region.writable and (region.name in programs or inside(named, region.start)):
             (code if region.executable else tables).append(Range(region.start, region.end))
-    return Places(merge(tables), merge(code))
+    return Places(merged(tables), merged(code))
 
 
 def _by_segments(
@@ -120,22 +120,3 @@ def _copied_vtables(target: Target, module: Module, head: elf.Header, segments: 
 
 def _is_program(segments: Sequence[elf.Segment]) -> bool:
     return any(s.type == 3 for s in segments)  # PT_INTERP
-
-
-def merge(ranges: Iterable[Range]) -> list[Range]:
-    """Sorted, disjoint, adjacent ones joined, empty ones dropped."""
-    merged: list[Range] = []
-    for start, end in sorted(ranges):
-        if end <= start:
-            continue
-        if merged and start <= merged[-1].end:
-            merged[-1] = Range(merged[-1].start, max(end, merged[-1].end))
-        else:
-            merged.append(Range(start, end))
-    return merged
-
-
-def inside(ranges: Sequence[Range], address: int) -> Optional[Range]:
-    """The one of these sorted, disjoint ranges that holds `address`."""
-    index = bisect_right(ranges, (address, 1 << 65)) - 1
-    return ranges[index] if index >= 0 and address < ranges[index].end else None

@@ -19,7 +19,8 @@ from typing import NamedTuple, Optional
 from findleaks.demangle import demangle_type
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
-from findleaks.types.places import Places, inside
+from findleaks.target.ranges import inside
+from findleaks.types.places import Places
 
 _CLASSES = {
     "N10__cxxabiv117__class_type_infoE": "class",

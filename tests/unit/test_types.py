@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findleaks.target.base import Module, Range, Symbol
+from findleaks.target.ranges import inside
 from findleaks.types import Types
-from findleaks.types.places import inside, merge
 
 TEXT, TABLES, CONSTANTS, DATA, HEAP = 0x40_0000, 0x50_0000, 0x60_0000, 0x70_0000, 0x100_0000
 
@@ -255,9 +255,3 @@ def test_no_image_makes_trouble(values: list[int]) -> None:
     for i in range(len(values) + 1):
         name = types.name(first + 8 * i)
         assert name.isprintable() and len(name) <= 200
-
-
-def test_ranges_are_merged() -> None:
-    assert merge([Range(5, 9), Range(1, 3), Range(3, 5), Range(20, 20), Range(30, 25), Range(6, 7)]) == [Range(1, 9)]
-    ranges = [Range(1, 3), Range(5, 9)]
-    assert [inside(ranges, a) for a in (0, 1, 2, 3, 5, 8, 9)] == [None, ranges[0], ranges[0], None, ranges[1], ranges[1], None]

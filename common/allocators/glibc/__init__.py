@@ -14,6 +14,7 @@ from findleaks.allocators.glibc.mmapped import Mapped
 from findleaks.allocators.glibc.stacks import thread_stacks
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import subtract
 
 HUGE = "/anon_hugepage"
 """What the kernel calls anonymous huge pages, as the tunable glibc.malloc.hugetlb asks for."""
@@ -49,22 +50,7 @@ def unclaimed(target: Target, allocators: Sequence[Glibc]) -> list[Range]:
             else:
                 joined.append(Range(region.start, region.end))
     taken = [Range(span.start, span.end) for allocator in allocators for span in allocator.spans]
-    left: list[Range] = []
-    holes = sorted([*taken, *thread_stacks(target).values()])
-    first = 0
-    for start, end in joined:
-        while first < len(holes) and holes[first].end <= start:
-            first += 1
-        at = start
-        for hole in holes[first:]:
-            if hole.start >= end:
-                break
-            if hole.start > at:
-                left.append(Range(at, hole.start))
-            at = max(at, hole.end)
-        if at < end:
-            left.append(Range(at, end))
-    return left
+    return subtract(joined, [*taken, *thread_stacks(target).values()])
 
 
 def _share_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Range]) -> None:

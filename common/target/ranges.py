@@ -1,0 +1,48 @@
+"""Lists of address ranges: joined, taken from one another, searched. All are half open [start, end), in bytes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+from findleaks.target.base import Range
+
+
+def merged(ranges: Iterable[Range]) -> list[Range]:
+    """Sorted, disjoint, adjacent ones joined, empty ones left out."""
+    out: list[Range] = []
+    for start, end in sorted(ranges):
+        if end <= start:
+            continue
+        if out and start <= out[-1].end:
+            out[-1] = Range(out[-1].start, max(out[-1].end, end))
+        else:
+            out.append(Range(start, end))
+    return out
+
+
+def subtract(ranges: Sequence[Range], holes: Iterable[Range]) -> list[Range]:
+    """`ranges` less `holes`. `ranges` are sorted and disjoint; `holes` may overlap. Linear but for sorting the holes: a core may have
+    tens of thousands of both."""
+    left: list[Range] = []
+    taken = merged(holes)
+    first = 0
+    for start, end in ranges:
+        while first < len(taken) and taken[first].end <= start:
+            first += 1
+        at, hole = start, first
+        while hole < len(taken) and taken[hole].start < end:
+            if taken[hole].start > at:
+                left.append(Range(at, taken[hole].start))
+            at = taken[hole].end
+            hole += 1
+        if at < end:
+            left.append(Range(at, end))
+    return left
+
+
+def inside(ranges: Sequence[Range], address: int) -> Optional[Range]:
+    """The one of these sorted, disjoint ranges that holds `address`."""
+    index = bisect_right(ranges, (address, 1 << 65)) - 1
+    return ranges[index] if index >= 0 and address < ranges[index].end else None

@@ -1,0 +1,63 @@
+"""Which memory is root memory: by kind of region, and on which side of a stack pointer."""
+
+from __future__ import annotations
+
+from fake import FakeTarget, thread
+
+from findleaks.graph.engine import load
+from findleaks.graph.roots import root_ranges, root_regions
+from findleaks.target.base import Range, Region
+
+PAGE = 0x1000
+
+
+def region(start: int, mode: str, name: str = "", private: bool = True) -> Region:
+    return Region(start, start + PAGE, "r" in mode, "w" in mode, "x" in mode, name, private=private)
+
+
+def test_what_the_program_can_have_stored_pointers_in_is_root_memory() -> None:
+    expected = {
+        region(0x01000, "r--", "/lib/l.so"): False,  # headers and constants
+        region(0x02000, "r-x", "/lib/l.so"): False,
+        region(0x03000, "r--", "/lib/l.so"): True,  # RELRO, below what stayed writable
+        region(0x04000, "rw-", "/lib/l.so"): True,
+        region(0x05000, "rw-"): True,  # .bss
+        region(0x07000, "r--"): True,  # made read-only since
+        region(0x09000, "r--", "[anon: glibc: malloc]"): True,  # the same with a name
+        region(0x0B000, "rw-", "[anon:pool]"): True,
+        region(0x0D000, "rw-", "/dev/shm/ring", private=False): True,
+        region(0x0F000, "rw-", "[heap]"): True,  # what no allocator claims of it
+        region(0x11000, "rw-", "[stack]"): True,
+        region(0x13000, "rwx"): True,
+        region(0x15000, "r-x"): False,
+        region(0x17000, "---"): False,
+        region(0x19000, "r--", "/usr/share/locale"): False,
+        region(0x1B000, "r--", "[vvar]"): False,
+        region(0x1D000, "r--", "[vvar_vclock]"): False,
+        region(0x1F000, "r-x", "[vdso]"): False,
+    }
+    assert root_regions(list(expected)) == [r for r, root in expected.items() if root]
+
+
+def test_dead_stack_is_no_root_wherever_it_surely_is_a_stack() -> None:
+    """The main thread's region; one right above a guard page; not memory that only happens to hold the stack pointer."""
+    main, guarded, shared = 0x10000, 0x31000, 0x50000
+    target = FakeTarget(
+        {main: bytes(PAGE), 0x30000: bytes(PAGE), guarded: bytes(PAGE), shared: bytes(PAGE)},
+        names={main: "[stack]"},
+        permissions={0x30000: "---"},
+        threads=[thread(1, sp=main + 0x800), thread(2, sp=guarded + 0x400), thread(3, sp=shared + 0x600)],
+    )
+    zone = target.arch.red_zone
+    assert root_ranges(target, load(target.arch), []) == [
+        Range(main + 0x800 - zone, main + PAGE),
+        Range(guarded + 0x400 - zone, guarded + PAGE),
+        Range(shared, shared + PAGE),
+    ]
+
+
+def test_a_thread_on_its_alternate_stack_keeps_all_of_its_own() -> None:
+    """Where the other stack pointer stood is not known."""
+    main, other = 0x10000, 0x50000
+    target = FakeTarget({main: bytes(PAGE), other: bytes(PAGE)}, names={main: "[stack]"}, threads=[thread(1, sp=other + 0x600)])
+    assert Range(main, main + PAGE) in root_ranges(target, load(target.arch), [])

@@ -1,0 +1,40 @@
+"""Lists of ranges: what is joined, taken away and found, and how long that takes when there are many."""
+
+from __future__ import annotations
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from findleaks.target.base import Range
+from findleaks.target.ranges import inside, merged, subtract
+
+SOME = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda t: Range(t[0], t[0] + t[1])), max_size=12)
+
+
+def members(ranges: list[Range]) -> set[int]:
+    return {address for start, end in ranges for address in range(start, end)}
+
+
+def test_ranges_are_merged() -> None:
+    assert merged([Range(5, 9), Range(1, 3), Range(3, 5), Range(20, 20), Range(30, 25), Range(6, 7)]) == [Range(1, 9)]
+    ranges = [Range(1, 3), Range(5, 9)]
+    assert [inside(ranges, a) for a in (0, 1, 2, 3, 5, 8, 9)] == [None, ranges[0], ranges[0], None, ranges[1], ranges[1], None]
+
+
+@given(SOME, SOME)
+def test_what_is_left_is_what_no_hole_covers(ranges: list[Range], holes: list[Range]) -> None:
+    left = subtract(merged(ranges), holes)
+    assert members(left) == members(ranges) - members(holes)
+    assert left == sorted(left)
+    assert all(start < end for start, end in left)
+
+
+def test_many_ranges_and_holes_take_no_time() -> None:
+    ranges = [Range(i * 100, i * 100 + 90) for i in range(70_000)]
+    holes = [Range(0, 1 << 40), *(Range(i * 100 + 10, i * 100 + 20) for i in range(70_000))]
+    start = time.process_time()
+    assert subtract(ranges, holes) == []
+    assert len(subtract(ranges, holes[1:])) == 140_000
+    assert time.process_time() - start < 5
