@@ -168,15 +168,28 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
                 heads.add(node)
     if not heads:
         return None
-    start = max(min(heads) - HEADS_WINDOW, 0) & -word
     cached: list[int] = []
-    for address, words in _aligned(target, start, max(heads) + HEADS_WINDOW):
-        for index, (after, before) in enumerate(zip(words, words[1:])):
-            head = address + index * word
-            if after and head not in heads and head not in seen and _is_descriptor(target, after - offset):
-                if _linked(target, head, after, before):
-                    cached += [node - offset for node in _ring(target, after) if node != head]
+    for start, end in _windows(heads, word):
+        for address, words in _aligned(target, start, end):
+            for index, (after, before) in enumerate(zip(words, words[1:])):
+                head = address + index * word
+                if after and head not in heads and head not in seen and _is_descriptor(target, after - offset):
+                    if _linked(target, head, after, before):
+                        cached += [node - offset for node in _ring(target, after) if node != head]
     return cached
+
+
+def _windows(heads: Iterable[int], word: int) -> list[Range]:
+    """Where further heads may lie. Not all between the first and the last: where a struct pthread is missing from a core, what a ring
+    names instead of a head may be anywhere."""
+    windows: list[Range] = []
+    for head in sorted(heads):
+        start, end = max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW
+        if windows and start <= windows[-1].end:
+            windows[-1] = Range(windows[-1].start, end)
+        else:
+            windows.append(Range(start, end))
+    return windows
 
 
 def _aligned(target: Target, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
