@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import bisect
+
 from findleaks.graph.roots import subtract
 from findleaks.report.text import size
 from findleaks.session import Session
-from findleaks.target.base import Range
+from findleaks.target.base import Range, Target
 
 OTHERS = ("libjemalloc", "libtcmalloc", "libmimalloc", "libumem", "libhoard", "libsnmalloc", "ld-musl")
 """Modules whose presence says that malloc may not be glibc's."""
 
 MANAGED = (("libjvm", "the JVM"), ("node", "V8"), ("libruby", "Ruby"), ("libpython", "CPython"), ("python", "CPython"))
+
+STACK_LOOK = 1 << 20
+"""Bytes from a stack pointer up that are looked at."""
 
 UNOWNED = 0.10
 """Part of the private writable memory that may belong to no known allocator before that is worth a warning."""
@@ -18,13 +23,51 @@ UNOWNED = 0.10
 
 def doubts(session: Session) -> list[str]:
     """One line each, with the consequence; [] when nothing was found wanting."""
-    return [problem.what for problem in session.directory.problems] + _unknown(session)
+    return [problem.what for problem in session.directory.problems] + _blank(session.target) + _unknown(session)
 
 
 def trusted(session: Session) -> bool:
     """False when memory that could hold references, or part of a heap, or every thread, is missing: lost blocks may then not be lost."""
     target = session.target
-    return bool(target.threads()) and not (target.unread or target.truncated or session.directory.problems)
+    complete = not (target.unread or target.truncated or session.directory.problems)
+    return complete and bool(target.threads()) and not blank_stacks(target)
+
+
+def blank_stacks(target: Target) -> list[int]:
+    """Threads (by tid) whose stack holds nothing but zeros from the stack pointer up, which no running thread's does.
+
+    GDB 13's gcore leaves the rest of a mapping out, as zeros, where it comes upon a page it cannot read (gdb/gcore.c,
+    gcore_copy_callback). glibc 2.42 and later guard stacks with such pages (MADV_GUARD_INSTALL) inside one mapping of many stacks.
+    """
+    regions = target.regions()
+    starts = [region.start for region in regions]
+    found = []
+    for thread in target.threads():
+        at = bisect.bisect_right(starts, thread.sp) - 1
+        if at >= 0 and thread.sp in regions[at]:
+            end = min(regions[at].end, thread.sp + STACK_LOOK)
+            if _zeros(target, thread.sp, min(end, thread.sp + 256)) and _zeros(target, thread.sp, end):
+                found.append(thread.tid)
+    return found
+
+
+def _zeros(target: Target, start: int, end: int) -> bool:
+    """Whether memory is there and all of it is zero."""
+    pieces = [bytes(piece.data) for piece in target.pieces(start, end)]
+    return bool(pieces) and not any(piece.strip(b"\0") for piece in pieces)
+
+
+def _blank(target: Target) -> list[str]:
+    blank, threads = len(blank_stacks(target)), len(target.threads())
+    if not blank:
+        return []
+    whose = f"{blank} of {threads} threads" if threads > 1 else "the only thread"
+    return [
+        (
+            f"the stack of {whose} is all zeros in this core, which GDB's gcore leaves where it comes upon a page it cannot read: what is "
+            "lost may be held from there. A core of the kernel's is whole, and so is the live process (--pid)"
+        )
+    ]
 
 
 def _unknown(session: Session) -> list[str]:

@@ -1,0 +1,23 @@
+"""A core whose writer left thread stacks out as zeros is told from one in which they are."""
+
+from __future__ import annotations
+
+from fake import FakeTarget, thread
+
+from findleaks.audit.doubts import STACK_LOOK, blank_stacks
+
+ONE, TWO, THREE = 0x10000, 0x40000, 0x800000
+
+
+def test_stacks_of_zeros_are_named() -> None:
+    full = bytes(0x800) + b"\1" + bytes(0x7FF)
+    target = FakeTarget(
+        {ONE: full, TWO: bytes(0x1000)},
+        threads=[thread(1, sp=ONE + 0x400), thread(2, sp=TWO + 0x400), thread(3, sp=THREE), thread(4, sp=ONE + 0xF00)],
+    )
+    assert blank_stacks(target) == [2, 4]  # of 3 nothing is there, which is told elsewhere
+
+
+def test_only_so_much_is_looked_at() -> None:
+    target = FakeTarget({ONE: bytes(STACK_LOOK + 0x1000) + b"\1"}, threads=[thread(1, sp=ONE)])
+    assert blank_stacks(target) == [1]
