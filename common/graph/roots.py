@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from findleaks.allocators.glibc.loader import table_blocks
 from findleaks.allocators.glibc.stacks import cached_thread_pointers, dead_stacks, thread_stacks
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
@@ -68,7 +69,7 @@ def stack_region(regions: Sequence[Region], sp: int) -> Range | None:
 
 
 def register_words(target: Target) -> list[int]:
-    """Every register of every thread, and the address each thread's DTV was allocated at.
+    """Every register of every thread, the address each thread's DTV was allocated at, and those of ld.so's table of loaded files.
 
     glibc stores in the thread control block a pointer to the *second* entry of the DTV (elf/dl-tls.c, allocate_dtv), the only
     reference to it: an interior pointer that would make every thread's DTV "possibly lost", as it does in memcheck. Threads that
@@ -81,7 +82,7 @@ def register_words(target: Target) -> list[int]:
             words += _dtv(target, thread.thread_pointer)
     for ended in cached_thread_pointers(target):
         words += _dtv(target, ended)
-    return words
+    return words + table_blocks(target)
 
 
 def _dtv(target: Target, thread_pointer: int) -> list[int]:

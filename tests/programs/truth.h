@@ -24,6 +24,8 @@
 #endif
 #define WORD sizeof(void *)
 
+#define HELPER __attribute__((unused)) NOINLINE /* not every program uses all of them */
+
 typedef uint64_t hidden; /* the complement of a pointer */
 
 static inline hidden hide(const void *p) {
@@ -39,20 +41,20 @@ static inline void *reveal(hidden h) {
 
 /* ---- the list ------------------------------------------------------------------------------------------------------ */
 
-static __thread hidden truth_key; /* the mark malloc writes into the second word of a block in this thread's cache; 0: there is no cache */
+static __thread hidden truth_key __attribute__((unused)); /* the mark malloc writes into the second word of a block in this thread's cache; 0: there is no cache */
 
-static char *put_hex(char *at, uint64_t v) {
+static inline char *put_hex(char *at, uint64_t v) {
     for (int shift = 60; shift >= 0; shift -= 4) *at++ = "0123456789abcdef"[v >> shift & 15];
     return at;
 }
 
-static char *put_text(char *at, const char *text) {
+static inline char *put_text(char *at, const char *text) {
     while (*text) *at++ = *text++;
     return at;
 }
 
 /* One line: address usable requested state kind leader category. Text in a buffer is no pointer; it is wiped all the same. */
-static NOINLINE void note_line(uint64_t p, uint64_t usable, uint64_t requested, const char *state, const char *kind, uint64_t leader,
+static HELPER void note_line(uint64_t p, uint64_t usable, uint64_t requested, const char *state, const char *kind, uint64_t leader,
                                const char *category) {
     char line[256];
     char *at = put_hex(line, p);
@@ -78,17 +80,17 @@ struct block { /* never kept in memory while the program is stopped */
     size_t requested;
 };
 
-static void note(struct block b, const char *kind, const void *leader, const char *category) {
+static inline void note(struct block b, const char *kind, const void *leader, const char *category) {
     note_line((uint64_t)b.p, malloc_usable_size(b.p), b.requested, "in-use", kind, (uint64_t)leader, category);
 }
 
-static void note_reachable(struct block b, const char *category) { note(b, "reachable", NULL, category); }
-static void note_possible(struct block b, const char *category) { note(b, "possible", NULL, category); }
-static void note_definite(struct block b, const char *category) { note(b, "definite", b.p, category); }
-static void note_indirect(struct block b, struct block leader, const char *category) { note(b, "indirect", leader.p, category); }
+static inline void note_reachable(struct block b, const char *category) { note(b, "reachable", NULL, category); }
+static inline void note_possible(struct block b, const char *category) { note(b, "possible", NULL, category); }
+static inline void note_definite(struct block b, const char *category) { note(b, "definite", b.p, category); }
+static inline void note_indirect(struct block b, struct block leader, const char *category) { note(b, "indirect", leader.p, category); }
 
 /* Free a block and note whether it went to the thread cache: malloc's own mark in it tells. */
-static NOINLINE void free_and_note(struct block b, const char *category) {
+static HELPER void free_and_note(struct block b, const char *category) {
     uint64_t usable = malloc_usable_size(b.p);
     hidden again = hide(b.p);
     int gone = truth_key && ((volatile uint64_t *)b.p)[-1] & 2; /* IS_MMAPPED: the block goes with its mapping */
@@ -101,7 +103,7 @@ static NOINLINE void free_and_note(struct block b, const char *category) {
 
 /* Learn that mark. (2.31 marks with the address of the thread's cache.) The first block may find the cache full of what a bin had of
  * its size; in either case the cache has one then, which the second request takes, and gives back. */
-static NOINLINE void learn_key(void) {
+static HELPER void learn_key(void) {
     for (int i = 0; i < 2; i++) {
         hidden block = hide(malloc(24));
         ((volatile uint64_t *)reveal(block))[1] = 0;
@@ -117,7 +119,7 @@ struct rng {
     uint64_t state;
 };
 
-static uint64_t draw(struct rng *r, uint64_t below) {
+static inline uint64_t draw(struct rng *r, uint64_t below) {
     r->state ^= r->state << 13;
     r->state ^= r->state >> 7;
     r->state ^= r->state << 17;
@@ -125,17 +127,17 @@ static uint64_t draw(struct rng *r, uint64_t below) {
 }
 
 /* Text, so that a block is full of words which are no addresses; and no leftovers of what stood there before. */
-static void fill(void *p, size_t size) {
+static inline void fill(void *p, size_t size) {
     for (size_t i = 0; i < size; i++) ((volatile char *)p)[i] = (char)('a' + i % 26);
 }
 
-static size_t pick_size(struct rng *r, size_t least) {
+static inline size_t pick_size(struct rng *r, size_t least) {
     static const size_t spans[] = {40, 40, 120, 120, 400, 1000, 4000, 20000};
     return least + draw(r, spans[draw(r, 8)]);
 }
 
 /* A block of at least `size` bytes from one of malloc's doors, all of it filled. */
-static NOINLINE struct block make(struct rng *r, size_t size) {
+static HELPER struct block make(struct rng *r, size_t size) {
     void *p = NULL;
     switch (draw(r, 12)) {
     case 0: p = calloc(1, size); break;
@@ -154,17 +156,17 @@ static NOINLINE struct block make(struct rng *r, size_t size) {
     return (struct block){p, size};
 }
 
-static struct block make_any(struct rng *r) { return make(r, pick_size(r, 24)); }
+static inline struct block make_any(struct rng *r) { return make(r, pick_size(r, 24)); }
 
 /* Store `value` at a word of `b` that `nth` (0, 1, 2) and chance choose; the words differ for different `nth`. */
-static void **slot(struct rng *r, struct block b, unsigned nth) {
+static inline void **slot(struct rng *r, struct block b, unsigned nth) {
     size_t words = b.requested / WORD / 3;
     return (void **)b.p + nth + 3 * draw(r, words ? words : 1);
 }
 
-static void link_to(struct rng *r, struct block from, unsigned nth, void *to) { *(void *volatile *)slot(r, from, nth) = to; }
+static inline void link_to(struct rng *r, struct block from, unsigned nth, void *to) { *(void *volatile *)slot(r, from, nth) = to; }
 
-static struct block lowest(const struct block *b, size_t n) {
+static inline struct block lowest(const struct block *b, size_t n) {
     struct block low = b[0];
     for (size_t i = 1; i < n; i++)
         if ((uintptr_t)b[i].p < (uintptr_t)low.p) low = b[i];
@@ -174,14 +176,14 @@ static struct block lowest(const struct block *b, size_t n) {
 /* ---- wiping and stopping ------------------------------------------------------------------------------------------- */
 
 /* Overwrite the dead stack, so that the frames to come have no old pointers in their holes. */
-static NOINLINE void scrub(void) {
+static HELPER void scrub(void) {
     volatile char dead[48 << 10];
     for (size_t i = 0; i < sizeof dead; i++) dead[i] = 0;
     __asm__ volatile("" : : "r"(dead) : "memory");
 }
 
 /* Put every register of the FPU and vector units into its initial state (XRSTOR of an empty image). */
-static void clear_vectors(void) {
+static inline void clear_vectors(void) {
     static _Alignas(64) unsigned char empty[4096];
     uint32_t a = 1, b, c = 0, d;
     __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
@@ -204,7 +206,7 @@ __attribute__((used)) static atomic_int stopped;
 
 /* Load the hidden pointers into registers and the red zone, clear every other register, say "ready" if asked to, and wait for
  * ever in a system call that keeps the registers. */
-static void stop(const hidden *in, uint64_t say) {
+static inline void stop(const hidden *in, uint64_t say) {
     clear_vectors();
     __asm__ volatile("sub $512, %%rsp\n\t"
                      "mov 56(%%rdi), %%rax; not %%rax; movq %%rax, %%xmm3\n\t"

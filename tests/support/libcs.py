@@ -73,7 +73,7 @@ class Libc:
             command += [f"-L{path}" for path in self.root.glob("usr/lib/gcc/x86_64-linux-gnu/*")]
         else:
             command += [f"-Wl,--dynamic-linker={self.linker}", *(f"-Wl,-rpath,{path}" for path in reversed(libraries))]
-        subprocess.run([*command, "-pthread"], check=True)
+        subprocess.run([*command, "-pthread", "-ldl"], check=True)
         return output
 
 

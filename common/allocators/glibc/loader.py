@@ -1,0 +1,46 @@
+"""What ld.so itself keeps in malloc's heap behind pointers that are not to the start of a block.
+
+Where `dlopen` was used, glibc 2.35 and later keep the table by which unwinders find loaded files in cache-aligned segments of blocks
+(elf/dl-find_object.c, struct dlfo_mappings_segment: previous, to_free, size, allocated, …). The only pointer to the start of such a
+block is `to_free`, in the segment: without this every program that loads plugins would have a "possible" leak of some 2 KiB.
+"""
+
+from __future__ import annotations
+
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Range, Target
+
+_LINE = 128
+"""Cache lines that segments are aligned to are no longer than this."""
+
+_LINKERS = ("ld-linux", "ld-2.", "ld64.", "ld.so")
+
+
+def table_blocks(target: Target) -> list[int]:
+    """Addresses that segments of the table name as the start of their block."""
+    found: list[int] = []
+    word = target.arch.word
+    for module in target.modules():
+        if not module.path.rsplit("/", 1)[-1].startswith(_LINKERS):
+            continue
+        inside = Range(module.start, module.end)
+        for region in target.regions():
+            if not inside.start <= region.start < inside.end or region.executable or not region.readable:
+                continue
+            for piece in target.pieces(region.start, min(region.end, inside.end)):
+                if piece.address % word == 0:
+                    words = target.arch.unpack(bytes(piece.data))
+                    found += [start for start in (_start(target, segment) for segment in words) if start]
+    return found
+
+
+def _start(target: Target, segment: int) -> int:
+    """`to_free` of what may be a segment, or 0: it lies at most a cache line before the segment, and malloc aligned it."""
+    word = target.arch.word
+    if not segment or segment % (8 * word):
+        return 0
+    try:
+        start = target.word(segment + word)
+    except UnreadableMemory:
+        return 0
+    return start if 0 <= segment - start < _LINE and start % (2 * word) == 0 else 0
