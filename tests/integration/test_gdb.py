@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from debuggers import GDB_LOADER, environment, gdb, gdb_terminal, objects
+from debuggers import GDB_LOADER, environment, findleaks, gdb, gdb_terminal, objects
 from doors import build, counts, placed
 
 from cores import Running
@@ -283,3 +283,20 @@ def test_return_does_not_repeat(program: Path, core: Path) -> None:
         terminal.press("\n")
         terminal.run("python print('is-' + 'over')", "is-over")
         assert "lost for sure" not in terminal.text[start:]
+
+
+def test_a_process_behind_gdbserver(program: Path, tmp_path: Path) -> None:
+    """Read through GDB's own API, as one on another machine would be, it gives what it gives here."""
+    with Running([str(program)], tmp_path) as run:
+        at = placed(run.output)
+        questions = [["find", "--json"], ["blocks", "--json"], ["path", "--json", at["vector"]], ["whatis", "--json", *at.values()]]
+        told = [line for words in questions for line in objects(findleaks(*words, "--pid", str(run.pid)))]
+        server = subprocess.Popen(
+            ["gdbserver", "--once", "--attach", "127.0.0.1:0", str(run.pid)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        with server:
+            assert server.stderr is not None
+            port = next(line.split()[-1] for line in server.stderr if line.startswith("Listening on port"))
+            output = gdb([f"target remote 127.0.0.1:{port}", *["leaks " + " ".join(words) for words in questions], "detach"])
+            server.terminate()
+    assert objects(no_traceback(output)) == told

@@ -5,6 +5,7 @@ set -eu
 # What shows that it is there (a command, a file, or dpkg:PACKAGE) and the Debian package that brings it.
 needs='
 gdb gdb
+gdbserver gdbserver
 lldb-19 lldb-19
 /usr/lib/llvm-19/lib/python3*/site-packages/lldb/__init__.py python3-lldb-19
 clang-19 clang-19
