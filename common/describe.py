@@ -9,6 +9,7 @@ from typing import Optional
 from findleaks.allocators.glibc.stacks import thread_stacks
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Kind, State
+from findleaks.graph.roots import stack_region
 from findleaks.report.text import printable
 from findleaks.session import Session
 from findleaks.target.base import Module, Range, Region, Thread
@@ -113,7 +114,7 @@ class Describer:
         owned = directory.owner(address)
         used = state == State.IN_USE
         kind = self.session.latest.kind(index) if used else Kind.UNKNOWN
-        type_name = self.session.types.of_block(address, size) if used else ""
+        type_name = self.type(index)
         return BlockInfo(
             index,
             address,
@@ -122,9 +123,15 @@ class Describer:
             kind.name.lower() if used else "",
             owned.allocator.name if owned else "",
             owned.heap.arena if owned else "",
-            printable(type_name),
+            type_name,
             "" if type_name or not used else self.hint(address, size),
         )
+
+    def type(self, index: int) -> str:
+        """What the block in use with this index holds; "" for others, and where nothing tells."""
+        blocks = self.session.directory.blocks
+        used = blocks.state(index) == State.IN_USE
+        return printable(self.session.types.of_block(blocks.address(index), blocks.size(index))) if used else ""
 
     def hint(self, address: int, size: int) -> str:
         """A readable string at the beginning of a block, or ""."""
@@ -174,7 +181,7 @@ class Describer:
         module = self.module(address)
         if module is not None:
             symbol = self.symbol(address)
-            name = module.path.rsplit("/", 1)[-1]
+            name = printable(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
             phrase = f"{symbol} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}, {section}"
             return Answer(address, "module", phrase, region=region, symbol=symbol, root=root)
@@ -202,7 +209,7 @@ class Describer:
                 return self._threads[tid], stack
         for thread in self._threads.values():
             if thread.tid not in self._stacks and thread.sp in region:
-                return thread, Range(region.start, region.end)
+                return thread, stack_region(self._regions, thread.sp)
         return None, None
 
     def _is_root(self, address: int) -> bool:

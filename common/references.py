@@ -6,10 +6,14 @@ import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from findleaks.errors import Interrupted
 from findleaks.graph.base import State
 from findleaks.graph.roots import root_regions
 from findleaks.session import Session
 from findleaks.target.base import Range
+
+CHUNK = 4096
+"""References between two looks at Ctrl-C."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,9 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
     ranges = [Range(r.start, r.end) for r in root_regions(target.regions())]
     word = target.arch.word
     for piece in session.pieces(ranges, "searching memory"):
-        for address in session.engine.search(piece, low, high):
+        for count, address in enumerate(session.engine.search(piece, low, high)):
+            if count % CHUNK == CHUNK - 1 and target.interrupted():
+                raise Interrupted
             at = address - piece.address
             value = int.from_bytes(piece.data[at : at + word], target.arch.byteorder)
             yield Reference(address, value, is_live(session, address))

@@ -64,13 +64,13 @@ class Session:
 
     def graph(self, heuristics: Heuristic = Heuristic.NONE) -> Graph:
         """References among blocks, marked and classified."""
-        if heuristics not in self._graphs:
-            self._graphs[heuristics] = self._classified(heuristics)
-        return self._graphs[heuristics]
+        made = self._graphs.pop(heuristics, None) or self._classified(heuristics)
+        self._graphs[heuristics] = made  # the last of the dictionary: `latest`
+        return made
 
     @property
     def latest(self) -> Graph:
-        """The graph computed last, whatever its heuristics: what `whatis` and `path` speak of."""
+        """The graph asked for last, whatever its heuristics, so that the other commands speak of what `find` showed."""
         return next(reversed(self._graphs.values())) if self._graphs else self.graph()
 
     def pieces(self, ranges: Sequence[Range], phase: str) -> Iterator[Piece]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 
 from findleaks.audit.doubts import doubts
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.words import size_range
-from findleaks.describe import STATES, Describer
+from findleaks.describe import STATES, BlockInfo, Describer
 from findleaks.errors import Interrupted, UsageError
-from findleaks.graph.base import Kind
+from findleaks.graph.base import Kind, State, Totals
+from findleaks.report.text import blocks as blocks_of
 from findleaks.report.text import number, printable, size, table
 from findleaks.session import Session
+from findleaks.suppressions import glob
 
 KINDS = [kind.name.lower() for kind in Kind if kind]
 SHOWN = 50
@@ -25,7 +27,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", help=f"only these kinds, comma-separated: {', '.join(KINDS)}, lost (definite and indirect)")
     parser.add_argument("--state", choices=[*STATES.values(), "all"], default="in-use", help="only blocks in this state (in-use)")
     parser.add_argument("--size", metavar="A-B", help="only usable sizes in this range: 48, 16-64, 4k-")
-    parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches, e.g. 'osgeo::*'")
+    parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches: * any characters, ? one, e.g. 'osgeo::*'")
     parser.add_argument("--allocator", metavar="NAME", help="only blocks of this allocator")
     parser.add_argument("--limit", type=int, help=f"blocks to print (text: {SHOWN}; JSON: all); 0: all")
 
@@ -43,57 +45,74 @@ class Listing:
         self.sizes = size_range(args.size) if args.size else None
         self.type = args.type
         self.allocator = args.allocator
-        session.graph()
+        self.graph = session.latest
         self.describer = Describer(session)
 
     def json(self) -> Iterable[Mapping[str, object]]:
-        limit = self.limit or 0
-        for count, item in enumerate(self._matching()):
-            if limit and count >= limit:
-                break
-            yield item
+        for index in islice(self._matching(), self.limit if self.limit and self.limit > 0 else None):
+            yield self.describer.block(index).json()
         warnings = [*self.session.target.warnings, *doubts(self.session)]
         if warnings:
             yield {"schema": SCHEMA, "command": "blocks", "warnings": [printable(w, 600) for w in warnings]}
 
     def text(self, width: int, door: Door) -> Iterator[str]:
         limit = SHOWN if self.limit is None else self.limit
-        rows: list[tuple[str, ...]] = []
-        total = held = 0
-        for item in self._matching():
-            total += 1
-            held += int(str(item["size"]))
-            if not limit or total <= limit:
-                what = item["type"] or item["hint"] or ""
-                rows.append((str(item["address"]), number(int(str(item["size"]))), str(item["kind"] or item["state"]), str(what)))
+        matching = self._matching()
+        first = list(islice(matching, limit if limit > 0 else None))
+        rows = [_row(self.describer.block(index)) for index in first]
+        count, held = self._known() or self._counted(chain(first, matching))
         if rows:
             yield from table(("ADDRESS", "SIZE", "KIND", "WHAT"), rows, (1,), width, cut=3)
             yield ""
-        more = f", {number(total - len(rows))} not shown (--limit 0)" if total > len(rows) else ""
-        yield f"  {number(total)} block{'' if total == 1 else 's'}, {size(held)}{more}"
+        more = f", {number(count - len(rows))} not shown (--limit 0)" if count > len(rows) else ""
+        yield f"  {blocks_of(count)}, {size(held)}{more}"
         if rows:
             yield from door.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
         for warning in [*self.session.target.warnings, *doubts(self.session)]:
             yield f"warning: {printable(warning, 600)}"
 
-    def _matching(self) -> Iterator[dict[str, object]]:
+    def _matching(self) -> Iterator[int]:
+        """Indices of the blocks that pass every filter. They are described only when they are printed: most never are."""
         blocks = self.session.directory.blocks
-        graph = self.session.latest
-        kinds = graph.kinds()
+        kinds = self.graph.kinds()
         for count, index in enumerate(_indices(kinds, self.kinds)):
             if count % CHUNK == 0 and self.session.target.interrupted():
                 raise Interrupted
-            state = blocks.state(index)
-            if state not in self.states:
+            if blocks.state(index) not in self.states:
                 continue
             if self.sizes is not None and not self.sizes.low <= blocks.size(index) <= self.sizes.high:
                 continue
-            block = self.describer.block(index)
-            if self.allocator and block.allocator != self.allocator:
+            if self.allocator and not self._owned(blocks.address(index)):
                 continue
-            if self.type and not fnmatch.fnmatchcase(block.type, self.type):
+            if self.type and not glob(self.type, self.describer.type(index)):
                 continue
-            yield block.json()
+            yield index
+
+    def _owned(self, address: int) -> bool:
+        owned = self.session.directory.owner(address)
+        return owned is not None and owned.allocator.name == self.allocator
+
+    def _known(self) -> Totals | None:
+        """Blocks and bytes of these kinds and states, which are known; None where another filter asks about each block."""
+        blocks = self.session.directory.blocks
+        if self.sizes is not None or self.type or self.allocator:
+            return None
+        if self.kinds is None:
+            parts = [blocks.totals(state) for state in self.states]
+        else:
+            parts = [self.graph.totals(Kind(kind)) for kind in self.kinds] if State.IN_USE in self.states else []
+        return Totals(sum(part.blocks for part in parts), sum(part.bytes for part in parts))
+
+    def _counted(self, indices: Iterable[int]) -> Totals:
+        count = held = 0
+        for index in indices:
+            count += 1
+            held += self.session.directory.blocks.size(index)
+        return Totals(count, held)
+
+
+def _row(block: BlockInfo) -> tuple[str, ...]:
+    return hex(block.address), number(block.size), block.kind or block.state, block.type or block.hint
 
 
 def _indices(kinds: memoryview, wanted: set[int] | None) -> Iterable[int]:

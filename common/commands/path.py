@@ -11,15 +11,19 @@ from findleaks.commands import Door, command
 from findleaks.commands.result import Plain
 from findleaks.commands.words import address_word
 from findleaks.describe import Answer, Describer
-from findleaks.errors import UnreadableMemory, UsageError
+from findleaks.errors import Interrupted, UsageError
 from findleaks.graph.base import Graph, Kind
 from findleaks.references import Reference, root_references
 from findleaks.report.text import number
 from findleaks.session import Session
+from findleaks.target.base import Range
 
 STEPS = 25
 LAST = 4
 """Steps shown at the end of a chain too long to show whole: a list of a million nodes is one line of news."""
+
+CHUNK = 4096
+"""Blocks between two looks at Ctrl-C."""
 
 SEARCH = 1_000_000
 """Lost blocks looked at, at most, on the way from a leader."""
@@ -71,11 +75,11 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
     chain = graph.path(index)
     lost_from = graph.leader(index) if not chain else -1
     if lost_from >= 0:
-        chain = _from_leader(graph, lost_from, index)
+        chain = _from_leader(session, graph, lost_from, index)
     steps = [] if lost_from >= 0 or not chain else _root_step(session, describer, chain[0])
-    links, skipped = _shown(chain, args.limit)
+    links, skipped, last = _shown(chain, args.limit)
     steps += [step for a, b in links for step in _block_step(session, describer, a, b)]
-    gap = len(steps) - LAST if skipped else 0
+    gap = len(steps) - last
     leader = describer.block(lost_from) if lost_from >= 0 else None
     body = {
         "target": answer.json(),
@@ -88,13 +92,14 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
     return Plain(session, "path", body, lambda width, door: _text(answer, steps, (gap, skipped), bool(leads), width, door))
 
 
-def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int]:
-    """The links of a chain to show, and how many are left out before its last LAST."""
-    links = len(chain) - 1
-    if limit <= 0 or links <= limit:
-        return list(zip(chain, chain[1:])), 0
-    first = max(limit - LAST, 1)
-    return [(chain[i], chain[i + 1]) for i in (*range(first), *range(links - LAST, links))], links - first - LAST
+def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int, int]:
+    """The links of a chain to show, how many are left out, and how many are shown behind the gap."""
+    links = list(zip(chain, chain[1:]))
+    if limit <= 0 or len(links) <= limit:
+        return links, 0, 0
+    last = min(LAST, limit - 1)
+    first = limit - last
+    return [*links[:first], *links[len(links) - last :]], len(links) - limit, last
 
 
 def _root_step(session: Session, describer: Describer, index: int) -> list[Step]:
@@ -124,24 +129,33 @@ def _block_step(session: Session, describer: Describer, source: int, to: int) ->
     blocks = session.directory.blocks
     base, low = blocks.address(source), blocks.address(to)
     high = low + max(blocks.size(to), 1)
-    try:
-        words = session.target.arch.unpack(session.target.read(base, blocks.size(source)))
-    except UnreadableMemory:
-        words = ()
-    hits = [(value != low, at, value) for at, value in enumerate(words) if low <= value < high]
-    if not hits:
+    word, order = session.target.arch.word, session.target.arch.byteorder
+    found: tuple[int, int] | None = None
+    for piece in session.pieces([Range(base, base + blocks.size(source))], "reading a block"):
+        for where in session.engine.search(piece, low, high):
+            value = int.from_bytes(piece.data[where - piece.address :][:word], order)
+            if found is None or value == low:
+                found = where, value
+            if value == low:
+                break
+        if found is not None and found[1] == low:
+            break
+    if found is None:
         return [Step(describer.block(source).phrase(), base, low, 0, None)]
-    _, at, value = min(hits)
-    where = base + at * session.target.arch.word
+    where, value = found
     return [Step(describer.block(source).phrase(), where, value, value - low, describer.answer(where))]
 
 
-def _from_leader(graph: Graph, leader: int, index: int) -> list[int]:
+def _from_leader(session: Session, graph: Graph, leader: int, index: int) -> list[int]:
     """A shortest chain of lost blocks from `leader` to `index`; [index] if none is found among SEARCH blocks."""
     before = {leader: -1}
     queue = deque([leader])
+    taken = 0
     while queue and index not in before and len(before) < SEARCH:
         at = queue.popleft()
+        taken += 1
+        if taken % CHUNK == 0 and session.target.interrupted():
+            raise Interrupted
         for to, _ in graph.references(at):
             if to not in before and graph.kind(to) in (Kind.DEFINITE, Kind.INDIRECT):
                 before[to] = at
@@ -157,9 +171,11 @@ def _from_leader(graph: Graph, leader: int, index: int) -> list[int]:
 def _text(answer: Answer, steps: Sequence[Step], gap: tuple[int, int], lost: bool, width: int, door: Door) -> Iterator[str]:
     if lost:
         yield "lost: no root reaches it; it hangs from a leak that begins at"
-    for count, step in enumerate(steps):
+    for count, step in enumerate([*steps, None]):
         if gap[1] and count == gap[0]:
-            yield f"  … {number(gap[1])} more steps (--limit 0 shows all)"
+            yield f"  … {number(gap[1])} more step{'' if gap[1] == 1 else 's'} (--limit 0 shows all)"
+        if step is None:
+            break
         where = f"{step.address:#x}  " if step.address else ""
         into = f", {step.offset:,} bytes into it" if step.offset else ""
         yield f"{where}{step.origin}"

@@ -32,20 +32,24 @@ def refs(session: Session, args: argparse.Namespace) -> Plain:
     memory, in registers. Words in freed blocks and dead stack are listed too, and marked: they keep nothing alive."""
     address = address_word(args.address)
     describer = Describer(session)
-    session.graph()
     answer = describer.answer(address)
     low, high = address, address + 1
     if answer.block is not None and not args.exact:
         low, high = answer.block.address, answer.block.address + max(answer.block.size, 1)
-    found = list(references_to(session, low, high))
-    shown = found[: args.limit] if args.limit > 0 else found
-    origins = [(reference, describer.answer(reference.address) if reference.address else None) for reference in shown]
+    origins: list[tuple[Reference, Answer | None]] = []
+    count = live = 0
+    for reference in references_to(session, low, high):  # millions may point at a popular object: those not shown are counted only
+        count += 1
+        live += reference.live
+        if args.limit <= 0 or count <= args.limit:
+            origins.append((reference, describer.answer(reference.address) if reference.address else None))
     body = {
         "target": answer.json(),
-        "count": len(found),
+        "count": count,
+        "live": live,
         "references": [_json(reference, origin, low) for reference, origin in origins],
     }
-    return Plain(session, "refs", body, lambda width, door: _text(answer, origins, len(found), width, door))
+    return Plain(session, "refs", body, lambda width, door: _text(answer, origins, count, live, width, door))
 
 
 def _json(reference: Reference, origin: Answer | None, low: int) -> dict[str, object]:
@@ -60,7 +64,7 @@ def _json(reference: Reference, origin: Answer | None, low: int) -> dict[str, ob
     return {"address": hex(reference.address), **made, "from": origin.json()}
 
 
-def _text(answer: Answer, origins: list[tuple[Reference, Answer | None]], count: int, width: int, door: Door) -> Iterator[str]:
+def _text(answer: Answer, origins: list[tuple[Reference, Answer | None]], count: int, live: int, width: int, door: Door) -> Iterator[str]:
     yield f"{answer.address:#x}  {answer.phrase}"
     yield ""
     rows = []
@@ -72,7 +76,6 @@ def _text(answer: Answer, origins: list[tuple[Reference, Answer | None]], count:
         yield from table(("WORD AT", "POINTS TO", "IN"), rows, (), width, cut=2)
         yield ""
     more = f", {number(count - len(rows))} more not shown (--limit 0)" if count > len(rows) else ""
-    live = sum(reference.live for reference, _ in origins)
-    yield f"  {number(count)} reference{'' if count == 1 else 's'}{more}; {number(live)} of those shown in roots or blocks in use"
+    yield f"  {number(count)} reference{'' if count == 1 else 's'}, {number(live)} of them in roots or blocks in use{more}"
     if answer.block is not None and answer.block.kind:
         yield from door.next(width, f"path {answer.block.address:#x}")

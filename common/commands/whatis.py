@@ -28,7 +28,6 @@ def whatis(session: Session, args: argparse.Namespace) -> Plain:
     the allocator's own memory, or a mapping. An address inside a block is as good as its start."""
     addresses = [address_word(word) for word in args.addresses]
     describer = Describer(session)
-    session.graph()
     answers = [describer.answer(address) for address in addresses]
     return Plain(session, "whatis", {"answers": [answer.json() for answer in answers]}, lambda width, door: _text(answers, width, door))
 

@@ -13,10 +13,13 @@ from heaps import ListAllocator, Listed, session
 
 from findleaks import commands
 from findleaks.commands.words import SizeRange, size_range, size_word
-from findleaks.errors import UsageError
+from findleaks.describe import Describer
+from findleaks.errors import Interrupted, UsageError
 from findleaks.graph.base import State
+from findleaks.report.text import size
 from findleaks.session import Session
 from findleaks.target.base import Module, Symbol
+from findleaks.types import Types
 
 HEAP, DATA, STACK = 0x10000, 0x400000, 0x7F0000
 HELD, INNER, LONE, HEAD, TAIL, RING_A, RING_B, FREED, BEHIND = (HEAP + 0x100 * i for i in range(9))
@@ -132,6 +135,78 @@ def test_blocks_filters(made: Session) -> None:
     assert run(made, "blocks", "--size", "49-", "--json")[1] == ""
 
 
+def test_blocks_are_described_only_when_they_are_printed(made: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heap has millions; the last line counts them all."""
+    described: list[int] = []
+    block = Describer.block
+    monkeypatch.setattr(Describer, "block", lambda self, index: described.append(index) or block(self, index))
+    for line, count in (
+        (["blocks"], 8),
+        (["blocks", "--state", "all"], 9),
+        (["blocks", "--state", "free"], 1),
+        (["blocks", "--kind", "lost"], 6),
+        (["blocks", "--kind", "lost", "--state", "free"], 0),
+        (["blocks", "--size", "48"], 8),
+        (["blocks", "--allocator", "listed"], 8),
+        (["blocks", "--allocator", "other"], 0),
+        (["blocks", "--type", "*"], 8),
+    ):
+        described.clear()
+        text = run(made, *line, "--limit", "2")[1]
+        assert f"  {count} block{'' if count == 1 else 's'}, {size(48 * count)}" in text
+        assert (f"{count - 2} not shown" in text) == (count > 2)
+        assert len(described) == min(count, 2)
+
+
+def test_blocks_of_an_array_type_are_found_by_the_name_find_prints(made: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Types, "of_block", lambda self, address, size: "Item[5]" if address == LONE else "Item5")
+    lines = run(made, "blocks", "--type", "Item[5]", "--json")[1].splitlines()
+    assert [json.loads(line)["address"] for line in lines] == [hex(LONE)]
+
+
+def test_ctrl_c_ends_long_listings(made: Session) -> None:
+    for line in (["blocks", "--size", "48"], ["refs", hex(HELD)], ["find"]):
+        run(made, *line)
+        made.target._left = 0  # type: ignore[attr-defined]
+        made._graphs.clear()
+        with pytest.raises(Interrupted):
+            run(made, *line)
+        made.target._left = None  # type: ignore[attr-defined]
+
+
+def test_the_other_commands_speak_of_what_find_showed(made: Session) -> None:
+    """With heuristics one block is held that is not without; no command computes another graph."""
+    for words in (["--heuristics", "all"], [], ["--heuristics", "all"]):
+        found = run_json(made, "find", *words)
+        shown = made.latest
+        for line in (["whatis", hex(HELD)], ["refs", hex(HELD)], ["path", hex(HELD)], ["blocks"]):
+            run(made, *line)
+            assert made.latest is shown
+        assert found["totals"]["in_use"]["blocks"] == 8
+    assert len(made._graphs) == 2
+
+
+def test_nothing_of_the_target_reaches_the_terminal_as_it_is(made: Session) -> None:
+    target = made.target
+    assert isinstance(target, FakeTarget)
+    target._modules = [Module("/bin/\x1b]0;owned\x07\x1b[31mprog", 0, DATA, DATA + 0x100)]
+    target._symbols = [Symbol("g_\x1b[2Jheld", DATA + 0x40, 8, "prog")]
+    target.warnings = ["\x1b[2J: not on this machine"]
+    for line in (["find"], ["blocks"], ["whatis", hex(DATA + 0x40), hex(DATA)], ["refs", hex(HELD)], ["path", hex(HELD)]):
+        text = run(made, *line)[1]
+        assert all(character.isprintable() or character == "\n" for character in text), line
+        assert "\\x1b" in text
+
+
+def test_an_anonymous_mapping_that_holds_a_stack_pointer_is_not_called_a_stack() -> None:
+    """A coroutine's stack in a pool: most of the pool is no stack."""
+    target = FakeTarget({DATA: bytes(0x4000)}, threads=[thread(5, sp=DATA + 0x3000)])
+    made = session(target, [ListAllocator(HEAP, HEAP + 0x100, [])])
+    (answer,) = run_json(made, "whatis", hex(DATA + 0x10))["answers"]
+    assert answer["is"] == "mapping"
+    assert answer["root"] is True
+
+
 def test_whatis(made: Session) -> None:
     answers = run_json(made, "whatis", hex(HELD + 8), hex(DATA + 0x40), hex(STACK + 0x900), hex(STACK + 0x10), hex(FREED), "0x10")[
         "answers"
@@ -154,6 +229,34 @@ def test_refs_tells_live_from_dead(made: Session) -> None:
     assert [(r["address"], r["live"], r["from"]["block"]["state"]) for r in behind] == [(hex(FREED + 8), False, "free")]
     held = run_json(made, "refs", hex(HELD + 40))["references"]
     assert [(r["address"], r["live"], r["interior"]) for r in held] == [(hex(DATA + 0x40), True, False)]
+
+
+def test_refs_counts_what_it_does_not_list(made: Session) -> None:
+    heap = struct.pack("<Q", HEAP + 0x800) * 200 + bytes(0x1000 - 1600)
+    target = FakeTarget({HEAP: heap}, threads=[thread(1, sp=0)])
+    made = session(
+        target, [ListAllocator(HEAP, HEAP + 0x1000, [Listed(HEAP, 400), Listed(HEAP + 400, 1200, State.FREE), Listed(HEAP + 0x800, 16)])]
+    )
+    found = run_json(made, "refs", hex(HEAP + 0x800))
+    assert (found["count"], found["live"], len(found["references"])) == (200, 50, 100)
+    assert len(run_json(made, "refs", "--limit", "0", hex(HEAP + 0x800))["references"]) == 200
+    text = run(made, "refs", "--limit", "3", hex(HEAP + 0x800))[1]
+    assert "200 references, 50 of them in roots or blocks in use, 197 more not shown (--limit 0)" in text
+
+
+def test_path_through_a_block_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block may have gigabytes. The first word that points to the next block's start is named, an interior one only without."""
+    for at, value, interior in ((0x300, HEAP + 0x800, False), (0x400, HEAP + 0x808, True)):
+        heap = bytearray(0x1000)
+        struct.pack_into("<Q", heap, 0x100, HEAP + 0x808)
+        struct.pack_into("<Q", heap, at, value)
+        target = FakeTarget({HEAP: bytes(heap), DATA: words(8, _0=HEAP)})
+        made = session(target, [ListAllocator(HEAP, HEAP + 0x1000, [Listed(HEAP, 0x700), Listed(HEAP + 0x800, 16)])])
+        monkeypatch.setattr(target, "read", lambda *_: pytest.fail("a whole block was read"))
+        monkeypatch.setattr(Describer, "hint", lambda *_: "")
+        monkeypatch.setattr(Types, "of_block", lambda *_: "")
+        step = run_json(made, "path", hex(HEAP + 0x800))["path"][1]
+        assert (step["address"], step["interior"]) == (hex(HEAP + (0x100 if interior else at)), interior)
 
 
 def test_path_from_a_root_and_from_a_leader(made: Session) -> None:
@@ -224,18 +327,23 @@ def test_sizes() -> None:
     assert size_range("-64") == SizeRange(0, 64)
 
 
-@pytest.mark.parametrize(("limit", "shown", "skipped"), [(25, 26, 74), (5, 6, 94), (0, 100, 0), (200, 100, 0)])
-def test_the_middle_of_a_long_path_is_left_out(limit: int, shown: int, skipped: int) -> None:
-    """A list of 100 nodes hung on a global: a root step and 99 links."""
-    nodes = [HEAP + 0x20 * i for i in range(100)]
+@pytest.mark.parametrize(
+    ("length", "limit", "shown", "skipped"),
+    [(100, 25, 26, 74), (100, 5, 6, 94), (100, 0, 100, 0), (100, 200, 100, 0), (100, 1, 2, 98), (4, 2, 3, 1), (5, 2, 3, 2)],
+)
+def test_the_middle_of_a_long_path_is_left_out(length: int, limit: int, shown: int, skipped: int) -> None:
+    """A list hung on a global: a root step, and a link less than there are nodes."""
+    nodes = [HEAP + 0x20 * i for i in range(length)]
     heap = b"".join(struct.pack("<QQQQ", following, 0, 0, 0) for following in [*nodes[1:], 0])
     target = FakeTarget({HEAP: heap, DATA: words(0x100, _40=HEAP)}, threads=[thread(1, sp=0)])
-    made = session(target, [ListAllocator(HEAP, HEAP + 0x20 * 100, [Listed(a, 24) for a in nodes])])
+    made = session(target, [ListAllocator(HEAP, HEAP + 0x20 * length, [Listed(a, 24) for a in nodes])])
     found = run_json(made, "path", "--limit", str(limit), hex(nodes[-1]))
-    assert found["blocks"] == 100
+    assert found["blocks"] == length
     assert len(found["path"]) == shown
     assert (found["skipped"] or {"steps": 0})["steps"] == skipped
     text = run(made, "path", "--limit", str(limit), hex(nodes[-1]))[1]
     assert text.count("→") == shown
-    assert (f"… {skipped} more steps" in text) == bool(skipped)
-    assert hex(nodes[-2]) in text
+    assert (f"… {skipped} more step{'' if skipped == 1 else 's'} (" in text) == bool(skipped)
+    linked = [(step["address"], step["value"]) for step in found["path"][1:]]
+    assert linked == sorted(set(linked))
+    assert hex(nodes[-2 if limit != 1 else 0]) in text
