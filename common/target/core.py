@@ -33,7 +33,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         self.warnings: list[str] = []
         self._name = os.path.basename(path) or path
         self._core = Source(view)
-        self._exe, self._sysroot = exe, sysroot.rstrip("/")
+        self._exe, self._sysroot = exe, sysroot.rstrip("/") or sysroot[:1]
         head = self._header(view)
         arch = self._arch(head)
         headers = elf.segments(view, head)
@@ -157,14 +157,12 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         except UnreadableMemory:
             return ""
 
-    def _candidates(self, found: Image, path: str) -> list[str]:
-        plain = path.removesuffix(DELETED)
-        result = []
-        if found is self._main and self._exe:
-            result.append(self._exe)
+    def _named_by_user(self, found: Image, path: str) -> list[str]:
+        """Where the module's file lies by the user's word; `path` is where the core says."""
+        named = [self._exe] if found is self._main and self._exe else []
         if self._sysroot:
-            result += [self._sysroot + plain, f"{self._sysroot}/{os.path.basename(plain)}"]
-        return [*result, plain] if plain.startswith("/") else result
+            named += [os.path.normpath(self._sysroot + path), f"{self._sysroot}/{os.path.basename(path)}"]
+        return named
 
     def _fill(self) -> None:
         """Take the bytes the core lacks (text, constants, data never written to) from the modules' files, each only when it is
@@ -175,7 +173,9 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         for found, module in zip(self._images, self._modules):
             if module.path == VDSO:
                 continue
-            result = check(self._candidates(found, module.path), found)
+            named = self._named_by_user(found, module.path.removesuffix(DELETED))
+            own = [path for path in [module.path.removesuffix(DELETED)] if path.startswith("/")]
+            result = check([*named, *own], found, named)
             self._checks[module.start] = result
             if result.mismatch:
                 ids = f"build-id {_short(result.build_id)}) is not the core's ({_short(module.build_id)}"

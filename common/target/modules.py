@@ -133,10 +133,13 @@ class Check(NamedTuple):
     mismatch: bool
 
 
-def check(candidates: Sequence[str], loaded: Image) -> Check:
-    """Find the file a module was loaded from among candidate paths: the first whose build-id is the same, or, of modules without one
-    (musl's ld.so) and of those whose note the core lacks (patchelf, and so every wheel that auditwheel repaired, moves it out of the
-    first page), whose first page is: it has the size and place of every segment and of the section headers."""
+def check(candidates: Sequence[str], loaded: Image, named: Sequence[str] = ()) -> Check:
+    """Find the file a module was loaded from among candidate paths: the first whose build-id is the same.
+
+    Where there is no build-id to compare, the first page decides, which has the size and place of every segment: of modules without
+    one (musl's ld.so), and of files that the user `named`, whose note the core lacks (patchelf, and so every wheel that auditwheel
+    repaired, moves it out of the first page).
+    """
     seen = Check(None, "", "", False)
     for path in candidates:
         try:
@@ -156,10 +159,10 @@ def check(candidates: Sequence[str], loaded: Image) -> Check:
         finally:
             os.close(fd)
         wanted = loaded.module.build_id
-        if (wanted and build_id == wanted) or (not wanted and page == loaded.page):
+        if (wanted and build_id == wanted) or (not wanted and page == loaded.page and (not build_id or path in named)):
             return Check(FileSource(path, size), path, build_id, False)
         if not seen.path:
-            seen = Check(None, path, build_id, loaded.head is not None)
+            seen = Check(None, path, build_id, loaded.head is not None and bool(wanted or not build_id))
     return seen
 
 

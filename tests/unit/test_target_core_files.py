@@ -110,3 +110,20 @@ def test_files_without_build_ids_are_compared_by_their_first_page(tmp_path: Path
     core = opened(tmp_path / "core", data)
     assert not constant_of(core)
     assert len(core.warnings) == 1
+
+
+def test_a_file_whose_build_id_the_core_lacks_needs_the_users_word(tmp_path: Path) -> None:
+    """As of wheels that auditwheel repaired: the note lies outside of the first page, which is all of the file that a core has."""
+    (tmp_path / "w.c").write_text(
+        'static char fill[8192] __attribute__((section(".aaa"), used)) = {1};'
+        'const char text[] = "constant in the file"; int shared_function(void) { return 1; }'
+    )
+    made = tmp_path / "libw.so"
+    link = ["-Wl,--build-id", "-Wl,--section-start=.note.gnu.build-id=0x3000"]
+    subprocess.run(["gcc", "-shared", "-fPIC", *link, "-o", made, tmp_path / "w.c"], check=True)
+    data = core_with(made, str(made))
+    core = opened(tmp_path / "core", data)
+    assert core.modules()[0].build_id == ""
+    assert core.symbol("text", "lib") is None
+    assert "without a build-id in the core" in core.warnings[0]
+    assert constant_of(opened(tmp_path / "core", data, sysroot="/"))
