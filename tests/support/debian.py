@@ -1,0 +1,149 @@
+"""Packages of other Debian releases, unpacked beside the system's own; nothing is installed.
+
+They come through the machine's own apt: its mirror (asked of `apt-get indextargets`), its proxies, its keys; only the suite
+differs, and lists and archives live in a private directory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+Pins = Mapping[tuple[str, str], str]
+"""SHA-256 of packages by name and version. apt checks every package against the signed index; pins hold the tests to the very
+bytes they were written with, as long as the suites have those versions."""
+
+_IDLE = re.compile(
+    r".*-dev$|.*-dev-bin$|llvm-.*|debconf|dpkg|perl-base|tar|tzdata|ucf|procps|sensible-utils|media-types|icu-devtools|rpcsvc-proto|ncurses-bin"
+)
+"""Dependencies that programs do not need in order to run from where they are unpacked."""
+
+
+class PackagesMissing(Exception):
+    """A suite or package cannot be had; the message says what was tried."""
+
+
+def cache() -> Path:
+    """Where downloads and unpacked trees are kept: $FINDLEAKS_CACHE, or ~/.cache/findleaks."""
+    return Path(os.environ.get("FINDLEAKS_CACHE") or Path.home() / ".cache" / "findleaks")
+
+
+def unpacked(suite: str, packages: Sequence[str], folder: Path, pins: Pins, dependencies: bool = False) -> list[Path]:
+    """Unpack packages of a suite in `folder`/root, unless they lie there already. The package files are returned.
+
+    With `dependencies` those come along that let the programs run. Raises PackagesMissing.
+    """
+    with _locked(folder):
+        root, stamp = folder / "root", folder / "unpacked"
+        debs = sorted((folder / "debs").glob("*.deb"))
+        there = set(packages) <= {deb.name.split("_")[0] for deb in debs}
+        if not (there and stamp.exists() and stamp.read_text() == _hashes(debs, pins)):
+            for leftover in (root, folder / "debs"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            debs = _download(suite, packages, folder, dependencies)
+            hashes = _hashes(debs, pins)
+            root.mkdir()
+            for deb in debs:
+                subprocess.run(["dpkg", "-x", str(deb), str(root)], check=True)
+            _keep_links_inside(root)
+            for merged in ("lib", "lib64"):  # suites with a merged /usr leave these two links to the package base-files
+                if not (root / merged).exists():
+                    (root / merged).symlink_to(Path("usr") / merged)
+            stamp.write_text(hashes)
+        return debs
+
+
+def version_of(package: str, debs: Sequence[Path]) -> str:
+    """The Debian version of one of these package files."""
+    return next(deb.name.split("_")[1] for deb in debs if deb.name.startswith(package + "_")).replace("%3a", ":")
+
+
+def _keep_links_inside(root: Path) -> None:
+    """Make absolute links relative: /lib/… must mean the tree's, not the machine's."""
+    for folder, folders, files in os.walk(root):
+        for link in (Path(folder, name) for name in (*folders, *files)):
+            if link.is_symlink() and os.readlink(link).startswith("/"):
+                inside = root / os.readlink(link).lstrip("/")
+                link.unlink()
+                link.symlink_to(os.path.relpath(inside, folder))
+
+
+def _hashes(debs: Sequence[Path], pins: Pins) -> str:
+    """Names and hashes of the packages; checks the pinned ones."""
+    lines = []
+    for deb in debs:
+        digest = hashlib.sha256(deb.read_bytes()).hexdigest()
+        name, version = deb.name.split("_")[:2]
+        wanted = pins.get((name, version.replace("%3a", ":")), digest)
+        if wanted != digest:
+            raise PackagesMissing(f"{deb} has SHA-256 {digest}, not {wanted}: delete it and try again")
+        lines.append(f"{deb.name} {digest}\n")
+    return "".join(lines)
+
+
+def _download(suite: str, packages: Sequence[str], folder: Path, dependencies: bool) -> list[Path]:
+    """Fetch packages of `suite` into folder/debs."""
+    private = folder / "apt"
+    for part in ("lists/partial", "cache/archives/partial", "../debs"):
+        (private / part).mkdir(parents=True, exist_ok=True)
+    sources, status = private / "sources.list", private / "status"
+    sources.write_text(f"deb {_mirror()} {suite} main\n")
+    status.write_text("")
+    options = {
+        "Dir::Etc::sourcelist": sources,
+        "Dir::Etc::sourceparts": "-",
+        "Dir::State": private,
+        "Dir::State::lists": private / "lists",
+        "Dir::State::status": status,
+        "Dir::Cache": private / "cache",
+        "APT::Architecture": "amd64",
+        "APT::Sandbox::User": "",
+        "Acquire::Languages": "none",
+        "Acquire::Retries": "3",
+    }
+    apt = ["apt-get", "-q", *(f"-o{name}={value}" for name, value in options.items())]
+
+    def run(*command: str) -> str:
+        done = subprocess.run([*apt, *command], cwd=folder / "debs", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode:
+            raise PackagesMissing(f"Debian {suite}: `apt-get {' '.join(command)}` failed:\n{done.stdout}")
+        return done.stdout
+
+    # A suite past its support may keep an index that is no longer renewed; the signature is checked all the same.
+    run("-oAcquire::Check-Valid-Until=false", "update")
+    wanted = list(packages)
+    if dependencies:
+        told = run("install", "--simulate", "--no-install-recommends", *packages)
+        wanted = [line.split()[1] for line in told.splitlines() if line.startswith("Inst ")]
+        wanted = [name for name in wanted if name in packages or not _IDLE.fullmatch(name)]
+    run("download", *wanted)
+    shutil.rmtree(private)
+    return sorted((folder / "debs").glob("*.deb"))
+
+
+def _mirror() -> str:
+    """The Debian archive this machine is set up to use."""
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(LABEL) $(COMPONENT)"], capture_output=True, text=True, check=True
+    ).stdout
+    for line in listed.splitlines():
+        uri, _, rest = line.partition(" ")
+        if rest == "Debian Debian main":
+            return uri
+    raise PackagesMissing("`apt-get indextargets` lists no Debian archive: is this a Debian machine, and did `apt-get update` run?")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process unpacks at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
