@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks import __version__
-from findleaks.errors import FindleaksError, UsageError
+from findleaks.errors import FindleaksError, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from findleaks.session import Progress, Session
@@ -41,9 +41,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         # The reader of our output went away (`| head`): end as quietly as other tools do.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         _complain("interrupted")
         return INTERRUPTED
+    except MemoryError:
+        _complain("out of memory: close other programs, or use a machine with more")
+        return TROUBLE
     except FindleaksError as error:
         _complain(str(error))
         return TROUBLE
@@ -75,7 +78,7 @@ def _command(words: list[str]) -> int:
     cmd = commands.commands().get(words[0])
     if cmd is None:
         raise UsageError(f"no command {words[0]!r}; there are: {', '.join([*commands.commands(), *FRONT])}")
-    parser = commands.parser(cmd, "findleaks", sys.stdout)
+    parser = commands.parser(cmd, "findleaks", sys.stdout, "core")
     group = parser.add_argument_group("the process")
     group.add_argument("core", nargs="?", help="the core file; before or after the addresses, where a command takes some")
     group.add_argument("--pid", type=int, help="a live process; it stands still while it is read, and runs on afterwards")

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from findleaks.report.text import printable
+
+_LONGEST = 1000
+"""Characters of a message."""
+
 
 class FindleaksError(Exception):
-    """Anything that ends a command with one clear line and exit status 2."""
+    """Anything that ends a command with one clear line and exit status 2.
+
+    Its text may quote the target (the name of a file or a process), so no control character of it is let through to a terminal.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), _LONGEST)
 
 
 class UsageError(FindleaksError):

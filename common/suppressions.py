@@ -17,7 +17,7 @@ from typing import Optional
 from findleaks.errors import UsageError
 
 KINDS = ("leak", "type", "module", "string", "size")
-_SIZE = re.compile(r"\s*(\d+\s*[KMG]?)?\s*(-)?\s*(\d+\s*[KMG]?)?\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*([0-9]{1,20}\s*[KMG]?)?\s*(-)?\s*([0-9]{1,20}\s*[KMG]?)?\s*", re.IGNORECASE)
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LARGEST_FILE = 16 << 20
 

@@ -121,12 +121,12 @@ def commands() -> dict[str, Command]:
     return found
 
 
-def parser(cmd: Command, prog: str, out: Optional[TextIO] = None) -> Parser:
-    """The argument parser of one command; help goes to `out`."""
+def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = "") -> Parser:
+    """The argument parser of one command; help goes to `out`, its example with `target` behind the words."""
     made = Parser(
         prog=f"{prog} {cmd.name}",
         description=cmd.description,
-        epilog=f"Example:\n  {prog} {cmd.example}",
+        epilog=f"Example:\n  {Door(prog, target).line(cmd.example)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

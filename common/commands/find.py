@@ -16,7 +16,7 @@ from findleaks.graph.base import Graph, Group, Heuristic, Kind, State
 from findleaks.leaks import Leak, merge
 from findleaks.report.text import printable
 from findleaks.session import Session
-from findleaks.suppressions import Rule, Suppressions, load
+from findleaks.suppressions import Suppressions, load
 
 HEURISTICS = {
     "length64": Heuristic.LENGTH64,
@@ -48,7 +48,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     fail_over = size_word(args.fail_over) if args.fail_over else None
     suppressions = load(args.suppressions) if args.suppressions else None
     graph = session.graph(heuristics)
-    leaks, suppressed = _leaks(session, graph, suppressions)
+    leaks = _leaks(session, graph, suppressions)
     lost = sum(leak.bytes + leak.indirect_bytes for leak in leaks if leak.kind == Kind.DEFINITE)
     shown = merge([leak for leak in leaks if leak.kind in kinds], args.by)
     body: dict[str, object] = {
@@ -57,27 +57,28 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         "totals": _totals(session, graph),
         "groups": [leak.json() for leak in shown],
         "suppressed": [
-            {"rule": str(rule), "groups": count, "blocks": blocks, "bytes": size} for rule, (count, blocks, size) in suppressed.items()
-        ],
+            {"rule": str(rule), "groups": use.groups, "blocks": use.blocks, "bytes": use.bytes} for rule, use in suppressions.uses.items()
+        ]
+        if suppressions
+        else [],
+        "unused_suppressions": [str(rule) for rule in suppressions.unused()] if suppressions else [],
     }
     status = 2 if not session.directory.blocks.totals(State.IN_USE).blocks else int(fail_over is not None and lost > fail_over)
     return Plain(session, "find", body, lambda width, door: text(session, body, shown, args.limit, width, door), status)
 
 
-def _leaks(session: Session, graph: Graph, suppressions: Suppressions | None) -> tuple[list[Leak], dict[Rule, tuple[int, int, int]]]:
-    """All groups as leaks, less those suppressed, and what each rule took away (groups, blocks, bytes)."""
+def _leaks(session: Session, graph: Graph, suppressions: Suppressions | None) -> list[Leak]:
+    """All groups as leaks, less those suppressed, which `suppressions` counts."""
     leaks: list[Leak] = []
-    taken: dict[Rule, tuple[int, int, int]] = {}
     pieces = session.pieces(session.heap_ranges(), "reading the lost")
     for count, group in enumerate(graph.groups(pieces, session.types.ranges())):
         leak = _leak(session, group, count < HINTED or suppressions is not None)
         rule = suppressions.match(leak.type, leak.size, leak.hint, _module(session, group.type_word)) if suppressions else None
-        if rule is None:
+        if suppressions is None or rule is None:
             leaks.append(leak)
         else:
-            groups, blocks, size = taken.get(rule, (0, 0, 0))
-            taken[rule] = (groups + 1, blocks + leak.blocks + leak.indirect_blocks, size + leak.bytes + leak.indirect_bytes)
-    return leaks, taken
+            suppressions.add(rule, leak.blocks + leak.indirect_blocks, leak.bytes + leak.indirect_bytes)
+    return leaks
 
 
 def _leak(session: Session, group: Group, look: bool) -> Leak:

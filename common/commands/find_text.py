@@ -8,7 +8,7 @@ from typing import Any
 from findleaks.commands import Door
 from findleaks.graph.base import Kind
 from findleaks.leaks import Leak, add
-from findleaks.report.text import blocks, number, size, table
+from findleaks.report.text import blocks, number, printable, size, table
 from findleaks.session import Session
 
 HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
@@ -89,7 +89,7 @@ def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, A
     if possible["blocks"]:
         yield f"  possible (reached by interior pointers only): {size(possible['bytes'])} in {blocks(possible['blocks'])}"
     for entry in suppressed:
-        yield f"  suppressed by {entry['rule']}: {blocks(entry['blocks'])}, {size(entry['bytes'])}"
+        yield f"  of these suppressed by {printable(entry['rule'])}: {size(entry['bytes'])} in {blocks(entry['blocks'])}"
 
 
 def _allocator(entry: dict[str, Any]) -> str:

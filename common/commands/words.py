@@ -23,7 +23,7 @@ def address_word(word: str) -> int:
 
 def size_word(word: str) -> int:
     """ "4096", "4k", "1.5MiB": bytes (k = KiB = 1,024); UsageError otherwise."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?|0x[0-9a-fA-F]+)\s*([a-zA-Z]*)", word.strip())
+    match = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,20})?|0x[0-9a-fA-F]{1,16})\s*([a-zA-Z]*)", word.strip())
     unit = UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
         raise UsageError(f"{word!r} is not a size: write bytes, or a number with k, M or G")

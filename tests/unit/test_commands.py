@@ -108,6 +108,18 @@ def test_suppressions_leave_out_and_say_so(made: Session, tmp_path: Any) -> None
     assert found["groups"] == []
     assert sum(entry["blocks"] for entry in found["suppressed"]) == 7
     assert found["totals"]["definite"]["blocks"] == 4
+    text = run(made, "find", "--suppressions", str(rules))[1]
+    assert "  lost for sure: 288 B in 6 blocks (4 leaks)\n" in text
+    assert "  of these suppressed by size:48: 336 B in 7 blocks\n" in text
+
+
+def test_suppressions_that_matched_nothing_are_listed(made: Session, tmp_path: Any) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text("leak:Misspelt\nsize:48\ntype:Fixed*\n")
+    found = run_json(made, "find", "--suppressions", str(rules))
+    assert found["unused_suppressions"] == ["leak:Misspelt", "type:Fixed*"]
+    assert [entry["rule"] for entry in found["suppressed"]] == ["size:48"]
+    assert run_json(made, "find")["unused_suppressions"] == []
 
 
 @pytest.mark.parametrize(("by", "rows"), [("kind", 2), ("size", 2), ("type", 2)])
@@ -279,6 +291,8 @@ def test_path_from_a_root_and_from_a_leader(made: Session) -> None:
         ["find", "--kind", "lots"],
         ["find", "--limit", "x"],
         ["find", "--fail-over", "much"],
+        ["find", "--fail-over", "9" * 5000],
+        ["find", "--fail-over", "9" * 400 + ".5"],
         ["find", "--heuristics", "some"],
         ["find", "extra"],
         ["blocks", "--size", "9-3"],

@@ -84,7 +84,8 @@ def test_uses_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["Foo", "leek:Foo", "leak:", "size:", "size:x", "size:-", "size:64-48", "size:1-2-3", "size:4 8", ":x", "fun:x"]
+    "line",
+    ["Foo", "leek:Foo", "leak:", "size:", "size:x", "size:-", "size:64-48", "size:1-2-3", "size:4 8", ":x", "fun:x", "size:" + "9" * 5000],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "known"
