@@ -122,14 +122,18 @@ def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Proble
 
 def _pieces(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]) -> list[Span]:
     """The runs of a main arena that is not contiguous. Only the last is named by top; the others are searched for, at page starts of
-    memory that is nobody's, until their sizes add up to system_mem."""
+    memory that is nobody's and at mp_.sbrk_base, until their sizes add up to system_mem."""
     found: list[Span] = []
     missing = arena.system_mem
     ranges = sorted(free, key=lambda r: (not r.start <= arena.top < r.end, not r.start <= sbrk_base < r.end, r.start))
     for start, end in ranges:
         at = start + -start % memory.arch.page
         while at < end and missing > 0:
-            span = _piece(memory, engine, arena, at, end)
+            span = None
+            # The break may have been moved before malloc's time: by 2.31 for a copy of its tunables, by a static program for its TLS.
+            if at < sbrk_base < at + memory.arch.page:
+                span = _piece(memory, engine, arena, sbrk_base, end)
+            span = span or _piece(memory, engine, arena, at, end)
             if span is None or span.system > missing:
                 at += memory.arch.page
                 continue
