@@ -94,6 +94,14 @@ def test_heaps_of_other_shapes(build, tmp_path: Path, options: str) -> None:
     check(build(), tmp_path, 3, "kernel", options, scale=2)
 
 
+@pytest.mark.parametrize("options", ["b", "s"], ids=["break blocked", "foreign sbrk"])
+@pytest.mark.parametrize("link", ["static", "static-pie"])
+@pytest.mark.parametrize("version", [pytest.param("", id="host"), *(pytest.param(v, marks=pytest.mark.matrix) for v in libcs.SUITES)])
+def test_breaks_that_begin_with_storage_of_threads(build, tmp_path: Path, version: str, link: str, options: str) -> None:
+    """A static program's TLS stands where the break began: malloc's part does not start at a page."""
+    check(build(version, link), tmp_path, 5, "kernel", options, scale=2)
+
+
 @pytest.mark.parametrize("environment", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
 def test_malloc_set_up_otherwise(build, tmp_path: Path, environment: dict[str, str]) -> None:
     check(build(), tmp_path, 5, "kernel", "", 1, **environment)
