@@ -6,6 +6,7 @@ Sources: malloc/malloc.c and malloc/arena.c of glibc 2.11 to 2.43; layouts and t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from findleaks.allocators.glibc import locate, mmapped
 from findleaks.allocators.glibc.instance import Glibc
@@ -61,16 +62,13 @@ def _share_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Ra
     count, size = (sum(c or 0 for c in counts), sum(s or 0 for s in sizes)) if known else (None, None)
     chunks = mmapped.find(memory, allocators[0].granule, free, count, size)
     for allocator in allocators[:-1]:
-        mine = _portion(chunks, allocator.par("n_mmaps") or 0, allocator.par("mmapped_mem") or 0)
+        mine, chunks = _portion(chunks, allocator.par("n_mmaps") or 0, allocator.par("mmapped_mem") or 0)
         allocator.claim_mapped(mine)
-        chunks = [chunk for chunk in chunks if chunk not in mine]
     allocators[-1].claim_mapped(chunks)
 
 
-def _portion(chunks: Sequence[Mapped], count: int, size: int) -> list[Mapped]:
-    """`count` neighbouring chunks of `size` bytes in all, or the first `count` when there are no such."""
-    for first in range(len(chunks) - count + 1):
-        part = list(chunks[first : first + count])
-        if sum(chunk.end - chunk.start for chunk in part) == size:
-            return part
-    return list(chunks[:count])
+def _portion(chunks: list[Mapped], count: int, size: int) -> tuple[list[Mapped], list[Mapped]]:
+    """`count` neighbouring chunks of `size` bytes in all, or the first `count` when there are no such; and the others."""
+    ends = [0, *accumulate(chunk.end - chunk.start for chunk in chunks)]
+    first = next((i for i, end in enumerate(ends[count:]) if end - ends[i] == size), 0)
+    return chunks[first : first + count], [*chunks[:first], *chunks[first + count :]]

@@ -13,6 +13,9 @@ from findleaks.target.base import Range, Target
 _LINE = 128
 """Cache lines that segments are aligned to are no longer than this."""
 
+_MOST = 1 << 20
+"""Bytes of a linker that are searched: its data has some 10 KiB; a core's headers may say anything."""
+
 _LINKERS = ("ld-linux", "ld-2.", "ld64.", "ld.so")
 
 
@@ -24,10 +27,13 @@ def table_blocks(target: Target) -> list[int]:
         if not module.path.rsplit("/", 1)[-1].startswith(_LINKERS):
             continue
         inside = Range(module.start, module.end)
+        left = _MOST
         for region in target.regions():
             if not inside.start <= region.start < inside.end or region.executable or not region.readable:
                 continue
-            for piece in target.pieces(region.start, min(region.end, inside.end)):
+            end = min(region.end, inside.end, region.start + left)
+            left -= max(end - region.start, 0)
+            for piece in target.pieces(region.start, end):
                 if piece.address % word == 0:
                     words = target.arch.unpack(bytes(piece.data))
                     found += [start for start in (_start(target, segment) for segment in words) if start]

@@ -18,12 +18,13 @@ from typing import Optional
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Region, Target, Thread
+from findleaks.target.ranges import merged
 
 PTHREAD_BYTES = 2560  # more than struct pthread up to stackblock_size: 1696 in 2.31 to 2.43 on x86-64
 LEAST_STACK = 4096
 MOST_STACK = 1 << 40
 HEADS_WINDOW = 4096  # how far apart the heads of the rings may lie: 16 to 48 bytes in what was seen
-RING_LIMIT = 1 << 17
+RING_LIMIT = 1 << 20  # nodes of all rings together
 
 
 def thread_stacks(target: Target) -> dict[int, Range]:
@@ -138,10 +139,11 @@ def _linked(target: Target, node: int, after: int, before: int) -> bool:
         return False
 
 
-def _ring(target: Target, first: int) -> Iterator[int]:
-    """`first` and what follows it on its ring, up to where it closes or cannot be read."""
+def _ring(target: Target, first: int, seen: set[int]) -> Iterator[int]:
+    """`first` and what follows it on its ring, up to a node in `seen`, to which all are added, or one that cannot be read.
+
+    Damaged rings may run into each other: each node is visited once, however many threads lead to it."""
     node = first
-    seen: set[int] = set()
     while node not in seen and len(seen) < RING_LIMIT:
         seen.add(node)
         yield node
@@ -160,10 +162,7 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
     heads: set[int] = set()
     seen: set[int] = set()
     for thread in threads:
-        if thread.thread_pointer + offset in seen:
-            continue
-        for node in _ring(target, thread.thread_pointer + offset):
-            seen.add(node)
+        for node in _ring(target, thread.thread_pointer + offset, seen):
             if not _is_descriptor(target, node - offset):
                 heads.add(node)
     if not heads:
@@ -175,21 +174,15 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
                 head = address + index * word
                 if after and head not in heads and head not in seen and _is_descriptor(target, after - offset):
                     if _linked(target, head, after, before):
-                        cached += [node - offset for node in _ring(target, after) if node != head]
+                        seen.add(head)
+                        cached += [node - offset for node in _ring(target, after, seen)]
     return cached
 
 
 def _windows(heads: Iterable[int], word: int) -> list[Range]:
     """Where further heads may lie. Not all between the first and the last: where a struct pthread is missing from a core, what a ring
     names instead of a head may be anywhere."""
-    windows: list[Range] = []
-    for head in sorted(heads):
-        start, end = max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW
-        if windows and start <= windows[-1].end:
-            windows[-1] = Range(windows[-1].start, end)
-        else:
-            windows.append(Range(start, end))
-    return windows
+    return merged(Range(max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW) for head in heads)
 
 
 def _aligned(target: Target, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
