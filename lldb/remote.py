@@ -21,9 +21,16 @@ def open_remote(pid: int, process: Any, root: str) -> DistantTarget:
         return bytes(data) if data else b""
 
     def all_threads(arch: Arch) -> Sequence[Thread]:
-        return list(threads(process, arch))
+        found = list(threads(process, arch))
+        unknown = sum(len(thread.words) <= len(thread.registers) for thread in found)
+        if unknown:
+            what = f"the vector registers of {unknown} thread{'' if unknown == 1 else 's'} are not known"
+            target.warnings.append(f"{what} to {where}: blocks that only they point to count as lost")
+        return found
 
-    return DistantTarget(pid, regions(process), read, all_threads, f"behind LLDB's {process.GetPluginName()}", root, offsets=False)
+    where = f"LLDB's {process.GetPluginName()}"
+    target = DistantTarget(pid, regions(process), read, all_threads, f"behind {where}", root, offsets=False)
+    return target
 
 
 def regions(process: Any) -> list[Region]:

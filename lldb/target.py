@@ -148,8 +148,11 @@ def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
 
 def _words(register: Any, arch: Arch) -> tuple[int, ...]:
     data = register.GetData()
+    size = data.GetByteSize() // arch.word * arch.word
+    if not size:  # LLDB knows that there is such a register, not what is in it
+        return ()
     error = lldb.SBError()
-    raw = data.ReadRawData(error, 0, data.GetByteSize() // arch.word * arch.word)
+    raw = data.ReadRawData(error, 0, size)
     return arch.unpack(raw) if error.Success() and raw else ()
 
 
