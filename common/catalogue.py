@@ -1,7 +1,7 @@
 """The command words with their one-line summaries, as a debugger needs them to register commands before any is used.
 
 Importing the commands themselves takes some 60 ms, which everybody who loads findleaks from a ~/.gdbinit would pay at each
-start. A test holds this table to what the commands say of themselves.
+start.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ class Entry(NamedTuple):
         return f"{first}.\n\nExample:\n  {prog} {self.example}\n\n`{prog} {self.word} --help` lists the options."
 
 
-CATALOGUE = (
+_ENTRIES = (
     Entry("find", "what leaked, grouped by kind, type and size", "find --kind definite --limit 5"),
     Entry("blocks", "the blocks themselves, filtered by kind, state, size, type", "blocks --kind definite --size 16-64"),
     Entry("whatis", "what an address is: a block with its state and kind, a stack, a variable, …", "whatis 0x55d0c0a012a0"),
     Entry("refs", "who points here: every word in blocks, roots, registers and dead memory", "refs 0x55d0c0a012a0"),
     Entry("path", "the shortest chain from a root to a block: who holds it", "path 0x55d0c0a012a0"),
 )
+
+CATALOGUE = {entry.word: entry for entry in _ENTRIES}
+"""By word, in the order of the help. A new command is a line here, and a module in `commands` with a function of that name."""

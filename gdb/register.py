@@ -75,7 +75,7 @@ class Door:
                 registry.connect(self._stale)
         Prefix(self, "leaks", LEAKS)
         Prefix(self, "findleaks", FINDLEAKS)
-        for entry in CATALOGUE:
+        for entry in CATALOGUE.values():
             for prefix in ("leaks", "findleaks"):
                 Word(self, prefix, entry.word, entry.help(prefix))
 

@@ -12,8 +12,6 @@ from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError
 from findleaks.front import Front, Subject, failure, words_of_find
 
-WORDS = tuple(entry.word for entry in CATALOGUE)
-ENTRIES = {entry.word: entry for entry in CATALOGUE}
 SUMMARY = "Hunt memory leaks in this process or core."
 HERE = "findleaks.lldb.register"
 STATE = "findleaks_front"
@@ -126,24 +124,24 @@ class Word:
 
     def get_short_help(self) -> str:
         """The line in LLDB's lists of commands."""
-        entry = ENTRIES.get(self.word)
+        entry = CATALOGUE.get(self.word)
         if entry is not None:
             return entry.summary[0].upper() + entry.summary[1:] + "."
         return SUMMARY if self.prog == "leaks" else "Another name of `leaks`; alone, and with options only, it is `leaks find`."
 
     def get_long_help(self) -> str:
         """What `help leaks WORD` prints."""
-        entry = ENTRIES.get(self.word)
+        entry = CATALOGUE.get(self.word)
         if entry is not None:
             return entry.help(self.prog)
-        lines = [f"  {self.prog} {known.word:8} {known.summary}" for known in CATALOGUE]
+        lines = [f"  {self.prog} {known.word:8} {known.summary}" for known in CATALOGUE.values()]
         return "\n".join([self.get_short_help(), "", *lines, "", f"`{self.prog} COMMAND --help` says more."])
 
 
 def __getattr__(name: str) -> type[Word]:
     """The classes of the commands, which LLDB looks up by name: leaks_find, findleaks_, …"""
     prog, separator, word = name.partition("_")
-    if prog not in ("leaks", "findleaks") or not separator or (word and word not in WORDS):
+    if prog not in ("leaks", "findleaks") or not separator or (word and word not in CATALOGUE):
         raise AttributeError(name)
     return type(name, (Word,), {"prog": prog, "word": word})
 
@@ -160,7 +158,7 @@ def register(debugger: Any) -> None:
         _handle(debugger, f"command container delete {container}")
         _handle(debugger, f"command script delete {container}")
     if _handle(debugger, f'command container add -h "{SUMMARY}" leaks'):
-        for word in WORDS:
+        for word in CATALOGUE:
             _handle(debugger, f"command script add -c {HERE}.leaks_{word} leaks {word}")
     else:  # no containers in this LLDB: one command takes the words
         _handle(debugger, f"command script add -c {HERE}.leaks_ leaks")

@@ -1,10 +1,10 @@
 """Commands: one file each. A command is a function under `@command`; nothing registers itself on import.
 
-    @command("whatis", "say what an address is", arguments=_arguments, example="whatis 0x55d0c0a012a0")
+    @command(arguments=_arguments, positional="addresses")
     def whatis(session, args) -> Result: ...
 
-The first paragraph of the function's docstring is the description in its help. `commands()` collects them from an explicit
-list of modules; `execute()` is what each front end calls.
+Its summary and example stand in the catalogue under its name; its docstring is the description in its help. `commands()` collects
+what the catalogue names; `execute()` is what each front end calls.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, TextIO
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, TextIO, cast
 
+from findleaks.catalogue import CATALOGUE, Entry
 from findleaks.errors import UsageError
 
 if TYPE_CHECKING:
     from findleaks.session import Session
 
-MODULES = ("find", "blocks", "whatis", "refs", "path")
 SCHEMA = "findleaks/1"
 
 
@@ -67,17 +67,19 @@ class Result(Protocol):
 class Command:
     """`positional` is the destination of its positional words ("" if it has none): addresses, so far."""
 
-    name: str
-    summary: str
+    entry: Entry
     run: Callable[[Session, argparse.Namespace], Result]
     arguments: Callable[[argparse.ArgumentParser], None]
-    example: str
     positional: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.entry.word
 
     @property
     def description(self) -> str:
         """The function's docstring as paragraphs of whole lines; help wraps them."""
-        paragraphs = (self.run.__doc__ or self.summary).split("\n\n")
+        paragraphs = (self.run.__doc__ or self.entry.summary).split("\n\n")
         return "\n\n".join(textwrap.fill(" ".join(paragraph.split()), 78) for paragraph in paragraphs)
 
 
@@ -101,24 +103,20 @@ class _Finished(Exception):
 
 
 def command(
-    name: str, summary: str, *, arguments: Callable[[argparse.ArgumentParser], None], example: str, positional: str = ""
+    *, arguments: Callable[[argparse.ArgumentParser], None], positional: str = ""
 ) -> Callable[[Callable[[Session, argparse.Namespace], Result]], Command]:
-    """Make a function `run(session, args) -> Result` the command `name`."""
+    """Make a function `run(session, args) -> Result` the command of its name; the catalogue has its summary and example."""
 
     def decorate(run: Callable[[Session, argparse.Namespace], Result]) -> Command:
-        return Command(name, summary, run, arguments, example, positional)
+        return Command(CATALOGUE[run.__name__], run, arguments, positional)
 
     return decorate
 
 
 def commands() -> dict[str, Command]:
     """All commands by name, in the order of the help."""
-    found: dict[str, Command] = {}
-    for module in MODULES:
-        for value in vars(importlib.import_module(f"findleaks.commands.{module}")).values():
-            if isinstance(value, Command):
-                found[value.name] = value
-    return found
+    modules = {word: importlib.import_module(f"findleaks.commands.{word}") for word in CATALOGUE}
+    return {word: cast(Command, getattr(module, word)) for word, module in modules.items()}
 
 
 def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = "") -> Parser:
@@ -126,7 +124,7 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
     made = Parser(
         prog=f"{prog} {cmd.name}",
         description=cmd.description,
-        epilog=f"Example:\n  {Door(prog, target).line(cmd.example)}",
+        epilog=f"Example:\n  {Door(prog, target).line(cmd.entry.example)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -139,7 +137,7 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
 def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
     """Parse a command's words; None when help was asked for and printed. `-json` is as good as `--json`, as GDB users write it."""
     try:
-        return made.parse_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
+        return made.parse_intermixed_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
     except _Finished:
         return None
 
@@ -195,6 +193,6 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
 def overview(prog: str) -> str:
     """The list of commands, a line each."""
     lines = [f"{prog} COMMAND …: hunt memory leaks in this process or core.", ""]
-    lines += [f"  {name:8} {cmd.summary}" for name, cmd in commands().items()]
+    lines += [f"  {entry.word:8} {entry.summary}" for entry in CATALOGUE.values()]
     lines += ["", f"`{prog} COMMAND --help` says more."]
     return "\n".join(lines) + "\n"

@@ -137,12 +137,7 @@ def _kinds(text: str | None) -> set[int] | None:
     return found
 
 
-@command(
-    "blocks",
-    "the blocks themselves, filtered by kind, state, size, type",
-    arguments=_arguments,
-    example="blocks --kind definite --size 16-64",
-)
+@command(arguments=_arguments)
 def blocks(session: Session, args: argparse.Namespace) -> Listing:
     """List blocks in address order with size (usable bytes), kind or state, and type. With --json one object a line
     (JSON Lines): {"address", "size", "state", "kind", "allocator", "arena", "type", "hint"}; warnings, if any, last."""

@@ -38,7 +38,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-over", metavar="BYTES", help="exit status 1 if more than this is lost for sure, e.g. 0 or 64k")
 
 
-@command("find", "what leaked, grouped by kind, type and size", arguments=_arguments, example="find --kind definite --limit 5")
+@command(arguments=_arguments)
 def find(session: Session, args: argparse.Namespace) -> Plain:
     """Find lost memory: blocks in use that no chain of pointers from a root (registers, live stacks, global and other writable
     memory) reaches. definite: nothing points to it, or only its own cycle does. indirect: hangs from a definite one, and is counted

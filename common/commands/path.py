@@ -54,13 +54,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@command(
-    "path",
-    "the shortest chain from a root to a block: who holds it",
-    arguments=_arguments,
-    example="path 0x55d0c0a012a0",
-    positional="address",
-)
+@command(arguments=_arguments, positional="address")
 def path(session: Session, args: argparse.Namespace) -> Plain:
     """Show the shortest chain of references from a root (a global variable, a stack, a register, a mapping) to the block that
     holds ADDR. Of a lost block, show the chain from its leader: the block that nothing holds and from which this one hangs."""

@@ -20,13 +20,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, default=100, help="references to print (100; 0: all)")
 
 
-@command(
-    "refs",
-    "who points here: every word in blocks, roots, registers and dead memory",
-    arguments=_arguments,
-    example="refs 0x55d0c0a012a0",
-    positional="address",
-)
+@command(arguments=_arguments, positional="address")
 def refs(session: Session, args: argparse.Namespace) -> Plain:
     """List every aligned word of the process that points to ADDR, or into the block that holds it: in other blocks, in root
     memory, in registers. Words in freed blocks and dead stack are listed too, and marked: they keep nothing alive."""

@@ -16,13 +16,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("addresses", metavar="ADDR", nargs="+", help="an address: 0x55d0c0a012a0, or a decimal number")
 
 
-@command(
-    "whatis",
-    "what an address is: a block with its state and kind, a stack, a variable, …",
-    arguments=_arguments,
-    example="whatis 0x55d0c0a012a0",
-    positional="addresses",
-)
+@command(arguments=_arguments, positional="addresses")
 def whatis(session: Session, args: argparse.Namespace) -> Plain:
     """Say what each address is: a block (state, kind, type, who owns it), a place on a thread's stack, a module's symbol,
     the allocator's own memory, or a mapping. An address inside a block is as good as its start."""

@@ -91,6 +91,13 @@ def test_addresses_may_stand_before_or_after_the_core(core: Path) -> None:
     assert "definite" in first.stdout
 
 
+def test_options_may_stand_anywhere(core: Path) -> None:
+    want = findleaks("whatis", "--json", "0x10", core).stdout
+    assert json.loads(want)["answers"][0]["is"] == "unmapped"
+    assert findleaks("whatis", "0x10", "--json", core).stdout == want
+    assert findleaks("whatis", core, "--json", "0x10").stdout == want
+
+
 def bad_cores(tmp: Path, core: Path) -> Iterator[tuple[str, Path]]:
     """(what stands in the message, file)."""
     yield "no such file", tmp / "none"

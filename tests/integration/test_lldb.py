@@ -51,7 +51,7 @@ def ask(commands: list[str], *arguments: str) -> list[str]:
 def test_loading_imports_no_analysis() -> None:
     code = "import sys; print(sorted(m for m in sys.modules if m.startswith('findleaks.')))"
     loaded = ["findleaks.catalogue", "findleaks.errors", "findleaks.front", "findleaks.lldb", "findleaks.lldb.interrupt"]
-    loaded.append("findleaks.lldb.register")
+    loaded += ["findleaks.lldb.register", "findleaks.report", "findleaks.report.text"]
     assert ask([f"script {code}"]) == [str(loaded)]
 
 
