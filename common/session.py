@@ -102,7 +102,7 @@ class Session:
             graph.scan_blocks(piece)
         for piece in self.pieces(self.roots, "reading the roots"):
             graph.scan_roots(piece)
-        graph.root_words(register_words(self.target))
+        graph.root_words([*register_words(self.target), *self._running_on()])
         self.seconds["scan"] = time.perf_counter() - began
         began = time.perf_counter()
         budget = PURE_SLICE if self.engine.name == "pure" else SLICE
@@ -112,6 +112,13 @@ class Session:
             self._report("sorting the lost", 0.0)
         self.seconds["mark"] = time.perf_counter() - began
         return graph
+
+    def _running_on(self) -> list[int]:
+        """Starts of the blocks that threads run on: coroutines' and alternate stacks that malloc gave. Only the stack pointer, an
+        interior one, may refer to such a block, and yet it is surely used."""
+        blocks = self.directory.blocks
+        found = (blocks.find(thread.sp) for thread in self.target.threads())
+        return [blocks.address(index) for index in found if index >= 0]
 
     def _report(self, phase: str, part: float) -> None:
         if self.target.interrupted():

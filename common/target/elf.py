@@ -23,8 +23,11 @@ PN_XNUM = 0xFFFF
 SHT_SYMTAB, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 7, 8, 11
 NT_GNU_BUILD_ID = 3
 DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SONAME, DT_GNU_HASH = 4, 5, 6, 10, 14, 0x6FFFFEF5
-MOST_SYMBOLS = 1 << 24
-"""More symbols than any real table has; a corrupt hash table must not make us read on for ever."""
+MOST_SYMBOLS = 1 << 22
+"""More dynamic symbols than any real image has; a corrupt hash table must not make us read on for ever."""
+
+MOST_STRINGS = 1 << 28
+"""Bytes of an image's string table: a corrupt DT_STRSZ must not make us copy gigabytes of heap."""
 
 _MACHINES = {3: "i386", 8: "MIPS", 20: "PowerPC", 21: "PowerPC64", 22: "s390", 40: "ARM", 62: "x86-64", 183: "AArch64"}
 _MACHINES.update({2: "SPARC", 15: "PA-RISC", 42: "SuperH", 43: "SPARC64", 50: "IA-64", 94: "Xtensa", 243: "RISC-V", 258: "LoongArch"})
@@ -267,7 +270,7 @@ def table_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequ
         if count > MOST_SYMBOLS:
             return None
         symbols = bytes(read(address(DT_SYMTAB), count * size))
-        return Table(symbols, bytes(read(address(DT_STRTAB), tags[DT_STRSZ])), form, head.bits == 64)
+        return Table(symbols, bytes(read(address(DT_STRTAB), min(tags[DT_STRSZ], MOST_STRINGS))), form, head.bits == 64)
     except UnreadableMemory:
         return None
 

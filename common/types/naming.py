@@ -56,6 +56,8 @@ class Types:
         """
         found = self._names.get(word)
         if found is None:
+            if not (inside(self._places.tables, word) or inside(self._places.code, word)):
+                return ""  # not remembered: as many words tell nothing as there are blocks
             found = self._names[word] = sanitised(_short(self._name(word)))
         return found
 

@@ -18,8 +18,8 @@ from typing import NamedTuple, Optional
 
 from findleaks.demangle import demangle_type
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Target
-from findleaks.target.ranges import inside
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import inside, merged
 from findleaks.types.places import Places
 
 _CLASSES = {
@@ -50,6 +50,7 @@ class Rtti:
         self._word = target.arch.word
         self._infos: dict[int, Optional[TypeInfo]] = {}
         self._forms: dict[int, Optional[str]] = {}
+        self._files: Optional[list[Range]] = None
 
     def vtable(self, word: int) -> tuple[bool, int]:
         """(does `word` look like a vtable's address point?, the typeinfo it names or 0).
@@ -119,9 +120,10 @@ class Rtti:
 
     def _in_file(self, address: int) -> bool:
         """In a module, or in a mapped file that the core holds too little of to know it for one."""
-        if any(m.start <= address < m.end for m in self._target.modules()):
-            return True
-        return any(r.start <= address < r.end and r.name.startswith("/") for r in self._target.regions())
+        if self._files is None:
+            mapped = [Range(r.start, r.end) for r in self._target.regions() if r.name.startswith("/")]
+            self._files = merged([*mapped, *(Range(m.start, m.end) for m in self._target.modules())])
+        return inside(self._files, address) is not None
 
     def _name(self, address: int) -> str:
         """The mangled name at `address`, "" when what stands there is none; a leading '*' says that the type is local to a file."""

@@ -219,6 +219,16 @@ def test_an_anonymous_mapping_that_holds_a_stack_pointer_is_not_called_a_stack()
     assert answer["root"] is True
 
 
+def test_a_block_that_a_thread_runs_on_is_used_for_certain() -> None:
+    """A coroutine's stack from malloc: only the stack pointer, in its middle, refers to it, and what it holds hangs from there."""
+    heap = bytearray(0x1000)
+    struct.pack_into("<Q", heap, 0x500, HEAP + 0x800)
+    target = FakeTarget({HEAP: bytes(heap)}, threads=[thread(1, sp=HEAP + 0x480)])
+    made = session(target, [ListAllocator(HEAP, HEAP + 0x1000, [Listed(HEAP, 0x700), Listed(HEAP + 0x800, 48)])])
+    assert run_json(made, "find")["totals"]["reachable"]["blocks"] == 2
+    assert run_json(made, "path", hex(HEAP))["path"][0]["from"] == "register rsp of thread 1"
+
+
 def test_whatis(made: Session) -> None:
     answers = run_json(made, "whatis", hex(HELD + 8), hex(DATA + 0x40), hex(STACK + 0x900), hex(STACK + 0x10), hex(FREED), "0x10")[
         "answers"

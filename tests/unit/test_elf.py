@@ -230,3 +230,22 @@ def test_flipped_bytes_never_escape_as_anything_but_our_errors(files: list[Path]
             symbols.by_address(0x1200)
         except FindleaksError:
             pass
+
+
+def test_a_string_table_of_any_size_is_read_up_to_a_bound() -> None:
+    """DT_STRSZ may be corrupt, and a heap of many gigabytes follow the table."""
+    asked: list[int] = []
+    tags = {elf.DT_SYMTAB: 0x2000, elf.DT_STRTAB: 0x3000, elf.DT_STRSZ: 1 << 40, elf.DT_HASH: 0x4000}
+    dynamic = b"".join(struct.pack("<QQ", *item) for item in [*tags.items(), (0, 0)])
+
+    def read(at: int, size: int) -> bytes:
+        asked.append(size)
+        return {0x1000: dynamic, 0x2000: bytes(24), 0x3000: b"\0", 0x4000: struct.pack("<II", 1, 1)}[at]
+
+    head = elf.Header(64, "little", elf.ET_DYN, 62, 0, 64, 0, 56, 2, 64, 0, 0)
+    parts = [
+        elf.Segment(elf.PT_LOAD, 4, 0, 0x1000, 0x4000, 0x4000, 4096),
+        elf.Segment(elf.PT_DYNAMIC, 4, 0, 0x1000, len(dynamic), len(dynamic), 8),
+    ]
+    assert elf.table_of_image(read, head, parts, 0) is not None
+    assert max(asked) == elf.MOST_STRINGS

@@ -10,9 +10,11 @@ from fake import FakeTarget, thread
 
 from findleaks.allocators.glibc import _portion
 from findleaks.allocators.glibc.loader import table_blocks
-from findleaks.allocators.glibc.mmapped import Mapped
+from findleaks.allocators.glibc.memory import Memory
+from findleaks.allocators.glibc.mmapped import Mapped, find
 from findleaks.allocators.glibc.stacks import cached_thread_pointers
-from findleaks.target.base import Module
+from findleaks.errors import Interrupted
+from findleaks.target.base import Module, Range
 
 HEAD, LIST, CHAIN = 0x10_0000, 0x2C0, 0x4000_0000
 
@@ -69,3 +71,21 @@ def test_a_linker_of_gigabytes_is_not_searched_whole(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(target, "pieces", lambda start, end: asked.append(end - start) or pieces(start, end))
     assert table_blocks(target) == []
     assert 0 < sum(asked) <= 1 << 20
+
+
+def test_a_look_alike_in_front_does_not_end_the_search_for_mapped_chunks() -> None:
+    """Up to the counts of mp_, and of a release whose chunks leave a word unused (2.43), whose sizes need not agree exactly."""
+
+    def chunk(size: int) -> bytes:
+        return struct.pack("<QQ", 0, size - 16 | 2).ljust(size, b"\0")
+
+    page = 0x1000
+    memory = b"".join([chunk(2 * page), bytes(page), chunk(40 * page), bytes(page), chunk(50 * page)])
+    target = FakeTarget({CHAIN: memory})
+    found = find(Memory(target), 16, [Range(CHAIN, CHAIN + len(memory))], 2, 90 * page)
+    assert [mapped.start - CHAIN for mapped in found] == [3 * page, 44 * page]
+
+
+def test_a_search_of_much_memory_can_be_interrupted() -> None:
+    with pytest.raises(Interrupted):
+        list(Memory(FakeTarget({CHAIN: bytes(64)}, stop_after=0)).scan(CHAIN, CHAIN + 64))

@@ -255,3 +255,13 @@ def test_no_image_makes_trouble(values: list[int]) -> None:
     for i in range(len(values) + 1):
         name = types.name(first + 8 * i)
         assert name.isprintable() and len(name) <= 200
+
+
+def test_only_words_that_tell_something_are_remembered() -> None:
+    """A heap has millions of first words that tell nothing."""
+    image = Image()
+    table = image.put(TEXT, TEXT + 8)
+    types = Types(image.target())
+    assert types.name(table)
+    assert [types.name(HEAP + 16 * i) for i in range(1000)] == [""] * 1000
+    assert set(types._names) == {table}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.errors import UnreadableMemory
+from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Target
 
 
@@ -44,8 +44,10 @@ class Memory:
             return None
 
     def scan(self, start: int, end: int) -> Iterator[tuple[int, Sequence[int]]]:
-        """(address of the first word, words) of each readable part of [start, end)."""
+        """(address of the first word, words) of each readable part of [start, end). Interrupted when the user asked to stop."""
         for piece in self.target.pieces(start, end):
+            if self.target.interrupted():
+                raise Interrupted
             skip = -piece.address % self.size
             data = piece.data[skip:]
             if len(data) >= self.size:

@@ -36,10 +36,10 @@ def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int]
         return found
     for start, end in free:
         at = start
-        for page in _candidates(memory, align, start, end):
-            if page < at:
+        for place in _candidates(memory, align, start, end):
+            if place < at:
                 continue
-            mapped = _mapped(memory, align, page, end)
+            mapped = _mapped(memory, align, place, end)
             if mapped is not None:
                 found.append(mapped)
                 total += mapped.end - mapped.start
