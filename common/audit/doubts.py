@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import bisect
 
-from findleaks.graph.roots import subtract
 from findleaks.report.text import size
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import subtract
 
 OTHERS = ("libjemalloc", "libtcmalloc", "libmimalloc", "libumem", "libhoard", "libsnmalloc", "ld-musl")
 """Modules whose presence says that malloc may not be glibc's."""

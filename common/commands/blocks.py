@@ -74,13 +74,16 @@ class Listing:
     def _matching(self) -> Iterator[int]:
         """Indices of the blocks that pass every filter. They are described only when they are printed: most never are."""
         blocks = self.session.directory.blocks
-        kinds = self.graph.kinds()
-        for count, index in enumerate(_indices(kinds, self.kinds)):
+        if self.kinds is not None and State.IN_USE not in self.states:
+            return
+        any_state = self.kinds is not None or len(self.states) == len(State)  # only blocks in use have a kind
+        low, high = self.sizes or (0, None)
+        for count, index in enumerate(_indices(self.graph.kinds(), self.kinds)):
             if count % CHUNK == 0 and self.session.target.interrupted():
                 raise Interrupted
-            if blocks.state(index) not in self.states:
+            if high is not None and not low <= blocks.size(index) <= high:
                 continue
-            if self.sizes is not None and not self.sizes.low <= blocks.size(index) <= self.sizes.high:
+            if not any_state and blocks.state(index) not in self.states:
                 continue
             if self.allocator and not self._owned(blocks.address(index)):
                 continue

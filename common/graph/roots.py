@@ -13,7 +13,7 @@ from findleaks.allocators.glibc.stacks import cached_thread_pointers, dead_stack
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import subtract as subtract
+from findleaks.target.ranges import subtract
 
 _KERNEL_PAGES = ("[vvar", "[vdso", "[vsyscall")
 _ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME): "[anon: glibc: malloc]"
