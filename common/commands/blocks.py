@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 
-from findleaks.audit.doubts import doubts
 from findleaks.commands import SCHEMA, Door, command
+from findleaks.commands.result import warning_lines, warnings_of
 from findleaks.commands.words import size_range
 from findleaks.describe import STATES, BlockInfo, Describer
 from findleaks.errors import Interrupted, UsageError
 from findleaks.graph.base import Kind, State, Totals
 from findleaks.report.text import blocks as blocks_of
-from findleaks.report.text import number, printable, size, table
+from findleaks.report.text import number, size, table
 from findleaks.session import Session
 from findleaks.suppressions import glob
 
@@ -51,9 +51,9 @@ class Listing:
     def json(self) -> Iterable[Mapping[str, object]]:
         for index in islice(self._matching(), self.limit if self.limit and self.limit > 0 else None):
             yield self.describer.block(index).json()
-        warnings = [*self.session.target.warnings, *doubts(self.session)]
+        warnings = warnings_of(self.session)
         if warnings:
-            yield {"schema": SCHEMA, "command": "blocks", "warnings": [printable(w, 600) for w in warnings]}
+            yield {"schema": SCHEMA, "command": "blocks", "warnings": warnings}
 
     def text(self, width: int, door: Door) -> Iterator[str]:
         limit = SHOWN if self.limit is None else self.limit
@@ -68,8 +68,7 @@ class Listing:
         yield f"  {blocks_of(count)}, {size(held)}{more}"
         if rows:
             yield from door.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
-        for warning in [*self.session.target.warnings, *doubts(self.session)]:
-            yield f"warning: {printable(warning, 600)}"
+        yield from warning_lines(warnings_of(self.session), width)
 
     def _matching(self) -> Iterator[int]:
         """Indices of the blocks that pass every filter. They are described only when they are printed: most never are."""

@@ -22,7 +22,7 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
     seconds = sum(session.seconds.values())
     yield f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s"
     if not body["trusted"]:
-        yield "NOT TRUSTED: memory is missing or corrupt (see the warnings): what is called lost may be held from there"
+        yield "NOT TRUSTED: memory is missing or corrupt; what is called lost may be held there"
     yield ""
     if not in_use["blocks"]:  # never "nothing is lost" of a process whose real allocator cannot be read
         yield "  nothing can be said of leaks: no allocator's blocks were found"

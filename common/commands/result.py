@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from findleaks.audit.doubts import doubts
 from findleaks.commands import SCHEMA, Door
-from findleaks.report.text import printable
+from findleaks.report.text import printable, wrapped
 from findleaks.session import Session
 
 Text = Callable[[int, Door], Iterable[str]]
 """(width, door) -> lines."""
 
 
+def warnings_of(session: Session) -> list[str]:
+    """What the user must know before trusting a result, safe to print."""
+    return [printable(warning, 600) for warning in [*session.target.warnings, *doubts(session)]]
+
+
+def warning_lines(warnings: Iterable[str], width: int) -> Iterator[str]:
+    """The warnings as text: they stand last, in one place."""
+    for warning in warnings:
+        yield from wrapped(f"warning: {warning}", width)
+
+
 class Plain:
-    """A result with one JSON object; `text` is made only when text is wanted. Warnings stand last, in one place."""
+    """A result with one JSON object; `text` is made only when text is wanted."""
 
     def __init__(self, session: Session, command: str, body: Mapping[str, Any], text: Text, status: int = 0) -> None:
         self.status = status
-        self.warnings = [printable(w, 600) for w in [*session.target.warnings, *doubts(session)]]
+        self.warnings = warnings_of(session)
         self._command = command
         self._body = body
         self._text = text
@@ -29,5 +40,4 @@ class Plain:
 
     def text(self, width: int, door: Door) -> Iterable[str]:
         yield from self._text(width, door)
-        for warning in self.warnings:
-            yield f"warning: {warning}"
+        yield from warning_lines(self.warnings, width)

@@ -35,6 +35,13 @@ def printable(text: str, limit: int = 200) -> str:
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 
+def wrapped(text: str, width: int) -> list[str]:
+    """A sentence on lines of at most `width` columns, the second and later ones indented; words, such as addresses, stay whole."""
+    import textwrap  # not needed for loading into a debugger
+
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int], width: int, cut: int = -1) -> list[str]:
     """Columns two spaces apart, those in `right` right-aligned; column `cut` gives way where a line would exceed `width`."""
     body = [list(head), *(list(row) for row in rows)]

@@ -128,6 +128,8 @@ def _corrupt(memory: Memory, chunk: int, span: Span, why: str, resume: Optional[
     """The line a user sees."""
     head = memory.word(chunk + memory.size)
     name = "the main heap" if span.arena.number == 0 else f"a heap of {span.arena.name}"
+    if span.arena.held:
+        name += " (its lock is held: a thread was changing it)"
     if head is None or why == ABSENT:
         what = f"{name} cannot be read from {chunk:#x}: absent from the target"
     else:
