@@ -112,7 +112,7 @@ class Glibc:
             self.problems.append(
                 Problem(
                     self.instance.main.address,
-                    f"the thread caches of {len(self.caches.unread)} threads could not be looked up: freed blocks in them count as in use",
+                    f"thread caches not looked up: those of {len(self.caches.unread)} of the threads; freed blocks in them count as in use",
                 )
             )
         heads = [head for cache in self.caches.caches for _, head, _ in cache.lists if self.owns(head)]
