@@ -10,27 +10,24 @@ size:A-B         the block's usable size in bytes: 48, 48-64, 1K-, -16, 1M-2M
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.errors import UsageError
+from findleaks.words import SizeRange, size_range
 
 KINDS = ("leak", "type", "module", "string", "size")
-_SIZE = re.compile(r"\s*([0-9]{1,20}\s*[KMG]?)?\s*(-)?\s*([0-9]{1,20}\s*[KMG]?)?\s*", re.IGNORECASE)
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LARGEST_FILE = 16 << 20
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One line. `low` and `high` bound the size of a "size" rule, both included; `high` -1: no bound."""
+    """One line; `sizes` of a "size" rule only."""
 
     kind: str
     pattern: str
     line: int
-    low: int = 0
-    high: int = -1
+    sizes: Optional[SizeRange] = None
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.pattern}"
@@ -38,8 +35,8 @@ class Rule:
     def matches(self, type_name: str, size: int, hint: str, module: str, site: str) -> bool:
         if self.kind == "leak":
             return any(text and contains(self.pattern, text) for text in (type_name, module, site))
-        if self.kind == "size":
-            return self.low <= size and (self.high < 0 or size <= self.high)
+        if self.sizes is not None:
+            return self.sizes.low <= size <= self.sizes.high
         if self.kind == "type":
             return glob(self.pattern, type_name)
         if self.kind == "module":
@@ -113,19 +110,10 @@ def _rule(line: str, number: int, where: str) -> Rule:
         raise UsageError(f"{where}: {kind}: has no pattern; it would match everything or nothing")
     if kind != "size":
         return Rule(kind, pattern, number)
-    match = _SIZE.fullmatch(pattern)
-    if match is None or not (match[1] or match[3]) or (match[3] and not match[2]):
-        raise UsageError(f"{where}: {pattern!r} is no size; write 48, 48-64, 1K- or -16")
-    low = _bytes(match[1]) if match[1] else 0
-    high = _bytes(match[3]) if match[3] else -1 if match[2] else low
-    if 0 <= high < low:
-        raise UsageError(f"{where}: {pattern!r} has its larger bound first")
-    return Rule(kind, pattern, number, low, high)
-
-
-def _bytes(text: str) -> int:
-    unit = _UNITS.get(text[-1].upper())
-    return int(text[:-1].strip()) * unit if unit else int(text)
+    try:
+        return Rule(kind, pattern, number, size_range(pattern))
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
 
 
 def _unquoted(hint: str) -> str:

@@ -9,7 +9,6 @@ from itertools import chain, islice
 
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.result import warning_lines, warnings_of
-from findleaks.commands.words import size_range
 from findleaks.describe import STATES, BlockInfo, Describer
 from findleaks.errors import Interrupted, UsageError
 from findleaks.graph.base import Kind, State, Totals
@@ -17,6 +16,7 @@ from findleaks.report.text import blocks as blocks_of
 from findleaks.report.text import number, size, table
 from findleaks.session import Session
 from findleaks.suppressions import glob
+from findleaks.words import size_range
 
 KINDS = [kind.name.lower() for kind in Kind if kind]
 SHOWN = 50

@@ -9,7 +9,6 @@ from findleaks.audit.doubts import trusted
 from findleaks.commands import command
 from findleaks.commands.find_text import text
 from findleaks.commands.result import Plain
-from findleaks.commands.words import size_word
 from findleaks.describe import HINT
 from findleaks.errors import UnreadableMemory, UsageError
 from findleaks.graph.base import Graph, Group, Heuristic, Kind, State
@@ -17,6 +16,7 @@ from findleaks.leaks import Leak, merge
 from findleaks.report.text import printable
 from findleaks.session import Session
 from findleaks.suppressions import Suppressions, load
+from findleaks.words import size_word
 
 HEURISTICS = {
     "length64": Heuristic.LENGTH64,

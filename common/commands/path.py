@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from findleaks.commands import Door, command
 from findleaks.commands.result import Plain
-from findleaks.commands.words import address_word
 from findleaks.describe import Answer, Describer
 from findleaks.errors import Interrupted, UsageError
 from findleaks.graph.base import Graph, Kind
@@ -17,6 +16,7 @@ from findleaks.references import Reference, root_references
 from findleaks.report.text import number
 from findleaks.session import Session
 from findleaks.target.base import Range
+from findleaks.words import address_word
 
 STEPS = 25
 LAST = 4

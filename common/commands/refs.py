@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from findleaks.commands import Door, command
 from findleaks.commands.result import Plain
-from findleaks.commands.words import address_word
 from findleaks.describe import Answer, Describer
 from findleaks.references import Reference, references_to
 from findleaks.report.text import number, table
 from findleaks.session import Session
+from findleaks.words import address_word
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from findleaks.commands import Door, command
 from findleaks.commands.result import Plain
-from findleaks.commands.words import address_word
 from findleaks.describe import Answer, Describer
 from findleaks.session import Session
+from findleaks.words import address_word
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -29,6 +29,11 @@ def blocks(count: int) -> str:
     return f"{count:,} block" + ("" if count == 1 else "s")
 
 
+def some(names: Sequence[str], most: int = 3) -> str:
+    """ "a, b, c and 7 more" """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def printable(text: str, limit: int = 200) -> str:
     """Text out of the target made safe for a terminal: control characters escaped, cut at `limit` characters."""
     safe = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode("ascii") for c in text[: limit + 1])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
 from findleaks.errors import TargetError
-from findleaks.target.units import human
+from findleaks.report.text import size as human
 
 _CHUNK = 1 << 20
 _BLOCK = 1 << 16

@@ -11,6 +11,8 @@ from typing import Optional
 
 from findleaks.arch import ARCHES, Arch, arch_of
 from findleaks.errors import TargetError, UnreadableMemory
+from findleaks.report.text import size as human
+from findleaks.report.text import some
 from findleaks.target import elf, notes
 from findleaks.target.base import Module, Range, Region, Thread
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of
@@ -18,7 +20,6 @@ from findleaks.target.modules import DELETED, Check, FileSource, Image, bare, ch
 from findleaks.target.notes import Mapping
 from findleaks.target.reader import Closing, Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
 from findleaks.target.symbols import Symbolic
-from findleaks.target.units import human, some
 
 
 class CoreTarget(ExtentReader, Symbolic, Closing):

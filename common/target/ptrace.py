@@ -18,9 +18,9 @@ from typing import Any, Optional
 
 from findleaks.arch import Arch
 from findleaks.errors import TargetError
+from findleaks.report.text import some
 from findleaks.target.base import Thread
 from findleaks.target.notes import NT_PRSTATUS, thread
-from findleaks.target.units import some
 
 _DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207
 _WALL = 0x40000000

@@ -6,12 +6,13 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.errors import UnreadableMemory
+from findleaks.report.text import printable
 from findleaks.target.base import Range, Symbol, Target
 from findleaks.target.ranges import inside, merged
 from findleaks.types.places import Places, places
 from findleaks.types.rtti import Rtti
 from findleaks.types.shapes import array_of, is_file, is_string
-from findleaks.types.text import hint, sanitised
+from findleaks.types.text import hint
 
 _VTABLE = "vtable for "
 _CONSTRUCTION = "construction vtable for "
@@ -58,7 +59,7 @@ class Types:
         if found is None:
             if not (inside(self._places.tables, word) or inside(self._places.code, word)):
                 return ""  # not remembered: as many words tell nothing as there are blocks
-            found = self._names[word] = sanitised(_short(self._name(word)))
+            found = self._names[word] = printable(_short(self._name(word)))
         return found
 
     def of_block(self, address: int, size: int) -> str:

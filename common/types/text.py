@@ -16,12 +16,6 @@ _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\x1b": "\\e", '"': '\\"', "\
 _SPACES = "\n\t\r"
 
 
-def sanitised(name: str, limit: int = LONGEST) -> str:
-    """A name in printable characters, at most `limit` of them."""
-    safe = "".join(c if c.isprintable() else _escape(c) for c in name[: limit + 1])
-    return safe if len(safe) <= limit else safe[: limit - 1] + "…"
-
-
 def hint(data: bytes, arch: Arch) -> str:
     """The text a block begins with, quoted and cut to COLUMNS columns; a short std::string's; "zeros"; or "".
 

@@ -12,7 +12,6 @@ from fake import FakeTarget, thread
 from heaps import ListAllocator, Listed, session
 
 from findleaks import commands
-from findleaks.commands.words import SizeRange, size_range, size_word
 from findleaks.describe import Describer
 from findleaks.errors import Interrupted, UsageError
 from findleaks.graph.base import State
@@ -20,6 +19,7 @@ from findleaks.report.text import size
 from findleaks.session import Session
 from findleaks.target.base import Module, Symbol
 from findleaks.types import Types
+from findleaks.words import SizeRange, size_range, size_word
 
 HEAP, DATA, STACK = 0x10000, 0x400000, 0x7F0000
 HELD, INNER, LONE, HEAD, TAIL, RING_A, RING_B, FREED, BEHIND = (HEAP + 0x100 * i for i in range(9))

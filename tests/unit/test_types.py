@@ -179,7 +179,7 @@ def test_names_are_printable_and_short() -> None:
     image = Image()
     image.symbols.append(Symbol("\x1b[31mred" + "x" * 500, TEXT, 16, "libmade.so"))
     name = Types(image.target()).name(TEXT)
-    assert name.startswith("function \\e[31mredxxx") and len(name) == 200 and name.isprintable()
+    assert name.startswith("function \\x1b[31mredxxx") and len(name) == 200 and name.isprintable()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Reading the words of a command: addresses, sizes, ranges."""
+"""Reading the words of a command or of a file of rules: addresses, sizes, ranges."""
 
 from __future__ import annotations
 
@@ -32,13 +32,17 @@ def size_word(word: str) -> int:
 
 
 class SizeRange(NamedTuple):
+    """Both ends are included."""
+
     low: int
     high: int
 
 
 def size_range(word: str) -> SizeRange:
-    """ "48", "16-64", "4k-" or "-64", both ends included."""
-    low, dash, high = word.partition("-")
+    """ "48", "16-64", "4k-" or "-64"; UsageError otherwise."""
+    low, dash, high = (part.strip() for part in word.partition("-"))
+    if dash and not low and not high:
+        raise UsageError(f"{word!r} has neither end: write 48, 48-64, 1k- or -16")
     if not dash:
         return SizeRange(size_word(word), size_word(word))
     made = SizeRange(size_word(low) if low else 0, size_word(high) if high else 1 << 64)
