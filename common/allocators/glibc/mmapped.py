@@ -9,6 +9,7 @@ mp_'s counts are reached.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
@@ -46,7 +47,7 @@ def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int]
                 at = mapped.end
                 if len(found) == count and size is not None and agrees(found, size, memory.size) and size - total < page:
                     return found
-    return _without_strays(found, count, size)
+    return _without_strays(found, count, size, memory.size)
 
 
 def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
@@ -58,17 +59,22 @@ def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
     return over == 0
 
 
-def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[int]) -> list[Mapped]:
-    """Leave out look-alikes when that makes both counts right: one of any size, or the smallest ones (malloc maps large requests only).
+def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[int], word: int) -> list[Mapped]:
+    """Leave out look-alikes when that makes both counts right: all of one size, or the smallest ones (malloc maps large requests only).
 
-    Which they are must be certain: none of those kept has the size of one left out."""
-    if count is None or size is None or len(found) <= count:
+    Which they are must be certain: none of those kept has the size of one left out, and no other choice serves."""
+    surplus = len(found) - count if count is not None else 0
+    if size is None or surplus <= 0:
         return found
-    surplus = sum(m.end - m.start for m in found) - size
-    smallest = sorted(m.end - m.start for m in found)[: len(found) - count]
-    strays = {surplus} if len(found) == count + 1 else set(smallest) if sum(smallest) == surplus else set()
-    kept = [m for m in found if m.end - m.start not in strays]
-    return kept if len(kept) == count else found
+    sizes = Counter(m.end - m.start for m in found)
+    choices = {frozenset({each}) for each, times in sizes.items() if times == surplus}
+    choices.add(frozenset(sorted(sizes.elements())[:surplus]))
+    served = []
+    for strays in choices:
+        kept = [m for m in found if m.end - m.start not in strays]
+        if len(kept) == count and agrees(kept, size, word):
+            served.append(kept)
+    return served[0] if len(served) == 1 else found
 
 
 def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[int]:

@@ -147,7 +147,7 @@ def _pieces(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: 
 
 
 def _piece(memory: Memory, engine: Engine, arena: Arena, start: int, limit: int) -> Optional[Span]:
-    """The run that starts at `start`, if whole and ended by top or by two fenceposts at a page's end."""
+    """The run that starts at `start`, if whole and ended by top or by a fencepost at a page's end."""
     word = memory.size
     first = first_chunk(memory, start, arena.layout.align)
     head = memory.word(first + word)
@@ -160,7 +160,8 @@ def _piece(memory: Memory, engine: Engine, arena: Arena, start: int, limit: int)
     if walked.done and holds_top:
         end = arena.top + arena.top_size
         return Span(arena, start, first, arena.top, end, end - start)
-    end = walked.chunk + 4 * word
-    if walked.chunk > first and fencepost(memory, walked.chunk) and end % memory.arch.page == 0:
+    fence = fencepost(memory, walked.chunk) if walked.chunk > first else 0
+    end = walked.chunk + fence
+    if fence and end % memory.arch.page == 0:
         return Span(arena, start, first, walked.chunk, end, end - start, metadata=[Range(walked.chunk, end)])
     return None

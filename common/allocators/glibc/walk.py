@@ -37,11 +37,21 @@ def advance(memory: Memory, blocks: Blocks, chunk: int, end: int) -> ChunkWalk:
         chunk = walked.chunk
 
 
-def fencepost(memory: Memory, chunk: int) -> bool:
-    """Two chunks of two words each: the end of a run of the main arena (malloc.c, sysmalloc)."""
+def fencepost(memory: Memory, chunk: int) -> int:
+    """Bytes of the fencepost at `chunk`, 0 if there is none: two chunks of two words each, up to a page's end, which finish a run of the
+    main arena; three when two words were left of the old top, too few to be freed (malloc.c, sysmalloc)."""
     words = memory.words(chunk, 4)
     small = 2 * memory.size
-    return words is not None and words[1] & ~PREV_INUSE == small and words[3] == small | PREV_INUSE
+    if words is None or words[1] & ~PREV_INUSE != small or words[3] != small | PREV_INUSE:
+        return 0
+    page = memory.arch.page
+    if (
+        (chunk + 2 * small) % page
+        and (chunk + 3 * small) % page == 0
+        and memory.word(chunk + 2 * small + memory.size) == small | PREV_INUSE
+    ):
+        return 3 * small
+    return 2 * small
 
 
 def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Sequence[int]], problems: list[Problem]) -> None:
@@ -52,13 +62,14 @@ def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Seque
         at = walked.chunk
         if walked.done or at >= span.stop:
             return
-        if fencepost(memory, at):
-            resume = _after_foreign(memory, at + 4 * memory.size, span)
+        fence = fencepost(memory, at)
+        if fence:
+            resume = _after_foreign(memory, at + fence, span)
             head = memory.word(at + memory.size)
             if head is not None and not head & PREV_INUSE:
                 span.last_free.append(at)
-            span.metadata.append(Range(at, at + 4 * memory.size))
-            at += 4 * memory.size
+            span.metadata.append(Range(at, at + fence))
+            at += fence
             if resume is None:
                 what = f"{span.arena.name}: memory that is not malloc's starts at {at:#x}; where malloc's goes on was not found"
                 problems.append(Problem(at, what))
