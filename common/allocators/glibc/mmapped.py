@@ -62,19 +62,20 @@ def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
 def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[int], word: int) -> list[Mapped]:
     """Leave out look-alikes when that makes both counts right: all of one size, or the smallest ones (malloc maps large requests only).
 
-    Which they are must be certain: none of those kept has the size of one left out, and no other choice serves."""
+    Of the choices that serve, the one that is least off counts (mp_ of 2.43 says a little too much); of two equally good ones neither."""
     surplus = len(found) - count if count is not None else 0
     if size is None or surplus <= 0:
         return found
     sizes = Counter(m.end - m.start for m in found)
     choices = {frozenset({each}) for each, times in sizes.items() if times == surplus}
     choices.add(frozenset(sorted(sizes.elements())[:surplus]))
-    served = []
+    served: list[tuple[int, list[Mapped]]] = []
     for strays in choices:
         kept = [m for m in found if m.end - m.start not in strays]
         if len(kept) == count and agrees(kept, size, word):
-            served.append(kept)
-    return served[0] if len(served) == 1 else found
+            served.append((size - sum(m.end - m.start for m in kept), kept))
+    served.sort(key=lambda choice: choice[0])
+    return served[0][1] if served and (len(served) == 1 or served[0][0] < served[1][0]) else found
 
 
 def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[int]:
