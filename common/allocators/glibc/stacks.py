@@ -11,6 +11,7 @@ which every struct pthread is linked by its `list`, the two words in front of `t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
@@ -23,7 +24,10 @@ from findleaks.target.ranges import merged
 PTHREAD_BYTES = 2560  # more than struct pthread up to stackblock_size: 1696 in 2.31 to 2.43 on x86-64
 LEAST_STACK = 4096
 MOST_STACK = 1 << 40
-HEADS_WINDOW = 4096  # how far apart the heads of the rings may lie: 16 to 48 bytes in what was seen
+HEADS_WINDOW = 1 << 15
+"""How far apart the heads of the rings may lie: 16 to 48 bytes, but 16,608 in 2.31, which has `stack_cache` in libpthread's .data and
+`__stack_user`, the ring of the main thread, in its .bss."""
+
 RING_LIMIT = 1 << 20  # nodes of all rings together
 
 
@@ -168,7 +172,7 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
     if not heads:
         return None
     cached: list[int] = []
-    for start, end in _windows(heads, word):
+    for start, end in _windows(_in_modules(target, heads) or heads, word):
         for address, words in _aligned(target, start, end):
             for index, (after, before) in enumerate(zip(words, words[1:])):
                 head = address + index * word
@@ -177,6 +181,18 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
                         seen.add(head)
                         cached += [node - offset for node in _ring(target, after, seen)]
     return cached
+
+
+def _in_modules(target: Target, addresses: Iterable[int]) -> set[int]:
+    """Those in a module, as true heads are: of libpthread, libc or ld.so, or a static program."""
+    modules = target.modules()
+    starts = [module.start for module in modules]
+    found = set()
+    for address in addresses:
+        index = bisect_right(starts, address) - 1
+        if index >= 0 and address < modules[index].end:
+            found.add(address)
+    return found
 
 
 def _windows(heads: Iterable[int], word: int) -> list[Range]:
