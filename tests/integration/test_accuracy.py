@@ -107,9 +107,11 @@ def test_malloc_set_up_otherwise(build, tmp_path: Path, environment: dict[str, s
     check(build(), tmp_path, 5, "kernel", "", 1, **environment)
 
 
+@pytest.mark.parametrize("threads", [1, 5], ids=["one thread", "five threads"])
 @pytest.mark.parametrize("version", libcs.SUITES)
-def test_other_libcs(build, tmp_path: Path, version: str) -> None:
-    check(build(version), tmp_path, 5, "kernel")
+def test_other_libcs(build, tmp_path: Path, version: str, threads: int) -> None:
+    """With one thread left, what libc keeps of those that ended is named by no other thread."""
+    check(build(version), tmp_path, threads, "kernel")
 
 
 @pytest.mark.parametrize("version", ["", *libcs.SUITES], ids=lambda version: version or "host")
