@@ -85,7 +85,7 @@ def add(a: Leak, b: Leak) -> Leak:
     return Leak(
         kind=a.kind,
         type=a.type if a.type == b.type else "",
-        hint=a.hint if a.hint == b.hint else "",
+        hint=_hint(a, b),
         smallest=min(a.smallest, b.smallest),
         largest=max(a.largest, b.largest),
         cycle=a.cycle if a.cycle == b.cycle else 0,
@@ -97,3 +97,10 @@ def add(a: Leak, b: Leak) -> Leak:
         most_indirect=max(a.most_indirect, b.most_indirect),
         examples=tuple(sorted({*a.examples, *b.examples})[:EXAMPLES]),
     )
+
+
+def _hint(a: Leak, b: Leak) -> str:
+    """Of blocks of one type and size, what the lowest holds stands for all; of others, what all hold."""
+    if (a.type, a.smallest, a.largest) == (b.type, b.smallest, b.largest):
+        return min(a, b, key=lambda leak: leak.examples).hint
+    return a.hint if a.hint == b.hint else ""

@@ -48,7 +48,7 @@ class Session:
     def directory(self) -> Directory:
         """Every allocator, every block."""
         began = time.perf_counter()
-        self._report("finding the heaps", 0.0)
+        self.tell("finding the heaps", 0.0)
         made = build(self.target, self.engine)
         self.seconds["walk"] = time.perf_counter() - began
         return made
@@ -79,7 +79,7 @@ class Session:
         done = 0
         for start, end in ranges:
             for piece in self.target.pieces(start, end):
-                self._report(phase, (done + piece.address - start) / total)
+                self.tell(phase, (done + piece.address - start) / total)
                 yield piece
             done += end - start
 
@@ -107,9 +107,9 @@ class Session:
         began = time.perf_counter()
         budget = PURE_SLICE if self.engine.name == "pure" else SLICE
         while not graph.mark(budget):
-            self._report("following pointers", 0.0)
+            self.tell("following pointers", 0.0)
         while not graph.classify(budget):
-            self._report("sorting the lost", 0.0)
+            self.tell("sorting the lost", 0.0)
         self.seconds["mark"] = time.perf_counter() - began
         return graph
 
@@ -120,7 +120,8 @@ class Session:
         found = (blocks.find(thread.sp) for thread in self.target.threads())
         return [blocks.address(index) for index in found if index >= 0]
 
-    def _report(self, phase: str, part: float) -> None:
+    def tell(self, phase: str, part: float) -> None:
+        """What is going on, and how far it is (0: unknown); raises Interrupted when the user asked to stop."""
         if self.target.interrupted():
             raise Interrupted
         if self.progress is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 
+from findleaks.graph.base import State
 from findleaks.report.text import size
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
@@ -27,9 +28,11 @@ def doubts(session: Session) -> list[str]:
 
 
 def trusted(session: Session) -> bool:
-    """False when memory that could hold references, or part of a heap, or every thread, is missing: lost blocks may then not be lost."""
+    """False when memory that could hold references, or part of a heap, or every thread, is missing: lost blocks may then not be lost.
+    Also where no block was found at all: then nothing is known of leaks."""
     target = session.target
     complete = not (target.unread or target.truncated or session.directory.problems)
+    complete = complete and session.directory.blocks.totals(State.IN_USE).blocks > 0
     return complete and bool(target.threads()) and not blank_stacks(target)
 
 

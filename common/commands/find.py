@@ -6,16 +6,15 @@ import argparse
 from collections.abc import Iterable, Sequence
 
 from findleaks.audit.doubts import trusted
+from findleaks.audit.lost import lost
 from findleaks.commands import command
 from findleaks.commands.find_text import text
 from findleaks.commands.result import Plain
-from findleaks.describe import HINT
-from findleaks.errors import UnreadableMemory, UsageError
-from findleaks.graph.base import Graph, Group, Heuristic, Kind, State
-from findleaks.leaks import Leak, merge
-from findleaks.report.text import printable
+from findleaks.errors import UsageError
+from findleaks.graph.base import Graph, Heuristic, Kind, State
+from findleaks.leaks import merge
 from findleaks.session import Session
-from findleaks.suppressions import Suppressions, load
+from findleaks.suppressions import load
 from findleaks.words import size_word
 
 HEURISTICS = {
@@ -25,8 +24,6 @@ HEURISTICS = {
     "stdstring": Heuristic.STDSTRING,
 }
 KINDS = ("definite", "possible")
-HINTED = 200
-"""Groups whose example is read for a type by array cookie or a readable string."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,8 +45,8 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     fail_over = size_word(args.fail_over) if args.fail_over else None
     suppressions = load(args.suppressions) if args.suppressions else None
     graph = session.graph(heuristics)
-    leaks = _leaks(session, graph, suppressions)
-    lost = sum(leak.bytes + leak.indirect_bytes for leak in leaks if leak.kind == Kind.DEFINITE)
+    leaks = lost(session, graph, suppressions)
+    lost_bytes = sum(leak.bytes + leak.indirect_bytes for leak in leaks if leak.kind == Kind.DEFINITE)
     shown = merge([leak for leak in leaks if leak.kind in kinds], args.by)
     body: dict[str, object] = {
         "trusted": trusted(session),
@@ -63,58 +60,17 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         else [],
         "unused_suppressions": [str(rule) for rule in suppressions.unused()] if suppressions else [],
     }
-    status = 2 if not session.directory.blocks.totals(State.IN_USE).blocks else int(fail_over is not None and lost > fail_over)
+    status = _status(session, bool(body["trusted"]), fail_over, lost_bytes)
     return Plain(session, "find", body, lambda width, door: text(session, body, shown, args.limit, width, door), status)
 
 
-def _leaks(session: Session, graph: Graph, suppressions: Suppressions | None) -> list[Leak]:
-    """All groups as leaks, less those suppressed, which `suppressions` counts."""
-    leaks: list[Leak] = []
-    pieces = session.pieces(session.heap_ranges(), "reading the lost")
-    for count, group in enumerate(graph.groups(pieces, session.types.ranges())):
-        leak = _leak(session, group, count < HINTED or suppressions is not None)
-        rule = suppressions.match(leak.type, leak.size, leak.hint, _module(session, group.type_word)) if suppressions else None
-        if suppressions is None or rule is None:
-            leaks.append(leak)
-        else:
-            suppressions.add(rule, leak.blocks + leak.indirect_blocks, leak.bytes + leak.indirect_bytes)
-    return leaks
-
-
-def _leak(session: Session, group: Group, look: bool) -> Leak:
-    name = session.types.name(group.type_word) if group.type_word else ""
-    hint = ""
-    if look and not name and group.examples:
-        # The first word says nothing here: what the words after it tell must be the same of all examples to count for the group.
-        names = {session.types.of_block(example, group.size) for example in group.examples}
-        name = names.pop() if len(names) == 1 else ""
-        if not name:
-            try:
-                hint = session.types.hint(session.target.read(group.examples[0], min(group.size, HINT)))
-            except UnreadableMemory:
-                hint = ""
-    return Leak(
-        kind=group.kind,
-        type=printable(name),
-        hint=hint,
-        smallest=group.size,
-        largest=group.size,
-        cycle=group.cycle,
-        blocks=group.blocks,
-        bytes=group.bytes,
-        indirect_blocks=group.indirect_blocks,
-        indirect_bytes=group.indirect_bytes,
-        least_indirect=group.least_indirect,
-        most_indirect=group.most_indirect,
-        examples=group.examples,
-    )
-
-
-def _module(session: Session, word: int) -> str:
-    for module in session.target.modules():
-        if module.start <= word < module.end:
-            return module.path
-    return ""
+def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int) -> int:
+    """0; 1 when more is lost than allowed; 2 when nothing can be said, or when a limit is kept only as far as can be seen."""
+    if not session.directory.blocks.totals(State.IN_USE).blocks:
+        return 2
+    if fail_over is None:
+        return 0
+    return 1 if lost_bytes > fail_over else 0 if sure else 2
 
 
 def _allocators(session: Session) -> list[dict[str, object]]:

@@ -21,19 +21,19 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
     in_use = totals["in_use"]
     seconds = sum(session.seconds.values())
     yield f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s"
+    if not in_use["blocks"]:  # never "nothing is lost" of a process whose real allocator cannot be read
+        yield "nothing can be said of leaks: no allocator's blocks were found"
+        return
     if not body["trusted"]:
         yield "NOT TRUSTED: memory is missing or corrupt; what is called lost may be held there"
     yield ""
-    if not in_use["blocks"]:  # never "nothing is lost" of a process whose real allocator cannot be read
-        yield "  nothing can be said of leaks: no allocator's blocks were found"
-        return
     rows, rest = _cut(leaks, limit)
     if rows:
         yield from table(HEAD, [_row(leak) for leak in rows], (1, 2, 3), width, cut=4)
         if rest:
             yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
         yield ""
-    yield from _summary(totals, body["suppressed"])
+    yield from _summary(totals, body["suppressed"], body["trusted"])
     if rows:
         first = rows[0]
         at = f"{first.examples[0]:#x}"
@@ -78,14 +78,14 @@ def what(leak: Leak) -> str:
     return words
 
 
-def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, Any]], trusted: bool) -> Iterator[str]:
     definite, indirect, possible = totals["definite"], totals["indirect"], totals["possible"]
     lost = definite["blocks"] + indirect["blocks"]
     if lost:
         leaks = number(definite["blocks"]) + (" leak" if definite["blocks"] == 1 else " leaks")
         yield f"  lost for sure: {size(definite['bytes'] + indirect['bytes'])} in {blocks(lost)} ({leaks})"
     else:
-        yield "  nothing is lost for sure"
+        yield "  nothing is lost for sure" if trusted else "  nothing is lost in what could be read"
     if possible["blocks"]:
         yield f"  possible (reached by interior pointers only): {size(possible['bytes'])} in {blocks(possible['blocks'])}"
     for entry in suppressed:

@@ -175,6 +175,10 @@ class Graph(Protocol):
         """The leader an INDIRECT block hangs from (the lowest-addressed that reaches it); itself if DEFINITE; else -1."""
         ...
 
+    def cycle(self, index: int) -> int:
+        """Blocks in the cycle that this block leads, itself included; 1 if it leads none."""
+        ...
+
     def hanging(self, index: int) -> Totals:
         """INDIRECT blocks and bytes counted under this leader: each indirect block is counted under exactly one leader."""
         ...

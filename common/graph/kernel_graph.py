@@ -106,6 +106,11 @@ class KernelGraph:
         found = self._library.fl_leader(self._handle, self._index(index))
         return -1 if found == NONE else int(found)
 
+    def cycle(self, index: int) -> int:
+        """See base.Graph."""
+        self._after_classifying()
+        return int(self._library.fl_cycle(self._handle, self._index(index)))
+
     def hanging(self, index: int) -> Totals:
         """See base.Graph."""
         self._after_classifying()

@@ -76,6 +76,7 @@ SIGNATURES = {
     "fl_path": (c_void_p, [c_void_p, c_uint32, _U32]),
     "fl_kind_totals": (None, [c_void_p, c_ubyte, _U64S, _U64S]),
     "fl_leader": (c_uint32, [c_void_p, c_uint32]),
+    "fl_cycle": (c_uint32, [c_void_p, c_uint32]),
     "fl_hanging": (None, [c_void_p, c_uint32, _U32, _U64S]),
     "fl_groups_new": (c_void_p, [c_void_p, c_void_p, c_uint32]),
     "fl_groups_free": (None, [c_void_p]),

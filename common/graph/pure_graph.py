@@ -148,6 +148,11 @@ class PureGraph:
         self._after_classifying()
         return self._lost.leader(self._index(index))
 
+    def cycle(self, index: int) -> int:
+        """See base.Graph."""
+        self._after_classifying()
+        return self._lost.cycle(self._index(index))
+
     def hanging(self, index: int) -> Totals:
         """See base.Graph."""
         self._after_classifying()

@@ -111,6 +111,10 @@ class Lost:
         """See base.Graph."""
         return self._leaders.get(index, -1)
 
+    def cycle(self, index: int) -> int:
+        """See base.Graph."""
+        return self._cycles.get(index, 1)
+
     def hanging(self, index: int) -> Totals:
         """See base.Graph."""
         return Totals(*self._hanging.get(index, (0, 0)))

@@ -219,6 +219,12 @@ API uint32_t fl_leader(const graph *g, uint32_t index) {
     return found ? g->lost->indices[found->place] : NONE;
 }
 
+/* Blocks in the cycle that this block leads; 1 if it leads none. */
+API uint32_t fl_cycle(const graph *g, uint32_t index) {
+    const leader *found = leader_of(g, index);
+    return found && g->lost->indices[found->place] == index ? found->cycle : 1;
+}
+
 API void fl_hanging(const graph *g, uint32_t index, uint32_t *count, uint64_t *bytes) {
     const leader *found = leader_of(g, index);
     bool leads = found && g->lost->indices[found->place] == index;

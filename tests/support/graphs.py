@@ -141,6 +141,7 @@ def everything(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NON
         "kind": [graph.kind(i) for i in number],
         "totals": [graph.totals(kind) for kind in Kind],
         "leaders": [graph.leader(i) for i in number],
+        "cycle": [graph.cycle(i) for i in number],
         "hanging": [graph.hanging(i) for i in number],
         "referrers": [graph.referrers(i) for i in number],
         "references": [graph.references(i) for i in number],

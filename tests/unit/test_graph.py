@@ -34,6 +34,7 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
     assert said["references"] == oracle.references
     assert said["referrers"] == [[s for s, r in enumerate(oracle.references) if any(t == i for t, _ in r)] for i in range(len(heap.blocks))]
     assert said["leaders"] == oracle.leaders
+    assert said["cycle"] == [len(oracle.cycles.get(i, {i})) for i in range(len(heap.blocks))]
     assert said["hanging"] == [oracle.hanging(i) for i in range(len(heap.blocks))]
     assert said["rooted"] == [any(i == r for r, _ in oracle.roots) for i in range(len(heap.blocks))]
     graphs.check_groups(oracle, said["groups"])
