@@ -50,7 +50,11 @@ def is_file(target: Target, first: int, address: int, size: int) -> bool:
 
 def is_string(target: Target, words: Sequence[int], address: int, size: int) -> bool:
     """A std::string of libstdc++ alone in its block: {pointer, length, 16 bytes or capacity} (GCC 12 bits/basic_string.h,
-    _Alloc_hider, _M_string_length, _M_local_buf). Short ones point into themselves; of long ones the text must end where it says."""
+    _Alloc_hider, _M_string_length, _M_local_buf). Short ones point into themselves; of long ones the text must end where it says, and
+    memory must reach as far as their capacity.
+
+    A std::function has the same shape in a program at a fixed address: {functor, unused, manager, invoker} (GCC 12 bits/std_function.h,
+    _Function_base), with addresses of code small enough for a capacity. So what points into a loaded file is no capacity."""
     word = target.arch.word
     if len(words) < 4 or not 2 * word + 16 <= size <= 3 * word + 16:
         return False
@@ -58,7 +62,19 @@ def is_string(target: Target, words: Sequence[int], address: int, size: int) -> 
     own = pointer == address + 2 * word
     if not pointer or length > (15 if own else 1 << 32) or (not own and not 15 < capacity < 1 << 32) or (not own and length > capacity):
         return False
+    if not own and _loaded(target, capacity):
+        return False
     try:
-        return target.read(pointer + length, 1) == b"\0" and (own or b"\0" not in target.read(pointer, min(length, 256)))
+        if target.read(pointer + length, 1) != b"\0":
+            return False
+        return own or (bool(target.read(pointer + capacity, 1)) and b"\0" not in target.read(pointer, min(length, 256)))
     except UnreadableMemory:
         return False
+
+
+def _loaded(target: Target, value: int) -> bool:
+    """`value` is an address in a module or in other code. Most capacities are below all that is mapped, which is asked first."""
+    regions = target.regions()
+    if not regions or value < regions[0].start:
+        return False
+    return any(m.start <= value < m.end for m in target.modules()) or any(value in r for r in regions if r.executable)

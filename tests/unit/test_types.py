@@ -198,6 +198,7 @@ def test_names_are_printable_and_short() -> None:
         (lambda v: words(HEAP + 16, 5) + b"hello!\0\0" + words(0), 40, ""),
         (lambda v: words(HEAP + 32, 16, 20, 0) + b"a long long text\0", 40, "std::string"),
         (lambda v: words(HEAP + 32, 16, 15, 0) + b"a long long text\0", 40, ""),
+        (lambda v: words(HEAP + 32, 16, 0x4000, 0) + b"a long long text\0", 40, ""),
         (lambda v: words(0xFBAD2488, *[0] * 16, HEAP + 240, *[0] * 41), 472, "FILE"),
         (lambda v: words(0xFBAD2488, *[0] * 58), 472, ""),
         (lambda v: words(0xFBAD2488, 5, 6), 24, ""),
@@ -211,6 +212,17 @@ def test_blocks(heap: object, size: int, type_: str) -> None:
     types = Types(image.target(heap(vtable) + b"\1" * 600))  # type: ignore[operator]
     assert types.of_block(HEAP, size) == type_
     assert types.of_block(HEAP + 0x10_0000, size) == ""
+
+
+@pytest.mark.parametrize("modules", [True, False])
+def test_a_function_object_at_a_fixed_address_is_no_string(modules: bool) -> None:
+    """{functor, unused, manager, invoker}: the functor begins with a zero, and its region is larger than the manager's address."""
+    heap = bytearray(TEXT + 0x2000)
+    heap[:32] = words(HEAP + 48, 0, TEXT + 16, TEXT + 32)
+    types = Types(Image().target(bytes(heap), modules=modules))
+    assert types.of_block(HEAP, 40) == ""
+    heap[16:24] = words(TEXT - 16)
+    assert Types(Image().target(bytes(heap), modules=modules)).of_block(HEAP, 40) == "std::string"
 
 
 def test_hints() -> None:
