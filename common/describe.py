@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.glibc.stacks import thread_stacks
@@ -12,11 +13,16 @@ from findleaks.graph.base import Kind, State
 from findleaks.graph.roots import stack_region
 from findleaks.report.text import printable
 from findleaks.session import Session
-from findleaks.target.base import Module, Range, Region, Thread
+from findleaks.target.base import Module, Range, Region, Target, Thread
+from findleaks.target.elf import PT_TLS
+from findleaks.target.modules import headers
 
 STATES = {State.IN_USE: "in-use", State.CACHED: "cached", State.FREE: "free", State.METADATA: "metadata"}
 HINT = 64
 """Bytes of a block looked at for a readable string."""
+
+_TLS_GUESS = 0x1000
+"""Bytes below a thread pointer that may be thread-local variables, where their size is not known."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,21 @@ class Answer:
 def permissions(region: Region) -> str:
     """ "rw-" """
     return ("r" if region.readable else "-") + ("w" if region.writable else "-") + ("x" if region.executable else "-")
+
+
+def static_tls(target: Target) -> Optional[int]:
+    """The most bytes that the modules' thread-local variables take below a thread pointer; None where a module's headers are missing.
+
+    Each module's PT_TLS has its place below the one before it, aligned (glibc elf/dl-tls.c, _dl_determine_tlsoffset). Modules loaded later
+    have theirs elsewhere, mostly, and are counted in."""
+    found = []
+    for module in target.modules():
+        head = headers(target.read, module.start, module.end - module.start) if module.end > module.start else None
+        if head is None:
+            return None
+        found += [(segment.memsz, max(segment.align, 1)) for segment in head[1] if segment.type == PT_TLS]
+    widest = max((align for _, align in found), default=1)
+    return sum(-(-size // widest) * widest for size, _ in found) if target.modules() else None
 
 
 class Describer:
@@ -170,13 +191,7 @@ class Describer:
         root = self._is_root(address)
         thread, stack = self._stack_of(address, region)
         if thread is not None and stack is not None:
-            number = self._numbers[thread.tid]
-            depth = address - thread.sp
-            dead = "" if depth >= -self.target.arch.red_zone else ", dead: below the stack pointer"
-            phrase = f"stack of thread {number} (tid {thread.tid}), sp{depth:+#x}{dead}"
-            from_tp = address - thread.thread_pointer
-            if thread.thread_pointer and from_tp >= -0x1000 and stack.end - thread.thread_pointer < 0x2000:
-                phrase = f"thread-local data or control block of thread {number} (tid {thread.tid}), tp{from_tp:+#x}"
+            phrase = self._on_stack(address, thread, stack)
             return Answer(address, "stack", phrase, region=region, thread=thread.tid, root=root)
         module = self.module(address)
         if module is not None:
@@ -188,6 +203,29 @@ class Describer:
         name = printable(region.name) or "anonymous"
         phrase = f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}"
         return Answer(address, "mapping", phrase, region=region, root=root)
+
+    def _on_stack(self, address: int, thread: Thread, stack: Range) -> str:
+        """A thread's stack has, from its top: the control block at the thread pointer, static TLS below it, then the frames."""
+        who = f"thread {self._numbers[thread.tid]} (tid {thread.tid})"
+        depth = address - thread.sp
+        dead = "" if depth >= -self.target.arch.red_zone else ", dead: below the stack pointer"
+        phrase = f"stack of {who}, sp{depth:+#x}{dead}"
+        pointer = thread.thread_pointer
+        if not stack.start <= pointer < stack.end or stack.end - pointer >= 0x2000:
+            return phrase
+        from_tp = address - pointer
+        frames = thread.sp if stack.start <= thread.sp < pointer else stack.start
+        if from_tp < 0 and address <= frames:
+            return phrase
+        local = f"thread-local data or control block of {who}, tp{from_tp:+#x}"
+        size = 0 if from_tp >= 0 else self._static_tls
+        if size is None or pointer - size <= frames:
+            return f"{phrase}; or its thread-local data, tp{from_tp:+#x}" if from_tp >= -_TLS_GUESS else phrase
+        return local if from_tp >= -size else phrase
+
+    @cached_property
+    def _static_tls(self) -> Optional[int]:
+        return static_tls(self.target)
 
     def module(self, address: int) -> Optional[Module]:
         for module in self.target.modules():
