@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.glibc.stacks import thread_stacks
-from findleaks.errors import UnreadableMemory
+from findleaks.audit.lost import hint_of
 from findleaks.graph.base import Kind, State
 from findleaks.graph.roots import stack_region
 from findleaks.report.text import printable
@@ -18,8 +18,6 @@ from findleaks.target.elf import PT_TLS
 from findleaks.target.modules import headers
 
 STATES = {State.IN_USE: "in-use", State.CACHED: "cached", State.FREE: "free", State.METADATA: "metadata"}
-HINT = 64
-"""Bytes of a block looked at for a readable string."""
 
 _TLS_GUESS = 0x1000
 """Bytes below a thread pointer that may be thread-local variables, where their size is not known."""
@@ -145,7 +143,7 @@ class Describer:
             owned.allocator.name if owned else "",
             owned.heap.arena if owned else "",
             type_name,
-            "" if type_name or not used else self.hint(address, size),
+            "" if type_name or not used else hint_of(self.session, address, size),
         )
 
     def type(self, index: int) -> str:
@@ -153,13 +151,6 @@ class Describer:
         blocks = self.session.directory.blocks
         used = blocks.state(index) == State.IN_USE
         return printable(self.session.types.of_block(blocks.address(index), blocks.size(index))) if used else ""
-
-    def hint(self, address: int, size: int) -> str:
-        """A readable string at the beginning of a block, or ""."""
-        try:
-            return self.session.types.hint(self.target.read(address, min(size, HINT)))
-        except UnreadableMemory:
-            return ""
 
     def answer(self, address: int) -> Answer:
         """Everything known of `address`."""
