@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import shlex
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks import __version__
-from findleaks.errors import FindleaksError, Interrupted, UsageError
+from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
 
 if TYPE_CHECKING:
     from findleaks.session import Progress, Session
@@ -39,7 +40,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return status
     except BrokenPipeError:
         # The reader of our output went away (`| head`): end as quietly as other tools do.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 141
     except (KeyboardInterrupt, Interrupted):
         _complain("interrupted")
@@ -51,10 +52,30 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         _complain(str(error))
         return TROUBLE
     except Exception as error:
+        if isinstance(error, OSError) and _output_fails(error):
+            _drop_output()
+            _complain(f"cannot write the output: {os.strerror(error.errno or errno.EIO).lower()}")
+            return TROUBLE
         from findleaks.front import unexpected
 
         _complain(unexpected("findleaks", words, error))
         return TROUBLE
+
+
+def _output_fails(error: OSError) -> bool:
+    """Whether it was standard output that could not be written: what it could not take stays in its buffer, and fails again."""
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return True
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
+def _drop_output() -> None:
+    """Let what is still to be written vanish: the interpreter flushes at its end, and would complain once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(words: list[str]) -> int:
@@ -67,9 +88,20 @@ def _run(words: list[str]) -> int:
         from findleaks import rc
 
         if words[0] == "init":
-            return rc.print_init(sys.stdout)
+            return _init(words[1:])
         return (rc.start_gdb if words[0] == "gdb" else rc.start_lldb)(words[1:])
     return _command(words)
+
+
+def _init(words: list[str]) -> int:
+    from findleaks import rc
+
+    if words and words[0] in ("-h", "--help"):
+        print("findleaks init: print the lines that load findleaks from ~/.gdbinit and ~/.lldbinit; it takes no words and changes no file")
+        return 0
+    if words:
+        raise UsageError(f"init takes no words, not {' '.join(words)!r}: it prints the lines for ~/.gdbinit and ~/.lldbinit")
+    return rc.print_init(sys.stdout)
 
 
 def _command(words: list[str]) -> int:
@@ -135,6 +167,10 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
     from findleaks.session import Session
     from findleaks.target.base import Target
 
+    if args.exe and not os.path.isfile(args.exe):
+        raise TargetError(f"--exe {args.exe}: " + ("not a file" if os.path.exists(args.exe) else "no such file"))
+    if args.sysroot and not os.path.isdir(args.sysroot):
+        raise TargetError(f"--sysroot {args.sysroot}: " + ("not a folder" if os.path.exists(args.sysroot) else "no such folder"))
     target: Target
     if args.pid is not None:
         from findleaks.target.live import attach

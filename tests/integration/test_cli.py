@@ -185,6 +185,21 @@ def test_a_closed_pipe_is_no_error(core: Path) -> None:
     assert len(ran.stdout.splitlines()) == 1
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["find"], ["blocks", "--limit", "0", "--json"], ["find", "--help"]])
+def test_a_full_disk_is_one_clear_line(core: Path, words: list[str], unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [*FINDLEAKS, *words, core],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    assert (ran.returncode, ran.stderr) == (2, "findleaks: cannot write the output: no space left on device\n")
+
+
 def test_ctrl_c_and_progress_on_a_terminal(leaky: Path, tmp_path: Path) -> None:
     """A long run shows what it does after a second; Ctrl-C ends it within 0.3 s, and the process goes on."""
     with Running([str(leaky), "3000000"], tmp_path / "big") as running:
