@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+import sys
 from typing import NamedTuple
 
 from findleaks.errors import UsageError
@@ -19,6 +21,17 @@ def address_word(word: str) -> int:
     if not 0 <= value < 1 << 64:
         raise UsageError(f"{word} is no address: it does not fit 64 bits")
     return value
+
+
+def count_word(word: str) -> int:
+    """ "0", "50": a number of lines to print, for argparse, which says which option it was; ArgumentTypeError otherwise."""
+    try:
+        value = int(word)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{word[:40]!r} is not a count: write 0 (all), 1, 2 …")
+    return min(value, sys.maxsize)
 
 
 def size_word(word: str) -> int:

@@ -16,7 +16,7 @@ from findleaks.report.text import blocks as blocks_of
 from findleaks.report.text import number, size, table
 from findleaks.session import Session
 from findleaks.suppressions import glob
-from findleaks.words import size_range
+from findleaks.words import count_word, size_range
 
 KINDS = [kind.name.lower() for kind in Kind if kind]
 SHOWN = 50
@@ -29,13 +29,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", metavar="A-B", help="only usable sizes in this range: 48, 16-64, 4k-")
     parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches: * any characters, ? one, e.g. 'osgeo::*'")
     parser.add_argument("--allocator", metavar="NAME", help="only blocks of this allocator")
-    parser.add_argument("--limit", type=int, help=f"blocks to print (text: {SHOWN}; JSON: all); 0: all")
+    parser.add_argument("--limit", type=count_word, help=f"blocks to print (text: {SHOWN}; JSON: all); 0: all")
 
 
 class Listing:
     """Filtered blocks, made one by one as they are printed: a heap may have tens of millions."""
-
-    status = 0
 
     def __init__(self, session: Session, args: argparse.Namespace) -> None:
         self.session = session
@@ -44,8 +42,9 @@ class Listing:
         self.states = {state for state, name in STATES.items() if args.state in (name, "all")}
         self.sizes = size_range(args.size) if args.size else None
         self.type = args.type
-        self.allocator = args.allocator
+        self.allocator = _allocator(session, args.allocator)
         self.graph = session.latest
+        self.status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2  # no block of a known allocator: as `find`
         self.describer = Describer(session)
 
     def json(self) -> Iterable[Mapping[str, object]]:
@@ -111,6 +110,14 @@ class Listing:
             count += 1
             held += self.session.directory.blocks.size(index)
         return Totals(count, held)
+
+
+def _allocator(session: Session, name: str | None) -> str | None:
+    """The name as it is; UsageError when no allocator of the process has it."""
+    found = sorted({allocator.name for allocator in session.directory.allocators})
+    if name is not None and name not in found:
+        raise UsageError(f"no allocator {name!r} in this process; found: {', '.join(found) or 'none'}")
+    return name
 
 
 def _row(block: BlockInfo) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from findleaks.references import Reference, root_references
 from findleaks.report.text import number
 from findleaks.session import Session
 from findleaks.target.base import Range
-from findleaks.words import address_word
+from findleaks.words import address_word, count_word
 
 STEPS = 25
 LAST = 4
@@ -50,7 +50,7 @@ class Step:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="ADDR", help="any address inside a block")
     parser.add_argument(
-        "--limit", type=int, default=STEPS, help=f"steps to show; the middle of a longer chain is left out ({STEPS}; 0: all)"
+        "--limit", type=count_word, default=STEPS, help=f"steps to show; the middle of a longer chain is left out ({STEPS}; 0: all)"
     )
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from fake import FakeTarget
+from heaps import ListAllocator, Listed, session
 
-from findleaks import cli
-from findleaks.errors import FindleaksError, Interrupted, TargetError
+from findleaks import cli, commands
+from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
+from findleaks.graph.base import State
 
 
 @pytest.mark.parametrize(
@@ -48,3 +53,58 @@ def test_messages_are_cut_before_they_fill_the_terminal() -> None:
 def test_the_examples_of_help_can_be_typed_as_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["find", "--help"]) == 0
     assert capsys.readouterr().out.endswith("Example:\n  findleaks find --kind definite --limit 5 core\n")
+
+
+HEAP = 0x10000
+
+
+@pytest.mark.parametrize(("state", "status"), [(State.IN_USE, 0), (State.FREE, 2)])
+@pytest.mark.parametrize("words", [["blocks"], ["blocks", "--json"], ["find"]])
+def test_where_nothing_is_in_use_nothing_can_be_said(words: list[str], state: State, status: int) -> None:
+    made = session(FakeTarget({HEAP: bytes(0x1000)}), [ListAllocator(HEAP, HEAP + 0x1000, [Listed(HEAP, 48, state)])])
+    assert commands.execute(lambda: made, words, io.StringIO()) == status
+
+
+def test_an_allocator_that_is_not_there_is_no_empty_list() -> None:
+    made = session(FakeTarget({HEAP: bytes(0x1000)}), [ListAllocator(HEAP, HEAP + 0x1000, [Listed(HEAP, 48)])])
+    with pytest.raises(UsageError, match="no allocator 'other' in this process; found: listed"):
+        commands.execute(lambda: made, ["blocks", "--allocator", "other"], io.StringIO())
+
+
+@pytest.mark.parametrize("limit", ["-1", "x", "1.5", "9" * 5000])
+@pytest.mark.parametrize("words", [["blocks"], ["refs", "0x10000"], ["path", "0x10000"]])
+def test_a_limit_is_a_count(words: list[str], limit: str) -> None:
+    made = session(FakeTarget({HEAP: bytes(0x1000)}), [ListAllocator(HEAP, HEAP + 0x1000, [Listed(HEAP, 48)])])
+    with pytest.raises(UsageError, match=r"--limit: '.*' is not a count: write 0"):
+        commands.execute(lambda: made, [*words, "--limit", limit], io.StringIO())
+    out = io.StringIO()
+    assert commands.execute(lambda: made, [*words, "--limit", "9" * 30], out) == 0
+    assert "0x10000" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--exe", "none"], "--exe none: no such file"),
+        (["--exe", "folder"], "--exe folder: not a file"),
+        (["--sysroot", "none"], "--sysroot none: no such folder"),
+        (["--sysroot", "file"], "--sysroot file: not a folder"),
+    ],
+)
+def test_files_the_user_names_must_be_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("file").touch()
+    assert cli.main(["find", *words, "core"]) == 2
+    assert capsys.readouterr() == ("", f"findleaks: {line}\n")
+
+
+def test_init_takes_no_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["init", "x"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "init takes no words" in err
+    assert cli.main(["init", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("findleaks init: print the lines")

@@ -160,7 +160,6 @@ def test_blocks_are_described_only_when_they_are_printed(made: Session, monkeypa
         (["blocks", "--kind", "lost", "--state", "free"], 0),
         (["blocks", "--size", "48"], 8),
         (["blocks", "--allocator", "listed"], 8),
-        (["blocks", "--allocator", "other"], 0),
         (["blocks", "--type", "*"], 8),
     ):
         described.clear()
