@@ -243,8 +243,10 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         threads = self._process.threads
         missing = sum(1 for t in threads if self._at(t.sp) < 0)
         stacks = f"; {missing} of {len(threads)} thread stacks are missing" if missing else ""
-        held = f"{human(len(self._core.view()))} of {human(self._expected)} are there"
-        return f"{self._name}: truncated: {held}{stacks}. What is found lost may be referred to from the missing part."
+        there, wanted = len(self._core.view()), self._expected
+        near = human(there) == human(wanted)  # a few bytes short: "297 MiB of 297 MiB" would say nothing
+        held = f"{there:,} of {wanted:,} bytes" if near else f"{human(there)} of {human(wanted)}"
+        return f"{self._name}: truncated: {held} are there{stacks}. What is found lost may be referred to from the missing part."
 
     def _file_name(self, address: int) -> str:
         if not self._process.files:

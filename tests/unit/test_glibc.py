@@ -232,6 +232,15 @@ def test_no_thread_pointer() -> None:
     assert any("thread caches" in problem.what for problem in directory.problems) and glibc.caches.unread == [7]
 
 
+@pytest.mark.parametrize(("minor", "told"), [(25, False), (36, True), (42, True)])
+def test_no_thread_at_all(minor: int, told: bool) -> None:
+    """A core cut before its notes: caches are not found, and that is said of every glibc that has some."""
+    target = rows((2, minor)).build()
+    target._threads = []
+    directory, _ = read(target)
+    assert any("thread caches not looked up: no thread is known" in problem.what for problem in directory.problems) == told
+
+
 def test_nothing_but_zeros() -> None:
     target = fake.FakeTarget({0x10000: bytes(0x10000)}, names={0x10000: "/lib/libc.so.6"})
     assert not build(target, PureEngine(target.arch)).allocators

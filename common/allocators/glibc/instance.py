@@ -108,16 +108,19 @@ class Glibc:
         for cache in self.caches.caches:
             whose = f"of thread {cache.tid} " if cache.tid else ""
             self.problems += [Problem(cache.address, f"thread cache {whose}at {cache.address:#x}: {what}") for what in cache.bad]
-        if self.caches.unread and count != 0:
-            self.problems.append(
-                Problem(
-                    self.instance.main.address,
-                    f"thread caches not looked up: those of {len(self.caches.unread)} of the threads; freed blocks in them count as in use",
-                )
-            )
+        blind = self._cached() and bool(self.spans) and not self.target.threads()
+        if blind or (self.caches.unread and count != 0):
+            whose = "no thread is known" if blind else f"those of {len(self.caches.unread)} of the threads"
+            what = f"thread caches not looked up: {whose}; freed blocks in them count as in use"
+            self.problems.append(Problem(self.instance.main.address, what))
         heads = [head for cache in self.caches.caches for _, head, _ in cache.lists if self.owns(head)]
         heads += [head + 2 * word for arena in self.instance.arenas for head in arena.fastbins if self.owns(head + 2 * word)]
         self.mangled = free_lists.mangled(self.memory, heads, self.owns) if heads else None
+
+    def _cached(self) -> bool:
+        """Whether this glibc may keep thread caches: 2.26 and later do, unless the tunable glibc.malloc.tcache_count is 0."""
+        layout = self.instance.par_layout
+        return self.par("tcache_count") != 0 and (layout is None or layout.tcache_bins >= 0)
 
     @property
     def version(self) -> str:
