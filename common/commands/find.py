@@ -15,7 +15,7 @@ from findleaks.graph.base import Graph, Heuristic, Kind, State
 from findleaks.leaks import merge
 from findleaks.session import Session
 from findleaks.suppressions import load
-from findleaks.words import size_word
+from findleaks.words import count_word, size_word
 
 HEURISTICS = {
     "length64": Heuristic.LENGTH64,
@@ -29,7 +29,7 @@ KINDS = ("definite", "possible")
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=("type", "size", "kind"), help="merge all sizes of a type, types of a size, or all of a kind")
     parser.add_argument("--kind", default="definite,possible", help="groups to show, comma-separated (definite,possible)")
-    parser.add_argument("--limit", type=int, default=20, help="groups to print as text (20; 0: all); JSON has all")
+    parser.add_argument("--limit", type=count_word, default=20, help="groups to print as text (20; 0: all); JSON has all")
     parser.add_argument("--suppressions", metavar="FILE", help="leave out what its lines match: leak:PATTERN, type:GLOB, size:A-B")
     parser.add_argument("--heuristics", default="none", help=f"interior pointers that hold a block: {', '.join(HEURISTICS)}, all")
     parser.add_argument("--fail-over", metavar="BYTES", help="exit status 1 if more than this is lost for sure, e.g. 0 or 64k")

@@ -274,7 +274,7 @@ def test_path_through_a_block_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch)
         target = FakeTarget({HEAP: bytes(heap), DATA: words(8, _0=HEAP)})
         made = session(target, [ListAllocator(HEAP, HEAP + 0x1000, [Listed(HEAP, 0x700), Listed(HEAP + 0x800, 16)])])
         monkeypatch.setattr(target, "read", lambda *_: pytest.fail("a whole block was read"))
-        monkeypatch.setattr(Describer, "hint", lambda *_: "")
+        monkeypatch.setattr("findleaks.describe.hint_of", lambda *_: "")
         monkeypatch.setattr(Types, "of_block", lambda *_: "")
         step = run_json(made, "path", hex(HEAP + 0x800))["path"][1]
         assert (step["address"], step["interior"]) == (hex(HEAP + (0x100 if interior else at)), interior)
