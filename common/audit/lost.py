@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Graph, Group, Kind
+from findleaks.graph.base import Graph, Group, Kind, Totals
 from findleaks.leaks import EXAMPLES, Leak
 from findleaks.report.text import printable
 from findleaks.session import Session
@@ -16,8 +16,8 @@ from findleaks.target.ranges import inside
 HINT = 64
 """Bytes of a block looked at for a readable string."""
 
-MANY = 20_000
-"""Lost blocks, without a type in their first word, that are looked at one by one: about 0.3 s. Of more, an example stands for its group."""
+MANY = 10_000
+"""Lost blocks, without a type in their first word, that are looked at one by one: about 0.1 s. Of more, an example stands for its group."""
 
 _LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")
 
@@ -32,7 +32,7 @@ def lost(session: Session, graph: Graph, suppressions: Suppressions | None) -> l
     typed = [_typed(session, group) for group in groups if group.type_word]
     plain = [group for group in groups if not group.type_word]
     each = suppressions is not None or sum(group.blocks for group in plain) <= MANY
-    leaks = _by_content(session, graph) if each else [_by_example(session, group) for group in plain]
+    leaks = _by_content(session, graph, suppressions is not None) if each else [_by_example(session, group) for group in plain]
     if suppressions is None:
         return [leak for leak, _ in typed] + list(leaks)
     return list(_kept([*typed, *((leak, "") for leak in leaks)], suppressions))
@@ -59,13 +59,13 @@ def _by_example(session: Session, group: Group) -> Leak:
     return _leak(group, "", printable(session.types.of_block(start, group.size)) or hint_of(session, start, group.size))
 
 
-def _by_content(session: Session, graph: Graph) -> Iterator[Leak]:
-    """Leading blocks whose first word is no type, each looked at, grouped by kind, type, hint, size, cycle and whether blocks hang
-    from them."""
+def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
+    """Leading blocks whose first word is no type, each looked at, grouped by kind, type, size, cycle, whether blocks hang from them, and
+    by their hint if `hints`; else the first one's is the group's."""
     blocks, types = session.directory.blocks, session.types
     ranges = types.ranges()
     kinds = graph.kinds()
-    members: dict[tuple[int, str, str, int, int, bool], list[int]] = {}
+    members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, Totals]]] = {}
     for count, match in enumerate(_LEADING.finditer(kinds)):
         if count % 1024 == 0:
             session.tell("looking at the lost", match.start() / len(kinds))
@@ -74,26 +74,28 @@ def _by_content(session: Session, graph: Graph) -> Iterator[Leak]:
         if inside(ranges, _first_word(session, start, size)):
             continue
         name = printable(types.of_block(start, size))
-        hint = "" if name else hint_of(session, start, size)
-        key = (kinds[index], name, hint, size, graph.cycle(index), graph.hanging(index).blocks > 0)
-        members.setdefault(key, []).append(index)
-    for (kind, name, hint, size, cycle, _), indices in members.items():
-        hanging = [graph.hanging(index) for index in indices]
-        counts = [totals.blocks for totals in hanging]
+        hint = hint_of(session, start, size) if hints and not name else ""
+        leads = kinds[index] == Kind.DEFINITE
+        hanging = graph.hanging(index) if leads else Totals(0, 0)
+        key = (kinds[index], name, hint, size, graph.cycle(index) if hanging.blocks else 1, hanging.blocks > 0)
+        members.setdefault(key, []).append((start, hanging))
+    for (kind, name, hint, size, cycle, _), alike in members.items():
+        counts = [totals.blocks for _, totals in alike]
+        first = alike[0][0]
         group = Group(
             kind=Kind(kind),
             type_word=0,
             size=size,
             cycle=cycle,
-            blocks=len(indices),
-            bytes=size * len(indices),
+            blocks=len(alike),
+            bytes=size * len(alike),
             indirect_blocks=sum(counts),
-            indirect_bytes=sum(totals.bytes for totals in hanging),
+            indirect_bytes=sum(totals.bytes for _, totals in alike),
             least_indirect=min(counts),
             most_indirect=max(counts),
-            examples=tuple(blocks.address(index) for index in indices[:EXAMPLES]),
+            examples=tuple(start for start, _ in alike[:EXAMPLES]),
         )
-        yield _leak(group, name, hint)
+        yield _leak(group, name, hint if hints or name else hint_of(session, first, size))
 
 
 def _first_word(session: Session, start: int, size: int) -> int:
