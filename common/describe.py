@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Optional
 
-from findleaks.allocators.glibc.stacks import thread_stacks
 from findleaks.audit.lost import hint_of
 from findleaks.graph.base import Kind, State
 from findleaks.graph.roots import stack_region
+from findleaks.libc.stacks import thread_stacks
 from findleaks.report.text import printable
 from findleaks.session import Session
 from findleaks.target.base import Module, Range, Region, Target, Thread

@@ -84,7 +84,7 @@ class Session:
             done += end - start
 
     def heap_ranges(self) -> list[Range]:
-        return [Range(owned.heap.start, owned.heap.end) for owned in self.directory.heaps]
+        return [Range(owned.start, owned.end) for owned in self.directory.heaps]
 
     def done(self) -> None:
         """The work is done; output follows."""

@@ -1,20 +1,72 @@
-"""What an allocator's reader offers; adding an allocator is adding one file (or folder) that registers a finder here."""
+"""What an allocator's reader offers; adding an allocator is adding one file (or folder) whose finder the directory lists."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional, Protocol
 
-from findleaks.graph.base import Blocks, Engine, State
+from findleaks.graph.base import Blocks, Engine, Size, State
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import subtract
 
 
 class Problem(NamedTuple):
-    """Corruption: where, what, and what it means for the result (one line for the user)."""
+    """What is wrong: where, and one line for the user with what it means for the result. `corrupt` tells damage in the target, which
+    `verify` explains, from limits of what could be read or reconciled."""
 
     address: int
     what: str
+    corrupt: bool = True
+
+
+class Cache(NamedTuple):
+    """A size class: counts are blocks, `*_bytes` and `memory` bytes. in_use + cached + free is the total of what it has cut up.
+
+    `arena` is "" where the class is not divided among arenas; `size` the usable bytes of a block, 0 where sizes differ (large
+    blocks, a band of glibc's sizes); `memory` what its slabs, spans or chunks take, headers and tails included. `allocs` and `fails`
+    are None where the allocator does not count them; `own` holds its own counters under its own names (jemalloc's "curregs").
+    """
+
+    arena: str
+    name: str
+    size: int
+    in_use: int
+    cached: int
+    free: int
+    in_use_bytes: int
+    cached_bytes: int
+    free_bytes: int
+    memory: int
+    allocs: Optional[int] = None
+    fails: Optional[int] = None
+    own: Mapping[str, int] = {}
+
+    @property
+    def total(self) -> int:
+        return self.in_use + self.cached + self.free
+
+
+class Arena(NamedTuple):
+    """An arena, heap or central store: bytes in blocks in use, cached and free, and mapped in all (metadata included)."""
+
+    name: str
+    in_use: int
+    cached: int
+    free: int
+    mapped: int
+    own: Mapping[str, int] = {}
+
+
+class ThreadCache(NamedTuple):
+    """What one thread keeps of one size class. `thread` is its tid, 0 where not known; `address` that of the cache itself."""
+
+    thread: int
+    address: int
+    name: str
+    size: int
+    blocks: int
+    bytes: int
 
 
 @dataclass
@@ -24,7 +76,8 @@ class Heap:
     `arena` labels it ("main", "arena 3", "mmapped"). `metadata` are the parts that are the allocator's own (heap_info, arena
     headers); the whole of [start, end) is never root memory, but for `foreign`: parts that are somebody else's, or that corruption
     hides, known once `walk` has run. `walk` may be called once; it appends to `blocks`, reports corruption
-    by appending to `problems` and then returns normally, so that the next heap is still walked.
+    by appending to `problems` and then returns normally, so that the next heap is still walked. Many slabs that stand side by side
+    are one heap: a heap costs microseconds, a slab must not.
     """
 
     start: int
@@ -33,47 +86,95 @@ class Heap:
     walk: Callable[[Blocks], None]
     metadata: list[Range] = field(default_factory=list)
     foreign: list[Range] = field(default_factory=list)
+    inner: list[Range] = field(default_factory=list)  # heaps of other allocators inside its blocks, once it was walked
+
+    def parts(self) -> list[Range]:
+        """[start, end) less `inner`: where its own blocks stand."""
+        return subtract([Range(self.start, self.end)], self.inner)
 
     def owned(self) -> list[Range]:
         """[start, end) less `foreign`: what is never root memory."""
-        owned, at = [], self.start
-        for start, end in [*sorted(self.foreign), Range(self.end, self.end)]:
-            if start > at:
-                owned.append(Range(at, start))
-            at = max(at, end)
-        return owned
+        return subtract([Range(self.start, self.end)], self.foreign)
 
 
-class Allocator(Protocol):
+class Allocator:
+    """One instance of an allocator in a process. Subclasses set the attributes and override what they can say.
+
+    The directory calls `heaps`, each heap's `walk`, then `sealed`, once and in this order; what follows in the class is asked later,
+    of an allocator whose blocks are known, in any order and any number of times.
+    """
+
     name: str  # "glibc"
     version: str  # "2.36", or "2.26-2.42" when only the layout is known
     where: str  # "libc.so.6"
     granule: int
     problems: list[Problem]
+    nested = False
+    """True where its heaps may stand in blocks of another allocator: those blocks then are that one's METADATA."""
 
-    def heaps(self) -> Sequence[Heap]: ...
+    def heaps(self) -> Sequence[Heap]:
+        """Its heaps, disjoint, in any order; the same objects each time."""
+        raise NotImplementedError
 
     def sealed(self, blocks: Blocks) -> None:
-        """Called once after all heaps are walked and `blocks` is sealed: mark cached, free and metadata blocks, reconcile totals."""
-        ...
+        """All heaps are walked and `blocks` is sealed: mark cached, free and metadata blocks, reconcile totals."""
 
     def metadata(self) -> Sequence[Range]:
-        """Ranges outside its heaps that are the allocator's own and must not be roots (main_arena and mp_ in libc's data, …)."""
-        ...
+        """Ranges outside its heaps that are the allocator's own and must not be roots (main_arena and mp_ in libc's data, thread caches
+        with stale entries, radix trees, descriptors of slabs, …)."""
+        return []
 
     def summary(self) -> dict[str, object]:
         """For `allocators[]` in the JSON: arenas, and how the totals reconcile."""
-        ...
+        return {}
 
     def locate(self, address: int) -> str:
         """One phrase on where in the allocator an address lies ("top of arena 3", "heap_info"), or ""."""
-        ...
+        return ""
+
+    def caches(self, blocks: Blocks) -> list[Cache]:
+        """Every size class of every arena that has cut up memory, large blocks included: together they are all its blocks."""
+        return tally(self.name, self.heaps(), blocks)
+
+    def arenas(self, blocks: Blocks) -> list[Arena]:
+        """Arenas, in their own order."""
+        return []
+
+    def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
+        """What each thread keeps, classes without blocks left out."""
+        return []
+
+    def counted(self) -> Mapping[str, int]:
+        """The allocator's own totals, under its own names, as it would print them itself (bytes or counts); {} where it keeps none."""
+        return {}
+
+    def verify(self, blocks: Blocks) -> Iterator[Problem]:
+        """Everything that is wrong beyond `problems`: what walking need not look at (both directions of links, bitmaps against counts,
+        canaries). Yields as it goes, so that the caller can look at Ctrl-C and stop after the first."""
+        return iter(())
 
 
 class Finder(Protocol):
-    """Finds every instance of one allocator in a target by structure (symbols are a shortcut only); [] if it is not there."""
+    """Finds every instance of one allocator in a target by structure (symbols are a shortcut only); [] if it is not there.
 
-    def __call__(self, target: Target, engine: Engine) -> Sequence[Allocator]: ...
+    `taken` are sorted ranges that allocators found before it own for sure: it need not look there for memory of its own.
+    """
+
+    def __call__(self, target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]: ...
 
 
-__all__ = ["Allocator", "Finder", "Heap", "Iterator", "Optional", "Problem", "State"]
+def tally(name: str, heaps: Iterable[Heap], blocks: Blocks) -> list[Cache]:
+    """Size classes as the index of blocks shows them: one a size and arena. `memory` counts usable bytes alone."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for heap in heaps:
+        for start, end in heap.parts():
+            for size, state, count in blocks.by_size(start, end):
+                if state != State.METADATA:
+                    found.setdefault((heap.arena, size), [0, 0, 0])[state] += count
+    return [
+        Cache(arena, str(size), size, used, cached, free, used * size, cached * size, free * size, (used + cached + free) * size)
+        for (arena, size), (used, cached, free) in sorted(found.items())
+    ]
+
+
+__all__ = ["Allocator", "Arena", "Cache", "Finder", "Heap", "Iterator", "Problem", "Size", "State", "ThreadCache", "tally"]

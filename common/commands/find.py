@@ -78,8 +78,7 @@ def _allocators(session: Session) -> list[dict[str, object]]:
     made: list[dict[str, object]] = []
     directory = session.directory
     for allocator in directory.allocators:
-        ranges = [(owned.heap.start, owned.heap.end) for owned in directory.heaps if owned.allocator is allocator]
-        totals = [directory.blocks.totals(State.IN_USE, start, end) for start, end in ranges]
+        totals = [directory.blocks.totals(State.IN_USE, start, end) for start, end in directory.of(allocator)]
         made.append(
             {
                 "name": allocator.name,

@@ -71,6 +71,37 @@ class Group(NamedTuple):
     examples: tuple[int, ...]
 
 
+class Size(NamedTuple):
+    """How many blocks there are of one usable size in one state."""
+
+    size: int
+    state: State
+    blocks: int
+
+
+RUN = 6
+"""Words of a run of equal blocks, as `Blocks.append_runs` takes them: start, stride, size, count, bit, states.
+
+`count` blocks of `size` usable bytes stand at start, start + stride, …; the i-th has state (states >> 8) & 255 if bit number bit + i of
+the bitmap is set (bit b is bit b % 8 of byte b / 8, as in any little-endian bitmap), and states & 255 if it is clear. Where both are
+the same, `bit` is not looked at.
+"""
+
+
+def run_states(clear: State, set_: State) -> int:
+    """The sixth word of a run."""
+    return int(clear) | int(set_) << 8
+
+
+class Lists(NamedTuple):
+    """Many lists followed at once: the nodes of list i are nodes[ends[i - 1]:ends[i]] (from 0 for the first); `problems` has (i, why
+    it ended early)."""
+
+    nodes: array[int]
+    ends: array[int]
+    problems: list[tuple[int, str]]
+
+
 class ChunkWalk(NamedTuple):
     """Where a walk over glibc's chunk headers stands; `problem` is "" or why it stopped early at `chunk`."""
 
@@ -84,6 +115,15 @@ class Blocks(Protocol):
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
         """Blocks that some allocator enumerated itself, ascending and above all appended before; ValueError otherwise."""
+        ...
+
+    def append_runs(self, runs: array[int], bits: bytes = b"") -> None:
+        """Slabs of equal blocks, `RUN` words each (array "Q"), ascending as in `append`; ValueError otherwise, and where a bit lies
+        beyond `bits`: all or nothing. For any number of runs at once: one call costs microseconds, a block some nanoseconds."""
+        ...
+
+    def append_blocks(self, other: Blocks, first: int, last: int) -> None:
+        """The blocks of indices [first, last) of another sealed directory of the same engine, with their states; ValueError as `append`."""
         ...
 
     def walk_chunks(self, piece: Piece, chunk: int, end: int) -> ChunkWalk:
@@ -130,6 +170,10 @@ class Blocks(Protocol):
 
     def totals(self, state: State, start: int = 0, end: Optional[int] = None) -> Totals:
         """Blocks and usable bytes in this state, among those that start in [start, end)."""
+        ...
+
+    def by_size(self, start: int = 0, end: Optional[int] = None) -> list[Size]:
+        """The blocks that start in [start, end), counted by size and state; ascending by both."""
         ...
 
 
@@ -212,6 +256,15 @@ class Engine(Protocol):
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         """Nodes of a singly linked list (address of node + next_offset holds the next; `mangled`: glibc's safe-linking, value ^ (its own
         address >> 12)), and "" or why it ended early: a cycle, an unreadable or misaligned node (named), more than `limit`."""
+        ...
+
+    def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int) -> Lists:
+        """`follow` for many unmangled lists, each of at most `limit` nodes (heads of 0 are empty lists). For free lists of a slab each."""
+        ...
+
+    def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
+        """Records of `size` bytes at these addresses, one behind the other, and the numbers of those that lie whole in no piece (zeros
+        stand for them). Cast to "Q", a column of a structure is a slice with a stride. `pieces` ascend."""
         ...
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:

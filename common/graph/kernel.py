@@ -9,10 +9,10 @@ from ctypes import byref, c_uint64
 
 from findleaks.arch import Arch
 from findleaks.graph import shared
-from findleaks.graph.base import Blocks, Heuristic
+from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.kernel_blocks import KernelBlocks, Passed
 from findleaks.graph.kernel_graph import KernelGraph
-from findleaks.graph.kernel_library import CPiece, CWords, check
+from findleaks.graph.kernel_library import CPiece, CWords, check, taken
 from findleaks.target.base import Piece, Range
 
 
@@ -40,21 +40,61 @@ class KernelEngine:
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         """See base.Engine; `pieces` ascend (pass the same tuple again for many lists: it is converted once). A node is misaligned
         when its address is no multiple of the word size."""
+        self._pass(pieces)
+        at, words = c_uint64(head), CWords()
+        arguments = (byref(at), next_offset, mangled, max(0, limit), byref(words))
+        code = self._library.fl_follow(self._array, len(self._passed), *arguments)
+        nodes = taken(self._library, words)
+        return nodes, shared.list_problem(check(code, "nodes"), at.value, len(nodes))
+
+    def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int) -> Lists:
+        """See base.Engine; `pieces` as in `follow`."""
+        self._pass(pieces)
+        starts, ends, nodes, problems = array("Q", heads), array("Q", bytes(8 * len(heads))), CWords(), CWords()
+        code = self._library.fl_follow_all(
+            self._array,
+            len(self._passed),
+            starts.buffer_info()[0],
+            len(starts),
+            next_offset,
+            max(0, limit),
+            byref(nodes),
+            ends.buffer_info()[0],
+            byref(problems),
+        )
+        found, bad = taken(self._library, nodes), taken(self._library, problems)
+        check(code, "nodes")
+        wrong = []
+        for number, why, node in zip(bad[::3], bad[1::3], bad[2::3]):
+            count = ends[number] - (ends[number - 1] if number else 0)
+            wrong.append((number, shared.list_problem(why, node, count)))
+        return Lists(found, ends, wrong)
+
+    def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
+        """See base.Engine; `pieces` as in `follow`."""
+        self._pass(pieces)
+        wanted, records, missing = array("Q", addresses), bytearray(len(addresses) * size), CWords()
+        if not records:
+            return records, []
+        out = ctypes.addressof(ctypes.c_char.from_buffer(records))
+        arguments = (wanted.buffer_info()[0], len(wanted), size, out, byref(missing))
+        code = self._library.fl_gather(self._array, len(self._passed), *arguments)
+        absent = taken(self._library, missing)
+        check(code, "records")
+        return records, absent.tolist()
+
+    def _pass(self, pieces: Sequence[Piece]) -> None:
+        """Have `pieces` ready for the kernel: a tuple's are kept for the next call."""
         if not isinstance(pieces, tuple) or pieces is not self._pieces:
             self._passed = [Passed(piece) for piece in pieces]
             self._array = (CPiece * len(self._passed))(*(passed.piece for passed in self._passed))
             self._pieces = pieces if isinstance(pieces, tuple) else ()
-        at, words = c_uint64(head), CWords()
-        arguments = (byref(at), next_offset, mangled, max(0, limit), byref(words))
-        code = self._library.fl_follow(self._array, len(self._passed), *arguments)
-        nodes = self._taken(words)
-        return nodes, shared.list_problem(check(code, "nodes"), at.value, len(nodes))
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:
         """See base.Engine; `distance` may be negative."""
         words = CWords()
         code = self._library.fl_self_pointers(byref(Passed(piece).piece), distance, byref(words))
-        found = self._taken(words)
+        found = taken(self._library, words)
         check(code, "words")
         return found
 
@@ -65,14 +105,6 @@ class KernelEngine:
             return array("Q")
         words = CWords()
         code = self._library.fl_search(byref(Passed(piece).piece), low, high - 1 - low, byref(words))
-        found = self._taken(words)
+        found = taken(self._library, words)
         check(code, "words")
         return found
-
-    def _taken(self, words: CWords) -> array[int]:
-        """The words that the kernel allocated, as our own."""
-        taken: array[int] = array("Q")
-        if words.items:
-            taken.frombytes(ctypes.string_at(words.items, words.count * 8))
-            self._library.fl_free(words.items)
-        return taken

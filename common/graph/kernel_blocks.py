@@ -9,8 +9,8 @@ from ctypes import byref, c_bool, c_char, c_uint64
 
 from findleaks.arch import Arch
 from findleaks.graph import shared
-from findleaks.graph.base import ChunkWalk, State, Totals
-from findleaks.graph.kernel_library import DISORDER, NONE, CPiece, check
+from findleaks.graph.base import RUN, Blocks, ChunkWalk, Size, State, Totals
+from findleaks.graph.kernel_library import DISORDER, NONE, CPiece, CWords, check, taken
 from findleaks.target.base import Piece
 
 
@@ -62,6 +62,25 @@ class KernelBlocks:
             floor = self._library.fl_floor(self.handle)
             raise ValueError(shared.check_ascending(starts, sizes, states, self.granule, floor, self.arch.mask))
         check(code, "blocks")
+
+    def append_runs(self, runs: array[int], bits: bytes = b"") -> None:
+        """See base.Blocks; all or nothing."""
+        self._open()
+        code = DISORDER
+        if len(runs) % RUN == 0:
+            code = self._library.fl_append_runs(self.handle, runs.buffer_info()[0], len(runs) // RUN, bits, len(bits) * 8)
+        if code == DISORDER:
+            raise ValueError(shared.check_runs(runs, len(bits) * 8, self.granule, self._library.fl_floor(self.handle), self.arch.mask))
+        check(code, "blocks")
+
+    def append_blocks(self, other: Blocks, first: int, last: int) -> None:
+        """See base.Blocks."""
+        self._open()
+        if not isinstance(other, KernelBlocks):
+            raise TypeError("blocks of another engine")
+        last = min(last, len(other))
+        if first < last and self._library.fl_append_blocks(self.handle, other.handle, first, last) == DISORDER:
+            raise ValueError(f"blocks {first} to {last} of another directory do not lie above those before them, or not on a granule")
 
     def walk_chunks(self, piece: Piece, chunk: int, end: int) -> ChunkWalk:
         """See base.Blocks."""
@@ -130,6 +149,18 @@ class KernelBlocks:
         limit = end if end is not None and bounded else 0
         self._library.fl_totals(self.handle, int(state), max(start, 0), limit, bounded, byref(count), byref(size))
         return Totals(count.value, size.value)
+
+    def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
+        """See base.Blocks."""
+        self._ready()
+        if start > self.arch.mask or (end is not None and end <= 0):
+            return []
+        bounded, words = end is not None and end <= self.arch.mask, CWords()
+        limit = end if end is not None and bounded else 0
+        code = self._library.fl_by_size(self.handle, max(start, 0), limit, bounded, byref(words))
+        found = taken(self._library, words)
+        check(code, "blocks")
+        return [Size(key >> 2, State(key & 3), blocks) for key, blocks in sorted(zip(found[::2], found[1::2]))]
 
     def _index(self, index: int) -> int:
         if not 0 <= index < len(self):

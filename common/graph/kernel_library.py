@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_bool, c_int, c_int64, c_ubyte, c_uint, c_uint32, c_uint64, c_void_p
+from array import array
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_int, c_int64, c_ubyte, c_uint, c_uint32, c_uint64, c_void_p
 
 from findleaks.graph import shared
 
@@ -50,6 +51,9 @@ SIGNATURES = {
     "fl_blocks_new": (c_void_p, [c_uint]),
     "fl_blocks_free": (None, [c_void_p]),
     "fl_append": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, _U64S]),
+    "fl_append_runs": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p, c_uint64]),
+    "fl_append_blocks": (c_int, [c_void_p, c_void_p, c_uint32, c_uint32]),
+    "fl_by_size": (c_int, [c_void_p, c_uint64, c_uint64, c_bool, POINTER(CWords)]),
     "fl_walk_chunks": (c_int, [c_void_p, _PIECE, _U64S, c_uint64, _U64S, POINTER(c_bool)]),
     "fl_seal": (None, [c_void_p]),
     "fl_count": (c_uint32, [c_void_p]),
@@ -83,6 +87,11 @@ SIGNATURES = {
     "fl_groups_feed": (c_int, [c_void_p, _PIECE]),
     "fl_groups_finish": (c_void_p, [c_void_p, _U64S]),
     "fl_follow": (c_int, [c_void_p, c_uint64, _U64S, c_int64, c_bool, c_uint64, POINTER(CWords)]),
+    "fl_follow_all": (
+        c_int,
+        [c_void_p, c_uint64, c_void_p, c_uint64, c_int64, c_uint64, POINTER(CWords), c_void_p, POINTER(CWords)],
+    ),
+    "fl_gather": (c_int, [c_void_p, c_uint64, c_void_p, c_uint64, c_uint64, c_void_p, POINTER(CWords)]),
     "fl_self_pointers": (c_int, [_PIECE, c_int64, POINTER(CWords)]),
     "fl_search": (c_int, [_PIECE, c_uint64, c_uint64, POINTER(CWords)]),
 }
@@ -108,3 +117,12 @@ def check(code: int, what: str) -> int:
     if code == TOO_MANY:
         raise shared.TooManyBlocks(what)
     return code
+
+
+def taken(loaded: ctypes.CDLL, words: CWords) -> array[int]:
+    """The words that the kernel allocated, as our own."""
+    made: array[int] = array("Q")
+    if words.items:
+        made.frombytes(ctypes.string_at(words.items, words.count * 8))
+        loaded.fl_free(words.items)
+    return made

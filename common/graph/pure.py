@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from findleaks.arch import Arch
 from findleaks.graph import shared
-from findleaks.graph.base import Blocks, Heuristic
+from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.pure_blocks import PureBlocks, words_of
 from findleaks.graph.pure_graph import PureGraph
 from findleaks.target.base import Piece, Range
@@ -60,6 +60,32 @@ class PureEngine:
             if mangled:
                 node ^= place >> 12
         return nodes, shared.list_problem(code, node, len(nodes))
+
+    def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int) -> Lists:
+        """See base.Engine."""
+        nodes: array[int] = array("Q")
+        ends: array[int] = array("Q")
+        problems = []
+        for number, head in enumerate(heads):
+            found, problem = self.follow(pieces, head, next_offset, False, limit)
+            nodes += found
+            ends.append(len(nodes))
+            if problem:
+                problems.append((number, problem))
+        return Lists(nodes, ends, problems)
+
+    def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
+        """See base.Engine."""
+        starts = [piece.address for piece in pieces]
+        records, missing = bytearray(len(addresses) * size), []
+        for number, address in enumerate(addresses):
+            at = bisect_right(starts, address) - 1
+            offset = address - starts[at] if at >= 0 else 0
+            if at < 0 or offset + size > len(pieces[at].data):
+                missing.append(number)
+            else:
+                records[number * size : (number + 1) * size] = pieces[at].data[offset : offset + size]
+        return records, missing
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:
         """See base.Engine; `distance` may be negative."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Union
 
 from findleaks.arch import Arch
 from findleaks.graph import shared
-from findleaks.graph.base import ChunkWalk, State, Totals
+from findleaks.graph.base import RUN, Blocks, ChunkWalk, Size, State, Totals
 from findleaks.target.base import Piece
 
 Words = Union["memoryview", "array[int]"]
@@ -58,6 +59,31 @@ class PureBlocks:
         self.starts.extend(starts)
         self.sizes.extend(sizes)
         self.states.extend(states)
+
+    def append_runs(self, runs: array[int], bits: bytes = b"") -> None:
+        """See base.Blocks; all or nothing."""
+        self._open()
+        wrong = shared.check_runs(runs, len(bits) * 8, self.granule, self._floor(), self.arch.mask)
+        if wrong:
+            raise ValueError(wrong)
+        if len(self.starts) + sum(runs[3::RUN]) > shared.MAX_BLOCKS:
+            raise shared.TooManyBlocks("blocks")
+        self._pending = False
+        for at in range(0, len(runs), RUN):
+            start, stride, size, count, bit, states = runs[at : at + RUN]
+            self.starts.extend(range(start, start + stride * count, stride) if stride else [start] * count)
+            self.sizes.extend([size] * count)
+            clear, other = states & 255, states >> 8
+            if clear == other:
+                self.states += bytes((clear,)) * count
+            else:
+                self.states += bytes(other if bits[n >> 3] >> (n & 7) & 1 else clear for n in range(bit, bit + count))
+
+    def append_blocks(self, other: Blocks, first: int, last: int) -> None:
+        """See base.Blocks."""
+        if not isinstance(other, PureBlocks):
+            raise TypeError("blocks of another engine")
+        self.append(other.starts[first:last], other.sizes[first:last], other.states[first:last])
 
     def walk_chunks(self, piece: Piece, chunk: int, end: int) -> ChunkWalk:
         """See base.Blocks."""
@@ -199,6 +225,14 @@ class PureBlocks:
             return Totals(0, 0)
         states, wanted = self.states[low:high], int(state)
         return Totals(states.count(wanted), sum(compress(self.sizes[low:high], map(wanted.__eq__, states))))
+
+    def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
+        """See base.Blocks."""
+        self._ready()
+        low = bisect_left(self.starts, start)
+        high = len(self.starts) if end is None else bisect_left(self.starts, end)
+        counts = Counter(zip(self.sizes[low:high], self.states[low:high]))
+        return [Size(size, State(state), blocks) for (size, state), blocks in sorted(counts.items())]
 
     def _floor(self) -> int:
         """The lowest address at which the next block may start."""

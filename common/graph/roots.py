@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from findleaks.allocators.glibc.loader import table_blocks
-from findleaks.allocators.glibc.stacks import cached_thread_pointers, dead_stacks, thread_stacks
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
+from findleaks.libc.loader import table_blocks
+from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, thread_stacks
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import subtract
 

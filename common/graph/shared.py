@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from findleaks.errors import FindleaksError
-from findleaks.graph.base import Group
+from findleaks.graph.base import RUN, Group
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside
 from findleaks.target.ranges import merged as merged
@@ -95,4 +95,25 @@ def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequenc
         if not 0 <= state <= 3:
             return f"block {start:#x}: no such state: {state}"
         floor = start + max(size, 1)
+    return None
+
+
+def check_runs(runs: Sequence[int], bits: int, granule: int, floor: int, limit: int) -> str | None:
+    """What is wrong with runs of blocks to be appended above `floor` with a bitmap of `bits` bits, or None."""
+    if len(runs) % RUN:
+        return f"{len(runs)} words are no whole number of runs"
+    for at in range(0, len(runs), RUN):
+        start, stride, size, count, bit, states = runs[at : at + RUN]
+        if not count:
+            continue
+        if start % granule or stride % granule or start < floor or (count > 1 and max(size, 1) > stride):
+            place = f"does not lie above the block before it, or not on a granule of {granule}"
+            return f"run of {count} blocks at {start:#x}, {stride} bytes apart, {place}"
+        floor = start + (count - 1) * stride + max(size, 1)
+        if count > MAX_BLOCKS or floor > limit:
+            return f"run of {count} blocks at {start:#x}, {stride} bytes apart, reaches past the address space"
+        if states & 255 > 3 or states >> 8 > 3:
+            return f"run at {start:#x}: no such states: {states:#x}"
+        if states & 255 != states >> 8 and bit + count > bits:
+            return f"run at {start:#x}: bits {bit} to {bit + count} of a bitmap of {bits}"
     return None

@@ -37,8 +37,8 @@ static int set_room(node_set *set) {
     return DONE;
 }
 
-/* Where the word at `address` stands in our memory; NULL if it lies whole in no piece. Pieces ascend. */
-static const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address) {
+/* The last piece that begins at or below `address`, or NULL. Pieces ascend. */
+static const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address) {
     uint64_t low = 0, high = count;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
@@ -47,19 +47,23 @@ static const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t addr
         else
             high = middle;
     }
-    if (!low)
+    return low ? &pieces[low - 1] : NULL;
+}
+
+/* Where the word at `address` stands in our memory; NULL if it lies whole in no piece. */
+static const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address) {
+    const piece *p = piece_holding(pieces, count, address);
+    if (!p)
         return NULL;
-    const piece *p = &pieces[low - 1];
     uint64_t offset = address - p->address;
     return offset < p->length && p->length - offset >= WORD ? p->data + offset : NULL;
 }
 
-/* The nodes of a list (for fl_free), and why it ended at *head; negative without memory. */
-API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
+/* Appends the nodes of the list at *head; why it ended there, negative without memory. */
+static int follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
     node_set seen = {NULL, 0, 0};
     int code = END;
-    uint64_t node = *head;
-    *nodes = (words){NULL, 0, 0};
+    uint64_t node = *head, found = 0;
     while (node) {
         uint64_t place = node + (uint64_t)next_offset;
         const uint8_t *next = word_at(pieces, count, place);
@@ -73,17 +77,55 @@ API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t n
             code = MISALIGNED;
         else if (!next)
             code = UNREADABLE;
-        else if (nodes->count >= limit)
+        else if (found >= limit)
             code = TOO_LONG;
         else if (words_push(nodes, node))
             code = NO_MEMORY;
         if (code)
             break;
+        found++;
         node = load(next) ^ (mangled ? place >> 12 : 0);
     }
     free(seen.items);
     *head = node;
     return code;
+}
+
+/* The nodes of a list (for fl_free), and why it ended at *head; negative without memory. */
+API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
+    *nodes = (words){NULL, 0, 0};
+    return follow(pieces, count, head, next_offset, mangled, limit, nodes);
+}
+
+/* The nodes of `lists` lists, one behind the other; the end of each in `nodes` to ends[]; and of each that ended early its number, why,
+ * and where: three words. */
+API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t lists, int64_t next_offset, uint64_t limit,
+                      words *nodes, uint64_t *ends, words *problems) {
+    *nodes = *problems = (words){NULL, 0, 0};
+    for (uint64_t at = 0; at < lists; at++) {
+        uint64_t node = heads[at];
+        int code = follow(pieces, count, &node, next_offset, false, limit, nodes);
+        if (code < 0)
+            return code;
+        ends[at] = nodes->count;
+        if (code && (words_push(problems, at) || words_push(problems, (uint64_t)code) || words_push(problems, node)))
+            return NO_MEMORY;
+    }
+    return DONE;
+}
+
+/* Records of `size` bytes at these addresses to `out`, which is zeros; the numbers of those that lie whole in no piece. */
+API int fl_gather(const piece *pieces, uint64_t count, const uint64_t *addresses, uint64_t records, uint64_t size, uint8_t *out, words *missing) {
+    *missing = (words){NULL, 0, 0};
+    for (uint64_t at = 0; at < records; at++) {
+        const piece *p = piece_holding(pieces, count, addresses[at]);
+        uint64_t offset = p ? addresses[at] - p->address : 0;
+        if (p && offset < p->length && p->length - offset >= size)
+            memcpy(out + at * size, p->data + offset, size);
+        else if (words_push(missing, at))
+            return NO_MEMORY;
+    }
+    return DONE;
 }
 
 API int fl_self_pointers(const piece *p, int64_t distance, words *found) {

@@ -7,7 +7,8 @@
  * then "ready", and waits for ever. OPTIONS are letters: h more than 64 MiB of blocks a thread, so that arenas get further heaps; b the
  * program break is blocked half-way, so that the main arena goes on in mappings; s the program moves the break itself; d threads
  * have stacks of the default size; t free memory is given back to the kernel (malloc_trim); f a mapping of the program's own looks like
- * malloc's; m the main thread's stack and registers hold nothing; l so, and return from main (for LeakSanitizer).
+ * malloc's; m the main thread's stack and registers hold nothing; l so, and return from main (for LeakSanitizer); a the malloc is another
+ * than glibc's.
  *
  * Each thread makes every category in its own arena; the categories that hold pointers in odd places are in holders.h. */
 #include "truth.h"
@@ -71,7 +72,7 @@ static void live(struct thread *me) {
     meet();
     if (me->index == 0 && (option_sbrk || option_blocked)) disturb_break(me);
     meet();
-    if (!option_return && !strstr(tunables, "tcache_count=0")) learn_key();
+    if (!option_return && !truth_other && !strstr(tunables, "tcache_count=0")) learn_key();
     meet();
     build(me);
     give(me, &me->rng);
@@ -83,7 +84,9 @@ static void live(struct thread *me) {
     free_to_caches(me);
     free_others(&threads[(me->index + 1) % thread_count]);
     meet();
+#ifdef __GLIBC__
     if (option_trim && me->index == 0) malloc_trim(0);
+#endif
 }
 
 static void *worker(void *argument) {
@@ -125,6 +128,7 @@ int main(int argc, char **argv) {
         option_fake |= *o == 'f';
         option_bare |= *o == 'm' || *o == 'l';
         option_return |= *o == 'l';
+        truth_other |= *o == 'a';
     }
     if (getenv("GLIBC_TUNABLES")) tunables = getenv("GLIBC_TUNABLES");
     make_keys();

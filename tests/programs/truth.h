@@ -43,6 +43,8 @@ static inline void *reveal(hidden h) {
 
 static __thread hidden truth_key __attribute__((unused)); /* the mark malloc writes into the second word of a block in this thread's cache; 0: there is no cache */
 
+static int truth_other __attribute__((unused)); /* another malloc than glibc's: whether a freed block is cached cannot be told ("freed") */
+
 static inline char *put_hex(char *at, uint64_t v) {
     for (int shift = 60; shift >= 0; shift -= 4) *at++ = "0123456789abcdef"[v >> shift & 15];
     return at;
@@ -98,7 +100,8 @@ static HELPER void free_and_note(struct block b, const char *category) {
     free(b.p);
     volatile uint64_t *words = reveal(again);
     int cached = truth_key && !gone && ~words[1] == truth_key;
-    note_line((uint64_t)words, usable, b.requested, cached ? "cached" : "free", "none", 0, category);
+    const char *state = truth_other ? "freed" : cached ? "cached" : "free";
+    note_line((uint64_t)words, usable, b.requested, state, "none", 0, category);
 }
 
 /* Learn that mark. (2.31 marks with the address of the thread's cache.) The first block may find the cache full of what a bin had of

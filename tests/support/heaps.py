@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from fake import FakeTarget
 
-from findleaks.allocators.base import Heap, Problem
-from findleaks.allocators.directory import Directory, Owned
+from findleaks.allocators.base import Allocator, Heap, Problem
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.nesting import Owned
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.graph.engine import load
 from findleaks.session import Session
@@ -21,7 +22,7 @@ class Listed(NamedTuple):
     state: State = State.IN_USE
 
 
-class ListAllocator:
+class ListAllocator(Allocator):
     """One heap [start, end) with the blocks given."""
 
     name, version, where, granule = "listed", "1", "nowhere", 16
@@ -37,23 +38,11 @@ class ListAllocator:
     def _walk(self, blocks: Blocks) -> None:
         blocks.append([b.address for b in self.blocks], [b.size for b in self.blocks], [b.state for b in self.blocks])
 
-    def sealed(self, blocks: Blocks) -> None:
-        return None
-
-    def metadata(self) -> Sequence[Range]:
-        return []
-
-    def summary(self) -> dict[str, object]:
-        return {}
-
-    def locate(self, address: int) -> str:
-        return ""
-
 
 def session(target: FakeTarget, allocators: Sequence[ListAllocator], engine: Engine | None = None) -> Session:
     """A session whose directory holds these allocators instead of those that would be found."""
     made = Session(target, engine or load(target.arch))
-    heaps = sorted((Owned(h, a) for a in allocators for h in a.heaps()), key=lambda owned: owned.heap.start)
+    heaps = sorted((Owned(h, a, h.start, h.end) for a in allocators for h in a.heaps()), key=lambda owned: owned.heap.start)
     blocks = made.engine.blocks(target.arch, 16)
     for owned in heaps:
         owned.heap.walk(blocks)

@@ -229,7 +229,7 @@ def test_no_thread_pointer() -> None:
     target._threads = [fake.thread(7)]
     directory, glibc = read(target)
     assert states(directory, image.cached) == {"CACHED"}
-    assert any("thread caches" in problem.what for problem in directory.problems) and glibc.caches.unread == [7]
+    assert any("thread caches" in problem.what for problem in directory.problems) and glibc.tcaches.unread == [7]
 
 
 @pytest.mark.parametrize(("minor", "told"), [(25, False), (36, True), (42, True)])

@@ -9,11 +9,11 @@ import pytest
 from fake import FakeTarget, thread
 
 from findleaks.allocators.glibc import _portion
-from findleaks.allocators.glibc.loader import table_blocks
-from findleaks.allocators.glibc.memory import Memory
 from findleaks.allocators.glibc.mmapped import Mapped, find
-from findleaks.allocators.glibc.stacks import cached_thread_pointers
+from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
+from findleaks.libc.loader import table_blocks
+from findleaks.libc.stacks import cached_thread_pointers
 from findleaks.target.base import Module, Range
 
 HEAD, LIST, CHAIN = 0x10_0000, 0x2C0, 0x4000_0000

@@ -10,10 +10,10 @@ from itertools import accumulate
 
 from findleaks.allocators.glibc import locate, mmapped
 from findleaks.allocators.glibc.instance import Glibc
-from findleaks.allocators.glibc.memory import Memory
 from findleaks.allocators.glibc.mmapped import Mapped
-from findleaks.allocators.glibc.stacks import thread_stacks
+from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
+from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
 
@@ -23,7 +23,7 @@ HUGE = "/anon_hugepage"
 NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 
 
-def find(target: Target, engine: Engine) -> Sequence[Glibc]:
+def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Glibc]:
     """Every glibc malloc in the target (two when a static program loads a libc, or dlmopen made another namespace); see base.Finder."""
     memory = Memory(target)
     found = []
@@ -33,15 +33,16 @@ def find(target: Target, engine: Engine) -> Sequence[Glibc]:
     if not found:
         return found
     for allocator in sorted(found, key=lambda a: not a.instance.main.contiguous):
-        allocator.claim_main(unclaimed(target, found))
-    _share_mapped(memory, found, unclaimed(target, found))
+        allocator.claim_main(unclaimed(target, found, taken))
+    _share_mapped(memory, found, unclaimed(target, found, taken))
     for allocator in found:
         allocator.find_caches()
     return found
 
 
-def unclaimed(target: Target, allocators: Sequence[Glibc]) -> list[Range]:
-    """Sorted ranges of anonymous writable memory, adjacent regions joined, less the heaps found so far and live threads' stacks."""
+def unclaimed(target: Target, allocators: Sequence[Glibc], others: Sequence[Range] = ()) -> list[Range]:
+    """Sorted ranges of anonymous writable memory, adjacent regions joined, less the heaps found so far, what is others', and live
+    threads' stacks."""
     joined: list[Range] = []
     for region in target.regions():
         anonymous = not region.name.startswith(NOT_HEAP) or region.name.startswith(HUGE)
@@ -50,8 +51,8 @@ def unclaimed(target: Target, allocators: Sequence[Glibc]) -> list[Range]:
                 joined[-1] = Range(joined[-1].start, region.end)
             else:
                 joined.append(Range(region.start, region.end))
-    taken = [Range(span.start, span.end) for allocator in allocators for span in allocator.spans]
-    return subtract(joined, [*taken, *thread_stacks(target).values()])
+    claimed = [Range(span.start, span.end) for allocator in allocators for span in allocator.spans]
+    return subtract(joined, [*claimed, *others, *thread_stacks(target).values()])
 
 
 def _share_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Range]) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.layout import FLAG_BITS, HEAP_INFOS, HEAP_MAXES, NBINS, NONCONTIGUOUS, HeapInfoLayout, StateLayout
-from findleaks.allocators.glibc.memory import Memory
+from findleaks.allocators.memory import Memory
 
 MAX_ARENAS = 1 << 16
 MAX_HEAPS = 1 << 20  # of one arena: more would span more than the address space

@@ -7,25 +7,26 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.allocators.base import Heap, Problem
+from findleaks.allocators.base import Allocator, Heap, Problem
 from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc import spans, tcache, version
 from findleaks.allocators.glibc.arenas import find_heaps, read_top
 from findleaks.allocators.glibc.locate import Instance
-from findleaks.allocators.glibc.memory import Memory
 from findleaks.allocators.glibc.mmapped import Mapped, agrees
 from findleaks.allocators.glibc.reconcile import Balance, balance, check, count
 from findleaks.allocators.glibc.spans import Span
 from findleaks.allocators.glibc.walk import walk
+from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Piece, Range, Target
 
 
-class Glibc:
+class Glibc(Allocator):
     """See allocators.base.Allocator. Made in two steps, since what is nobody's memory is known only when all instances are:
     arenas first, then (`claim`) the main arena's mmapped runs and the chunks mapped one by one."""
 
     name = "glibc"
+    version = ""
 
     def __init__(self, target: Target, engine: Engine, instance: Instance) -> None:
         self.target = target
@@ -36,11 +37,13 @@ class Glibc:
         self.where = version.where(instance.region)
         self.problems: list[Problem] = []
         self.mapped: list[Mapped] = []
-        self.caches = tcache.Caches([], None, [])
+        self.tcaches = tcache.Caches([], None, [])
         self.mangled: Optional[bool] = None
         self._anchors: Optional[list[int]] = None
         self._pieces: Optional[list[Piece]] = None
         self._balances: list[Balance] = []
+        self._heaps: Optional[list[Heap]] = None
+        self._walked: dict[int, tuple[Heap, Blocks]] = {}  # by a span's start: the heap made of it, and the blocks it was walked into
         self.spans: list[Span] = []
         if instance.ring_problem:
             self.problems.append(Problem(instance.main.address, f"{instance.ring_problem}: heaps of further arenas are not seen"))
@@ -104,38 +107,40 @@ class Glibc:
             (low, high),
             -1 if count is None else count,
         )
-        self.caches = tcache.find(context, self.target.threads()) if self.spans else self.caches
-        for cache in self.caches.caches:
+        self.tcaches = tcache.find(context, self.target.threads()) if self.spans else self.tcaches
+        for cache in self.tcaches.caches:
             whose = f"of thread {cache.tid} " if cache.tid else ""
             self.problems += [Problem(cache.address, f"thread cache {whose}at {cache.address:#x}: {what}") for what in cache.bad]
         blind = self._cached() and bool(self.spans) and not self.target.threads()
-        if blind or (self.caches.unread and count != 0):
-            whose = "no thread is known" if blind else f"those of {len(self.caches.unread)} of the threads"
+        if blind or (self.tcaches.unread and count != 0):
+            whose = "no thread is known" if blind else f"those of {len(self.tcaches.unread)} of the threads"
             what = f"thread caches not looked up: {whose}; freed blocks in them count as in use"
             self.problems.append(Problem(self.instance.main.address, what))
-        heads = [head for cache in self.caches.caches for _, head, _ in cache.lists if self.owns(head)]
+        heads = [head for cache in self.tcaches.caches for _, head, _ in cache.lists if self.owns(head)]
         heads += [head + 2 * word for arena in self.instance.arenas for head in arena.fastbins if self.owns(head + 2 * word)]
         self.mangled = free_lists.mangled(self.memory, heads, self.owns) if heads else None
+        self.version = self._version()
 
     def _cached(self) -> bool:
         """Whether this glibc may keep thread caches: 2.26 and later do, unless the tunable glibc.malloc.tcache_count is 0."""
         layout = self.instance.par_layout
         return self.par("tcache_count") != 0 and (layout is None or layout.tcache_bins >= 0)
 
-    @property
-    def version(self) -> str:
+    def _version(self) -> str:
         text = version.from_text(self.target, self.instance.region)
         if text:
             return text
         rows = [(self.instance.layout.since, self.instance.layout.until)]
         if self.instance.par_layout:
             rows.append((self.instance.par_layout.since, self.instance.par_layout.until))
-        rows += [(cache.layout.since, cache.layout.until) for cache in self.caches.caches[:1]]
+        rows += [(cache.layout.since, cache.layout.until) for cache in self.tcaches.caches[:1]]
         rows += [(arena.heap_info.since, arena.heap_info.until) for arena in self.instance.arenas[1:2] if arena.heap_info]
         return version.from_layouts(rows, self.mangled)
 
     def heaps(self) -> list[Heap]:
         """See Allocator."""
+        if self._heaps is not None:
+            return self._heaps
         made = [self._heap(span) for span in self.spans]
         run: list[Mapped] = []
         for mapped in [*self.mapped, None]:
@@ -144,13 +149,16 @@ class Glibc:
                 run = []
             if mapped is not None:
                 run.append(mapped)
-        return sorted(made, key=lambda heap: heap.start)
+        self._heaps = sorted(made, key=lambda heap: heap.start)
+        return self._heaps
 
     def _heap(self, span: Span) -> Heap:
         def walk_span(blocks: Blocks) -> None:
+            self._walked[span.start] = made, blocks
             walk(self.memory, blocks, span, self._known_chunks, self.problems)
 
-        return Heap(span.start, span.end, span.arena.name, walk_span, span.metadata, span.foreign)
+        made = Heap(span.start, span.end, span.arena.name, walk_span, span.metadata, span.foreign)
+        return made
 
     def _mapped_heap(self, run: list[Mapped]) -> Heap:
         header = 2 * self.memory.size
@@ -166,24 +174,32 @@ class Glibc:
     def sealed(self, blocks: Blocks) -> None:
         """See Allocator. Totals are taken twice: as walked, to compare with what the arenas say, and after cached blocks are marked."""
         for span in self.spans:
-            for fence in span.last_free:
-                self._mark_free_before(blocks, fence)
-            if span.top_unknown:
-                self._mark_free_before(blocks, span.stop)
-        walked = [balance(blocks, self.memory.size, span) for span in self.spans]
+            for index in {id(one): one for one in (blocks, self._into(span, blocks))}.values():
+                for fence in span.last_free:
+                    self._mark_free_before(index, fence)
+                if span.top_unknown:
+                    self._mark_free_before(index, span.stop)
+        walked = [balance(self._into(span, blocks), self.memory.size, span) for span in self.spans]
         unknown = self._mark(blocks)
         for address, what in unknown[:20]:
             self.problems.append(Problem(address, f"{what} at {address:#x} is no block: a free list is corrupt, or the heap around it"))
         if len(unknown) > 20:
             self.problems.append(Problem(unknown[20][0], f"and {len(unknown) - 20:,} more"))
-        count(blocks, self.spans, walked)
+        count(blocks, [self._parts(span) for span in self.spans], walked)
         self._balances = check(self.instance.arenas, walked, self.problems)
+
+    def _into(self, span: Span, blocks: Blocks) -> Blocks:
+        """The blocks a span was walked into: an index of its own, where heaps of other allocators stand in its blocks."""
+        return self._walked[span.start][1] if span.start in self._walked else blocks
+
+    def _parts(self, span: Span) -> list[Range]:
+        return self._walked[span.start][0].parts() if span.start in self._walked else []
 
     def _mark(self, blocks: Blocks) -> list[tuple[int, str]]:
         """Mark cached and free blocks and the thread caches themselves; what of them is no block."""
         follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self._all_pieces)
         cached: array[int] = array("Q")
-        for cache in self.caches.caches:
+        for cache in self.tcaches.caches:
             for index, head, length in cache.lists:
                 entries, problem = follow.follow(head, max(length, free_lists.SHORT))
                 cached += entries
@@ -195,7 +211,7 @@ class Glibc:
             if any(arena.fastbins):
                 fast = free_lists.fastbin_blocks(follow, arena, self.problems)
                 unknown += [(address, f"a fastbin entry of {arena.name}") for address in blocks.set_state(fast, State.FREE)]
-        own = [cache.address for cache in self.caches.caches]
+        own = [cache.address for cache in self.tcaches.caches]
         unknown += [(address, "a thread cache") for address in blocks.set_state(own, State.METADATA)]
         return unknown
 
@@ -224,7 +240,7 @@ class Glibc:
                 "counted_blocks": self.par("n_mmaps"),
                 "counted_bytes": self.par("mmapped_mem"),
             },
-            "thread_caches": len(self.caches.caches),
+            "thread_caches": len(self.tcaches.caches),
             "main_arena": hex(self.instance.main.address),
             "mp": hex(self.instance.par) if self.instance.par else None,
             "reconciled": not self.problems,

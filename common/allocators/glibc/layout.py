@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
+from findleaks.allocators.memory import Memory
+
 Version = tuple[int, int]
 
 NBINS = 127  # of pairs in `bins`: unsorted, 62 small, 63 large, and one never used (malloc.c, NBINS is 128 with bin 0 absent)
@@ -175,3 +177,8 @@ def span_text(since: Version, until: Version) -> str:
         return f"{first} or newer"
     last: Optional[str] = f"{until[0]}.{until[1]}"
     return first if first == last else f"{first}-{last}"
+
+
+def first_chunk(memory: Memory, address: int, align: int) -> int:
+    """The first place for a chunk at or behind `address`: its user pointer is aligned."""
+    return address + -(address + 2 * memory.size) % align

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import NBINS
-from findleaks.allocators.glibc.memory import Memory
+from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Piece
 

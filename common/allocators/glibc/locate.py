@@ -15,8 +15,8 @@ from typing import Optional
 
 from findleaks.allocators.glibc import arenas
 from findleaks.allocators.glibc.arenas import Arena
-from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, PREV_INUSE, STATES, ParLayout, StateLayout
-from findleaks.allocators.glibc.memory import Memory, first_chunk
+from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, PREV_INUSE, STATES, ParLayout, StateLayout, first_chunk
+from findleaks.allocators.memory import Memory
 from findleaks.target.base import Region, Target
 
 SAMPLE = 16

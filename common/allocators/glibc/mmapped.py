@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED
-from findleaks.allocators.glibc.memory import Memory
+from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 

@@ -9,6 +9,7 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.spans import Span
 from findleaks.graph.base import Blocks, State, Totals
+from findleaks.target.base import Range
 
 NONE = Totals(0, 0)
 
@@ -64,12 +65,12 @@ def balance(blocks: Blocks, word: int, span: Span) -> Balance:
     return Balance(arena, chunks, top, own, foreign, span.system)
 
 
-def count(blocks: Blocks, spans: Sequence[Span], walked: Sequence[Balance]) -> None:
-    """Fill in blocks and bytes in each state as it is now; `walked` are the balances of `spans`."""
-    for span, part in zip(spans, walked):
-        part.in_use = blocks.totals(State.IN_USE, span.start, span.end)
-        part.cached = blocks.totals(State.CACHED, span.start, span.end)
-        part.free = blocks.totals(State.FREE, span.start, span.end)
+def count(blocks: Blocks, parts: Sequence[Sequence[Range]], walked: Sequence[Balance]) -> None:
+    """Fill in blocks and bytes in each state as it is now; `walked` are the balances of spans, `parts` where the blocks of each stand."""
+    for ranges, part in zip(parts, walked):
+        for name, state in (("in_use", State.IN_USE), ("cached", State.CACHED), ("free", State.FREE)):
+            found = [blocks.totals(state, start, end) for start, end in ranges]
+            setattr(part, name, Totals(sum(one.blocks for one in found), sum(one.bytes for one in found)))
 
 
 def check(arenas: Sequence[Arena], walked: Sequence[Balance], problems: list[Problem]) -> list[Balance]:

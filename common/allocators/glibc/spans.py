@@ -14,9 +14,9 @@ from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
-from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE
-from findleaks.allocators.glibc.memory import Memory, first_chunk
+from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, first_chunk
 from findleaks.allocators.glibc.walk import advance, fencepost
+from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.glibc.layout import FLAG_BITS, SMALL_TCACHE_BINS, TCACHES, TcacheLayout
-from findleaks.allocators.glibc.memory import Memory
+from findleaks.allocators.memory import Memory
 from findleaks.target.base import Thread
 
 CLOSE = 4 << 10  # TLS looked at on either side of the thread pointer first

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE
-from findleaks.allocators.glibc.memory import Memory
+from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Blocks, ChunkWalk
 from findleaks.target.base import Range

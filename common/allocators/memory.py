@@ -52,8 +52,3 @@ class Memory:
             data = piece.data[skip:]
             if len(data) >= self.size:
                 yield piece.address + skip, self.arch.unpack(bytes(data))
-
-
-def first_chunk(memory: Memory, address: int, align: int) -> int:
-    """The first place for a chunk at or behind `address`: its user pointer is aligned."""
-    return address + -(address + 2 * memory.size) % align

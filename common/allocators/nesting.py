@@ -1,0 +1,98 @@
+"""Heaps inside blocks of other heaps: pymalloc's arenas where Python got them from malloc. Each block belongs to exactly one allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from findleaks.allocators.base import Allocator, Heap, Problem
+from findleaks.graph.base import Blocks, Engine, State
+from findleaks.target.base import Range, Target
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A heap and whose it is; [start, end) is the part of the heap that no other stands in."""
+
+    heap: Heap
+    allocator: Allocator
+    start: int
+    end: int
+
+
+@dataclass
+class Node:
+    """A heap, and those that stand in its blocks, ascending."""
+
+    heap: Heap
+    allocator: Allocator
+    inner: list[Node] = field(default_factory=list)
+
+    def parts(self) -> Iterator[Owned]:
+        """The heap's own parts and those of the heaps inside, ascending and disjoint: together they cover it."""
+        at = self.heap.start
+        for node in self.inner:
+            if node.heap.start > at:
+                yield Owned(self.heap, self.allocator, at, node.heap.start)
+            yield from node.parts()
+            at = node.heap.end
+        if at < self.heap.end:
+            yield Owned(self.heap, self.allocator, at, self.heap.end)
+
+
+def nest(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> list[Node]:
+    """The outermost heaps in ascending order. A heap that overlaps another, and does not stand inside it as a nested allocator's may,
+    is left out and named: two readers claim the same memory."""
+    tops: list[Node] = []
+    open_: list[Node] = []
+    for heap, allocator in sorted(heaps, key=lambda one: (one[0].start, -one[0].end, one[1].nested)):
+        while open_ and open_[-1].heap.end <= heap.start:
+            open_.pop()
+        node = Node(heap, allocator)
+        if not open_:
+            tops.append(node)
+        elif allocator.nested and heap.end <= open_[-1].heap.end and open_[-1].allocator is not allocator:
+            open_[-1].inner.append(node)
+        else:
+            other = open_[-1]
+            problems.append(
+                Problem(
+                    heap.start,
+                    f"{allocator.name} {heap.arena} overlaps {other.allocator.name} {other.heap.arena} at {other.heap.start:#x}: left out",
+                    False,
+                )
+            )
+            continue
+        open_.append(node)
+    return tops
+
+
+def walk(node: Node, blocks: Blocks, engine: Engine, target: Target, problems: list[Problem]) -> None:
+    """Append a heap's blocks, and in their places those of the heaps inside; the block around such a heap is METADATA up to where the
+    inner heap begins. Where no single block in use holds an inner heap, the inner heap is left out and named."""
+    if not node.inner:
+        node.heap.walk(blocks)
+        return
+    outer = engine.blocks(target.arch, node.allocator.granule)
+    node.heap.walk(outer)
+    outer.seal()
+    at, floor = 0, 0
+    kept = []
+    for child in node.inner:
+        start, end = child.heap.start, child.heap.end
+        index = outer.find(start)
+        around = outer.address(index) if index >= 0 else 0
+        if index < 0 or outer.state(index) != State.IN_USE or end > around + outer.size(index) or start < floor:
+            what = f"{child.allocator.name} {child.heap.arena} at {start:#x} stands in no single block of {node.allocator.name}: left out"
+            problems.append(Problem(start, what, False))
+            continue
+        if index >= at:
+            blocks.append_blocks(outer, at, index)
+            if start > around:
+                blocks.append([around], [start - around], [State.METADATA])
+        walk(child, blocks, engine, target, problems)
+        kept.append(child)
+        at, floor = index + 1, end
+    blocks.append_blocks(outer, at, len(outer))
+    node.inner = kept
+    node.heap.inner = [Range(child.heap.start, child.heap.end) for child in kept]

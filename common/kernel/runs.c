@@ -1,0 +1,123 @@
+/* Slabs: runs of equal blocks, as allocators of size classes cut them; blocks counted by size; records collected from all over. */
+#include "blocks.h"
+
+#include <stdlib.h>
+
+typedef struct {
+    uint64_t start, stride, size, count, bit, states; /* ../graph/base.py: RUN */
+} run;
+
+INLINE bool bit_of(const uint8_t *bits, uint64_t at) { return bits[at >> 3] >> (at & 7) & 1; }
+
+/* Do the runs ascend from above `floor`, on granules, below 2^64, with states and bits that are there? */
+static int check_runs(const blocks *b, const run *runs, uint64_t count, uint64_t bits, uint64_t *total) {
+    uint64_t floor = b->floor, off = (UINT64_C(1) << b->granule_shift) - 1;
+    *total = 0;
+    for (const run *r = runs; r < runs + count; r++) {
+        uint64_t least = r->size ? r->size : 1, reach;
+        if (!r->count)
+            continue;
+        if (r->start & off || r->stride & off || r->start < floor || (r->count > 1 && least > r->stride) || r->count > MAX_BLOCKS)
+            return DISORDER;
+        if (__builtin_mul_overflow(r->count - 1, r->stride, &reach) || __builtin_add_overflow(reach, least, &reach) ||
+            __builtin_add_overflow(r->start, reach, &floor))
+            return DISORDER;
+        if ((r->states & 255) > METADATA || r->states >> 8 > METADATA)
+            return DISORDER;
+        if ((r->states & 255) != r->states >> 8 && (r->bit > bits || r->count > bits - r->bit))
+            return DISORDER;
+        *total += r->count;
+    }
+    return DONE;
+}
+
+/* All or nothing, but for memory that runs out. */
+API int fl_append_runs(blocks *b, const run *runs, uint64_t count, const uint8_t *bits, uint64_t bit_count) {
+    uint64_t total;
+    int failed = check_runs(b, runs, count, bit_count, &total);
+    if (failed)
+        return failed;
+    if (total > MAX_BLOCKS - b->count)
+        return TOO_MANY;
+    b->pending = false;
+    for (const run *r = runs; r < runs + count; r++) {
+        uint8_t clear = (uint8_t)r->states, set = (uint8_t)(r->states >> 8);
+        uint64_t start = r->start;
+        for (uint64_t at = 0; at < r->count; at++, start += r->stride) {
+            failed = block_append(b, start, r->size, clear != set && bit_of(bits, r->bit + at) ? set : clear);
+            if (failed)
+                return failed;
+        }
+    }
+    return DONE;
+}
+
+/* The blocks of indices [first, last) of another directory. */
+API int fl_append_blocks(blocks *b, const blocks *other, uint32_t first, uint32_t last) {
+    uint64_t off = (UINT64_C(1) << b->granule_shift) - 1;
+    uint64_t start = first < last ? block_address(other, first) : 0;
+    if (first < last && start < b->floor)
+        return DISORDER;
+    b->pending = false;
+    for (uint32_t index = first; index < last; index++) {
+        int failed = start & off ? DISORDER : block_append(b, start, size_of(other, index), other->states[index]);
+        if (failed)
+            return failed;
+        if (index + 1 < last)
+            start = start_after(other, start, index + 1);
+    }
+    return DONE;
+}
+
+/* ---- blocks by size and state ---------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    uint64_t *keys, *counts; /* key: size * 4 + state + 1; 0: an empty place */
+    uint64_t mask, used;
+} census;
+
+static uint64_t *counter(census *c, uint64_t key) {
+    uint64_t place = key * 0x9E3779B97F4A7C15u >> 20 & c->mask;
+    while (c->keys[place] && c->keys[place] != key)
+        place = (place + 1) & c->mask;
+    c->used += !c->keys[place];
+    c->keys[place] = key;
+    return &c->counts[place];
+}
+
+static int wider(census *c) {
+    census made = {NULL, NULL, c->keys ? c->mask * 4 + 3 : 1023, 0};
+    made.keys = calloc(made.mask + 1, sizeof *made.keys);
+    made.counts = calloc(made.mask + 1, sizeof *made.counts);
+    if (!made.keys || !made.counts) {
+        free(made.keys);
+        free(made.counts);
+        return NO_MEMORY;
+    }
+    for (uint64_t at = 0; c->keys && at <= c->mask; at++)
+        if (c->keys[at])
+            *counter(&made, c->keys[at]) = c->counts[at];
+    free(c->keys);
+    free(c->counts);
+    *c = made;
+    return DONE;
+}
+
+/* Pairs (size * 4 + state, blocks) of the blocks that start in [start, end), in no order. */
+API int fl_by_size(const blocks *b, uint64_t start, uint64_t end, bool bounded, words *found) {
+    uint32_t first = block_at_or_after(b, start), last = bounded ? block_at_or_after(b, end) : b->count;
+    census c = {NULL, NULL, 0, 0};
+    int failed = wider(&c);
+    *found = (words){NULL, 0, 0};
+    for (uint32_t index = first; !failed && index < last; index++) {
+        ++*counter(&c, size_of(b, index) * 4 + b->states[index] + 1);
+        if (c.used > c.mask / 2)
+            failed = wider(&c);
+    }
+    for (uint64_t at = 0; !failed && at <= c.mask; at++)
+        if (c.keys[at] && (words_push(found, c.keys[at] - 1) || words_push(found, c.counts[at])))
+            failed = NO_MEMORY;
+    free(c.keys);
+    free(c.counts);
+    return failed;
+}
