@@ -13,7 +13,15 @@ from findleaks.graph.base import Blocks, Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
-FINDERS = ("findleaks.allocators.glibc",)
+FINDERS = (
+    "findleaks.allocators.jemalloc",
+    "findleaks.allocators.tcmalloc",
+    "findleaks.allocators.mimalloc",
+    "findleaks.allocators.musl",
+    "findleaks.allocators.umem",
+    "findleaks.allocators.pymalloc",
+    "findleaks.allocators.glibc",
+)
 """Modules with a `find(target, engine, taken)`, in the order they are asked; a new allocator adds itself here. glibc comes last: what
 tells its mmapped chunks from other memory is weak, so it should know what is others'."""
 

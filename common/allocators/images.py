@@ -1,0 +1,40 @@
+"""Where an allocator's own variables can be: the writable data of the loaded files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from findleaks.target.base import Module, Range, Target
+
+
+class Image(NamedTuple):
+    """A loaded file with its writable memory (.data, .bss and RELRO that is still writable), ascending. `name` is its base name."""
+
+    name: str
+    module: Module
+    data: Sequence[Range]
+
+    @property
+    def size(self) -> int:
+        return sum(end - start for start, end in self.data)
+
+
+def images(target: Target) -> list[Image]:
+    """Every loaded file that has writable memory, by address. An allocator is in one of these, whether as a library of its own, in
+    another library, or in the program."""
+    regions = [region for region in target.regions() if region.writable and region.readable]
+    found = []
+    at = 0
+    for module in sorted(target.modules(), key=lambda module: module.start):
+        while at < len(regions) and regions[at].end <= module.start:
+            at += 1
+        data = []
+        for region in regions[at:]:
+            if region.start >= module.end:
+                break
+            data.append(Range(max(region.start, module.start), min(region.end, module.end)))
+        if data:
+            found.append(Image(os.path.basename(module.path), module, data))
+    return found
