@@ -118,6 +118,12 @@ class Target(Protocol):
         """The readable parts of [start, end) in ascending order, each at most PIECE long; what is absent is left out."""
         ...
 
+    def resident(self, start: int, end: int) -> Optional[int]:
+        """Bytes of [start, end) that lay in memory (or in swap) at the stop; None where that is not known. Live: of private anonymous
+        memory. A core tells by the holes in its file, which the kernel leaves for pages that were never touched, or given back; copies
+        and compressed cores have lost that."""
+        ...
+
     def modules(self) -> Sequence[Module]: ...
 
     def symbol(self, name: str, module: str = "") -> Optional[Symbol]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from bisect import bisect_right
@@ -34,6 +35,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         self.warnings: list[str] = []
         self._name = os.path.basename(path) or path
         self._core = Source(view)
+        self._data: list[Range] = []  # the parts of the file that are no holes, where they tell anything
         self._exe, self._sysroot = exe, sysroot.rstrip("/") or sysroot[:1]
         head = self._header(view)
         arch = self._arch(head)
@@ -276,6 +278,40 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
 
     # -- the protocol
 
+    def resident(self, start: int, end: int) -> Optional[int]:
+        """See Target."""
+        if not self._data:
+            return None
+        found = 0
+        at = max(0, bisect_right(self._starts, start) - 1)
+        for extent in islice(self._extents, at, None):
+            if extent.start >= end:
+                break
+            low, high = max(start, extent.start), min(end, extent.end)
+            if low < high and extent.source is self._core:
+                low, high = low - extent.start + extent.offset, high - extent.start + extent.offset
+                first = max(0, bisect_right(self._data, (low, 1 << 64)) - 1)
+                for part in islice(self._data, first, None):
+                    if part.start >= high:
+                        break
+                    found += max(0, min(part.end, high) - max(part.start, low))
+        return found
+
+    def keep_holes(self, fd: int) -> None:
+        """Note where the file has holes, for `resident`. A file without any has been copied or written by a program: it tells nothing."""
+        size, at, data = len(self._core.view()), 0, []
+        try:
+            while at < size:
+                at = os.lseek(fd, at, os.SEEK_DATA)
+                end = os.lseek(fd, at, os.SEEK_HOLE)
+                data.append(Range(at, end))
+                at = end
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # ENXIO: nothing but holes from here on
+                return
+        if sum(part.end - part.start for part in data) < size:
+            self._data = data
+
     def regions(self) -> Sequence[Region]:
         return self._regions
 
@@ -339,6 +375,8 @@ def open_core(path: str, exe: str = "", sysroot: str = "") -> CoreTarget:
         size = os.fstat(fd).st_size
         try:
             target = CoreTarget(map_file(fd, size), path, exe, sysroot)
+            if start[:4] == b"\x7fELF":
+                target.keep_holes(fd)
         except OSError as error:
             raise TargetError(f"{path}: cannot be mapped: {error.strerror}") from None
     finally:

@@ -176,6 +176,10 @@ class DistantTarget(Symbolic, Closing):
 
     # -- the rest of the protocol
 
+    def resident(self, start: int, end: int) -> Optional[int]:
+        """See Target: a debugger's own interface does not tell."""
+        return None
+
     def regions(self) -> Sequence[Region]:
         return self._regions
 

@@ -279,6 +279,13 @@ class LiveTarget(Symbolic, Closing):
             yield Piece(low, view)
             low += size
 
+    def resident(self, start: int, end: int) -> Optional[int]:
+        """See Target."""
+        if self._pagemap is None:
+            return None
+        runs = self._pagemap.touched(start, end)
+        return sum(max(0, min(run.end, end) - max(run.start, start)) for run in runs)
+
     # -- the rest of the protocol
 
     def regions(self) -> Sequence[Region]:

@@ -42,5 +42,3 @@ def _compare(
             assert truth.compare_leaders(records, core)[:5] == []
         core.unlink()
     return verdict
-
-

@@ -74,6 +74,9 @@ class FakeTarget(ExtentReader):
     def regions(self) -> Sequence[Region]:
         return self._regions
 
+    def resident(self, start: int, end: int) -> Optional[int]:
+        return None
+
     def modules(self) -> Sequence[Module]:
         return self._modules
 
