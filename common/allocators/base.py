@@ -48,7 +48,8 @@ class Cache(NamedTuple):
 
 
 class Arena(NamedTuple):
-    """An arena, heap or central store: bytes in blocks in use, cached and free, and mapped in all (metadata included)."""
+    """An arena, heap or central store: bytes in blocks in use, cached and free, and mapped in all (metadata included). `spare` of the
+    mapped bytes are kept, but cut up into no blocks: glibc's top, dirty extents, spans on a list of free ones."""
 
     name: str
     in_use: int
@@ -56,6 +57,7 @@ class Arena(NamedTuple):
     free: int
     mapped: int
     own: Mapping[str, int] = {}
+    spare: int = 0
 
 
 class ThreadCache(NamedTuple):
