@@ -13,11 +13,16 @@ from findleaks.target.ranges import subtract
 
 class Problem(NamedTuple):
     """What is wrong: where, and one line for the user with what it means for the result. `corrupt` tells damage in the target, which
-    `verify` explains, from limits of what could be read or reconciled."""
+    `verify` explains, from limits of what could be read or reconciled.
+
+    `damaged` is where the wrong bytes stand, if that is known better than `address`, and `expected` the word that should stand there.
+    """
 
     address: int
     what: str
     corrupt: bool = True
+    damaged: Optional[Range] = None
+    expected: Optional[int] = None
 
 
 class Cache(NamedTuple):
@@ -111,6 +116,8 @@ class Allocator:
     where: str  # "libc.so.6"
     granule: int
     problems: list[Problem]
+    checked: Mapping[str, int] = {}
+    """What the last `verify` looked at ("chunk headers", "free-list links", "bitmaps" …), counted as it goes."""
     nested = False
     """True where its heaps may stand in blocks of another allocator: those blocks then are that one's METADATA."""
 
@@ -150,9 +157,10 @@ class Allocator:
         """The allocator's own totals, under its own names, as it would print them itself (bytes or counts); {} where it keeps none."""
         return {}
 
-    def verify(self, blocks: Blocks) -> Iterator[Problem]:
+    def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """Everything that is wrong beyond `problems`: what walking need not look at (both directions of links, bitmaps against counts,
-        canaries). Yields as it goes, so that the caller can look at Ctrl-C and stop after the first."""
+        canaries). Yields as it goes, None where nothing is wrong for a while (say, every 100 ms): the caller shows progress and looks at
+        Ctrl-C then."""
         return iter(())
 
 
