@@ -26,6 +26,11 @@ FINDERS = (
 tells its mmapped chunks from other memory is weak, so it should know what is others'."""
 
 
+def known() -> list[str]:
+    """Names of the allocators that can be read."""
+    return [name.rsplit(".", 1)[-1].replace("umem", "libumem") for name in FINDERS]
+
+
 class Directory:
     """All blocks of all allocators (`blocks`, sealed), and who owns which range: `heaps` are disjoint parts of heaps, ascending.
 

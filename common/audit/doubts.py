@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 
+from findleaks.allocators.directory import known
 from findleaks.graph.base import State
 from findleaks.report.text import size
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
 
-OTHERS = ("libjemalloc", "libtcmalloc", "libmimalloc", "libumem", "libhoard", "libsnmalloc", "ld-musl")
-"""Modules whose presence says that malloc may not be glibc's."""
+OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "libasan", "liblsan", "libtsan", "libtbbmalloc")
+"""Modules with a malloc of their own that findleaks cannot read."""
 
 MANAGED = (("libjvm", "the JVM"), ("node", "V8"), ("libruby", "Ruby"), ("libpython", "CPython"), ("python", "CPython"))
 
@@ -19,7 +21,7 @@ STACK_LOOK = 1 << 20
 """Bytes from a stack pointer up that are looked at."""
 
 UNOWNED = 0.10
-"""Part of the private writable memory that may belong to no known allocator before that is worth a warning."""
+"""Part of the resident size that anonymous writable memory of no known allocator may be before that is worth a warning."""
 
 
 def doubts(session: Session) -> list[str]:
@@ -74,34 +76,45 @@ def _blank(target: Target) -> list[str]:
 
 
 def _unknown(session: Session) -> list[str]:
-    """Allocators that cannot be read yet, and anonymous memory that no known one owns."""
+    """Allocators that cannot be read, and anonymous memory that no known one owns."""
     directory = session.directory
-    unowned, total = _anonymous(session)
+    unowned, total = _unowned(session)
     others = sorted(name for name in _module_names(session) if name.startswith(OTHERS))
-    if not directory.allocators:
+    if not directory.blocks.totals(State.IN_USE).blocks:
         loaded = f" ({', '.join(others)} is loaded)" if others else ""
-        memory = f"{size(unowned)} of anonymous writable memory belongs to none of: glibc"
-        return [f"no allocator found{loaded}: nothing can be said of leaks; {memory}. `whatis` still works"]
+        memory = f"{size(unowned)} of anonymous writable memory belongs to none of: {', '.join(known())}"
+        found = "no allocator found" if not directory.allocators else "no block in use found"
+        return [f"{found}{loaded}: nothing can be said of leaks; {memory}. `whatis` still works"]
     if others:
         return [
             (
-                f"{', '.join(others)} is loaded, which findleaks cannot read yet: its blocks are not seen, and its memory counts as root "
+                f"{', '.join(others)} is loaded, whose blocks findleaks cannot read: its memory counts as root "
                 f"memory ({size(unowned)} of anonymous writable memory belongs to no known allocator)"
             )
         ]
     if unowned > max(UNOWNED * total, 1 << 20):
-        share = f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} %) belongs to no known allocator"
+        share = f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} % of {size(total)}) belongs to no known allocator"
         return [f"{share}{_managed(session)}: it counts as root memory, and leaks inside it are not seen"]
     return []
 
 
-def _anonymous(session: Session) -> tuple[int, int]:
-    """Bytes of private writable memory outside files and stacks: those of no known allocator, and all."""
-    regions = [r for r in session.target.regions() if r.writable and r.readable and not r.name.startswith(("/", "[stack"))]
-    anonymous = [Range(r.start, r.end) for r in regions]
-    owned = subtract(anonymous, session.roots)
-    total = sum(end - start for start, end in anonymous)
-    return total - sum(end - start for start, end in owned), total
+def _unowned(session: Session) -> tuple[int, int]:
+    """Resident bytes of anonymous writable memory that is no stack and of no known allocator, and of all private memory. Where it is not
+    known what was resident, mapped memory counts."""
+    target = session.target
+    private = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and r.private]
+    anonymous = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and not r.name.startswith(("/", "[stack"))]
+    unowned = subtract(anonymous, subtract(anonymous, session.roots))
+    held = [_resident(target, ranges) for ranges in (unowned, private)]
+    return held[0], max(held[1], held[0], 1)
+
+
+def _resident(target: Target, ranges: Sequence[Range]) -> int:
+    found = 0
+    for start, end in ranges:
+        held = target.resident(start, end)
+        found += end - start if held is None else held
+    return found
 
 
 def _managed(session: Session) -> str:

@@ -17,7 +17,7 @@ HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
 def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: int, width: int, door: Door) -> Iterator[str]:
     """Lines for a reader. `body` is what --json prints; `leaks` the groups in it."""
     totals = body["totals"]
-    found = ", ".join(_allocator(a) for a in body["allocators"]) or "no allocator found"
+    found = found_allocators(body["allocators"])
     in_use = totals["in_use"]
     seconds = sum(session.seconds.values())
     yield f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s"
@@ -92,11 +92,29 @@ def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, A
         yield f"  of these suppressed by {printable(entry['rule'])}: {size(entry['bytes'])} in {blocks(entry['blocks'])}"
 
 
-def _allocator(entry: dict[str, Any]) -> str:
+def found_allocators(entries: Sequence[dict[str, Any]]) -> str:
+    """ "glibc 2.36, 5 arenas"; "jemalloc 5.3.0 in libjemalloc.so.2, 8 arenas; glibc 2.36 also present, 1,204 blocks" """
+    ordered = sorted(entries, key=lambda entry: -entry["bytes"])
+    if not ordered:
+        return "no allocator found"
+    words = [_allocator(ordered[0], len(ordered) > 1)]
+    for entry in ordered[1:]:
+        held = f", {blocks(entry['blocks'])}" if entry["blocks"] else ", no block in use"
+        words.append(f"{_named(entry, entry['name'] == ordered[0]['name'])} also present{held}")
+    return "; ".join(words)
+
+
+def _allocator(entry: dict[str, Any], several: bool) -> str:
     arenas = entry.get("arenas")
     count = arenas if isinstance(arenas, int) else len(arenas or ())
+    return _named(entry, several) + (f", {count} arena{'' if count == 1 else 's'}" if count else "")
+
+
+def _named(entry: dict[str, Any], place: bool) -> str:
+    """Name and version, and where it is unless that goes without saying: glibc alone in libc.so.6."""
     named = f"{entry['name']} {entry['version']}".strip()
-    return named + (f", {count} arena{'' if count == 1 else 's'}" if count else "")
+    where = printable(str(entry["where"]), 60)
+    return f"{named} in {where}" if where and (place or entry["name"] != "glibc" or not where.startswith("libc.so")) else named
 
 
 def _sizes(leak: Leak) -> str:
