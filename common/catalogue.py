@@ -25,6 +25,7 @@ class Entry(NamedTuple):
 _ENTRIES = (
     Entry("find", "what leaked, grouped by kind, type and size", "find --kind definite --limit 5"),
     Entry("blocks", "the blocks themselves, filtered by kind, state, size, type", "blocks --kind definite --size 16-64"),
+    Entry("caches", "each size class of each allocator: in use, cached, free, memory (::umastat)", "caches --sort memory --limit 10"),
     Entry("whatis", "what an address is: a block with its state and kind, a stack, a variable, …", "whatis 0x55d0c0a012a0"),
     Entry("refs", "who points here: every word in blocks, roots, registers and dead memory", "refs 0x55d0c0a012a0"),
     Entry("path", "the shortest chain from a root to a block: who holds it", "path 0x55d0c0a012a0"),

@@ -42,7 +42,7 @@ class Listing:
         self.states = {state for state, name in STATES.items() if args.state in (name, "all")}
         self.sizes = size_range(args.size) if args.size else None
         self.type = args.type
-        self.allocator = _allocator(session, args.allocator)
+        self.allocator = allocator_named(session, args.allocator)
         self.graph = session.latest
         self.status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2  # no block of a known allocator: as `find`
         self.describer = Describer(session)
@@ -112,7 +112,7 @@ class Listing:
         return Totals(count, held)
 
 
-def _allocator(session: Session, name: str | None) -> str | None:
+def allocator_named(session: Session, name: str | None) -> str | None:
     """The name as it is; UsageError when no allocator of the process has it."""
     found = sorted({allocator.name for allocator in session.directory.allocators})
     if name is not None and name not in found:

@@ -1,0 +1,182 @@
+"""Size classes, arenas and thread caches of every allocator in a process, added up, and held against the index of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.base import Allocator, Arena, Cache, ThreadCache
+from findleaks.graph.base import State
+from findleaks.report.text import printable
+from findleaks.session import Session
+
+BYTES = {State.IN_USE: "in_use_bytes", State.CACHED: "cached_bytes", State.FREE: "free_bytes"}
+COUNTS = {State.IN_USE: "in_use", State.CACHED: "cached", State.FREE: "free"}
+
+
+class Amount(NamedTuple):
+    """Blocks and bytes in each state, and `memory`, the bytes they take with headers and tails."""
+
+    in_use: int = 0
+    cached: int = 0
+    free: int = 0
+    in_use_bytes: int = 0
+    cached_bytes: int = 0
+    free_bytes: int = 0
+    memory: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.in_use + self.cached + self.free
+
+    @property
+    def bytes(self) -> int:
+        return self.in_use_bytes + self.cached_bytes + self.free_bytes
+
+    @property
+    def waste(self) -> int:
+        """Bytes of `memory` that hold nothing in use."""
+        return self.memory - self.in_use_bytes
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What one allocator said of itself. `caches` are one a size class, or one a class and arena when they were asked for by arena.
+
+    `mapped` are the bytes of its arenas (of its heaps, where it has none), `spare` those that it keeps without having cut them up.
+    """
+
+    allocator: Allocator
+    caches: list[Cache]
+    arenas: list[Arena]
+    threads: list[ThreadCache]
+    total: Amount
+    mapped: int
+    spare: int
+    counted: Mapping[str, int]
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """ "glibc 2.36" """
+        return printable(f"{self.allocator.name} {self.allocator.version}".strip())
+
+    @property
+    def kept(self) -> int:
+        """Bytes that are not in use and could serve again."""
+        return self.total.cached_bytes + self.total.free_bytes + self.spare
+
+
+def holdings(session: Session, name: Optional[str] = None, by_arena: bool = False) -> list[Holding]:
+    """Of every allocator found, or of those of this name, in the order they were found in."""
+    made = []
+    for allocator in session.directory.allocators:
+        if name is None or allocator.name == name:
+            session.tell(f"counting {allocator.name}'s blocks", 0.0)
+            made.append(_holding(session, allocator, by_arena))
+    return made
+
+
+def _holding(session: Session, allocator: Allocator, by_arena: bool) -> Holding:
+    directory = session.directory
+    caches = allocator.caches(directory.blocks)
+    arenas = allocator.arenas(directory.blocks)
+    total = amount(caches)
+    held = arenas or [Arena("", 0, 0, 0, sum(part.end - part.start for heap in allocator.heaps() for part in heap.parts()))]
+    made = Holding(
+        allocator,
+        caches if by_arena else merged(caches),
+        arenas,
+        allocator.thread_caches(directory.blocks),
+        total,
+        sum(arena.mapped for arena in held),
+        sum(arena.spare for arena in held),
+        allocator.counted(),
+    )
+    told = {problem.what for problem in directory.problems}  # these are told anyway; asking may have found more
+    made.problems.extend(problem.what for problem in allocator.problems if problem.what not in told)
+    made.problems.extend(_differences(session, made))
+    return made
+
+
+def amount(caches: Iterable[Cache]) -> Amount:
+    """The sum of these classes."""
+    sums = [0] * len(Amount._fields)
+    for cache in caches:
+        for at, name in enumerate(Amount._fields):
+            sums[at] += getattr(cache, name)
+    return Amount(*sums)
+
+
+def merged(caches: Iterable[Cache]) -> list[Cache]:
+    """One cache a class over all arenas, in the order of their sizes. `own` counters stay with a class that only one arena has:
+    not all of them can be added up."""
+    groups: dict[tuple[int, str], list[Cache]] = {}
+    for cache in caches:
+        groups.setdefault((cache.size, cache.name), []).append(cache)
+    made = []
+    for (size, name), group in groups.items():
+        sums = amount(group)
+        own = group[0].own if len(group) == 1 else {}
+        made.append(Cache("", name, size, *sums, _known(c.allocs for c in group), _known(c.fails for c in group), own))
+    return sorted(made, key=by_size)
+
+
+def _known(counts: Iterable[Optional[int]]) -> Optional[int]:
+    """Their sum, None where none is counted."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def by_size(cache: Cache) -> int:
+    """The bytes of its blocks; of a class of many sizes the mean, so that bands stand where they belong and the large blocks last."""
+    bytes_ = cache.in_use_bytes + cache.cached_bytes + cache.free_bytes
+    return cache.size or (bytes_ // cache.total if cache.total else 0)
+
+
+CACHE_KEYS: dict[str, Callable[[Cache], int]] = {
+    "size": by_size,
+    "memory": lambda cache: -cache.memory,
+    "in-use": lambda cache: -cache.in_use_bytes,
+    "free": lambda cache: -cache.free_bytes,
+    "cached": lambda cache: -cache.cached_bytes,
+    "waste": lambda cache: cache.in_use_bytes - cache.memory,
+}
+"""What `--sort` names: all but sizes put those first that hold most bytes."""
+
+ARENA_KEYS: dict[str, Callable[[Arena], int]] = {
+    "size": lambda arena: 0,
+    "memory": lambda arena: -arena.mapped,
+    "in-use": lambda arena: -arena.in_use,
+    "free": lambda arena: -arena.free - arena.spare,
+    "cached": lambda arena: -arena.cached,
+    "waste": lambda arena: arena.in_use - arena.mapped,
+}
+
+
+def ordered(caches: Sequence[Cache], sort: str) -> list[Cache]:
+    """Sorted, those of one size class ascending where they hold the same. By size, arenas stay together."""
+    if sort != "size":
+        return sorted(caches, key=lambda cache: (CACHE_KEYS[sort](cache), by_size(cache)))
+    arenas = {arena: at for at, arena in enumerate(dict.fromkeys(cache.arena for cache in caches))}
+    return sorted(caches, key=lambda cache: (arenas[cache.arena], by_size(cache)))
+
+
+def _differences(session: Session, holding: Holding) -> Iterator[str]:
+    """Where an allocator's classes are not the blocks that its heaps hold."""
+    directory, name = session.directory, holding.name
+    parts = directory.of(holding.allocator)
+    for state, count in COUNTS.items():
+        found = [directory.blocks.totals(state, start, end) for start, end in parts]
+        blocks, size = sum(one.blocks for one in found), sum(one.bytes for one in found)
+        said, said_bytes = getattr(holding.total, count), getattr(holding.total, BYTES[state])
+        if (said, said_bytes) != (blocks, size):
+            state_name = count.replace("_", " ")
+            yield (
+                f"{name} counts {said:,} blocks {state_name} ({said_bytes:,} bytes), its heaps hold {blocks:,} ({size:,} bytes): "
+                "the size classes are off by as much"
+            )
+        sums = sum(getattr(arena, count) for arena in holding.arenas)
+        if holding.arenas and sums != said_bytes:
+            yield f"{name}: {count.replace('_', ' ')} are {sums:,} bytes by arena, and {said_bytes:,} by size class"

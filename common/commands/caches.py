@@ -1,0 +1,120 @@
+"""`caches`: what every size class of every allocator holds, in use, in thread caches and free; mdb's ::umastat for any malloc."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from findleaks.allocators.base import Cache
+from findleaks.audit.caches import CACHE_KEYS, Holding, holdings, ordered
+from findleaks.commands import command
+from findleaks.commands.blocks import allocator_named
+from findleaks.commands.caches_text import MANY, Wanted, text
+from findleaks.commands.result import Plain
+from findleaks.graph.base import State
+from findleaks.report.text import printable
+from findleaks.session import Session
+from findleaks.words import count_word
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--by-arena", action="store_true", help="what each arena holds, and every size class of each arena")
+    parser.add_argument("--by-thread", action="store_true", help="what each thread keeps in its cache, in all and of every size class")
+    parser.add_argument("--sort", choices=tuple(CACHE_KEYS), default="size", help="rows by size (default), or those first that hold most")
+    parser.add_argument("--allocator", metavar="NAME", help="only this allocator: glibc, jemalloc, …")
+    parser.add_argument("--limit", type=count_word, help=f"rows of a table (text: all, {MANY} by arena or thread; JSON: all); 0: all")
+
+
+@command(arguments=_arguments)
+def caches(session: Session, args: argparse.Namespace) -> Plain:
+    """Show what every size class of every allocator holds: blocks in use, in thread caches (freed, kept by a thread for itself) and
+    free; the memory they take, headers included; and which part of it is in use. USED is by bytes. Allocations and failures
+    stand beside where the allocator counts them.
+
+    Memory that is free but kept is not leaked: the allocator would hand it out again, but the process does not give it back. Sizes
+    are usable bytes; glibc's from 1 KiB up stand together in bands. Spare is memory that is not cut up into blocks, such as glibc's
+    top."""
+    allocator = allocator_named(session, args.allocator)
+    found = holdings(session, allocator, args.by_arena)
+    wanted = Wanted(args.by_arena, args.by_thread, args.sort, args.limit)
+    body: dict[str, object] = {
+        "totals": [_total(holding, instance) for instance, holding in enumerate(found)],
+        "caches": [
+            {**_who(holding, instance), **_cache(cache)}
+            for instance, holding in enumerate(found)
+            for cache in ordered(holding.caches, args.sort)
+        ],
+        "arenas": [
+            {
+                **_who(holding, instance),
+                "name": printable(arena.name),
+                "in_use": arena.in_use,
+                "cached": arena.cached,
+                "free": arena.free,
+                "spare": arena.spare,
+                "mapped": arena.mapped,
+                "own": dict(arena.own),
+            }
+            for instance, holding in enumerate(found)
+            for arena in holding.arenas
+        ],
+        "threads": [
+            {
+                **_who(holding, instance),
+                "thread": kept.thread or None,
+                "address": hex(kept.address),
+                "name": printable(kept.name),
+                "size": kept.size,
+                "blocks": kept.blocks,
+                "bytes": kept.bytes,
+            }
+            for instance, holding in enumerate(found)
+            for kept in holding.threads
+        ],
+    }
+    status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2  # no block of a known allocator: as `find`
+    result = Plain(session, "caches", body, lambda width, door: text(found, wanted, width, door), status)
+    result.warnings += [printable(problem, 600) for holding in found for problem in holding.problems]
+    return result
+
+
+def _who(holding: Holding, instance: int) -> Mapping[str, object]:
+    """`instance` tells two allocators of one name apart: the totals stand in the same order."""
+    return {"allocator": holding.allocator.name, "instance": instance}
+
+
+def _total(holding: Holding, instance: int) -> Mapping[str, object]:
+    """Bytes, but for `blocks`."""
+    total = holding.total
+    return {
+        **_who(holding, instance),
+        "version": holding.allocator.version,
+        "where": printable(holding.allocator.where),
+        "in_use": total.in_use_bytes,
+        "cached": total.cached_bytes,
+        "free": total.free_bytes,
+        "spare": holding.spare,
+        "memory": total.memory,
+        "mapped": holding.mapped,
+        "blocks": {"in_use": total.in_use, "cached": total.cached, "free": total.free, "total": total.total},
+        "counted": dict(holding.counted),
+    }
+
+
+def _cache(cache: Cache) -> Mapping[str, object]:
+    return {
+        "arena": printable(cache.arena) or None,
+        "name": printable(cache.name),
+        "size": cache.size,
+        "in_use": cache.in_use,
+        "cached": cache.cached,
+        "free": cache.free,
+        "total": cache.total,
+        "in_use_bytes": cache.in_use_bytes,
+        "cached_bytes": cache.cached_bytes,
+        "free_bytes": cache.free_bytes,
+        "memory": cache.memory,
+        "allocs": cache.allocs,
+        "fails": cache.fails,
+        "own": dict(cache.own),
+    }

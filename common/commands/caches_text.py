@@ -1,0 +1,281 @@
+"""The text of `caches`: of each allocator a headline, one row a size class and their sum; a line for all; what to type next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Optional, TypeVar
+
+from findleaks.allocators.base import Arena, Cache, ThreadCache
+from findleaks.audit.caches import ARENA_KEYS, Amount, Holding, amount, ordered
+from findleaks.commands import Door
+from findleaks.report.text import blocks, number, printable, size, table, wrapped
+
+MANY = 40
+"""Rows of a table by arena or by thread, unless --limit says another number."""
+
+WORTH = 1 << 20
+"""Bytes free but kept from which the text says so, where they are more than half of all."""
+
+NONE = "–"
+_Row = TypeVar("_Row")
+_BAND = re.compile(r"([0-9]+)-([0-9]+)")
+
+
+class Wanted(NamedTuple):
+    """The options that shape the text."""
+
+    by_arena: bool = False
+    by_thread: bool = False
+    sort: str = "size"
+    limit: Optional[int] = None
+
+
+class _Table(NamedTuple):
+    """Rows made twice where need be: with whole numbers, or with short ones where the lines would be too long. The last cell of a row
+    marks it: the first of `marks` that there is room for."""
+
+    head: Sequence[str]
+    rows: Callable[[Callable[[int], str]], Iterable[Sequence[str]]]
+    left: int = 0  # columns that are left-aligned, the first ones
+
+    def lines(self, width: int, marked: int = -1, marks: Sequence[str] = ()) -> list[str]:
+        """Lines of at most `width`, the mark behind row number `marked` where it fits."""
+        for write in (number, short):
+            rows = [self.head, *self.rows(write)]
+            lines = table(self.head, rows[1:], range(self.left, len(self.head)), width, cut=0)
+            if max(map(len, lines)) <= width:
+                break
+        if marked >= 0:
+            line = lines[marked + 1]
+            fits = (f"{line}  {mark}" for mark in marks if len(line) + 2 + len(mark) <= width)
+            lines[marked + 1] = next(fits, line)
+        return lines
+
+
+def text(found: Sequence[Holding], wanted: Wanted, width: int, door: Door) -> Iterator[str]:
+    """Lines for a reader."""
+    if not found:
+        yield "no allocator found: nothing can be said of size classes"
+        return
+    for holding in found:
+        yield from wrapped(headline(holding), width)
+        yield ""
+        if wanted.by_arena:
+            yield from _arenas(holding, wanted, width)
+        if wanted.by_thread:
+            yield from _threads(holding, wanted, width)
+        if wanted.by_arena or not wanted.by_thread:
+            yield from _classes(holding, wanted, width)
+    yield from _summary(found, width)
+    yield from door.next(width, *_next(found, wanted))
+
+
+def headline(holding: Holding) -> str:
+    """ "glibc 2.36 in libc.so.6, 16 arenas: 3.5 MiB in use, 120 KiB in thread caches, 239 MiB free but kept, 1.1 MiB spare" """
+    allocator, total = holding.allocator, holding.total
+    named = printable(holding.name + (f" in {allocator.where}" if allocator.where else ""))
+    if holding.arenas:
+        named += f", {number(len(holding.arenas))} arena{'' if len(holding.arenas) == 1 else 's'}"
+    parts = [f"{size(total.in_use_bytes)} in use"]
+    if total.cached_bytes:
+        parts.append(f"{size(total.cached_bytes)} in thread caches")
+    parts.append(f"{size(total.free_bytes)} free but kept")
+    if holding.spare:
+        parts.append(f"{size(holding.spare)} spare")
+    return f"{named}: {', '.join(parts)}"
+
+
+def _classes(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
+    filled = [cache for cache in ordered(holding.caches, wanted.sort) if cache.total or cache.allocs or cache.memory]
+    rows, more = _cut(filled, wanted, wanted.by_arena)
+    counts = [name for name in ("allocs", "fails") if any(getattr(cache, name) is not None for cache in holding.caches)]
+    named = any(cache.size and cache.name != str(cache.size) for cache in rows)
+    left = ["ARENA"] * wanted.by_arena + ["NAME"] * named
+    head = [*left, "SIZE", "IN USE", "THREAD", "FREE", "TOTAL", "MEMORY", "USED", *(name.upper() for name in counts)]
+
+    def cells(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
+        for cache in rows:
+            own = [printable(cache.arena) or NONE] * wanted.by_arena + [printable(cache.name)] * named
+            yield [*own, size_name(cache), *_amounts(amount([cache]), write), *(_counted(getattr(cache, name), write) for name in counts)]
+        if len(filled) > 1:
+            sums = [sum(getattr(cache, name) or 0 for cache in holding.caches) for name in counts]
+            yield [*([""] * len(left)), "all", *_amounts(holding.total, write), *map(write, sums)]
+
+    if rows:
+        most = max(filled, key=lambda cache: cache.memory)
+        share = percent(most.memory, holding.total.memory)
+        marks = (f"← {share} of the memory", f"← {share}", "←")
+        yield from _Table(head, cells, len(left)).lines(width, rows.index(most) if most in rows and len(filled) > 1 else -1, marks)
+    yield from _left_out(more, "size class", "size classes", len(holding.caches) - len(filled))
+    yield ""
+
+
+def _arenas(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
+    if not holding.arenas:
+        yield f"  {printable(holding.allocator.name)} has no arenas"
+        yield ""
+        return
+    arenas = sorted(holding.arenas, key=ARENA_KEYS[wanted.sort])
+    rows, more = _cut(arenas, wanted, True)
+    spare = any(arena.spare for arena in holding.arenas)
+    head = ["ARENA", "IN USE", "THREAD", "FREE", *(["SPARE"] * spare), "MAPPED", "USED"]
+
+    def cells(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
+        for arena in rows:
+            yield _arena(arena, spare)
+        if len(arenas) > 1:
+            in_use, cached, free = (sum(getattr(arena, name) for arena in arenas) for name in ("in_use", "cached", "free"))
+            yield _arena(Arena("all", in_use, cached, free, holding.mapped, {}, holding.spare), spare)
+
+    yield from _Table(head, cells, 1).lines(width)
+    yield from _left_out(more, "arena", "arenas")
+    yield ""
+
+
+def _arena(arena: Arena, spare: bool) -> Sequence[str]:
+    kept = [_size(arena.spare)] * spare
+    used = percent(arena.in_use, arena.mapped)
+    return [printable(arena.name), _size(arena.in_use), _size(arena.cached), _size(arena.free), *kept, size(arena.mapped), used]
+
+
+def _threads(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
+    if not holding.threads:
+        yield f"  no thread caches of {printable(holding.allocator.name)} with blocks in them"
+        yield ""
+        return
+    threads: dict[tuple[int, int], list[ThreadCache]] = {}
+    for kept in holding.threads:
+        threads.setdefault((kept.thread, kept.address if not kept.thread else 0), []).append(kept)
+    sums = [(thread, len(each), sum(k.blocks for k in each), sum(k.bytes for k in each)) for (thread, _), each in threads.items()]
+    if wanted.sort != "size":
+        sums.sort(key=lambda one: -one[3])
+    shown, more = _cut(sums, wanted, True)
+
+    def whole(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
+        for thread, classes, count, held in shown:
+            yield [_thread(thread), write(classes), write(count), size(held)]
+        if len(sums) > 1:
+            yield ["all", "", write(sum(one[2] for one in sums)), size(sum(one[3] for one in sums))]
+
+    yield from _Table(["THREAD", "SIZES", "BLOCKS", "BYTES"], whole, 1).lines(width)
+    yield from _left_out(more, "thread", "threads")
+    yield ""
+    classes = sorted(holding.threads, key=lambda kept: -kept.bytes) if wanted.sort != "size" else holding.threads
+    rows, more = _cut(classes, wanted, True)
+
+    def parts(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
+        for kept in rows:
+            yield [_thread(kept.thread), _name(kept.name, kept.size), write(kept.blocks), size(kept.bytes)]
+
+    yield from _Table(["THREAD", "SIZE", "BLOCKS", "BYTES"], parts, 1).lines(width)
+    yield from _left_out(more, "row", "rows")
+    yield ""
+
+
+def _summary(found: Sequence[Holding], width: int) -> Iterator[str]:
+    """One sentence on all allocators; and one on memory that is free but kept, where that is most of it."""
+    total = amount([])
+    for holding in found:
+        total = Amount(*(a + b for a, b in zip(total, holding.total)))
+    mapped = sum(holding.mapped for holding in found)
+    line = f"{blocks(total.in_use)} in use: {size(total.in_use_bytes)} of the {size(mapped)} that"
+    names = " and ".join(dict.fromkeys(printable(holding.allocator.name) for holding in found))
+    yield from _indented(f"{line} {names} {'holds' if len(found) == 1 else 'hold'} ({percent(total.in_use_bytes, mapped)})", width)
+    for holding in found:
+        if holding.kept > max(holding.mapped // 2, WORTH):
+            cached = f", {size(holding.total.cached_bytes)} of it in thread caches" if holding.total.cached_bytes else ""
+            share = percent(holding.kept, holding.mapped)
+            words = f"{printable(holding.allocator.name)} keeps {size(holding.kept)} ({share}) that nobody uses{cached}: free, not leaked"
+            yield from _indented(words, width)
+
+
+def _next(found: Sequence[Holding], wanted: Wanted) -> Iterator[str]:
+    """Commands that go on from here: where the memory is, and the blocks of the class that has most of it in use."""
+    largest = max(found, key=lambda holding: holding.mapped)
+    only = f" --allocator {largest.allocator.name}" if len(found) > 1 and largest.allocator.name.isidentifier() else ""
+    if wanted.sort == "size" and not wanted.by_thread:
+        yield f"caches --sort {'free' if largest.kept > largest.mapped // 2 else 'memory'} --limit 10{only}"
+    if not wanted.by_arena and len(largest.arenas) > 1:
+        yield f"caches --by-arena{only}"
+    if not wanted.by_thread and largest.threads:
+        yield f"caches --by-thread{only}"
+    most = max(largest.caches, key=lambda cache: cache.in_use_bytes, default=None)
+    sizes = _range(most) if most is not None and most.in_use else ""
+    if sizes:
+        yield f"blocks --size {sizes}{only}"
+    yield "find"
+
+
+def _range(cache: Cache) -> str:
+    """The class as `blocks --size` takes it, "" where it has no bounds that are known."""
+    return str(cache.size) if cache.size else cache.name if _BAND.fullmatch(cache.name) else ""
+
+
+def _cut(rows: Sequence[_Row], wanted: Wanted, many: bool) -> tuple[Sequence[_Row], int]:
+    """The rows to print, and how many remain."""
+    limit = wanted.limit if wanted.limit is not None else MANY if many else 0
+    return (rows, 0) if limit <= 0 or len(rows) <= limit else (rows[:limit], len(rows) - limit)
+
+
+def _left_out(more: int, one: str, many: str, empty: int = 0) -> Iterator[str]:
+    if more:
+        yield f"  … {number(more)} more {one if more == 1 else many} (--limit 0 shows all)"
+    if empty:
+        yield f"  {number(empty)} {one if empty == 1 else many} with nothing in {'it' if empty == 1 else 'them'} left out"
+
+
+def size_name(cache: Cache) -> str:
+    """What stands under SIZE: "48", "2–4 KiB" for a band named 2048-4095, or the name of a class of many sizes."""
+    return _name(cache.name, cache.size)
+
+
+def _name(name: str, bytes_: int) -> str:
+    band = _BAND.fullmatch(name)
+    if bytes_ or band is None:
+        return number(bytes_) if bytes_ else printable(name)
+    low, above = int(band[1]), int(band[2]) + 1
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if low >> power:
+            return f"{low >> power}–{above >> power} {unit}"
+    return f"{low}–{above - 1}"
+
+
+def percent(part: int, whole: int) -> str:
+    """ "89 %", rounded down; "<1 %" for a little; a dash of nothing at all."""
+    if not whole:
+        return NONE
+    share = part * 100 // whole
+    return f"{share} %" if share or not part else "<1 %"
+
+
+def short(count: int) -> str:
+    """At most six columns: "9,999", "12.3 k", "456 M"."""
+    if count < 10000:
+        return number(count)
+    value, units = count / 1000, iter("kMGTPE")
+    unit = next(units)
+    while value >= 999.5:
+        value, unit = value / 1000, next(units)
+    return f"{value:.1f} {unit}" if value < 99.95 else f"{value:.0f} {unit}"
+
+
+def _amounts(held: Amount, write: Callable[[int], str]) -> Sequence[str]:
+    counts = [write(count) if count else NONE for count in (held.in_use, held.cached, held.free)]
+    return [*counts, write(held.total), size(held.memory), percent(held.in_use_bytes, held.bytes)]
+
+
+def _counted(count: Optional[int], write: Callable[[int], str]) -> str:
+    return NONE if count is None else write(count)
+
+
+def _size(bytes_: int) -> str:
+    return size(bytes_) if bytes_ else NONE
+
+
+def _thread(tid: int) -> str:
+    return str(tid) if tid else "unknown"
+
+
+def _indented(sentence: str, width: int) -> list[str]:
+    return ["  " + line for line in wrapped(sentence, width - 2)]
