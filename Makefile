@@ -29,8 +29,9 @@ test-matrix: test-tools venv kernel ## the tests of many libc, debugger and Pyth
 lint: venv kernel ## ruff, mypy --strict, the kernel's warnings, and the tree's own rules
 	sh tests/support/lint.sh $(BIN)
 
-bench: venv kernel ## wall, CPU and memory of each phase on heaps of 1 M and 10 M blocks
+bench: venv kernel ## wall, CPU and memory of each phase on heaps of 1 M and 10 M blocks; each allocator beside glibc
 	$(BIN)/python tests/bench/bench.py
+	$(BIN)/python tests/bench/allocators.py
 
 venv: $(VENV)/.ready ## a virtual environment in .venv with findleaks installed editable
 

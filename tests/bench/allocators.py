@@ -1,0 +1,125 @@
+"""What it costs to enumerate the blocks of each allocator, side by side: CPU time a block, and as a multiple of glibc's in the same run.
+
+The same program (heap.c) runs with each malloc preloaded; its core is opened, and the directory of blocks made, `--runs` times each,
+in turn. Libraries come as Debian packages, unpacked outside the checkout. CPython's own allocator has a program of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import bench
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
+import debian 
+
+LIMIT = 2.0
+"""How many times glibc's cost a block may cost."""
+
+PRELOADED = {
+    "jemalloc": ("libjemalloc2", "libjemalloc.so.2"),
+    "tcmalloc": ("libtcmalloc-minimal4", "libtcmalloc_minimal.so.4"),
+    "mimalloc": ("libmimalloc2.0", "libmimalloc.so.2.0"),
+}
+"""Package of Debian 12 and the library in it, by allocator."""
+
+OBJECTS = """
+import os, random
+random.seed(7)
+kept = []
+for number in range({}):
+    kept.append((number, str(number) + "x" * random.randrange(80)) if number % 3 else [number, random.random()])
+for at in range(0, len(kept), 7):
+    kept[at] = None
+os.abort()
+"""
+"""Fills CPython's heap: three blocks an object."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("blocks", nargs="?", type=int, default=1_000_000, help="about how many blocks each heap has")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each measurement, of which the median is printed")
+    parser.add_argument("--measure", metavar="CORE", help=argparse.SUPPRESS)
+    args = parser.parse_args(words)
+    if args.measure:
+        print(json.dumps(measure(args.measure)))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="findleaks-bench-") as scratch:
+        bench.compile_all(scratch)
+        cores = {name: core_of(scratch, name, command, library) for name, command, library in programs(scratch, args.blocks)}
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in cores}
+        here = [sys.executable, str(Path(__file__)), "--measure"]
+        for _ in range(args.runs):
+            for name, core in cores.items():
+                done = subprocess.run([*here, core], check=True, stdout=subprocess.PIPE, text=True)
+                found[name].append(json.loads(done.stdout))
+    print(table(found))
+    return 0
+
+
+def programs(scratch: str, blocks: int) -> list[tuple[str, list[str], str]]:
+    """(allocator, command, library to preload)."""
+    heap = [f"{scratch}/heap", str(blocks)]
+    made = [("glibc", heap, "")]
+    for name, (package, library) in PRELOADED.items():
+        folder = debian.cache() / "mallocs" / f"bench-{package}"
+        debian.unpacked("bookworm", [package], folder, {})
+        found = next(path for path in (folder / "root").rglob(library + "*") if not path.is_symlink())
+        made.append((name, heap, str(found)))
+    interpreter = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
+    made.append(("pymalloc", [interpreter, "-c", OBJECTS.format(blocks // 3)], ""))
+    return made
+
+
+def core_of(scratch: str, name: str, command: Sequence[str], library: str) -> str:
+    """The core the program leaves when it aborts."""
+    folder = Path(scratch, name)
+    folder.mkdir()
+    environment = {**os.environ, **({"LD_PRELOAD": library} if library else {})}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, preexec_fn=bench.unlimited, check=False)
+    cores = list(folder.glob("core*"))
+    if len(cores) != 1:
+        raise SystemExit(f"bench: {name} left no core (status {done.returncode}; core_pattern must name a file): {done.stderr.decode()}")
+    with open(cores[0], "rb") as file:
+        while file.read(16 * bench.MIB):
+            pass
+    return str(cores[0])
+
+
+def measure(core: str) -> dict[str, float]:
+    """One run: the core is opened, allocators are found, their blocks enumerated."""
+    from findleaks.graph.base import State
+    from findleaks.session import Session
+    from findleaks.target.core import open_core
+
+    figures: dict[str, bench.Figures] = {}
+    session = Session(open_core(core))
+    with bench.timed(figures, "directory"):
+        directory = session.directory
+    held = {a.name: sum(directory.blocks.totals(State.IN_USE, *part).blocks for part in directory.of(a)) for a in directory.allocators}
+    return {"cpu": figures["directory"]["cpu"], "wall": figures["directory"]["wall"], "blocks": len(directory.blocks), **held}
+
+
+def table(found: dict[str, list[dict[str, float]]]) -> str:
+    """What a user reads."""
+    cost = {name: statistics.median(run["cpu"] / run["blocks"] * 1e9 for run in runs) for name, runs in found.items()}
+    lines = ["  ALLOCATOR       BLOCKS   OF IT IN USE  CPU s  ns/BLOCK  TIMES glibc'S"]
+    for name, runs in found.items():
+        cpu, blocks = statistics.median(run["cpu"] for run in runs), int(runs[0]["blocks"])
+        mark = "" if cost[name] <= LIMIT * cost["glibc"] else f"  more than {LIMIT:g}"
+        held = int(runs[0].get(name, 0))
+        lines.append(f"  {name:<12} {blocks:>10,} {held:>14,} {cpu:6.3f} {cost[name]:9.1f} {cost[name] / cost['glibc']:13.2f}{mark}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
