@@ -19,7 +19,7 @@ from pathlib import Path
 import bench
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
-import debian 
+import debian
 
 LIMIT = 2.0
 """How many times glibc's cost a block may cost."""
