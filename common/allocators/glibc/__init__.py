@@ -34,8 +34,10 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
         return found
     for allocator in sorted(found, key=lambda a: not a.instance.main.contiguous):
         allocator.claim_main(unclaimed(target, found, taken))
-    _share_mapped(memory, found, unclaimed(target, found, taken))
+    free = unclaimed(target, found, taken)
+    _share_mapped(memory, found, free)
     for allocator in found:
+        allocator.unclaimed = free
         allocator.find_caches()
     return found
 

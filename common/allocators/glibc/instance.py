@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Heap, Problem
@@ -37,6 +37,8 @@ class Glibc(Allocator):
         self.where = version.where(instance.region)
         self.problems: list[Problem] = []
         self.mapped: list[Mapped] = []
+        self.checked: dict[str, int] = {}
+        self.unclaimed: list[Range] = []  # memory that was nobody's when mapped chunks were looked for
         self.tcaches = tcache.Caches([], None, [])
         self.mangled: Optional[bool] = None
         self._anchors: Optional[list[int]] = None
@@ -86,11 +88,12 @@ class Glibc(Allocator):
         address = self.instance.par or self.instance.main.address
         if count is None or size is None:
             if self.mapped:
-                self.problems.append(Problem(address, f"mp_ was not found: {len(self.mapped):,} mmapped blocks are unchecked"))
+                self.problems.append(Problem(address, f"mp_ was not found: {len(self.mapped):,} mmapped blocks are unchecked", False))
         elif len(self.mapped) != count or not agrees(self.mapped, size, self.memory.size):
-            self.problems.append(
-                Problem(address, f"mp_ counts {count:,} mmapped blocks, {size:,} bytes; found were {len(self.mapped):,}, {found:,} bytes")
-            )
+            # More than there are: memory that looks like a mapped chunk; fewer: one whose header is gone, or memory that is missing.
+            lost = len(self.mapped) < count and not (self.target.unread or self.target.truncated)
+            what = f"mp_ counts {count:,} mmapped blocks, {size:,} bytes; found were {len(self.mapped):,}, {found:,} bytes"
+            self.problems.append(Problem(address, what, lost))
 
     def find_caches(self) -> None:
         """Find the thread caches, and tell mangled links from plain ones."""
@@ -115,7 +118,7 @@ class Glibc(Allocator):
         if blind or (self.tcaches.unread and count != 0):
             whose = "no thread is known" if blind else f"those of {len(self.tcaches.unread)} of the threads"
             what = f"thread caches not looked up: {whose}; freed blocks in them count as in use"
-            self.problems.append(Problem(self.instance.main.address, what))
+            self.problems.append(Problem(self.instance.main.address, what, False))
         heads = [head for cache in self.tcaches.caches for _, head, _ in cache.lists if self.owns(head)]
         heads += [head + 2 * word for arena in self.instance.arenas for head in arena.fastbins if self.owns(head + 2 * word)]
         self.mangled = free_lists.mangled(self.memory, heads, self.owns) if heads else None
@@ -205,7 +208,9 @@ class Glibc(Allocator):
                 cached += entries
                 if problem:
                     whose = f" of thread {cache.tid}" if cache.tid else ""
-                    self.problems.append(Problem(head, f"thread cache{whose}, list {index}: after {len(entries)} entries {problem}"))
+                    what = f"thread cache{whose}, list {index}: after {len(entries)} entries {problem}"
+                    link = entries[-1] if entries else cache.address + cache.layout.entries + index * self.memory.size
+                    self.problems.append(Problem(head, what, damaged=Range(link, link + self.memory.size)))
         unknown = [(address, "a thread cache's entry") for address in blocks.set_state(cached, State.CACHED)]
         for arena in self.instance.arenas:
             if any(arena.fastbins):
@@ -266,6 +271,13 @@ class Glibc(Allocator):
         if address >= span.start + span.system:
             return f"unused tail of a heap of {arena.name}"
         return "fencepost" if any(part.start <= address < part.end for part in span.metadata) else ""
+
+    def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
+        """See Allocator."""
+        from findleaks.allocators.glibc.verify import verify  # only `verify` needs it
+
+        follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self._all_pieces)
+        return verify(self, follow)
 
     def owns(self, address: int) -> bool:
         """Whether a user pointer lies where this instance's chunks are."""

@@ -14,7 +14,7 @@ from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import NBINS
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
-from findleaks.target.base import Piece
+from findleaks.target.base import Piece, Range
 
 VOTES = 256
 SHORT = 64  # nodes of a list followed in Python; a longer one is left to the engine
@@ -60,7 +60,7 @@ class Lists:
             if user % self._align or not self._valid(user):
                 return nodes, f"{node:#x} is no chunk"
             if node in seen:
-                return nodes, f"it runs into itself at {node:#x}"
+                return nodes, f"it runs into itself at {node:#x}: a block was freed twice, or a link in it written over"
             seen.add(node)
             nodes.append(user)
             link = self.memory.word(user)
@@ -96,7 +96,9 @@ def fastbin_blocks(lists: Lists, arena: Arena, problems: list[Problem]) -> array
             blocks, problem = lists.follow(head, LONGEST, header)
             found += blocks
             if problem:
-                problems.append(Problem(head, f"fastbin {index} of {arena.name} is corrupt after {len(blocks)} chunks: {problem}"))
+                what = f"fastbin {index} of {arena.name} is corrupt after {len(blocks)} chunks: {problem}"
+                link = blocks[-1] if blocks else arena.address + arena.layout.fastbin + index * lists.memory.size
+                problems.append(Problem(head, what, damaged=Range(link, link + lists.memory.size)))
     return found
 
 

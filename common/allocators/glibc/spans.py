@@ -56,7 +56,7 @@ def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[
                 span.stop = arena.top
             else:
                 span.top_unknown = True
-                problems.append(Problem(arena.address, _bad_top(memory, arena, heap.end)))
+                problems.append(_bad_top(memory, arena, heap.end))
         else:
             span.stop = _heap_fence(memory, first, heap.end)
             if span.stop == heap.end:
@@ -83,10 +83,14 @@ def _heap_fence(memory: Memory, first: int, end: int) -> int:
     return end
 
 
-def _bad_top(memory: Memory, arena: Arena, end: int) -> str:
-    head = memory.word(arena.top + memory.size)
+def _bad_top(memory: Memory, arena: Arena, end: int) -> Problem:
+    word = memory.size
+    head = memory.word(arena.top + word)
     size = "cannot be read" if head is None else f"has size {head & ~FLAG_BITS:#x}"
-    return f"top of {arena.name} at {arena.top:#x} {size}, which does not end with its memory at {end:#x}"
+    what = f"top of {arena.name} at {arena.top:#x} {size}, which does not end with its memory at {end:#x}"
+    inside = head is not None and arena.top < end
+    place = Range(arena.top + word, arena.top + 2 * word) if inside else None
+    return Problem(arena.address, what, head is not None, place, end - arena.top | PREV_INUSE if inside else None)
 
 
 def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]) -> list[Span]:
@@ -116,7 +120,7 @@ def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Proble
         problems.append(Problem(arena.address, f"the main arena's top is {arena.top:#x}, no chunk of it: none of its blocks are used"))
         return []
     end = start + arena.system_mem
-    problems.append(Problem(arena.address, _bad_top(memory, arena, end)))
+    problems.append(_bad_top(memory, arena, end))
     return [Span(arena, start, first_chunk(memory, start, arena.layout.align), end, end, arena.system_mem, top_unknown=True)]
 
 

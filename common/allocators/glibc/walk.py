@@ -72,12 +72,15 @@ def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Seque
             at += fence
             if resume is None:
                 what = f"{span.arena.name}: memory that is not malloc's starts at {at:#x}; where malloc's goes on was not found"
-                problems.append(Problem(at, what))
+                problems.append(Problem(at, what, False))
                 found = MOST_PROBLEMS
         else:
             found += 1
             resume = _anchor(memory, at, span, anchors()) if found < MOST_PROBLEMS else None
-            problems.append(Problem(at, _corrupt(memory, at, span, walked.problem, resume)))
+            what = _corrupt(memory, at, span, walked.problem, resume)
+            there = walked.problem != ABSENT and memory.word(at + memory.size) is not None
+            place = Range(at + memory.size, at + 2 * memory.size) if there else None
+            problems.append(Problem(at, what, there, place))
         span.foreign.append(Range(at, resume or span.end))
         if resume is None:
             return

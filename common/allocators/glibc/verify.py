@@ -1,0 +1,240 @@
+"""Whether a glibc heap is sound: what malloc itself asserts when it is built for debugging, and more, looked at from outside.
+
+Sources: malloc/malloc.c of glibc 2.26 to 2.43: do_check_malloc_state, do_check_chunk, tcache_get_n, free (e->key, 2.29),
+tcache_key_initialize (2.34). What the reader itself came upon (sizes, lists that run astray, tops, totals) stands in `problems` already.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc.arenas import Arena
+from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, SMALL_TCACHE_BINS
+from findleaks.allocators.glibc.lists import LONGEST, SHORT, Lists
+from findleaks.allocators.glibc.tcache import ThreadCache
+from findleaks.allocators.glibc.verify_bins import Bins
+from findleaks.allocators.glibc.verify_chunks import Headers, pieces_of
+from findleaks.target.base import Range
+from findleaks.target.ranges import inside, merged, subtract
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.instance import Glibc
+
+MOST = 100
+"""Problems of one sort that are told one by one."""
+
+
+class Entry(NamedTuple):
+    """A freed block and the list it is in."""
+
+    block: int
+    where: str
+
+
+def verify(heap: Glibc, lists: Lists) -> Iterator[Optional[Problem]]:
+    """Everything that is wrong beyond heap.problems; see Allocator.verify. `lists` follows this heap's lists."""
+    heap.checked = {
+        "chunk headers": 0,
+        "free-list links": 0,
+        "thread caches": len(heap.tcaches.caches),
+        "arenas": len(heap.instance.arenas),
+    }
+    free: set[int] = set()
+    for arena in heap.instance.arenas:
+        yield from _arena(heap, arena, free)
+    yield from _entries(heap, lists, free)
+    yield from _missing_mapped(heap)
+
+
+def _arena(heap: Glibc, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
+    """Headers and bins of one arena, each against the other; adds the chunks that are free to `free`."""
+    memory, word = heap.memory, heap.memory.size
+    spans = [span for span in heap.spans if span.arena is arena]
+    yield from _numbers(heap, arena)
+    bins = Bins(memory, heap.engine, arena, pieces_of(memory, spans))
+    found = list(bins.check())
+    heap.checked["free-list links"] += bins.links
+    yield from found
+    unread = merged([part for span in spans for part in span.foreign])
+    said: set[int] = set()
+    for span in spans:
+        headers = Headers(memory, span, bins.chunks.__contains__)
+        yield from headers.check()
+        heap.checked["chunk headers"] += headers.count
+        said.update(headers.free)
+    free |= said | bins.chunks
+    if said == bins.chunks or arena.held:
+        return
+    for chunk in sorted(bins.chunks - said)[:MOST]:
+        if inside(unread, chunk) is None:
+            yield _listed_but_used(heap, arena, chunk)
+    if not bins.broken and not unread:
+        for chunk in sorted(said - bins.chunks)[:MOST]:
+            what = f"the block at {chunk + 2 * word:#x} is free by its header and the next, but is in no free list of {arena.name}"
+            yield Problem(chunk, what, damaged=Range(chunk + word, chunk + 2 * word))
+
+
+def _listed_but_used(heap: Glibc, arena: Arena, chunk: int) -> Problem:
+    memory, word = heap.memory, heap.memory.size
+    size = (memory.word(chunk + word) or 0) & ~FLAG_BITS
+    behind = chunk + size + word
+    head = memory.word(behind)
+    if head is None or not head & PREV_INUSE:
+        what = (
+            f"the block at {chunk + 2 * word:#x} is in a free list of {arena.name}, but the walk from chunk to chunk does not come upon it"
+        )
+        return Problem(chunk, what)
+    what = (
+        f"the block at {chunk + 2 * word:#x} is in a free list of {arena.name}, but the size word of the block behind it, at "
+        f"{behind + word:#x}, is {head:#x} and says that it is in use: freed and given out at once, or written over"
+    )
+    return Problem(behind - word, what, damaged=Range(behind, behind + word), expected=head & ~PREV_INUSE)
+
+
+def _numbers(heap: Glibc, arena: Arena) -> Iterator[Problem]:
+    """An arena's counters and pointers that must be in order."""
+    word, layout = heap.memory.size, arena.layout
+    at = arena.address + layout.system_mem
+    if arena.system_mem > arena.max_system_mem:
+        what = f"system_mem of {arena.name} is {arena.system_mem:#x}, more than its maximum so far, {arena.max_system_mem:#x}"
+        yield Problem(at, what, damaged=Range(at, at + 2 * word))
+    at = arena.address + layout.top + word
+    remainder = heap.memory.word(at)
+    if remainder and (remainder + 2 * word) % layout.align:
+        what = f"last_remainder of {arena.name} is {remainder:#x}, which is no chunk"
+        yield Problem(at, what, damaged=Range(at, at + word))
+    head = heap.memory.word(arena.top + word) if arena.top_size else None
+    if head is not None and head & FLAG_BITS & ~PREV_INUSE:
+        place = Range(arena.top + word, arena.top + 2 * word)
+        what = f"the size word of the top of {arena.name} is {head:#x}: it has flags that no top has"
+        yield Problem(arena.top, what, damaged=place, expected=arena.top_size | PREV_INUSE)
+    for at, said in ((info.start, info) for info in arena.heaps):
+        touched = heap.memory.word(at + 3 * word) or 0
+        if touched < said.end - said.start:
+            what = f"heap_info of {arena.name} at {at:#x}: mprotect_size is {touched:#x}, less than its size {said.end - said.start:#x}"
+            yield Problem(at, what, damaged=Range(at + 3 * word, at + 4 * word))
+
+
+def _entries(heap: Glibc, lists: Lists, free: set[int]) -> Iterator[Optional[Problem]]:
+    """Thread caches and fastbins: counts, sizes, keys, and that no block is freed twice."""
+    seen: dict[int, str] = {}
+    cached: list[tuple[ThreadCache, list[int]]] = []
+    for cache in heap.tcaches.caches:
+        whose = f"thread {cache.tid}'s cache" if cache.tid else f"the thread cache at {cache.address:#x}"
+        blocks: list[int] = []
+        for index, head, length in cache.lists:
+            nodes, problem = lists.follow(head, max(length, SHORT))
+            where = f"list {index} of {whose}"
+            if not problem and len(nodes) != length:
+                at = cache.address + index * cache.layout.counter
+                what = f"{where} has {len(nodes):,} entries, its counter says {length:,}"
+                yield Problem(at, what, damaged=Range(at, at + cache.layout.counter))
+            size = 4 * heap.memory.size + index * heap.granule if index < SMALL_TCACHE_BINS else 0
+            yield from _each(heap, [Entry(node, where) for node in nodes], size, seen, free)
+            blocks += nodes
+        heap.checked["free-list links"] += len(blocks)
+        cached.append((cache, blocks))
+        yield None
+    yield from _keys(heap, cached)
+    for arena in heap.instance.arenas:
+        for index, head in enumerate(arena.fastbins):
+            if head:
+                nodes, _ = lists.follow(head, LONGEST, 2 * heap.memory.size)
+                heap.checked["free-list links"] += len(nodes)
+                size = (index + 2) * 2 * heap.memory.size
+                yield from _each(heap, [Entry(node, f"fastbin {index} of {arena.name}") for node in nodes], size, seen, free)
+                yield None
+
+
+def _each(heap: Glibc, entries: Sequence[Entry], size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
+    """Blocks of one list: of chunks of `size` (0: any), in use by their headers, in no other list."""
+    word = heap.memory.size
+    for block, where in entries:
+        chunk = block - 2 * word
+        head = heap.memory.word(chunk + word) or 0
+        place = Range(chunk + word, block)
+        if size and head & ~FLAG_BITS != size:
+            what = f"the freed block at {block:#x}, in {where}, has size word {head:#x}; the list is of chunks of {size:#x}"
+            yield Problem(chunk, what, damaged=place, expected=size | head & FLAG_BITS)
+        elif chunk in free:
+            behind = chunk + (head & ~FLAG_BITS)
+            yield Problem(
+                block,
+                f"the block at {block:#x} is in {where} and in a bin at once: freed twice",
+                damaged=Range(behind + word, behind + 2 * word),
+            )
+        if block in seen:
+            yield Problem(block, f"the block at {block:#x} is in {where} and in {seen[block]} at once: freed twice")
+        seen[block] = where
+
+
+def _keys(heap: Glibc, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
+    """Each cached block's second word is a mark by which free() tells double frees: one random number for the process (2.34), the
+    address of the cache (2.29 to 2.33), or nothing before. What it is, is told by what most have."""
+    word = heap.memory.size
+    own = Counter[bool]()
+    votes: Counter[int] = Counter()
+    for cache, blocks in cached:
+        for block in blocks:
+            key = heap.memory.word(block + word) or 0
+            own[key == cache.address] += 1
+            votes[key] += 1
+    total = sum(votes.values())
+    key, count = votes.most_common(1)[0] if votes else (0, 0)
+    by_cache = 2 * own[True] > total
+    if not by_cache and (key == 0 or 2 * count <= total or (count < 3 and not _in_libc(heap, key))):
+        return
+    found = 0
+    for cache, blocks in cached:
+        should = cache.address if by_cache else key
+        for block in blocks:
+            told = heap.memory.word(block + word) or 0
+            if told != should and found < MOST:
+                found += 1
+                whose = f"thread {cache.tid}'s cache" if cache.tid else f"the thread cache at {cache.address:#x}"
+                what = (
+                    f"the freed block at {block:#x}, in {whose}, has {told:#x} where free() left its mark {should:#x}: written to after "
+                    "it was freed; a second free() of it would not be noticed"
+                )
+                yield Problem(block + word, what, damaged=Range(block + word, block + 2 * word), expected=should)
+
+
+def _in_libc(heap: Glibc, value: int) -> bool:
+    """Whether the word stands in the memory around main_arena, as tcache_key does."""
+    start = heap.instance.main.address & -heap.memory.arch.page
+    for piece in heap.target.pieces(start - (64 << 10), start + (256 << 10)):
+        if heap.engine.search(piece, value, value + 1):
+            return True
+    return False
+
+
+def _missing_mapped(heap: Glibc) -> Iterator[Problem]:
+    """A block that was mapped by itself, and whose header is no longer one: memory of the missing size that is nobody's."""
+    count, size = heap.par("n_mmaps"), heap.par("mmapped_mem")
+    if count is None or size is None or count - len(heap.mapped) != 1:
+        return
+    missing, word = size - sum(m.end - m.start for m in heap.mapped), heap.memory.size
+    page = heap.memory.arch.page
+    nobodys = subtract(heap.unclaimed, [Range(m.start, m.end) for m in heap.mapped])
+    if missing <= 0 or missing % page:
+        return
+    places = [part.start for part in nobodys if part.end - part.start == missing]
+    neighbours = {m.end for m in heap.mapped}
+    places = places or [part.start for part in nobodys if part.end - part.start > missing and part.start in neighbours]
+    places += [part.end - missing for part in nobodys if part.end - part.start > missing and part.end in {m.start for m in heap.mapped}]
+    for start in places[:1] if len(places) == 1 else []:
+        header = start + -2 * word % heap.granule
+        words = heap.memory.words(header, 2)
+        if words is None:
+            continue
+        low = header if words[0] else header + word
+        high = header + 2 * word if words[1] != missing | 2 else header + word
+        if low < high:
+            what = (
+                f"the header of the mmapped block at {header + 2 * word:#x} is overwritten: its size word is {words[1]:#x}, the "
+                f"{missing:,} bytes of mp_'s count that no other block has say otherwise; free() of it would abort"
+            )
+            yield Problem(header, what, damaged=Range(low, high), expected=missing | 2 if low == header + word else None)

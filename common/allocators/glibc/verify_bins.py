@@ -1,0 +1,221 @@
+"""Checking an arena's bins: links both ways, sizes that belong there, the order of large bins and their lists of sizes, the map of bins.
+
+malloc/malloc.c, do_check_malloc_state, and unlink_chunk's checks. The sound case runs in the engine (lists followed, links gathered and
+compared as bytes); only what differs is looked at one by one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc.arenas import Arena
+from findleaks.allocators.glibc.layout import FLAG_BITS, NBINS, PREV_INUSE
+from findleaks.allocators.glibc.verify_chunks import words_of
+from findleaks.allocators.memory import Memory
+from findleaks.graph.base import Engine
+from findleaks.target.base import Piece, Range
+
+LONGEST = 1 << 31
+MOST = 20
+"""Problems of one bin."""
+
+NSMALLBINS = 64
+LARGE_64 = ((6, 48, 48), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
+LARGE_32 = ((6, 38, 56), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
+LARGE_32_BIG = ((6, 45, 49), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
+"""(shift, largest shifted size, what to add) of largebin_index_64, _32 and _32_big, for 32-bit machines with 16-byte alignment."""
+
+
+def bin_index(size: int, word: int, align: int) -> int:
+    """The number of the bin for chunks of this size, as malloc.c counts (2 is the first small one): bin_index."""
+    correction = 1 if align > 2 * word else 0  # SMALLBIN_CORRECTION
+    if size < (NSMALLBINS - correction) * align:
+        return size // align + correction
+    for shift, most, add in LARGE_64 if word == 8 else LARGE_32_BIG if correction else LARGE_32:
+        if size >> shift <= most:
+            return add + (size >> shift)
+    return 126
+
+
+class Chain(NamedTuple):
+    """The chunks of one bin along `fd`, and the word that ended it: the bin's own address, if all is well."""
+
+    nodes: array[int]
+    last: int
+
+
+class Bins:
+    """Checks the bins of one arena. `chunks`: what is in them, filled by `check`; `links`: how many links were looked at; `broken`: a
+    link led astray, so that `chunks` may lack some."""
+
+    def __init__(self, memory: Memory, engine: Engine, arena: Arena, pieces: tuple[Piece, ...]) -> None:
+        self.memory = memory
+        self.engine = engine
+        self.arena = arena
+        self.pieces = pieces
+        self.chunks: set[int] = set()
+        self.links = 0
+        self.broken = False
+
+    def check(self) -> Iterator[Problem]:
+        """Every bin of an arena that has been used."""
+        arena, word = self.arena, self.memory.size
+        if not any(arena.bins):
+            return
+        for index in range(NBINS):
+            head = arena.bin_head(index)
+            if arena.bins[2 * index] == head == arena.bins[2 * index + 1]:
+                continue
+            forward = self._follow(head, arena.bins[2 * index], 2 * word)
+            self.links += 2 * len(forward.nodes)
+            yield from self._bin(index, head, forward)
+        yield from self._map()
+
+    def _follow(self, head: int, first: int, offset: int) -> Chain:
+        nodes, _ = (array("Q"), "") if first == head else self.engine.follow(self.pieces, first, offset, False, LONGEST)
+        while nodes and nodes[-1] == head:
+            nodes.pop()
+        last = (self.memory.word(nodes[-1] + offset) or 0) if nodes else first
+        return Chain(nodes, last)
+
+    def _bin(self, index: int, head: int, forward: Chain) -> Iterator[Problem]:
+        word, nodes = self.memory.size, forward.nodes
+        width = 4 if index < NSMALLBINS else 6
+        records, missing = self.engine.gather(self.pieces, nodes, width * word)
+        words = words_of(self.memory, memoryview(records))
+        backs = column(words, 3, width)
+        expected = array("Q", [head])
+        expected.extend(nodes[:-1] if nodes else nodes)
+        end = self.memory.word(head + 3 * word)
+        sound = not missing and forward.last == head and same(backs, expected, word) and end == (nodes[-1] if nodes else head)
+        if not sound:
+            self.broken = True
+            yield from self._links(index, head, forward, list(backs), expected)
+        self.chunks.update(nodes)
+        yield from self._sizes(index, nodes, [value & ~FLAG_BITS for value in column(words, 1, width)])
+        if sound and index >= NSMALLBINS - 1:
+            yield from self._order(index, nodes, words, width)
+
+    def _links(self, index: int, head: int, forward: Chain, backs: Sequence[int], expected: Sequence[int]) -> Iterator[Problem]:
+        """Where the two directions disagree. Of two links that do, the wrong one leads to what is no free chunk and is not in the list
+        along `bk`; what lies behind such a link is not looked at."""
+        word, nodes = self.memory.size, forward.nodes
+        backward = self._follow(head, self.memory.word(head + 3 * word) or 0, 3 * word)
+        self.links += len(backward.nodes)
+        known = set(backward.nodes)
+        bad: dict[int, list[int]] = {}
+        good = 0
+        for node, back, should in zip(nodes, backs, expected):
+            if back != should:
+                if not (node in known or self._is_free(node)):
+                    break
+                bad.setdefault(node, []).append(3)
+            good += 1
+        if good < len(nodes) or forward.last != head:
+            bad.setdefault(nodes[good - 1] if good else head, []).append(2)
+        del nodes[good:]
+        real = [node for node in backward.nodes if node in bad or self._is_free(node)]
+        self.chunks.update(nodes, real)
+        if not bad:
+            bad[real[-1] if real and backward.last != head else head] = [3]
+        for chunk, places in list(bad.items())[:MOST]:
+            low, high = min(places), max(places)
+            name = "fd" if (low, high) == (2, 2) else "bk" if low == 3 else "fd and bk"
+            values = " and ".join(f"{self.memory.word(chunk + place * word) or 0:#x}" for place in range(low, high + 1))
+            where, damaged = self._name(index), Range(chunk + low * word, chunk + (high + 1) * word)
+            if chunk == head:
+                what = f"{where} of {self.arena.name}: its own {name}, in the arena, is {values}, which is no chunk that links back"
+            else:
+                what = (
+                    f"the free block at {chunk + 2 * word:#x}, in {where} of {self.arena.name}: its {name} is {values}, which no chunk "
+                    "links back; written to after it was freed"
+                )
+            yield Problem(damaged.start, what, damaged=damaged)
+
+    def _sizes(self, index: int, nodes: Sequence[int], sizes: Sequence[int]) -> Iterator[Problem]:
+        """Every size must belong to this bin; any to the unsorted one."""
+        word, align = self.memory.size, self.arena.layout.align
+        if index == 0:
+            return
+        right = {size for size in set(sizes) if bin_index(size, word, align) == index + 1}
+        if len(right) == len(set(sizes)):
+            return
+        found = 0
+        for node, size in zip(nodes, sizes):
+            if size not in right and found < MOST:
+                found += 1
+                yield Problem(
+                    node,
+                    f"the free block at {node + 2 * word:#x} is in {self._name(index)} of {self.arena.name}, but its size is {size:#x}",
+                    damaged=Range(node + word, node + 2 * word),
+                    expected=(index + 1) * align | 1 if index + 1 < NSMALLBINS and align == 2 * word else None,
+                )
+
+    def _order(self, index: int, nodes: Sequence[int], words: Sequence[int], width: int) -> Iterator[Problem]:
+        """A large bin is sorted, largest first; the first chunk of each size is in a ring of its own (fd_nextsize, bk_nextsize)."""
+        word = self.memory.size
+        sizes = [value & ~FLAG_BITS for value in column(words, 1, width)]
+        for node, one, next_ in zip(nodes[1:], sizes, sizes[1:]):
+            if next_ > one:
+                yield Problem(
+                    node,
+                    f"{self._name(index)} of {self.arena.name} is not sorted: the free block at {node + 2 * word:#x} has size {next_:#x} "
+                    f"behind one of {one:#x}",
+                    damaged=Range(node + word, node + 2 * word),
+                )
+                return
+        firsts = [next(group)[0] for _, group in groupby(zip(nodes, sizes), key=lambda pair: pair[1])]
+        place = {node: number for number, node in enumerate(nodes)}
+        for number, node in enumerate(firsts):
+            record = place[node] * width
+            should = firsts[(number + 1) % len(firsts)], firsts[number - 1]
+            told = words[record + 4], words[record + 5]
+            for name, offset, one, right in (("fd_nextsize", 4, told[0], should[0]), ("bk_nextsize", 5, told[1], should[1])):
+                if one != right:
+                    at = node + offset * word
+                    what = (
+                        f"the free block at {node + 2 * word:#x}, in {self._name(index)} of {self.arena.name}: its {name} is {one:#x}, not "
+                        f"{right:#x}; written to after it was freed"
+                    )
+                    yield Problem(at, what, damaged=Range(at, at + word), expected=right)
+
+    def _map(self) -> Iterator[Problem]:
+        """A bin that is not empty has its bit; bits of empty ones may be stale (malloc.c, mark_bin)."""
+        arena, word = self.arena, self.memory.size
+        start = arena.address + arena.layout.bins + 2 * NBINS * word
+        for index in range(1, NBINS):
+            if arena.bins[2 * index] != arena.bin_head(index):
+                number = index + 1
+                at = start + number // 32 * 4
+                bits = self.memory.int32(at)
+                if bits is not None and not bits >> number % 32 & 1:
+                    what = f"{self._name(index)} of {arena.name} has chunks, but its bit in the map of bins is clear: malloc passes it over"
+                    yield Problem(at, what, damaged=Range(at, at + 4))
+
+    def _is_free(self, chunk: int) -> bool:
+        """Whether the header behind it says so."""
+        head = self.memory.word(chunk + self.memory.size)
+        size = (head or 0) & ~FLAG_BITS
+        behind = self.memory.words(chunk + size, 2) if 0 < size < 1 << 48 else None
+        return behind is not None and behind[0] == size and not behind[1] & PREV_INUSE
+
+    def _name(self, index: int) -> str:
+        if index == 0:
+            return "the unsorted bin"
+        return f"small bin {index + 1}" if index + 1 < NSMALLBINS else f"large bin {index + 1}"
+
+
+def column(words: Sequence[int], first: int, width: int) -> Sequence[int]:
+    """One word of each record."""
+    return words[first::width]
+
+
+def same(values: Sequence[int], expected: array[int], word: int) -> bool:
+    """Whether these words are those, compared as bytes where they can be."""
+    if isinstance(values, memoryview) and word == expected.itemsize:
+        return values.tobytes() == expected.tobytes()
+    return list(values) == list(expected)

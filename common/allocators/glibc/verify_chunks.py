@@ -1,0 +1,197 @@
+"""Checking every chunk header of a span: flags, and the two ways in which the next header tells whether a chunk is free.
+
+malloc/malloc.c, do_check_inuse_chunk and do_check_free_chunk: a header's PREV_INUSE bit is clear if and only if the chunk before it is
+in a bin, and then the word in front of it repeats that chunk's size. Two free chunks never stand side by side. NON_MAIN_ARENA is set in
+chunks given out from thread arenas, and in no free chunk. Chunks in thread caches and fastbins look like chunks in use.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, NON_MAIN_ARENA, PREV_INUSE
+from findleaks.allocators.memory import Memory
+from findleaks.errors import Interrupted
+from findleaks.target.base import Piece, Range
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.spans import Span
+
+MOST = 200
+"""Problems of one span: what is wrong more often is wrong everywhere."""
+
+
+def words_of(memory: Memory, data: memoryview) -> Sequence[int]:
+    """The whole words of `data`, without a copy where its byte order is this machine's."""
+    whole = len(data) // memory.size * memory.size
+    if memory.arch.byteorder == sys.byteorder:
+        return data[:whole].cast("Q") if memory.size == 8 else data[:whole].cast("I")
+    return memory.arch.unpack(bytes(data[:whole]))
+
+
+class Headers:
+    """Walks the headers of one span, from each place where the reader's walk began up to where it ended.
+
+    `free`: addresses of the chunks that headers call free, ascending, filled by `check`; `count`: headers looked at. `listed` says
+    whether a chunk is in one of the arena's bins; it is asked only where something does not fit.
+    """
+
+    def __init__(self, memory: Memory, span: Span, listed: Callable[[int], bool]) -> None:
+        self.memory = memory
+        self.span = span
+        self.listed = listed
+        self.count = 0
+        self.free: array[int] = array("Q")
+        self.problems = 0
+        self.stretches = list(stretches(span))
+
+    def check(self) -> Iterator[Optional[Problem]]:
+        """Problems, and None after each piece of memory."""
+        for start, stop, closed in self.stretches:
+            for problem in self._stretch(start, stop, closed):
+                self.problems += problem is not None
+                yield problem
+                if self.problems >= MOST:
+                    return
+
+    def _stretch(self, chunk: int, stop: int, closed: bool) -> Iterator[Optional[Problem]]:
+        """The chunks from `chunk` to the header at `stop`; `closed`: that header is sound and says whether the last chunk is free."""
+        memory, word = self.memory, self.memory.size
+        arena_flag = NON_MAIN_ARENA if self.span.arena.number else 0
+        normal, mask, least, unit = PREV_INUSE | arena_flag, 2 * word - 1, 4 * word, 8 // word
+        before = 0  # the chunk before this one; 0: none
+        for piece in memory.target.pieces(chunk, stop + 2 * word if closed else stop):
+            if memory.target.interrupted():
+                raise Interrupted
+            if piece.address > chunk + word:
+                return
+            base, words = piece.address, words_of(memory, piece.data)
+            at = (chunk + word - base) // word
+            end = min(len(words), (stop + word - base) // word)
+            last = at
+            while at < end:
+                head = words[at]
+                if head & mask == normal and head > least:  # nearly all: chunks in use behind chunks in use
+                    last = at
+                    at += (head >> 3) * unit
+                    self.count += 1
+                    continue
+                here = base + (at - 1) * word
+                previous = base + (last - 1) * word if at > last else before
+                if head & mask & ~FLAG_BITS or head < least:
+                    return  # the reader's walk ended here, too, and said so
+                yield from self._odd(here, head, previous, normal)
+                self.count += 1
+                last = at
+                at += (head >> 3) * unit
+                before = here
+            before = base + (last - 1) * word if last < at else before
+            chunk = base + (at - 1) * word
+            yield None
+            if at < len(words):
+                break
+        if closed and chunk == stop and before:
+            closing = memory.word(stop + word)
+            if closing is not None and not closing & PREV_INUSE:
+                yield from self._behind_free(stop, closing, before)
+
+    def _odd(self, chunk: int, head: int, before: int, normal: int) -> Iterator[Problem]:
+        """A header that differs from those of chunks in use behind chunks in use."""
+        memory, word = self.memory, self.memory.size
+        place = Range(chunk + word, chunk + 2 * word)
+        if head & IS_MMAPPED:
+            yield Problem(
+                chunk,
+                f"the size word of the block at {chunk + 2 * word:#x} is {head:#x}: IS_MMAPPED is set, but it stands in a heap "
+                f"of {self._name()}; free() of it would unmap memory",
+                damaged=place,
+                expected=head & ~IS_MMAPPED,
+            )
+        if not head & PREV_INUSE:
+            yield from self._behind_free(chunk, head, before)
+        foreign = (head ^ normal) & NON_MAIN_ARENA
+        if foreign:
+            after = memory.word(chunk + (head & ~FLAG_BITS) + word)
+            used = after is None or after & PREV_INUSE
+            if head & NON_MAIN_ARENA or (used and after is not None):
+                should = "is set in the main arena" if head & NON_MAIN_ARENA else f"is missing in {self._name()}"
+                yield Problem(
+                    chunk,
+                    f"the size word of the block at {chunk + 2 * word:#x} is {head:#x}: NON_MAIN_ARENA {should}; free() of it would go "
+                    "to the wrong arena",
+                    damaged=place,
+                    expected=head ^ NON_MAIN_ARENA,
+                )
+
+    def _behind_free(self, chunk: int, head: int, before: int) -> Iterator[Problem]:
+        """`chunk` says that the one before it is free."""
+        memory, word = self.memory, self.memory.size
+        user = chunk + 2 * word
+        if not before:
+            yield Problem(
+                chunk,
+                f"the size word of the block at {user:#x} is {head:#x}: it says that the block before it is free, but it is the first of "
+                f"its heap",
+                damaged=Range(chunk + word, user),
+                expected=head | PREV_INUSE,
+            )
+            return
+        told, own = memory.word(chunk), memory.word(before + word)
+        ours = before + 2 * word
+        size = (own or 0) & ~FLAG_BITS
+        if told is not None and own is not None and told != size:
+            if self.listed(before):
+                self.free.append(before)
+                yield Problem(
+                    chunk,
+                    f"the free block at {ours:#x} has size {size:#x}, but the copy behind it, at {chunk:#x}, is {told:#x}",
+                    damaged=Range(chunk, chunk + word),
+                    expected=size,
+                )
+            else:
+                low = "; its lowest byte is 0: a string's end one byte too far does that" if head & 0xFF == 0 else ""
+                yield Problem(
+                    chunk,
+                    f"the size word of the block at {user:#x} is {head:#x}: it says that the block before it, at {before + 2 * word:#x}, "
+                    f"is free, but no free list has that{low}",
+                    damaged=Range(chunk + word, user),
+                    expected=head | PREV_INUSE,
+                )
+            return
+        if self.free and own is not None and not own & PREV_INUSE:
+            prior = memory.word(before)
+            if prior is not None and self.free[-1] + prior == before:
+                yield Problem(
+                    before + word,
+                    f"the free blocks at {self.free[-1] + 2 * word:#x} and {before + 2 * word:#x} stand side by side: malloc joins such",
+                    damaged=Range(before + word, before + 2 * word),
+                )
+        self.free.append(before)
+
+    def _name(self) -> str:
+        return "the main arena" if self.span.arena.number == 0 else self.span.arena.name
+
+
+def stretches(span: Span) -> Iterator[tuple[int, int, bool]]:
+    """(first chunk, header that ends the stretch, whether that header is sound) of each run of chunks that the reader's walk saw."""
+    fences = sorted(part.start for part in span.metadata if part.start > span.first)
+    chunk = span.first
+    for foreign in sorted(span.foreign):
+        fence = fences[bisect_left(fences, chunk)] if bisect_left(fences, chunk) < len(fences) else span.end
+        if fence < foreign.start:
+            yield chunk, fence, True
+        elif foreign.start > chunk:
+            yield chunk, foreign.start, False
+        chunk = foreign.end
+    if chunk < span.stop:
+        yield chunk, span.stop, not span.top_unknown
+
+
+def pieces_of(memory: Memory, spans: Sequence[Span]) -> tuple[Piece, ...]:
+    """Memory of these spans' chunks, ascending; arenas' own structures are left out."""
+    return tuple(piece for span in spans for piece in memory.target.pieces(span.first, span.end))
