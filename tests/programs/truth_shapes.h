@@ -210,7 +210,8 @@ static NOINLINE void lost_singles(struct rng *r) {
     }
     /* No whole number of granules: behind what was asked for LeakSanitizer's allocator has a gap, as glibc has its size word. */
     struct block past = make(r, 41 + 16 * draw(r, 40)), odd = make_any(r), coded = make_any(r), wiped = make_any(r);
-    root((char *)past.p + malloc_usable_size(past.p)); /* right behind the block: nobody's */
+    /* Right behind the block: nobody's. Where blocks stand side by side, as in a slab, it is the next block's start. */
+    if (!truth_other) root((char *)past.p + malloc_usable_size(past.p));
     note_definite(past, "past-end");
     static char unaligned[64 * 16];
     static atomic_uint next;
