@@ -63,6 +63,12 @@ class Holding:
         return printable(f"{self.allocator.name} {self.allocator.version}".strip())
 
     @property
+    def arena_count(self) -> int:
+        """As `find` counts them: what was mapped block by block stands among `arenas`, and is none."""
+        arenas = self.allocator.summary().get("arenas")
+        return arenas if isinstance(arenas, int) else len(arenas) if isinstance(arenas, list) else len(self.arenas)
+
+    @property
     def kept(self) -> int:
         """Bytes that are not in use and could serve again."""
         return self.total.cached_bytes + self.total.free_bytes + self.spare

@@ -75,8 +75,8 @@ def headline(holding: Holding) -> str:
     """ "glibc 2.36 in libc.so.6, 16 arenas: 3.5 MiB in use, 120 KiB in thread caches, 239 MiB free but kept, 1.1 MiB spare" """
     allocator, total = holding.allocator, holding.total
     named = printable(holding.name + (f" in {allocator.where}" if allocator.where else ""))
-    if holding.arenas:
-        named += f", {number(len(holding.arenas))} arena{'' if len(holding.arenas) == 1 else 's'}"
+    if holding.arena_count:
+        named += f", {number(holding.arena_count)} arena{'' if holding.arena_count == 1 else 's'}"
     parts = [f"{size(total.in_use_bytes)} in use"]
     if total.cached_bytes:
         parts.append(f"{size(total.cached_bytes)} in thread caches")

@@ -7,9 +7,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.allocators.base import Allocator, Heap, Problem
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, ThreadCache
+from findleaks.allocators.glibc import caches, spans, tcache, version
 from findleaks.allocators.glibc import lists as free_lists
-from findleaks.allocators.glibc import spans, tcache, version
 from findleaks.allocators.glibc.arenas import find_heaps, read_top
 from findleaks.allocators.glibc.locate import Instance
 from findleaks.allocators.glibc.mmapped import Mapped, agrees
@@ -43,7 +43,9 @@ class Glibc(Allocator):
         self.mangled: Optional[bool] = None
         self._anchors: Optional[list[int]] = None
         self._pieces: Optional[list[Piece]] = None
-        self._balances: list[Balance] = []
+        self.balances: list[Balance] = []  # one an arena, once sealed
+        self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []  # thread caches' lists: index and entries, once sealed
+        self.free: Optional[list[caches.Free]] = None  # what the arenas' lists hold, once asked for
         self._heaps: Optional[list[Heap]] = None
         self._walked: dict[int, tuple[Heap, Blocks]] = {}  # by a span's start: the heap made of it, and the blocks it was walked into
         self.spans: list[Span] = []
@@ -189,7 +191,7 @@ class Glibc(Allocator):
         if len(unknown) > 20:
             self.problems.append(Problem(unknown[20][0], f"and {len(unknown) - 20:,} more"))
         count(blocks, [self._parts(span) for span in self.spans], walked)
-        self._balances = check(self.instance.arenas, walked, self.problems)
+        self.balances = check(self.instance.arenas, walked, self.problems)
 
     def _into(self, span: Span, blocks: Blocks) -> Blocks:
         """The blocks a span was walked into: an index of its own, where heaps of other allocators stand in its blocks."""
@@ -200,12 +202,13 @@ class Glibc(Allocator):
 
     def _mark(self, blocks: Blocks) -> list[tuple[int, str]]:
         """Mark cached and free blocks and the thread caches themselves; what of them is no block."""
-        follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self._all_pieces)
+        follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self.all_pieces)
         cached: array[int] = array("Q")
         for cache in self.tcaches.caches:
             for index, head, length in cache.lists:
                 entries, problem = follow.follow(head, max(length, free_lists.SHORT))
                 cached += entries
+                self.kept.append((cache, index, entries))
                 if problem:
                     whose = f" of thread {cache.tid}" if cache.tid else ""
                     what = f"thread cache{whose}, list {index}: after {len(entries)} entries {problem}"
@@ -238,7 +241,7 @@ class Glibc(Allocator):
     def summary(self) -> dict[str, object]:
         """See Allocator: arenas with their balance, mapped chunks, thread caches."""
         return {
-            "arenas": [entry.json() for entry in self._balances],
+            "arenas": [entry.json() for entry in self.balances],
             "mmapped": {
                 "blocks": len(self.mapped),
                 "bytes": sum(m.end - m.start for m in self.mapped),
@@ -276,8 +279,24 @@ class Glibc(Allocator):
         """See Allocator."""
         from findleaks.allocators.glibc.verify import verify  # only `verify` needs it
 
-        follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self._all_pieces)
+        follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self.all_pieces)
         return verify(self, follow)
+
+    def caches(self, blocks: Blocks) -> list[Cache]:
+        """See Allocator: a class for each size that thread caches have a list for, bands above."""
+        return caches.caches(self, blocks)
+
+    def arenas(self, blocks: Blocks) -> list[Arena]:
+        """See Allocator."""
+        return caches.arenas(self, blocks)
+
+    def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
+        """See Allocator."""
+        return caches.thread_caches(self, blocks)
+
+    def counted(self) -> dict[str, int]:
+        """See Allocator: mallinfo2's figures."""
+        return caches.counted(self)
 
     def owns(self, address: int) -> bool:
         """Whether a user pointer lies where this instance's chunks are."""
@@ -292,7 +311,8 @@ class Glibc(Allocator):
         self.spans.sort(key=lambda span: span.start)
         self._starts = [span.start for span in self.spans]
 
-    def _all_pieces(self) -> list[Piece]:
+    def all_pieces(self) -> list[Piece]:
+        """Memory of all spans, ascending."""
         if self._pieces is None:
             self._pieces = [piece for span in self.spans for piece in self.target.pieces(span.start, span.end)]
         return self._pieces

@@ -1,0 +1,272 @@
+"""What glibc's malloc holds: by size of chunks, by arena, by thread; and its own counters, as mallinfo2 and malloc_info print them.
+
+Sources: malloc/malloc.c of 2.31 to 2.43: int_mallinfo, __malloc_info, csize2tidx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from findleaks.allocators import base
+from findleaks.allocators.base import Cache, Problem, ThreadCache
+from findleaks.allocators.glibc import lists as free_lists
+from findleaks.allocators.glibc.layout import FLAG_BITS, NBINS, SMALL_TCACHE_BINS
+from findleaks.graph.base import Blocks, State
+from findleaks.target.base import Piece
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.arenas import Arena
+    from findleaks.allocators.glibc.instance import Glibc
+
+MMAPPED = "mmapped"
+SHORT = 1024
+"""Chunks of a bin followed in Python; a longer one is left to the engine, which wants the whole heap's memory at hand."""
+
+LONGEST = 1 << 31
+
+
+class Classes(NamedTuple):
+    """How sizes are grouped: each that thread caches have a list for (up to 1,032 usable bytes on x86-64), then a band for each power of
+    two. Bands bear the least and the greatest usable size as their name."""
+
+    word: int
+    align: int
+
+    @property
+    def small(self) -> int:
+        """The largest usable size with a row of its own: malloc.c, MAX_TCACHE_SIZE."""
+        return self.listed(SMALL_TCACHE_BINS - 1)
+
+    def listed(self, index: int) -> int:
+        """Usable bytes of the blocks in a thread cache's list (malloc.c, tidx2usize)."""
+        return 4 * self.word + index * self.align - self.word
+
+    def chunk(self, usable: int) -> int:
+        """Size of the chunk of a block: usable bytes and one word, or two where it is free and the next chunk has its last word."""
+        return usable + self.word if (usable + self.word) % self.align == 0 else usable + 2 * self.word
+
+    def name(self, usable: int) -> tuple[str, int]:
+        """(name, size) of the class of a block that would have this many usable bytes in use; size 0 for a band."""
+        if usable <= self.small:
+            return str(usable), usable
+        low = 1 << usable.bit_length() - 1
+        return f"{max(low, self.small + 1)}-{2 * low - 1}", 0
+
+
+def caches(glibc: Glibc, blocks: Blocks) -> list[Cache]:
+    """One a class and arena, ascending; then the chunks that were mapped one by one."""
+    classes = Classes(glibc.memory.size, glibc.granule)
+    arenas: dict[str, dict[int, list[int]]] = {arena.name: {} for arena in glibc.instance.arenas}
+    found: list[Cache] = []
+    for heap in glibc.heaps():
+        sizes = arenas.setdefault(heap.arena, {})
+        for start, end in heap.parts():
+            for size, state, count in blocks.by_size(start, end):
+                if state != State.METADATA:
+                    sizes.setdefault(size, [0, 0, 0])[state] += count
+    mapped = arenas.pop(MMAPPED, {})
+    for name, sizes in arenas.items():
+        found += _arena_caches(name, sizes, classes)
+    if mapped:
+        used = sum(counts[State.IN_USE] for counts in mapped.values())
+        size = sum(size * counts[State.IN_USE] for size, counts in mapped.items())
+        nested = any(heap.inner for heap in glibc.heaps() if heap.arena == MMAPPED)
+        memory = size + used * 2 * classes.word if nested else sum(one.end - one.start for one in glibc.mapped)
+        found.append(Cache(MMAPPED, MMAPPED, 0, used, 0, 0, size, 0, 0, memory))
+    return found
+
+
+def _arena_caches(arena: str, sizes: dict[int, list[int]], classes: Classes) -> Iterator[Cache]:
+    """The classes of one arena; `sizes` has the blocks in each state by usable size. A free chunk is a word less than it is in use."""
+    groups: dict[tuple[str, int], list[int]] = {}
+    for usable in sorted(sizes):
+        chunk = classes.chunk(usable)
+        sums = groups.setdefault(classes.name(chunk - classes.word), [0] * 7)
+        for state, count in enumerate(sizes[usable]):
+            sums[state] += count
+            sums[3 + state] += count * usable
+            sums[6] += count * chunk
+    for (name, size), (used, cached, free, used_bytes, cached_bytes, free_bytes, memory) in groups.items():
+        yield Cache(arena, name, size, used, cached, free, used_bytes, cached_bytes, free_bytes, memory)
+
+
+def arenas(glibc: Glibc, blocks: Blocks) -> list[base.Arena]:
+    """The arenas in the order of their ring, then what was mapped chunk by chunk. `own` has what malloc_info prints of each."""
+    made = []
+    for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, _free(glibc)):
+        sums = (held.in_use.bytes, held.cached.bytes, held.free.bytes)
+        made.append(base.Arena(arena.name, *sums, arena.system_mem, kept.own(arena), arena.top_size))
+    if glibc.mapped:
+        parts = [part for heap in glibc.heaps() if heap.arena == MMAPPED for part in heap.parts()]
+        used = sum(blocks.totals(State.IN_USE, start, end).bytes for start, end in parts)
+        own = {"hblks": glibc.par("n_mmaps") or 0, "hblkhd": glibc.par("mmapped_mem") or 0}
+        made.append(base.Arena(MMAPPED, used, 0, 0, sum(one.end - one.start for one in glibc.mapped), own))
+    return made
+
+
+def thread_caches(glibc: Glibc, blocks: Blocks) -> list[ThreadCache]:
+    """Each thread's lists, by thread and size. Lists of large chunks (2.42 and later) hold several sizes: they stand in bands."""
+    classes = Classes(glibc.memory.size, glibc.granule)
+    made = []
+    for cache, index, entries in glibc.kept:
+        groups: dict[tuple[str, int], list[int]] = {}
+        if index < SMALL_TCACHE_BINS:
+            usable = classes.listed(index)
+            groups[classes.name(usable)] = [len(entries), len(entries) * usable]
+        else:
+            for entry in entries:
+                at = blocks.find(entry)
+                usable = blocks.size(at) if at >= 0 else 0
+                sums = groups.setdefault(classes.name(max(usable, 1)), [0, 0])
+                sums[0] += 1
+                sums[1] += usable
+        made += [ThreadCache(cache.tid, cache.address, *key, *sums) for key, sums in sorted(groups.items()) if sums[0]]
+    return made
+
+
+def counted(glibc: Glibc) -> dict[str, int]:
+    """What mallinfo2 returns (its usmblks is always 0), and the sums that malloc_info ends with."""
+    arenas, kept = glibc.instance.arenas, _free(glibc)
+    system = sum(arena.system_mem for arena in arenas)
+    fast, fast_bytes = sum(one.fast for one in kept), sum(one.fast_bytes for one in kept)
+    free = sum(one.free_bytes for one in kept)
+    aspaces = [_aspace(arena) for arena in arenas]
+    return {
+        "arena": system,
+        "ordblks": sum(one.rest for one in kept),
+        "smblks": fast,
+        "hblks": glibc.par("n_mmaps") or 0,
+        "hblkhd": glibc.par("mmapped_mem") or 0,
+        "usmblks": 0,
+        "fsmblks": fast_bytes,
+        "uordblks": system - free,
+        "fordblks": free,
+        "keepcost": kept[0].top if kept else 0,
+        "system max": sum(arena.max_system_mem for arena in arenas),
+        "aspace total": sum(total for total, _ in aspaces),
+        "aspace mprotect": sum(reached for _, reached in aspaces),
+    }
+
+
+class Bin(NamedTuple):
+    """A fastbin or bin that is not empty, as malloc_info prints it: `sort` is its element. Sizes of bins have their flag bits in them
+    (chunksize_nomask), those of fastbins are the range that is rounded up to it."""
+
+    sort: str
+    least: int
+    most: int
+    total: int
+    chunks: int
+
+
+class Free(NamedTuple):
+    """What an arena's fastbins, bins and top hold, by its own lists. `rest_bytes` is what malloc_info says, with the flag bits of every
+    size word added in; `free_bytes`, what mallinfo says, has none."""
+
+    bins: list[Bin]
+    fast: int
+    fast_bytes: int
+    rest: int
+    rest_bytes: int
+    free_bytes: int
+    top: int
+
+    def own(self, arena: Arena) -> dict[str, int]:
+        """As malloc_info names it."""
+        total, reached = _aspace(arena)
+        made = {}
+        for one in self.bins:
+            made[f"{one.sort} {one.least}-{one.most} total"] = one.total
+            made[f"{one.sort} {one.least}-{one.most} count"] = one.chunks
+        made.update({"fast count": self.fast, "fast size": self.fast_bytes, "rest count": self.rest, "rest size": self.rest_bytes})
+        made.update({"system current": arena.system_mem, "system max": arena.max_system_mem})
+        made.update({"aspace total": total, "aspace mprotect": reached})
+        if arena.number:
+            made["aspace subheaps"] = len(arena.heaps)
+        return made
+
+
+def _aspace(arena: Arena) -> tuple[int, int]:
+    """Bytes of its heaps, and up to where they were once writable: __malloc_info."""
+    if not arena.number:
+        return arena.system_mem, arena.system_mem
+    return sum(heap.end - heap.start for heap in arena.heaps), sum(heap.limit - heap.start for heap in arena.heaps)
+
+
+def _free(glibc: Glibc) -> list[Free]:
+    """Of every arena; followed once. Lists that are cut short or do not agree with the chunks that were walked become problems."""
+    if glibc.free is None:
+        reader = _Bins(glibc)
+        glibc.free = [reader.arena(arena) for arena in glibc.instance.arenas]
+        for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, glibc.free):
+            listed = kept.fast + kept.rest - 1
+            if held.reconciled and listed != held.free.blocks:
+                what = f"{arena.name}: its lists hold {listed:,} free blocks, its heaps {held.free.blocks:,}"
+                inside = "; a thread was inside malloc with it" if arena.held else ""
+                glibc.problems.append(Problem(arena.address, what + inside, False))
+    return glibc.free
+
+
+class _Bins:
+    """Follows fastbins and bins of one instance."""
+
+    def __init__(self, glibc: Glibc) -> None:
+        self.glibc = glibc
+        self.memory = glibc.memory
+        self._pieces: tuple[Piece, ...] = ()
+
+    def arena(self, arena: Arena) -> Free:
+        """int_mallinfo and __malloc_info: top is the one chunk in `rest` that is in no bin."""
+        fast, top = list(self._fastbins(arena)), (self.memory.word(arena.top + self.memory.size) or 0) & ~FLAG_BITS
+        bins: list[Bin] = []
+        unsorted: list[Bin] = []
+        rest, rest_bytes, free_bytes = 1, top, top + sum(one.total for one in fast)
+        for index in range(NBINS if any(arena.bins) else 0):
+            sizes = self._sizes(arena, index)
+            if sizes:
+                total, plain = sum(sizes), sum(size & ~FLAG_BITS for size in sizes)
+                sort, into = ("size", bins) if index else ("unsorted", unsorted)
+                into.append(Bin(sort, min(sizes), max(sizes), total, len(sizes)))
+                rest, rest_bytes, free_bytes = rest + len(sizes), rest_bytes + total, free_bytes + plain
+        fast_blocks, fast_bytes = sum(one.chunks for one in fast), sum(one.total for one in fast)
+        return Free([*fast, *bins, *unsorted], fast_blocks, fast_bytes, rest, rest_bytes, free_bytes, top)
+
+    def _fastbins(self, arena: Arena) -> Iterator[Bin]:
+        glibc = self.glibc
+        follow = free_lists.Lists(self.memory, glibc.engine, glibc.granule, bool(glibc.mangled), glibc.owns, glibc.all_pieces)
+        for head in arena.fastbins:
+            if head:
+                nodes, _ = follow.follow(head, LONGEST, 2 * self.memory.size)  # what is wrong with it was told when it was walked
+                size = (self.memory.word(head + self.memory.size) or 0) & ~FLAG_BITS
+                yield Bin("size", size - glibc.granule + 1, size, len(nodes) * size, len(nodes))
+
+    def _sizes(self, arena: Arena, index: int) -> Sequence[int]:
+        """Size words of the chunks in a bin, along `fd`."""
+        word, head, chunk = self.memory.size, arena.bin_head(index), arena.bins[2 * index]
+        sizes: list[int] = []
+        while chunk != head:
+            if len(sizes) == SHORT:
+                return self._many(arena, head)
+            words = self.memory.words(chunk + word, 2)
+            if words is None or not self.glibc.owns(chunk + 2 * word):
+                break
+            sizes.append(words[0])
+            chunk = words[1]
+        return sizes
+
+    def _many(self, arena: Arena, head: int) -> Sequence[int]:
+        """`_sizes` of a long list, or of one that runs into itself: in bulk."""
+        word, engine, pieces = self.memory.size, self.glibc.engine, self._all_pieces()
+        nodes, _ = engine.follow(pieces, self.memory.word(head + 2 * word) or 0, 2 * word, False, LONGEST)
+        if nodes and nodes[-1] == head:  # it may lie between the pieces of memory, or in one
+            nodes.pop()
+        records, _ = engine.gather(pieces, free_lists.added(nodes, word), word)
+        return self.memory.arch.unpack(bytes(records))
+
+    def _all_pieces(self) -> tuple[Piece, ...]:
+        """Memory of the chunks, without the arenas' own: there every list ends."""
+        if not self._pieces:
+            target = self.glibc.target
+            self._pieces = tuple(piece for span in self.glibc.spans for piece in target.pieces(span.first, span.end))
+        return self._pieces
