@@ -1,14 +1,88 @@
-"""mimalloc: not read yet."""
+"""mimalloc, read without symbols: 2.0.9 to 2.4 (segments) and 3.0 to 3.4 (a page map), in a library or linked in, 64-bit.
+
+Sources: include/mimalloc/types.h, src/segment.c, src/page.c, src/free.c, src/arena.c and src/page-map.c of those versions. This module
+is imported in every process and only looks whether there may be a mimalloc: 2.x has segment headers at multiples of 32 MiB, 3.x a
+variable in its data that points to a page map whose first entry points right behind it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.base import Allocator
+from findleaks.allocators.images import images
+from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import merged
+
+SEGMENT = 1 << 25
+FIELDS = (216, 224)
+"""Where the cookie may stand in the header of a segment of 2.x (layout.py has the rest)."""
+
+LEAST_MAP, MOST_MAP = 1 << 12, 1 << 23
+"""Bytes of the first level of the page map: 8 for each 512 MiB of address space."""
+
+CANDIDATES = 1 << 12
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
     """See base.Finder."""
-    return []
+    if target.arch.word != 8 or target.arch.byteorder != "little":
+        return []
+    memory = Memory(target)
+    writable = merged(Range(r.start, r.end) for r in target.regions() if r.writable and r.readable)
+    segments = list(_segments(memory, writable, taken))
+    maps = _page_maps(memory, engine, writable)
+    if not segments and not maps:
+        return []
+    from findleaks.allocators.mimalloc import instance
+
+    return instance.find(target, engine, writable, segments, maps)
+
+
+def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range]) -> Iterator[int]:
+    """Multiples of 32 MiB where a segment of 2.x may begin: the numbers of its header make sense (instance.py looks closer)."""
+    for start, end in writable:
+        for at in range(-(-start // SEGMENT) * SEGMENT, end - 512, SEGMENT):
+            words = memory.words(at + 208, 12)
+            if words is None or any(low <= at < high for low, high in taken):
+                continue
+            for shift, gap in ((0, 1), (1, 3), (1, 2)):  # used, cookie, …, segment_slices, info_slices, kind, slice_entries
+                used, slices, info, kind, entries = words[shift], *words[shift + 1 + gap : shift + 5 + gap]
+                if used <= 512 and 1 <= info <= 2048 and info <= entries <= 513 and entries <= slices < 1 << 32 and kind <= 1:
+                    yield at
+                    break
+
+
+def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> list[tuple[int, int]]:
+    """(address of the variable, page map of 3.x) wherever a file's data has such a pointer: the entry for the lowest addresses points
+    to the end of the first level, which has a power of two bytes."""
+    found: dict[int, int] = {}
+    if not writable:
+        return []
+    starts = [start for start, _ in writable]
+    low, high = writable[0].start, writable[-1].end
+    for image in images(memory.target):
+        tried = 0
+        for start, end in image.data:
+            for piece in memory.target.pieces(start, end):
+                hits = engine.search(piece, low, high)
+                if not hits:
+                    continue
+                skip = -piece.address % 8
+                words = piece.data[skip : skip + (len(piece.data) - skip) // 8 * 8].cast("Q")
+                base = piece.address + skip
+                for at in hits:
+                    value = words[(at - base) >> 3]
+                    if value & 0xFFF or tried > CANDIDATES or value in found:
+                        continue
+                    index = bisect_right(starts, value) - 1
+                    if index < 0 or value >= writable[index].end:
+                        continue
+                    tried += 1
+                    size = (memory.word(value) or 0) - value
+                    if LEAST_MAP <= size <= MOST_MAP and not size & (size - 1):
+                        found[value] = at
+    return [(at, value) for value, at in found.items()]

@@ -1,0 +1,101 @@
+"""What `verify` looks at in mimalloc, and the padding of debug and secure builds.
+
+Padding (MI_PADDING, mi_padding_t in mimalloc/types.h): the last 8 bytes of a block are a canary, made of the block's address and the
+page's keys, and `delta`, the bytes between the block's size and what was asked for. Since 2.2 the canary's lowest byte is 0.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.allocators.base import Blocks, Problem
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.mimalloc.aligned import Live
+from findleaks.allocators.mimalloc.layout import Page
+from findleaks.allocators.mimalloc.lists import encode
+from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.allocators.mimalloc.instance import Mimalloc
+
+VOTES = 64
+BREATH = 0.1
+
+
+def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]]:
+    """(the word at the end of the block, the bytes asked for, or None if the canary is not what it should be)."""
+    word = memory.word(block + page.size - 8)
+    if word is None:
+        return 0, None
+    canary, delta = word & 0xFFFFFFFF, word >> 32
+    expected = encode(block, page.keys, page.meta) & 0xFFFFFFFF
+    if canary in (expected, expected & 0xFFFFFF00) and delta <= page.size - 8:
+        return word, page.size - 8 - delta
+    return word, None
+
+
+def padded(memory: Memory, pages: Sequence[Page], live: Live) -> bool:
+    """Whether blocks end in a padding: most of some in use have its canary."""
+    votes = count = 0
+    for page in pages:
+        if not any(page.keys) or count >= VOTES:
+            continue
+        free = live.free(page)
+        for block in range(page.start, min(page.end, page.start + 4 * page.size), page.size):
+            if block not in free:
+                count += 1
+                votes += _padding(memory, page, block)[1] is not None
+    return 2 * votes > count
+
+
+def usable(memory: Memory, page: Page, block: int) -> int:
+    """What malloc_usable_size says of the block's start; all of it where the canary is gone."""
+    size = _padding(memory, page, block)[1]
+    return page.size - 8 if size is None else size
+
+
+def verify(allocator: Mimalloc, blocks: Blocks) -> Iterator[Optional[Problem]]:
+    """Counts of each page against its lists, blocks that are on two lists, canaries."""
+    breath = time.monotonic() + BREATH
+    checked = allocator.checked = {"pages": 0, "free-list links": 0}
+    yield from twice(allocator)
+    for page in allocator.pages:
+        free, remote = allocator.lists.counts.get(page.meta, (0, 0))
+        checked["pages"] += 1
+        checked["free-list links"] += free + remote
+        if page.used + free != page.capacity:
+            what = (
+                f"page {page.meta:#x} ({page.size} bytes a block) counts {page.used} blocks in use and has {free} on its free lists, "
+                f"together not its {page.capacity}: a list or the count was overwritten, or a block was freed twice"
+            )
+            yield Problem(page.meta, what)
+        elif remote > page.used:
+            yield Problem(page.meta, f"page {page.meta:#x} counts {page.used} blocks in use, of which other threads freed {remote}")
+        if allocator.padding:
+            yield from _canaries(allocator, page)
+        if time.monotonic() > breath:
+            yield None
+            breath = time.monotonic() + BREATH
+
+
+def twice(allocator: Mimalloc) -> Iterator[Problem]:
+    """Blocks that stand on two lists, or twice on one: freed twice."""
+    nodes = sorted([*allocator.lists.free, *allocator.lists.remote])
+    for before, node in zip(nodes, nodes[1:]):
+        if before == node:
+            yield Problem(node, f"block {node:#x} is on its page's free lists twice: it was freed twice")
+
+
+def _canaries(allocator: Mimalloc, page: Page) -> Iterator[Problem]:
+    free = allocator._live_now().free(page)
+    for block in range(page.start, page.end, page.size):
+        if block in free:
+            continue
+        allocator.checked["canaries"] = allocator.checked.get("canaries", 0) + 1
+        word, size = _padding(allocator._memory, page, block)
+        if size is None:
+            at = block + page.size - 8
+            what = f"block {block:#x} ({page.size} bytes) has {word:#x} for its canary: it was written past its end"
+            yield Problem(block, what, damaged=Range(at, at + 8))

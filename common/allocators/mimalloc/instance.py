@@ -1,0 +1,317 @@
+"""One mimalloc in a process: its heaps, its blocks, and what it counts.
+
+A block on a page's own lists (`free`, `local_free`) is FREE. A block that another thread freed is CACHED until the page's owner collects
+it: the page still counts it in `used`, so in use + cached = used, and used + free = capacity.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
+
+from findleaks.allocators.base import Allocator, Arena, Blocks, Cache, Engine, Heap, Problem, State, ThreadCache
+from findleaks.allocators.images import images
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.mimalloc import aligned, checks, pagemap, segments
+from findleaks.allocators.mimalloc.layout import Page, Segments
+from findleaks.allocators.mimalloc.lists import Lists, decode
+from findleaks.graph.base import run_states
+from findleaks.graph.roots import register_words, root_ranges
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import inside, merged
+
+HEAP_BYTES = 2840
+"""At least the size of mi_heap_t of 2.x."""
+
+MOST_DELAYED = 1 << 20
+SHOWN = 16
+"""Problems of one kind that are named one by one."""
+
+
+class Span:
+    """A range with pages: a segment, an arena, a mapping. `header`: bytes of descriptors at its start."""
+
+    def __init__(self, start: int, end: int, label: str, header: int) -> None:
+        self.start, self.end, self.label, self.header = start, end, label, header
+
+
+class Mimalloc(Allocator):
+    """See base.Allocator. `pages` ascend and do not overlap; `moved` says where the pointers of aligned blocks are."""
+
+    name = "mimalloc"
+    granule = 8
+
+    def __init__(
+        self, target: Target, engine: Engine, version: str, where: str, spans: list[Span], pages: list[Page], own: list[Range]
+    ) -> None:
+        self.version = version
+        self.where = where
+        self.problems: list[Problem] = []
+        self.checked: dict[str, int] = {}
+        self._target = target
+        self._engine = engine
+        self._memory = Memory(target)
+        self._spans = sorted(spans, key=lambda span: span.start)
+        self._own = own
+        self._segments: Optional[Segments] = None
+        self._others: Sequence[Range] = ()
+        self.pages = self._disjoint(pages)
+        self._starts = [page.start for page in self.pages]
+        self.lists = Lists(target, engine, self.problems)
+        self.delayed: dict[int, int] = {}
+        self.moved: dict[int, int] = {}
+        self.padding = False
+        self._heaps: list[Heap] = []
+        self._tids = {thread.thread_pointer: thread.tid for thread in target.threads() if thread.thread_pointer}
+
+    def _disjoint(self, pages: list[Page]) -> list[Page]:
+        kept: list[Page] = []
+        for page in sorted(pages, key=lambda page: page.start):
+            if kept and page.start < kept[-1].end:
+                what = f"page {page.meta:#x} overlaps page {kept[-1].meta:#x}: its blocks are not read"
+                self.problems.append(Problem(page.meta, what))
+                continue
+            kept.append(page)
+        return kept
+
+    def owner(self, page: Page) -> str:
+        """Whose the page is: "thread TID", or "abandoned"."""
+        return self._who(page.owner)
+
+    def _who(self, pointer: int) -> str:
+        if not pointer:
+            return "abandoned"
+        return f"thread {self._tids[pointer]}" if pointer in self._tids else f"thread at {pointer:#x}"
+
+    def heaps(self) -> Sequence[Heap]:
+        if self._heaps or not self._spans:
+            return self._heaps
+        self.lists.read(self.pages)
+        if self._segments is not None:
+            self._read_delayed(self._segments)
+        if any(any(page.keys) for page in self.pages):
+            self.padding = checks.padded(self._memory, self.pages, self._live())
+        if any(page.aligned for page in self.pages):
+            self._find_moved()
+        for span in self._spans:
+            heap = Heap(span.start, span.end, span.label, lambda blocks: None, [Range(span.start, span.start + span.header)])
+            heap.walk = lambda blocks, heap=heap: self._walk(heap, blocks)  # type: ignore[misc]
+            self._heaps.append(heap)
+        return self._heaps
+
+    def _live(self) -> aligned.Live:
+        lists = sorted(self.lists.free), sorted(self.lists.remote)
+
+        def free(page: Page) -> set[int]:
+            return {node for nodes in lists for node in nodes[bisect_left(nodes, page.start) : bisect_left(nodes, page.end)]}
+
+        return aligned.Live(self.pages, free)
+
+    def _find_moved(self) -> None:
+        heaps = [Range(span.start, span.end) for span in self._spans]
+        used = merged(Range(page.start, page.end) for page in self.pages if self.lists.counts.get(page.meta, (0, 0))[0] < page.capacity)
+        roots = root_ranges(self._target, self._engine, sorted([*heaps, *self._own]))
+        self.moved = aligned.moved(self._target, self._engine, self._live(), roots, used, register_words(self._target))
+
+    def _read_delayed(self, layout: Segments) -> None:
+        """Blocks on the heaps' lists of blocks that other threads freed (thread_delayed_free): those of full pages."""
+        word = self._memory.word
+        for heap in sorted({page.heap for page in self.pages if page.heap}):
+            owners = {page.owner for page in self.pages if page.heap == heap}
+            at = next((heap + offset for offset in layout.delayed if word(heap + offset + 8) in owners), 0)
+            if not at:
+                continue
+            self._own.append(Range(heap, heap + HEAP_BYTES))
+            keys = (word(at + layout.delayed_keys) or 0, word(at + layout.delayed_keys + 8) or 0) if layout.keyed else (0, 0)
+            node, seen = word(at) or 0, set()
+            while node and len(seen) < MOST_DELAYED:
+                page = self.page_at(node)
+                if page is None or (node - page.start) % page.size or node in seen:
+                    what = f"runs into itself at {node:#x}" if node in seen else f"leads to {node:#x}, which is no block"
+                    self.problems.append(Problem(at, f"thread_delayed_free of the heap at {heap:#x} {what}: what follows counts as in use"))
+                    break
+                seen.add(node)
+                self.lists.remote.append(node)
+                free, remote = self.lists.counts.get(page.meta, (0, 0))
+                self.lists.counts[page.meta] = (free, remote + 1)
+                self.delayed[page.meta] = self.delayed.get(page.meta, 0) + 1
+                link = word(node) or 0
+                node = decode(link, keys, heap) if any(keys) else link
+
+    def page_at(self, address: int) -> Optional[Page]:
+        """The page with a block around `address`, or None."""
+        index = bisect_right(self._starts, address) - 1
+        return self.pages[index] if index >= 0 and address < self.pages[index].end else None
+
+    def _inside(self, start: int, end: int) -> list[Page]:
+        return self.pages[bisect_left(self._starts, start) : bisect_left(self._starts, end)]
+
+    def _walk(self, heap: Heap, blocks: Blocks) -> None:
+        pages = self._inside(heap.start, heap.end)
+        if self.padding:
+            for page in pages:
+                self._walk_padded(page, blocks)
+            return
+        state = run_states(State.IN_USE, State.IN_USE)
+        runs: array[int] = array("Q")
+        spots = sorted(self.moved)
+        for page in pages:
+            at, count, size = page.start, page.capacity, page.size
+            if page.aligned:
+                for block in spots[bisect_left(spots, page.start) : bisect_left(spots, page.end)]:
+                    before = (block - at) // size
+                    if before:
+                        runs.extend((at, size, size, before, 0, state))
+                    spot = self.moved[block]
+                    runs.extend((spot, size, block + size - spot, 1, 0, state))
+                    at, count = block + size, count - before - 1
+            if count:
+                runs.extend((at, size, size, count, 0, state))
+        blocks.append_runs(runs)
+
+    def _walk_padded(self, page: Page, blocks: Blocks) -> None:
+        """Debug and secure builds: the last 8 bytes of a block say how much of it was asked for, and that is what is usable."""
+        free = self._live_now().free(page)
+        starts, sizes = [], []
+        for block in range(page.start, page.end, page.size):
+            usable = page.size - 8
+            if block not in free:
+                usable = checks.usable(self._memory, page, block)
+            spot = self.moved.get(block, block)
+            starts.append(spot)
+            sizes.append(max(block + usable - spot, 1))
+        blocks.append(starts, sizes, [State.IN_USE] * len(starts))
+
+    def _live_now(self) -> aligned.Live:
+        if not hasattr(self, "_kept"):
+            self._kept = self._live()
+        return self._kept
+
+    def sealed(self, blocks: Blocks) -> None:
+        for nodes, state in ((self.lists.free, State.FREE), (self.lists.remote, State.CACHED)):
+            missing = blocks.set_state(nodes, state)
+            for node in missing[:SHOWN]:
+                self.problems.append(Problem(node, f"a free list has {node:#x}, where no block begins: its link was overwritten"))
+            if len(missing) > SHOWN:
+                self.problems.append(Problem(missing[SHOWN], f"and so have {len(missing) - SHOWN} more"))
+
+    def metadata(self) -> Sequence[Range]:
+        return merged(self._own)
+
+    def summary(self) -> dict[str, object]:
+        return {"pages": len(self.pages), "aligned": len(self.moved), **self.counted()}
+
+    def locate(self, address: int) -> str:
+        span = next((span for span in self._spans if span.start <= address < span.end), None)
+        if span is None:
+            return "data of mimalloc" if inside(self.metadata(), address) else ""
+        page = self.page_at(address)
+        if page is not None:
+            return f"page at {page.start:#x} of {span.label}"
+        return f"header of {span.label}" if address < span.start + span.header else f"{span.label}, in no block"
+
+    def _counts(self, page: Page) -> tuple[int, int, int]:
+        """Blocks (in use, cached, free) of a page."""
+        free, remote = self.lists.counts.get(page.meta, (0, 0))
+        return page.capacity - free - remote, remote, free
+
+    def caches(self, blocks: Blocks) -> list[Cache]:
+        rows: dict[tuple[str, int], list[int]] = {}
+        for page in self.pages:
+            row = rows.setdefault((page.arena, 0 if page.reserved == 1 else page.size), [0] * 11)
+            used, cached, free = self._counts(page)
+            exact = page.aligned or self.padding
+            usable = page.size - (8 if self.padding else 0)
+            in_use = blocks.totals(State.IN_USE, page.start, page.end).bytes if exact else used * usable
+            numbers = (used, cached, free, in_use, cached * usable, free * usable, page.memory, 1, page.capacity, page.reserved, page.used)
+            for index, number in enumerate(numbers):
+                row[index] += number
+        names = ("pages", "capacity", "reserved", "used")
+        found = []
+        for (label, size), row in sorted(rows.items()):
+            own = dict(zip(names, row[7:]))
+            if size:
+                own["block_size"] = size
+            usable = size - (8 if self.padding and size else 0)
+            found.append(Cache(label, str(size) if size else "large", usable, *row[:7], own=own))
+        return found
+
+    def arenas(self, blocks: Blocks) -> list[Arena]:
+        rows: dict[str, list[int]] = {}
+        for span in self._spans:
+            row = rows.setdefault(span.label, [0] * 6)
+            row[3] += span.end - span.start
+            row[4] += 1
+        for page in self.pages:
+            row = rows.setdefault(page.arena, [0] * 6)
+            used, cached, free = self._counts(page)
+            row[0] += used * page.size
+            row[1] += cached * page.size
+            row[2] += free * page.size
+            row[5] += 1
+        kind = "segments" if self._segments is not None else "areas"
+        return [Arena(label, *row[:4], own={kind: row[4], "pages": row[5]}) for label, row in rows.items()]
+
+    def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
+        """What other threads freed of a thread's blocks and it has not collected."""
+        rows: dict[tuple[int, int], list[int]] = {}
+        for page in self.pages:
+            cached = self._counts(page)[1]
+            if cached:
+                row = rows.setdefault((page.owner, page.size), [page.heap, 0])
+                row[1] += cached
+        return [
+            ThreadCache(self._tids.get(owner, 0), heap, str(size), size, count, count * size)
+            for (owner, size), (heap, count) in sorted(rows.items())
+        ]
+
+    def counted(self) -> Mapping[str, int]:
+        """Sums of the pages' own counters: "used" has blocks in use and those freed by other threads; "committed" and "reserved" bytes."""
+        return {
+            "pages": len(self.pages),
+            "used": sum(page.used for page in self.pages),
+            "capacity": sum(page.capacity for page in self.pages),
+            "used_bytes": sum(page.used * page.size for page in self.pages),
+            "committed": sum(page.capacity * page.size for page in self.pages),
+            "reserved": sum(page.reserved * page.size for page in self.pages),
+        }
+
+    def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
+        return checks.verify(self, blocks)
+
+
+def find(
+    target: Target, engine: Engine, writable: Sequence[Range], addresses: Sequence[int], maps: Sequence[tuple[int, int]]
+) -> Sequence[Mimalloc]:
+    """Every mimalloc: 2.x with segments at some of `addresses`, 3.x with page maps at `maps`."""
+    files = [(image, image.data) for image in images(target)]
+
+    def named(address: int) -> str:
+        return next((image.name for image, data in files if any(start <= address < end for start, end in data)), "")
+
+    made: list[Mimalloc] = []
+    for variable, top in maps:
+        found = pagemap.read(target, variable, top, writable)
+        if found is None:
+            continue
+        spans = [Span(a.start, a.end, f"arena {a.number}", a.header) for a in found.arenas]
+        spans += [Span(m.start, m.end, "mappings", 0) for m in found.mappings]
+        allocator = Mimalloc(target, engine, found.layout.version, named(variable), spans, found.pages, found.own)
+        allocator.problems[:0] = found.problems
+        made.append(allocator)
+    taken = merged(Range(span.start, span.end) for allocator in made for span in allocator._spans)
+    for entry in segments.read(target, [at for at in addresses if inside(taken, at) is None]):
+        pages = [page for segment in entry.segments for page in segment.pages]
+        homes = {page.heap for page in pages if page.heap}
+        where = next((name for name in map(named, sorted(homes)) if name), "")
+        tids = {thread.thread_pointer: f"thread {thread.tid}" for thread in target.threads()}
+        labels = {s.thread: tids.get(s.thread, f"thread at {s.thread:#x}") if s.thread else "abandoned" for s in entry.segments}
+        spans = [Span(s.start, s.end, labels[s.thread], s.header) for s in entry.segments]
+        pages = [page._replace(arena=labels[page.owner]) for page in pages]
+        allocator = Mimalloc(target, engine, entry.layout.version, where, spans, pages, [])
+        allocator._segments = entry.layout
+        allocator.problems[:0] = entry.problems
+        made.append(allocator)
+    return made

@@ -1,0 +1,134 @@
+"""The free lists of mimalloc's pages: `free`, `local_free`, and what other threads freed (`xthread_free`).
+
+A link stands in a block's first word; its page's keys encode it where there are any (mi_ptr_decode in mimalloc/internal.h): the null
+link is the encoded address of the page's descriptor. Links never leave their page.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.mimalloc.layout import Page
+from findleaks.errors import Interrupted
+from findleaks.graph.base import Engine
+from findleaks.target.base import Target
+
+MASK = (1 << 64) - 1
+WINDOW = 64 << 20
+MOST = 1 << 16
+"""Blocks in a page: `reserved` has 16 bits."""
+
+LISTS = ("free", "local_free", "xthread_free")
+
+
+def decode(word: int, keys: tuple[int, int], null: int) -> int:
+    """What an encoded link points to, 0 for the null link (mi_ptr_decode)."""
+    value = (word - keys[0]) & MASK
+    turn = keys[0] & 63
+    value = ((value >> turn) | (value << (64 - turn))) & MASK if turn else value
+    value ^= keys[1]
+    return 0 if value == null else value
+
+
+def encode(pointer: int, keys: tuple[int, int], null: int) -> int:
+    """mi_ptr_encode."""
+    value = (pointer or null) ^ keys[1]
+    turn = keys[0] & 63
+    value = ((value << turn) | (value >> (64 - turn))) & MASK if turn else value
+    return (value + keys[0]) & MASK
+
+
+class Lists:
+    """The free blocks of pages: `free` (both lists of the owner's) and `remote` (freed by other threads, not collected yet; the page
+    counts them as used). By page: how many blocks of each list were found."""
+
+    def __init__(self, target: Target, engine: Engine, problems: list[Problem]) -> None:
+        self.free: array[int] = array("Q")
+        self.remote: array[int] = array("Q")
+        self.counts: dict[int, tuple[int, int]] = {}
+        self._target = target
+        self._memory = Memory(target)
+        self._engine = engine
+        self._problems = problems
+
+    def read(self, pages: Sequence[Page]) -> None:
+        """Follow the lists of these pages, ascending."""
+        for group in _windows([page for page in pages if page.free or page.local or page.thread]):
+            if self._target.interrupted():
+                raise Interrupted
+            if any(group[0].keys):
+                for page in group:
+                    self._note(page, *(self._encoded(page, number) for number in range(3)))
+                continue
+            pieces = tuple(self._target.pieces(group[0].start, max(page.end for page in group)))
+            heads = [head for page in group for head in (page.free, page.local, page.thread)]
+            lists = self._engine.follow_all(pieces, heads, 0, MOST)
+            for number, what in lists.problems:
+                page = group[number // 3]
+                self._problems.append(Problem(heads[number], self._broken(page, number % 3, what)))
+            ends, nodes = lists.ends, lists.nodes
+            at = 0
+            for number, page in enumerate(group):
+                found = []
+                for which in range(3):
+                    end = ends[3 * number + which]
+                    found.append(self._inside(page, which, nodes[at:end]))
+                    at = end
+                self._note(page, *found)
+
+    def _note(self, page: Page, free: array[int], local: array[int], remote: array[int]) -> None:
+        self.free += free
+        self.free += local
+        self.remote += remote
+        self.counts[page.meta] = (len(free) + len(local), len(remote))
+
+    def _inside(self, page: Page, which: int, nodes: array[int]) -> array[int]:
+        """The nodes up to the first that is no block of the page."""
+        if not nodes or (page.start <= min(nodes) and max(nodes) < page.end):
+            return nodes
+        for number, node in enumerate(nodes):
+            if not page.start <= node < page.end:
+                self._problems.append(Problem(node, self._broken(page, which, f"{node:#x} is not in the page, after {number} blocks")))
+                return nodes[:number]
+        return nodes
+
+    def _encoded(self, page: Page, which: int) -> array[int]:
+        found: array[int] = array("Q")
+        node = (page.free, page.local, page.thread)[which]
+        seen = set()
+        while node:
+            why = ""
+            if not page.start <= node < page.end or (node - page.start) % page.size:
+                why = f"{node:#x} is no block of the page"
+            elif node in seen:
+                why = f"it runs into itself at {node:#x}"
+            word = self._memory.word(node) if not why else None
+            if word is None:
+                why = why or f"{node:#x} cannot be read"
+                self._problems.append(
+                    Problem(found[-1] if found else page.meta, self._broken(page, which, f"{why}, after {len(found)} blocks"))
+                )
+                break
+            seen.add(node)
+            found.append(node)
+            node = decode(word, page.keys, page.meta)
+        return found
+
+    @staticmethod
+    def _broken(page: Page, which: int, what: str) -> str:
+        return f"{LISTS[which]} of the page at {page.start:#x} ({page.size} bytes a block) is corrupt: {what}; the rest counts as in use"
+
+
+def _windows(pages: Sequence[Page]) -> Iterator[list[Page]]:
+    """Neighbouring pages of at most WINDOW bytes together, all with keys or all without."""
+    group: list[Page] = []
+    for page in pages:
+        if group and (page.end - group[0].start > WINDOW or any(page.keys) != any(group[0].keys)):
+            yield group
+            group = []
+        group.append(page)
+    if group:
+        yield group

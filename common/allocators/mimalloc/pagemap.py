@@ -1,0 +1,236 @@
+"""mimalloc 3.x: a page map of two levels leads from every 64 KiB of address space to the descriptor of the page there.
+
+src/page-map.c: an entry of the first level stands for 512 MiB and points to 8192 entries, each a mi_page_t* or 0. Pages lie in arenas
+(src/arena.c), or in mappings of their own where they are large or of large alignment; memid tells which. Descriptors stand at the
+start of the page's memory, since 3.3 in an array at the start of the arena.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.mimalloc.layout import ARENA_KIND, ARENA_SIZES, ARENA_SUBPROC, OS_KINDS, PAGES, SLICE, Page, Pages, reader
+from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import merged
+
+SUB_COUNT = 1 << 13
+SUB_SPAN = SUB_COUNT * SLICE
+MOST_ARENAS = 160
+SUBPROC_WORDS = 16
+SAMPLE = 256
+
+
+@dataclass
+class Arena:
+    """An arena: [start, end), its number in its process' list, and what of it is the arena's own header."""
+
+    start: int
+    end: int
+    number: int
+    header: int
+
+
+@dataclass
+class Found:
+    """One instance: its map, layout, arenas, and the mappings of pages outside arenas."""
+
+    variable: int
+    layout: Pages
+    arenas: list[Arena]
+    mappings: list[Range]
+    pages: list[Page]
+    own: list[Range]
+    problems: list[Problem]
+
+
+def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> Optional[Found]:
+    """The instance whose page map is at `top`, or None where the map leads to no page."""
+    memory = Memory(target)
+    first = memory.word(top)
+    if first is None:
+        return None
+    count = (first - top) // 8
+    own = [Range(variable, variable + 8), Range(top, first + SUB_COUNT * 8)]
+    problems: list[Problem] = []
+    entries: dict[int, int] = {}
+    for index in _indices(writable, count):
+        if target.interrupted():
+            raise Interrupted
+        sub = memory.word(top + 8 * index)
+        if not sub or index == 0:
+            continue
+        words = memory.words(sub, SUB_COUNT)
+        if words is None:
+            problems.append(
+                Problem(top + 8 * index, f"page map of {index * SUB_SPAN:#x} at {sub:#x} cannot be read: blocks there are missing", False)
+            )
+            continue
+        own.append(Range(sub, sub + SUB_COUNT * 8))
+        base = index * SUB_SPAN
+        lowest = dict(zip(reversed(words), range(SUB_COUNT - 1, -1, -1)))
+        for meta, number in lowest.items():
+            if meta and meta not in entries:
+                entries[meta] = base + number * SLICE
+    if not entries:
+        return None
+    layout = _layout(memory, entries)
+    if layout is None:
+        return None
+    found = Found(variable, layout, [], [], [], own, problems)
+    _read_pages(memory, found, entries)
+    return found
+
+
+def _indices(writable: Sequence[Range], count: int) -> list[int]:
+    """Entries of the first level that stand for writable memory."""
+    wanted: dict[int, None] = {}
+    for start, end in writable:
+        wanted.update(dict.fromkeys(range(start // SUB_SPAN, min((end - 1) // SUB_SPAN + 1, count))))
+    return sorted(wanted)
+
+
+def _records(memory: Memory, layout: Pages, metas: Iterable[int]) -> Iterable[tuple[int, Optional[dict[str, int]]]]:
+    form, names = reader({name: (offset, code) for name, offset, code in layout.fields}, layout.bytes)
+    for meta in metas:
+        try:
+            yield meta, dict(zip(names, form.unpack(memory.target.read(meta, layout.bytes))))
+        except (UnreadableMemory, OverflowError, ValueError):
+            yield meta, None
+
+
+def _layout(memory: Memory, entries: dict[int, int]) -> Optional[Pages]:
+    """The layout that fits most of some pages: the first block lies where the map has the page, and memid makes sense."""
+    metas = list(entries)
+    sample = metas[:: max(1, len(metas) // SAMPLE)]
+    best, most = None, 0
+    for layout in PAGES:
+        fits = 0
+        for meta, record in _records(memory, layout, sample):
+            if record is None or _wrong(layout, record, meta, entries[meta]):
+                continue
+            fits += 1 + (record["heap"] > 1 << 16)
+            if layout.keyed:
+                fits += record["key0"] > 1 << 32 and record["key1"] > 1 << 32 and record["key0"] % 8 != 0
+        if fits > most:
+            best, most = layout, fits
+    return best
+
+
+def _start(layout: Pages, record: dict[str, int], meta: int) -> int:
+    return record["start"] if layout.pointer else meta + 8 * record["start"]
+
+
+def _wrong(layout: Pages, record: dict[str, int], meta: int, slice_: int) -> str:
+    """What tells that this is no page, or ""."""
+    start, size, reserved = _start(layout, record, meta), record["size"], record["reserved"]
+    if not size or size % 8 or size >> 47 or start >> 48:
+        return f"has blocks of {size:#x} bytes"
+    if not slice_ <= start < slice_ + SLICE and not (reserved == 1 and slice_ <= start):
+        return f"has its first block at {start:#x}, outside its memory at {slice_:#x}"
+    if not 1 <= reserved or record["capacity"] > reserved:
+        return f"has {record['capacity']} blocks of {reserved}"
+    if record["used"] > record["capacity"]:
+        return f"has {record['used']} blocks in use of {record['capacity']}"
+    if not 1 <= record["kind"] <= 9 or max(record["pinned"], record["committed"], record["zero"]) > 1:
+        return f"has memory of unknown kind {record['kind']}"
+    return ""
+
+
+def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
+    """Every page, and the arenas and mappings they lie in."""
+    layout, arenas = found.layout, set()
+    pages: list[tuple[dict[str, int], int, int]] = []
+    for meta, record in _records(memory, layout, entries):
+        why = "cannot be read" if record is None else _wrong(layout, record, meta, entries[meta])
+        if record is None or why:
+            if record is None or any(record.values()):
+                found.problems.append(Problem(meta, f"page {meta:#x} {why}: its blocks are not read"))
+            continue
+        pages.append((record, meta, entries[meta]))
+        if record["kind"] == ARENA_KIND:
+            arenas.add(record["base"])
+        elif record["kind"] in OS_KINDS:
+            low = min(record["base"], meta)
+            end = max(record["base"] + record["extent"], _start(layout, record, meta) + record["size"] * record["reserved"])
+            if end - low < 1 << 44:
+                found.mappings.append(Range(low, end))
+    found.arenas = _arenas(memory, arenas, found.problems)
+    found.mappings = [m for m in merged(found.mappings) if not any(a.start < m.end and m.start < a.end for a in found.arenas)]
+    spans = sorted([(a.start, a.end, f"arena {a.number}") for a in found.arenas] + [(m.start, m.end, "mappings") for m in found.mappings])
+    starts = [span[0] for span in spans]
+    for record, meta, slice_ in pages:
+        start = _start(layout, record, meta)
+        index = bisect_right(starts, start) - 1
+        if index < 0 or start + record["size"] * record["capacity"] > spans[index][1]:
+            found.problems.append(Problem(meta, f"page {meta:#x} lies in no arena and no mapping of mimalloc's: its blocks are not read"))
+            continue
+        keys = (record["key0"], record["key1"]) if layout.keyed else (0, 0)
+        size = -(-(start - slice_ + record["size"] * record["reserved"]) // SLICE) * SLICE
+        found.pages.append(
+            Page(
+                meta,
+                start,
+                record["size"],
+                record["capacity"],
+                record["reserved"],
+                record["used"],
+                record["free"],
+                record["local"],
+                record["thread"] & ~1,
+                keys,
+                bool(record["owner"] & 2),
+                record["owner"] & ~7,
+                record["heap"],
+                size,
+                spans[index][2],
+            )
+        )
+    found.pages.sort(key=lambda page: page.start)
+
+
+def _arenas(memory: Memory, known: set[int], problems: list[Problem]) -> list[Arena]:
+    """The arenas that pages name, and the others of the same process' list (mi_subproc_t.arenas), which may hold no page now."""
+    order: list[int] = []
+    for address in sorted(known):
+        if address in order:
+            continue
+        subproc = memory.word(address + ARENA_SUBPROC)
+        words = memory.words(subproc, SUBPROC_WORDS + MOST_ARENAS) if subproc else None
+        listed: list[int] = []
+        if words is not None and subproc is not None and address in words:
+            at = words.index(address)
+            while at and _is_arena(memory, words[at - 1], subproc):
+                at -= 1
+            while at < len(words) and len(listed) < MOST_ARENAS and (not words[at] or _is_arena(memory, words[at], subproc)):
+                listed += [words[at]] if words[at] else []
+                at += 1
+        order += [a for a in listed or [address] if a not in order]
+    found = []
+    for number, address in enumerate(order):
+        sizes = [memory.word(address + offset) or 0 for offset in ARENA_SIZES]
+        which = 0 if sizes[0] >= 64 else 1
+        slices, info = sizes[which], memory.word(address + ARENA_SIZES[which] + 8) or 0
+        if not info <= slices < 1 << 28 or not slices:
+            problems.append(
+                Problem(address, f"arena {address:#x} has {slices} slices of 64 KiB: its header was overwritten, its blocks are not read")
+            )
+            continue
+        found.append(Arena(address, address + slices * SLICE, number, info * SLICE))
+    found.sort(key=lambda arena: arena.start)
+    kept: list[Arena] = []
+    for arena in found:
+        if kept and arena.start < kept[-1].end:
+            problems.append(Problem(arena.start, f"arena {arena.start:#x} overlaps the one at {kept[-1].start:#x}: it is not read"))
+            continue
+        kept.append(arena)
+    return kept
+
+
+def _is_arena(memory: Memory, address: int, subproc: int) -> bool:
+    return bool(address) and not address & 0xFFF and memory.word(address + ARENA_SUBPROC) == subproc

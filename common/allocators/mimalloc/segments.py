@@ -1,0 +1,201 @@
+"""mimalloc 2.x: segments of 32 MiB, or of one huge block, whose headers describe the pages inside.
+
+src/segment.c: the header's array `slices` has an entry for each 64 KiB; the first entry of a page is its mi_page_t and tells how many
+slices it takes. The cookie is the segment's address XOR the cookie of the main heap, so that all segments of an instance agree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.mimalloc.layout import SEGMENT, SEGMENTS, SLICE, Page, Segments, reader
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Target
+
+HUGE_SIZE = 1 << 31
+"""MI_HUGE_BLOCK_SIZE: xblock_size of blocks whose size does not fit there."""
+
+MASK = (1 << 64) - 1
+
+
+@dataclass
+class Segment:
+    """A segment: [start, end), the owning thread (0: abandoned), and its pages, ascending."""
+
+    start: int
+    end: int
+    thread: int
+    huge: bool
+    cookie: int
+    header: int
+    pages: list[Page] = field(default_factory=list)
+
+
+@dataclass
+class Found:
+    """All segments of one instance, and what layout they have."""
+
+    layout: Segments
+    secret: int
+    segments: list[Segment]
+    problems: list[Problem]
+
+
+def read(target: Target, addresses: Iterable[int]) -> list[Found]:
+    """The instances whose segments begin at some of these addresses. What no layout fits is left out."""
+    memory = Memory(target)
+    found: dict[tuple[str, bool, int], Found] = {}
+    covered = 0
+    for at in sorted(addresses):
+        if at < covered:
+            continue
+        problems: list[Problem] = []
+        for layout in SEGMENTS:
+            segment = _segment(memory, at, layout, problems)
+            if segment is not None:
+                secret = segment.cookie ^ at
+                entry = found.setdefault((layout.version, layout.keyed, secret), Found(layout, secret, [], []))
+                entry.segments.append(segment)
+                entry.problems += problems
+                covered = segment.end
+                break
+    return list(_settled(found.values()))
+
+
+def _settled(found: Iterable[Found]) -> Iterable[Found]:
+    """Segments with a cookie of their own are corrupt, not another instance, where one with many is there."""
+    entries = sorted(found, key=lambda entry: -sum(len(segment.pages) for segment in entry.segments))
+    kept: list[Found] = []
+    for entry in entries:
+        home = next((k for k in kept if (k.layout, len(entry.segments)) == (entry.layout, 1) and len(k.segments) > 1), None)
+        if home is None:
+            kept.append(entry)
+            continue
+        segment = entry.segments[0]
+        what = f"segment {segment.start:#x} has cookie {segment.cookie:#x} in place of {segment.start ^ home.secret:#x}: its header was overwritten"
+        home.problems += [*entry.problems, Problem(segment.start + home.layout.cookie, what)]
+        home.segments.append(segment)
+    for entry in kept:
+        entry.segments.sort(key=lambda segment: segment.start)
+        if not entry.layout.fields_have_start:
+            _settle_starts(entry.segments)
+    return [entry for entry in kept if any(segment.pages for segment in entry.segments) or len(entry.segments) > 1]
+
+
+def _segment(memory: Memory, at: int, layout: Segments, problems: list[Problem]) -> Optional[Segment]:
+    """The segment at `at`, if its header and the chain of its slices fit this layout."""
+    words = memory.words(at, (layout.slices >> 3) + 2)
+    if words is None:
+        return None
+
+    def word(offset: int) -> int:
+        return words[offset >> 3]
+
+    slices, info, kind, entries = (
+        word(layout.segment_slices),
+        word(layout.info_slices),
+        word(layout.kind) & 0xFFFFFFFF,
+        word(layout.slice_entries),
+    )
+    cookie, thread = word(layout.cookie), word(layout.thread_id)
+    if not (cookie and 1 <= info <= entries <= min(slices, 513) and slices < 1 << 32 and kind <= 1 and word(layout.used) <= 512):
+        return None
+    if kind == 0 and slices != SEGMENT // SLICE:
+        return None
+    size = layout.slices + (entries + 1) * layout.stride
+    try:
+        data = memory.target.read(at, size)
+    except UnreadableMemory:
+        return None
+    form, names = reader({name: (offset, code) for name, offset, code in layout.fields}, layout.stride)
+    segment = Segment(at, at + slices * SLICE, thread, kind == 1, cookie, min(info * SLICE, slices * SLICE))
+    index = steps = 0
+    bad: list[Problem] = []
+    label = "abandoned" if not thread else f"thread {thread:#x}"
+    while index < entries:
+        record = dict(zip(names, form.unpack_from(data, layout.slices + index * layout.stride)))
+        count, here = record["slice_count"], at + layout.slices + index * layout.stride
+        if index == 0 and (count != info or record["slice_offset"]):
+            return None
+        if not count or record["slice_offset"] or (kind == 0 and index + count > slices):
+            if not steps or not segment.pages:
+                return None
+            what = f"slice {index} of segment {at:#x} claims {count} slices at offset {record['slice_offset']}: the pages behind it are not read"
+            bad.append(Problem(here, what))
+            break
+        if index and record["size"] > 1 and record["reserved"]:
+            page = _page(layout, record, here, at + index * SLICE, min(count, slices - index) * SLICE, thread, label)
+            why = _wrong(page, at + index * SLICE, segment.end)
+            if why:
+                bad.append(Problem(here, f"page {here:#x} of segment {at:#x} {why}: its blocks are not read"))
+            else:
+                segment.pages.append(page)
+        index += count
+        steps += 1
+    if bad and len(bad) >= max(steps - 1, 1):
+        return None
+    problems += bad
+    return segment
+
+
+def _page(layout: Segments, record: dict[str, int], meta: int, area: int, size: int, thread: int, label: str) -> Page:
+    block = record["size"]
+    start = record.get("start")
+    if start is None:
+        start = area + (384 if 8 <= block <= 1024 else 0)  # src/segment.c of 2.0.9: 3 * MI_MAX_ALIGN_GUARANTEE
+        if block >= HUGE_SIZE:
+            block = size
+    keys = (record["key0"], record["key1"]) if layout.keyed else (0, 0)
+    return Page(
+        meta,
+        start,
+        block,
+        record["capacity"],
+        record["reserved"],
+        record["used"],
+        record["free"],
+        record["local"],
+        record["thread"] & ~3,
+        keys,
+        bool(record["flags"] & 2),
+        thread,
+        record["heap"],
+        size,
+        label,
+    )
+
+
+def _wrong(page: Page, area: int, end: int) -> str:
+    """What tells that this cannot be a page, or ""."""
+    if page.capacity > page.reserved:
+        return f"has {page.capacity} blocks of {page.reserved}"
+    if page.size % 8 or not area <= page.start or page.start + page.reserved * page.size > end:
+        return f"has {page.reserved} blocks of {page.size:#x} bytes from {page.start:#x}, more than fit"
+    if page.used > page.capacity:
+        return f"has {page.used} blocks in use of {page.capacity}"
+    return ""
+
+
+def _settle_starts(segments: Sequence[Segment]) -> None:
+    """2.1.0 to 2.1.2 place the first block elsewhere than 2.0.9, with the same layout: what blocks stand in free lists tells."""
+    votes: Counter[bool] = Counter()
+    for page in (page for segment in segments for page in segment.pages):
+        head = page.free if not any(page.keys) else 0
+        if head and page.size <= 1024:
+            area = page.start - 384
+            older, newer = (head - page.start) % page.size == 0, (head - area) % page.size == 0
+            if older != newer:
+                votes[newer] += 1
+    if votes[True] > votes[False]:
+        for segment in segments:
+            segment.pages = [
+                page._replace(start=page.start - 384 + (3 * page.size if page.size <= 64 else page.size if page.size <= 512 else 0))
+                if 8 <= page.size <= 1024
+                else page
+                for page in segment.pages
+            ]
