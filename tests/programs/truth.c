@@ -142,7 +142,10 @@ int main(int argc, char **argv) {
 
     pthread_barrier_init(&leaving, NULL, LEAVERS);
     for (unsigned i = MOST_THREADS; i < MOST_THREADS + LEAVERS; i++) start(&handles[i], leaver, &threads[i]);
-    for (unsigned i = MOST_THREADS; i < MOST_THREADS + LEAVERS; i++) pthread_join(handles[i], NULL);
+    for (unsigned i = MOST_THREADS; i < MOST_THREADS + LEAVERS; i++) {
+        pthread_join(handles[i], NULL);
+        handles[i] = 0; /* musl unmaps such a thread's stack: blocks may come to stand where this handle points */
+    }
     live(&threads[0]);
     scrub();
     if (option_return) {
