@@ -1,14 +1,66 @@
-"""pymalloc: not read yet."""
+"""CPython's small-object allocator ("pymalloc"), read without symbols: requests of up to 512 bytes, in arenas got from mmap, or from malloc
+where the program asked for that (PyObject_SetArenaAllocator). Larger requests are blocks of the process's malloc.
+
+Sources and layouts: layout.py. A free-threaded interpreter (3.13t and later) has no pymalloc but mimalloc inside; with PYTHONMALLOC=malloc
+there is none either. With PYTHONMALLOC=debug a block is what pymalloc handed to the debug hooks: what the program got begins two words
+into it, behind its size and a canary.
+"""
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Sequence
+from typing import Optional
 
 from findleaks.allocators.base import Allocator
+from findleaks.allocators.images import Image, images
 from findleaks.graph.base import Engine
-from findleaks.target.base import Range, Target
+from findleaks.target.base import Piece, Range, Target
+
+LOOK = 32 << 20
+"""Bytes of a file's initialised data that are searched for the type of types: an interpreter's is a megabyte or two."""
+
+STATIC_TYPES = 40
+"""Types that an interpreter has in its data at least (3.9 has 180)."""
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
-    """See base.Finder."""
-    return []
+    """See base.Finder: the allocators of every interpreter in the process, sub-interpreters with their own included (3.12 and later)."""
+    found: list[Allocator] = []
+    files = {region.start for region in target.regions() if region.writable and region.name.startswith("/")}
+    for image in images(target):
+        initialised = [Range(start, min(end, start + LOOK)) for start, end in image.data if start in files]
+        metatype = type_of_types(target, engine, image, initialised)
+        if metatype is not None:
+            from findleaks.allocators.pymalloc import locate
+            from findleaks.allocators.pymalloc.instance import Pymalloc
+
+            for number, state in enumerate(locate.states(target, engine, image)):
+                found.append(Pymalloc(target, engine, image, state, taken, number))
+    return found
+
+
+def type_of_types(target: Target, engine: Engine, image: Image, initialised: Sequence[Range]) -> Optional[int]:
+    """The address of PyType_Type in this file's data, or None where there is no interpreter in it. It is its own type: the word behind its
+    first holds its address, and many other objects in the data name it as their type. `initialised`: the parts that come from the file."""
+    for start, end in initialised:
+        for piece in target.pieces(start, end):
+            for metatype in _own_types(target, engine, piece, image):
+                named = (len(engine.search(one, metatype, metatype + 1)) for part in initialised for one in target.pieces(*part))
+                if sum(named) >= STATIC_TYPES:
+                    return metatype
+    return None
+
+
+def _own_types(target: Target, engine: Engine, piece: Piece, image: Image) -> list[int]:
+    """Addresses that the word behind them holds."""
+    word = target.arch.word
+    inward: array[int] = engine.search(piece, image.module.start, image.module.end)
+    if not inward:
+        return []
+    base = piece.address + -piece.address % word
+    data = piece.data[base - piece.address :]
+    native = (word, sys.byteorder) == (8, target.arch.byteorder)
+    values: Sequence[int] = data[: len(data) & -8].cast("Q") if native else target.arch.unpack(bytes(data))
+    return [address - word for address in inward if values[(address - base) // word] == address - word]

@@ -1,0 +1,240 @@
+"""One interpreter's pymalloc as an Allocator."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
+
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
+from findleaks.allocators.images import Image
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.pymalloc import pools as reading
+from findleaks.allocators.pymalloc.layout import POOLS, layout_of
+from findleaks.allocators.pymalloc.locate import ArenaObject, State, spans
+from findleaks.graph.base import Blocks, Engine
+from findleaks.graph.base import State as BlockState
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import inside
+
+VERSION = re.compile(
+    rb"(?<![0-9A-Za-z.])(3\.\d{1,2}\.\d{1,2}(?:(?:a|b|rc)\d{1,2})?\+?) \([^\0]{1,100}\) ?\[?[^\0]{0,80}(?:GCC|Clang|clang|MSC)"
+)
+"""What Py_GetVersion made of the version, builder and compiler (Python/getversion.c): sys.version."""
+
+
+class Pymalloc(Allocator):
+    """See allocators.base.Allocator. `number`: 0 for the main interpreter's, or that of all (up to 3.11), then the newest first."""
+
+    name = "pymalloc"
+    nested = True
+
+    def __init__(self, target: Target, engine: Engine, image: Image, state: State, taken: Sequence[Range], number: int) -> None:
+        self.target = target
+        self.engine = engine
+        self.state = state
+        self.number = number
+        self.layout = layout_of(target.arch)
+        self.granule = self.layout.align
+        self.memory = Memory(target)
+        self.where = image.name
+        self.version = _version(target, image) or ("3.10 or later" if state.pool > 4096 else "3.9")
+        self.problems: list[Problem] = []
+        self.arena_size = POOLS * state.pool
+        groups = spans(state.arenas, self.arena_size)
+        self._groups = [part for group in groups for part in _apart(group, taken)]
+        self.arena_objects = [arena for group in self._groups for arena in group]
+        self._overlaps()
+        self.pools = reading.read(target, engine, self.layout, state.pool, self.arena_objects)
+        self.problems += self.pools.problems
+        self._heaps: Optional[list[Heap]] = None
+        self._walked: list[Range] = []
+        self._count_arenas()
+
+    def _overlaps(self) -> None:
+        kept = {arena.number for arena in self.arena_objects}
+        for arena in self.state.arenas:
+            if arena.number not in kept:
+                what = f"pymalloc arena {arena.number} at {arena.address:#x} overlaps another: left out"
+                self.problems.append(Problem(arena.address, what))
+
+    def _count_arenas(self) -> None:
+        current = self.state.variable(self.memory, "current")
+        if self.state.variables is None:
+            what = f"pymalloc's counters stand where no layout known has them: {len(self.arena_objects)} arenas are unchecked"
+            self.problems.append(Problem(self.state.pointer, what, False))
+        elif current != len(self.state.arenas):
+            what = f"pymalloc counts {current} arenas; found were {len(self.state.arenas)}"
+            self.problems.append(Problem(self.state.pointer, what))
+
+    def heaps(self) -> list[Heap]:
+        """See Allocator: a heap for arenas that stand side by side."""
+        if self._heaps is None:
+            self._heaps = [self._heap(group) for group in self._groups]
+        return self._heaps
+
+    def _heap(self, group: Sequence[ArenaObject]) -> Heap:
+        start, end = group[0].address, group[-1].address + self.arena_size
+        first, last = bisect_left(self.pools.address, start), bisect_left(self.pools.address, end)
+
+        def walk(blocks: Blocks) -> None:
+            blocks.append_runs(self.pools.runs(self.layout, self.state.pool, first, last))
+            self._walked.append(Range(start, end))
+
+        foreign = [bad for bad in self.pools.bad if start <= bad.start < end]
+        label = f"arena {group[0].number}" if len(group) == 1 else f"{len(group)} arenas"
+        return Heap(start, end, label, walk, [], foreign)
+
+    def sealed(self, blocks: Blocks) -> None:
+        """See Allocator."""
+        self._walked.sort()
+        unknown = [node for node in blocks.set_state(self.pools.free, BlockState.FREE) if inside(self._walked, node)]
+        for node in unknown[:20]:
+            pool = self.pools.address[bisect_right(self.pools.address, node) - 1]
+            what = f"pymalloc pool {pool:#x}: its list of freed blocks has {node:#x}, where no block begins"
+            self.problems.append(Problem(node, what))
+        for arena in self.arena_objects:
+            there = self.pools.empty.get(arena.number, 0) + arena.ntotalpools - len(reading.carved(arena, self.state.pool))
+            if there != arena.nfreepools:
+                what = f"pymalloc arena {arena.number} at {arena.address:#x} counts {arena.nfreepools} free pools; found were {there}"
+                self.problems.append(Problem(arena.address, what))
+        self._compare(blocks)
+
+    def _compare(self, blocks: Blocks) -> None:
+        """What the pools count in use against the blocks so marked."""
+        counted = sum(cache.in_use for cache in self.caches(blocks))
+        totals = sum(blocks.totals(BlockState.IN_USE, start, end).blocks for start, end in self._walked)
+        if counted != totals:
+            what = f"pymalloc's pools count {counted:,} blocks in use; found were {totals:,}"
+            self.problems.append(Problem(self.state.pointer, what, False))
+
+    def summary(self) -> dict[str, object]:
+        """See Allocator."""
+        return {
+            "interpreter": self.number,
+            "arenas": len(self.arena_objects),
+            "arena_bytes": self.arena_size,
+            "pool_bytes": self.state.pool,
+            "arena_objects": hex(self.state.array),
+            "reconciled": not self.problems,
+        }
+
+    def locate(self, address: int) -> str:
+        """See Allocator."""
+        for arena in self.arena_objects:
+            if arena.address <= address < arena.address + self.arena_size:
+                at = bisect_right(self.pools.address, address) - 1
+                if at >= 0 and address < self.pools.address[at] + self.state.pool:
+                    size = self.layout.size(self.pools.index[at])
+                    what = "header" if address < self.pools.address[at] + self.layout.header else "end"
+                    return f"{what} of a pool of {size}-byte blocks in arena {arena.number}"
+                return f"free pool of arena {arena.number}"
+        if self.state.array <= address < self.state.array + self.state.count * self.layout.object:
+            return f"arena_object {(address - self.state.array) // self.layout.object}"
+        return ""
+
+    # ---- statistics ---------------------------------------------------------------------------------------------------------------
+
+    def _mine(self) -> Iterator[int]:
+        """Pools of the heaps that were walked."""
+        for start, end in self._walked:
+            yield from range(bisect_left(self.pools.address, start), bisect_left(self.pools.address, end))
+
+    def caches(self, blocks: Blocks) -> list[Cache]:
+        """See Allocator: as sys._debugmallocstats() prints them; what a pool has not handed out yet is free. Larger requests are blocks
+        of malloc's."""
+        numbers, used = [0] * self.layout.classes, [0] * self.layout.classes
+        index, count = self.pools.index, self.pools.count
+        for at in self._mine():
+            numbers[index[at]] += 1
+            used[index[at]] += count[at]
+        made = []
+        for number, pools in enumerate(numbers):
+            if pools:
+                size = self.layout.size(number)
+                free = pools * self.layout.room(self.state.pool, number) - used[number]
+                own = {"class": number, "num pools": pools, "blocks in use": used[number], "avail blocks": free}
+                memory = pools * self.state.pool
+                made.append(Cache("", str(size), size, used[number], 0, free, used[number] * size, 0, free * size, memory, None, None, own))
+        return made
+
+    def arenas(self, blocks: Blocks) -> list[Arena]:
+        """See Allocator."""
+        used: dict[int, int] = {}
+        free: dict[int, int] = {}
+        for at in self._mine():
+            number, size = self.pools.arena[at], self.layout.size(self.pools.index[at])
+            used[number] = used.get(number, 0) + self.pools.count[at] * size
+            left = self.layout.room(self.state.pool, self.pools.index[at]) - self.pools.count[at]
+            free[number] = free.get(number, 0) + left * size
+        return [
+            Arena(
+                f"arena {arena.number}",
+                used.get(arena.number, 0),
+                0,
+                free.get(arena.number, 0),
+                self.arena_size,
+                {"nfreepools": arena.nfreepools, "ntotalpools": arena.ntotalpools},
+            )
+            for arena in sorted(self.arena_objects)
+        ]
+
+    def counted(self) -> Mapping[str, int]:
+        """See Allocator: the lines of sys._debugmallocstats(), under their own names."""
+        totals: dict[str, int] = {}
+        times = self.state.variable(self.memory, "times")
+        highwater = self.state.variable(self.memory, "highwater")
+        current = self.state.variable(self.memory, "current")
+        if times is not None and highwater is not None and current is not None:
+            totals["arenas allocated total"] = times
+            totals["arenas reclaimed"] = times - len(self.state.arenas)
+            totals["arenas highwater mark"] = highwater
+        pool, layout = self.state.pool, self.layout
+        caches = self.caches_of_pools()
+        spare = sum(arena.nfreepools for arena in self.arena_objects)
+        totals["arenas allocated current"] = len(self.state.arenas)
+        totals["bytes in arenas"] = len(self.state.arenas) * self.arena_size
+        totals["bytes in allocated blocks"] = sum(layout.size(index) * used for index, (_, used) in caches.items())
+        totals["bytes in available blocks"] = sum(
+            layout.size(index) * (pools * layout.room(pool, index) - used) for index, (pools, used) in caches.items()
+        )
+        totals["unused pools"] = spare
+        totals["bytes in unused pools"] = spare * pool
+        totals["bytes lost to pool headers"] = len(self.pools) * layout.header
+        totals["bytes lost to quantization"] = sum(
+            pools * ((pool - layout.header) % layout.size(index)) for index, (pools, _) in caches.items()
+        )
+        totals["bytes lost to arena alignment"] = sum(
+            self.arena_size - arena.ntotalpools * pool for arena in self.arena_objects if arena.address % pool
+        )
+        return totals
+
+    def caches_of_pools(self) -> dict[int, tuple[int, int]]:
+        """By size class: pools, blocks in use; of every arena, whether its heap was walked or not."""
+        found: dict[int, tuple[int, int]] = {}
+        for index, count in zip(self.pools.index, self.pools.count):
+            pools, used = found.get(index, (0, 0))
+            found[index] = (pools + 1, used + count)
+        return found
+
+    def verify(self, blocks: Blocks) -> Iterator[Problem]:
+        """See Allocator."""
+        from findleaks.allocators.pymalloc.verify import verify
+
+        return verify(self)
+
+
+def _apart(group: list[ArenaObject], taken: Sequence[Range]) -> list[list[ArenaObject]]:
+    """Arenas side by side as one heap; each as one of its own in another allocator's memory, where each is a block."""
+    return [[arena] for arena in group] if any(inside(taken, arena.address) for arena in group) else [group]
+
+
+def _version(target: Target, image: Image) -> str:
+    """The interpreter's version as its data tells it, or ""."""
+    for start, end in image.data:
+        for piece in target.pieces(start, end):
+            found = VERSION.search(piece.data)
+            if found:
+                return found.group(1).decode("ascii")
+    return ""

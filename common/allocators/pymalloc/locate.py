@@ -1,0 +1,343 @@
+"""Finding the states of pymalloc from an interpreter's data: the array of arena_objects, and the variables around the pointer to it.
+
+Up to 3.11 there is one set of static variables; since 3.12 each interpreter may have a struct _obmalloc_state: inside the interpreter's
+state (3.12.0), or with a pointer to it there (3.12.2 and later), the main interpreter's in the file's data and the others' in blocks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.images import Image
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.pymalloc.layout import (
+    MOST_ARENAS,
+    NEAR,
+    POOL_SIZES,
+    POOLS,
+    SMALLEST_ARENAS,
+    VARIABLES,
+    Layout,
+    Variables,
+    layout_of,
+)
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.base import Engine
+from findleaks.target.base import Piece, Range, Target
+from findleaks.target.ranges import inside, merged
+
+PAGE = 4096
+INTERPRETER = 1 << 14
+"""Bytes from an interpreter state's begin within which its pointer to the next stands (3.12: 5,472; 3.14: 7,416)."""
+
+STATE = 1 << 20
+"""Bytes of an interpreter's state within which the allocator's, or the pointer to it, stands."""
+
+MOST_INTERPRETERS = 4096
+
+
+class ArenaObject(NamedTuple):
+    """An arena_object whose arena is there. `number` is its place in the array, which its pools name."""
+
+    number: int
+    address: int
+    pool_address: int
+    nfreepools: int
+    ntotalpools: int
+    freepools: int
+
+
+@dataclass
+class State:
+    """A set of the allocator's variables. `variables` is None where no layout known fits: then there are no counters to compare with.
+    `interpreter`: where the interpreter's own state begins, 0 where not known."""
+
+    pointer: int  # the address of `arenas`
+    array: int
+    count: int
+    arenas: list[ArenaObject]
+    pool: int
+    variables: Optional[Variables]
+    interpreter: int = 0
+
+    def variable(self, memory: Memory, name: str) -> Optional[int]:
+        """A variable's word, or None."""
+        if self.variables is None:
+            return None
+        return memory.word(self.pointer + getattr(self.variables, name) * memory.size)
+
+
+def states(target: Target, engine: Engine, image: Image) -> list[State]:
+    """The states of all interpreters of this image, the main one's first."""
+    finder = _Finder(target, engine, image)
+    main = finder.main()
+    return [main, *finder.others(main)] if main else []
+
+
+class _Finder:
+    def __init__(self, target: Target, engine: Engine, image: Image) -> None:
+        self.target, self.engine, self.image = target, engine, image
+        self.memory = Memory(target)
+        self.layout: Layout = layout_of(target.arch)
+        self.anonymous = merged(
+            Range(region.start, region.end)
+            for region in target.regions()
+            if region.readable and region.writable and not region.name.startswith(("/", "[stack"))
+        )
+        self.anonymous = [part for part in self.anonymous if not any(part.start < end and start < part.end for start, end in image.data)]
+        self._pages: dict[int, bytes] = {}
+
+    def main(self) -> Optional[State]:
+        """The state whose variables stand in the image's data."""
+        outward = list(self._outward())
+        addresses = [address for address, _ in outward]
+        seen: set[int] = set()
+        for address, value in outward:
+            one = None if value in seen else self._object(value)
+            if one is None or not one.address:
+                continue
+            near = NEAR * self.layout.word
+            first, last = bisect_left(addresses, address - near), bisect_right(addresses, address + near)
+            around = {place: other for place, other in outward[first:last] if self._beside(other, value)}
+            seen.update(around.values())
+            found = self._state(around)
+            if found is not None:
+                return found
+        return None
+
+    def _outward(self) -> Iterator[tuple[int, int]]:
+        """(address, value) of the words of the image's data that point to aligned places in anonymous memory."""
+        if not self.anonymous:
+            return
+        low, high = self.anonymous[0].start, self.anonymous[-1].end
+        for start, end in self.image.data:
+            for piece in self.target.pieces(start, end):
+                for address in self.engine.search(piece, low, high):
+                    at = address - piece.address
+                    value = int.from_bytes(piece.data[at : at + self.layout.word], self.target.arch.byteorder)
+                    if not value % self.layout.align and inside(self.anonymous, value):
+                        yield address, value
+
+    def _beside(self, other: int, value: int) -> bool:
+        """May these be elements of one array of arena_objects?"""
+        return (value - other) % self.layout.object == 0 and abs(value - other) < MOST_ARENAS * self.layout.object
+
+    def _state(self, around: dict[int, int]) -> Optional[State]:
+        """The state whose variables these words are; the pointer to the array is among them and is the lowest of their values."""
+        array = min(around.values())
+        pointers = sorted(place for place, value in around.items() if value == array)
+        for variables in VARIABLES:
+            for pointer in pointers:
+                found = self.at(pointer, variables)
+                if found is not None:
+                    return found
+        count = self._count(array)
+        arenas = self._arenas(array, count)
+        pool = self._pool(arenas)
+        return State(pointers[0], array, count, arenas, pool, None) if pool else None
+
+    def at(self, pointer: int, variables: Variables) -> Optional[State]:
+        """The state with `arenas` at `pointer`, if the variables around it are what this layout says."""
+        memory, layout = self.memory, self.layout
+        array = memory.word(pointer)
+        count = memory.int32(pointer + variables.maximum * layout.word)
+        if not array or not count or count > MOST_ARENAS or count % SMALLEST_ARENAS or count & (count - 1):
+            return None
+        last = memory.words(pointer + variables.last * layout.word, POOLS + 1)
+        words = [memory.word(pointer + place * layout.word) for place in (variables.unused, variables.usable)]
+        numbers = [memory.word(pointer + place * layout.word) for place in (variables.current, variables.highwater, variables.times)]
+        if last is None or None in words or None in numbers:
+            return None
+        end = array + count * layout.object
+        for word in (*last, *words):
+            if word and not (array <= word < end and (word - array) % layout.object == 0):
+                return None
+        if not (numbers[0] or 0) <= (numbers[1] or 0) <= (numbers[2] or 0):
+            return None
+        arenas = self._arenas(array, count)
+        pool = self._pool(arenas)
+        return State(pointer, array, count, arenas, pool, variables) if pool else None
+
+    def _count(self, array: int) -> int:
+        """How many elements the array may have, where no variable tells: it doubles, as long as its elements make sense."""
+        count = SMALLEST_ARENAS
+        while count < MOST_ARENAS and all(
+            self._object(array + number * self.layout.object) is not None for number in range(count, 2 * count)
+        ):
+            count *= 2
+        return count
+
+    def _arenas(self, array: int, count: int) -> list[ArenaObject]:
+        """The elements that have an arena; others are left out, whatever they hold."""
+        found = []
+        for number in range(count):
+            one = self._object(array + number * self.layout.object, number)
+            if one is not None and one.address:
+                found.append(one)
+        return found
+
+    def _object(self, at: int, number: int = 0) -> Optional[ArenaObject]:
+        """The arena_object at this address, if it is one; its `address` is 0 where it has no arena."""
+        data = self._bytes(at, self.layout.object)
+        if data is None:
+            return None
+        address, pool_address = self.target.arch.unpack(data[: 2 * self.layout.word])
+        order = self.target.arch.byteorder
+        middle = 2 * self.layout.word
+        nfreepools, ntotalpools = (int.from_bytes(data[middle + 4 * i : middle + 4 * i + 4], order) for i in (0, 1))
+        freepools, following, _ = self.target.arch.unpack(data[middle + 8 :])
+        if not address:
+            return ArenaObject(number, 0, 0, 0, 0, 0) if not following or self._beside(following, at) else None
+        plausible = ntotalpools in (POOLS, POOLS - 1) and nfreepools <= ntotalpools and not address % self.layout.align
+        if not plausible or not address <= pool_address <= address + POOLS * POOL_SIZES[0] or pool_address % POOL_SIZES[-1]:
+            return None
+        return ArenaObject(number, address, pool_address, nfreepools, ntotalpools, freepools)
+
+    def _bytes(self, address: int, size: int) -> Optional[bytes]:
+        """A few bytes, by way of whole pages that are kept: many candidates point near each other."""
+        page = address & -PAGE
+        if address + size > page + PAGE:
+            try:
+                return self.target.read(address, size)
+            except UnreadableMemory:
+                return None
+        data = self._pages.get(page)
+        if data is None:
+            try:
+                data = self.target.read(page, PAGE)
+            except UnreadableMemory:
+                data = b""
+            if len(self._pages) > 16384:
+                self._pages.clear()
+            self._pages[page] = data
+        return data[address - page : address - page + size] if data else None
+
+    def _pool(self, arenas: Sequence[ArenaObject]) -> int:
+        """The size of these arenas' pools, or 0: each pool's header tells it (maxnextoffset = POOL_SIZE - size of a block)."""
+        layout = self.layout
+        for arena in arenas:
+            for size in POOL_SIZES:
+                first = arena.address + -arena.address % size
+                for pool in range(first, min(arena.pool_address, first + 4 * size), size):
+                    numbers = self._header(pool)
+                    if numbers is None:
+                        continue
+                    owner, index, _, most = numbers
+                    if owner == arena.number and index < layout.classes and most + layout.size(index) == size:
+                        return size
+        return 0
+
+    def _header(self, pool: int) -> Optional[tuple[int, int, int, int]]:
+        """arenaindex, szidx, nextoffset, maxnextoffset."""
+        data = self._bytes(pool + 4 * self.layout.word, 16)
+        if data is None:
+            return None
+        order = self.target.arch.byteorder
+        one, two, three, four = (int.from_bytes(data[at : at + 4], order) for at in (0, 4, 8, 12))
+        return one, two, three, four
+
+    # ---- sub-interpreters ---------------------------------------------------------------------------------------------------------
+
+    def others(self, main: State) -> list[State]:
+        """The states of sub-interpreters that have their own.
+
+        _PyRuntime holds the head of the list of interpreters, newest first, and next to it the main interpreter, which stands in the
+        image's data and is the list's last. Its state, or the pointer to it, lies as far into each of the others as into that one.
+        """
+        if main.variables is None or not main.variables.used:
+            return []
+        word = self.layout.word
+        begin = main.pointer + main.variables.used * word
+        places = [begin, *(address for piece in self._pieces() for address in self.engine.search(piece, begin, begin + 1))]
+        for head, first in self._heads(begin):
+            for place in places:
+                if not first < place < first + STATE:
+                    continue
+                found = self._chain(head, first, place - first, place != begin, main)
+                if found:
+                    return found
+        return []
+
+    def _pieces(self) -> Iterator[Piece]:
+        for start, end in self.image.data:
+            yield from self.target.pieces(start, end)
+
+    def _heads(self, begin: int) -> Iterator[tuple[int, int]]:
+        """Neighbouring words of the image's data: one points to a block, the next into the data."""
+        word = self.layout.word
+        for address, value in self._outward():
+            beside = self.memory.word(address + word)
+            if beside and not beside % word and any(start <= beside < end for start, end in self.image.data):
+                yield value, beside
+
+    def _chain(self, head: int, first: int, offset: int, pointed: bool, main: State) -> list[State]:
+        """The states of the interpreters from `head` on; [] where they do not make sense, or have none of their own."""
+        found: list[State] = []
+        interpreter = head
+        link: Optional[int] = None
+        for _ in range(MOST_INTERPRETERS):
+            begin = self._begin(interpreter, offset, pointed)
+            if begin is None:
+                return []
+            if begin != main.pointer + (main.variables.used if main.variables else 0) * self.layout.word:
+                state = self._sub(begin, main)
+                if state is not None and all(state.pointer != other.pointer for other in found):
+                    state.interpreter = interpreter
+                    found.append(state)
+            if link is None:
+                link = self._link(interpreter, first, offset, pointed)
+            following = self.memory.word(interpreter + link) if link is not None else None
+            if not following or following == first:
+                return found
+            interpreter = following
+        return found
+
+    def _begin(self, interpreter: int, offset: int, pointed: bool) -> Optional[int]:
+        """Where an interpreter's allocator state begins, if its empty size classes and its lists of pools say that one is there."""
+        begin = self.memory.word(interpreter + offset) if pointed else interpreter + offset
+        if not begin or begin % self.layout.word:
+            return None
+        used = self.memory.words(begin, 2 * self.layout.classes)
+        if used is None:
+            return None
+        word = self.layout.word
+        for index in range(self.layout.classes):
+            empty = begin + 2 * index * word - 2 * word
+            pair = used[2 * index : 2 * index + 2]
+            if pair != (empty, empty) and (0 in pair or any(pool % POOL_SIZES[-1] for pool in pair)):
+                return None
+        return begin
+
+    def _link(self, interpreter: int, first: int, offset: int, pointed: bool) -> Optional[int]:
+        """Where in an interpreter's state the pointer to the next one stands."""
+        word = self.layout.word
+        words = self.memory.words(interpreter, INTERPRETER // word) or ()
+        for number, value in enumerate(words):
+            if value == first or (value and value != interpreter and self._inner(value) and self._begin(value, offset, pointed)):
+                return number * word
+        return None
+
+    def _inner(self, value: int) -> bool:
+        return not value % self.layout.align and inside(self.anonymous, value) is not None
+
+    def _sub(self, begin: int, main: State) -> Optional[State]:
+        assert main.variables is not None
+        return self.at(begin - main.variables.used * self.layout.word, main.variables)
+
+
+def spans(arenas: Iterable[ArenaObject], size: int) -> list[list[ArenaObject]]:
+    """Arenas that stand side by side, ascending; of two that overlap the second is left out."""
+    found: list[list[ArenaObject]] = []
+    end = 0
+    for arena in sorted(arenas, key=lambda one: one.address):
+        if found and arena.address == end:
+            found[-1].append(arena)
+        elif arena.address >= end:
+            found.append([arena])
+        else:
+            continue
+        end = arena.address + size
+    return found

@@ -1,0 +1,161 @@
+"""The pools of all arenas, read in bulk: what their headers say, checked, and their lists of freed blocks."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.pymalloc.layout import Layout
+from findleaks.allocators.pymalloc.locate import ArenaObject
+from findleaks.graph.base import RUN, Engine, State, run_states
+from findleaks.target.base import Piece, Range, Target
+
+BATCH = 128
+"""Arenas whose memory is held at a time."""
+
+USED = run_states(State.IN_USE, State.IN_USE)
+UNUSED = run_states(State.FREE, State.FREE)
+
+
+@dataclass
+class Pools:
+    """Columns of the pools in use, ascending by address; `free` are the freed blocks of all of them. `bad`: pools whose headers make no
+    sense, [start, end): their blocks are not known."""
+
+    address: array[int] = field(default_factory=lambda: array("Q"))
+    arena: array[int] = field(default_factory=lambda: array("I"))  # its number
+    index: array[int] = field(default_factory=lambda: array("B"))  # size class
+    count: array[int] = field(default_factory=lambda: array("I"))  # blocks in use
+    carved: array[int] = field(default_factory=lambda: array("I"))  # blocks handed out at least once
+    after: array[int] = field(default_factory=lambda: array("Q"))  # nextpool
+    before: array[int] = field(default_factory=lambda: array("Q"))  # prevpool
+    free: array[int] = field(default_factory=lambda: array("Q"))
+    empty: dict[int, int] = field(default_factory=dict)  # by the arena's number: pools that were cut up and are free again
+    bad: list[Range] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+    def runs(self, layout: Layout, size: int, first: int, last: int) -> array[int]:
+        """RUNs of the blocks of pools [first, last), all of what was handed out as in use: which of it was freed is marked later."""
+        made: array[int] = array("Q")
+        sizes = [layout.size(index) for index in range(layout.classes)]
+        rooms = [layout.room(size, index) for index in range(layout.classes)]
+        header = layout.header
+        for pool, index, carved in zip(self.address[first:last], self.index[first:last], self.carved[first:last]):
+            block, room = sizes[index], rooms[index]
+            made.extend((pool + header, block, block, carved, 0, USED))
+            if carved < room:
+                made.extend((pool + header + carved * block, block, block, room - carved, 0, UNUSED))
+        assert len(made) % RUN == 0
+        return made
+
+
+def read(target: Target, engine: Engine, layout: Layout, size: int, arenas: Sequence[ArenaObject]) -> Pools:
+    """All pools of these arenas (ascending by address)."""
+    pools = Pools()
+    for at in range(0, len(arenas), BATCH):
+        batch = arenas[at : at + BATCH]
+        pieces = tuple(piece for part in _together(batch, size) for piece in target.pieces(*part))
+        heads = _headers(target, engine, layout, size, batch, pieces, pools)
+        _follow(engine, layout, pieces, heads, pools)
+    return pools
+
+
+def carved(arena: ArenaObject, size: int) -> range:
+    """Addresses of the pools that were cut from this arena so far."""
+    first = arena.address + -arena.address % size
+    return range(first, min(arena.pool_address, first + arena.ntotalpools * size), size)
+
+
+def _together(arenas: Iterable[ArenaObject], size: int) -> Iterator[Range]:
+    for arena in arenas:
+        pools = carved(arena, size)
+        if pools:
+            yield Range(pools[0], pools[-1] + size)
+
+
+def _headers(
+    target: Target, engine: Engine, layout: Layout, size: int, arenas: Sequence[ArenaObject], pieces: tuple[Piece, ...], pools: Pools
+) -> list[tuple[int, int, int]]:
+    """Append the pools in use; (pool, head of its list of freed blocks, how many these are to be) of each that has such."""
+    addresses: array[int] = array("Q")
+    numbers: array[int] = array("I")
+    for arena in arenas:
+        some = carved(arena, size)
+        addresses.extend(some)
+        numbers.extend([arena.number] * len(some))
+    records, missing = engine.gather(pieces, addresses, layout.header)
+    view = memoryview(records)
+    step, word = layout.header // layout.word, layout.word
+    words: Sequence[int] = target.arch.unpack(bytes(records)) if word != 8 else view.cast("Q")
+    half = 4 * word // 4
+    ints: Sequence[int] = view.cast("I")
+    fields = layout.header // 4
+    heads: list[tuple[int, int, int]] = []
+    absent = set(missing)
+    columns = zip(
+        range(len(addresses)),
+        addresses,
+        numbers,
+        ints[0::fields],
+        words[1::step],
+        words[2::step],
+        words[3::step],
+        ints[half::fields],
+        ints[half + 1 :: fields],
+        ints[half + 2 :: fields],
+        ints[half + 3 :: fields],
+    )
+    sizes = [layout.size(index) for index in range(layout.classes)]
+    classes, header = layout.classes, layout.header
+    for place, pool, number, count, head, after, before, owner, index, offset, most in columns:
+        if not count and place not in absent:
+            pools.empty[number] = pools.empty.get(number, 0) + 1
+            continue
+        block = sizes[index] if index < classes else 0
+        cut, over = divmod(offset - header, block) if block else (0, 1)
+        if over or owner != number or most + block != size or not count <= cut <= (size - header) // block:
+            why = "cannot be read" if place in absent else f"makes no sense (arena {owner}, class {index}, {count} blocks, offset {offset})"
+            pools.problems.append(Problem(pool, f"pymalloc pool {pool:#x} of arena {number}: its header {why}; its blocks are not known"))
+            pools.bad.append(Range(pool, pool + size))
+            continue
+        pools.address.append(pool)
+        pools.arena.append(number)
+        pools.index.append(index)
+        pools.count.append(count)
+        pools.carved.append(cut)
+        pools.after.append(after)
+        pools.before.append(before)
+        if head or count != cut:
+            heads.append((len(pools) - 1, head, cut - count))
+    return heads
+
+
+def _follow(engine: Engine, layout: Layout, pieces: tuple[Piece, ...], heads: Sequence[tuple[int, int, int]], pools: Pools) -> None:
+    """The freed blocks of a batch of pools, and what is wrong with their lists."""
+    limit = max((wanted for _, _, wanted in heads), default=0)
+    followed = engine.follow_all(pieces, [head for _, head, _ in heads], 0, limit)
+    wrong = dict(followed.problems)
+    begin = 0
+    for place, ((at, _, wanted), end) in enumerate(zip(heads, followed.ends)):
+        nodes = followed.nodes[begin:end]
+        begin = end
+        pool = pools.address[at]
+        first = pool + layout.header
+        stop = first + pools.carved[at] * layout.size(pools.index[at])
+        why = wrong.get(place, "")
+        if nodes and not (first <= min(nodes) and max(nodes) < stop):
+            stray = next(node for node in nodes if not first <= node < stop)
+            nodes = nodes[: nodes.index(stray)]
+            why = f"it leaves the pool, to {stray:#x}"
+        elif not why and len(nodes) != wanted:
+            why = f"it has {len(nodes)} blocks"
+        if why:
+            found = f"of its {wanted} freed blocks {len(nodes)} are found, the others count as in use"
+            what = f"pymalloc pool {pool:#x}: {found}: in their list {why}"
+            pools.problems.append(Problem(pool, what))
+        pools.free.extend(nodes)

@@ -1,0 +1,64 @@
+"""What is wrong in pymalloc's structures beyond what reading them needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.pymalloc.pools import carved
+
+if TYPE_CHECKING:
+    from findleaks.allocators.pymalloc.instance import Pymalloc
+
+
+def verify(allocator: Pymalloc) -> Iterator[Problem]:
+    """Pools with room stand in the ring of their size class, linked both ways; those that are full in none; free ones in their arena's
+    list, as many as it counts."""
+    yield from _rings(allocator)
+    yield from _free_pools(allocator)
+
+
+def _rings(allocator: Pymalloc) -> Iterator[Problem]:
+    pools, layout = allocator.pools, allocator.layout
+    word = layout.word
+    memory = allocator.memory
+    full = [layout.room(allocator.state.pool, index) for index in range(layout.classes)]
+    for pool, index, count, after, before in zip(pools.address, pools.index, pools.count, pools.after, pools.before):
+        if count == full[index]:
+            continue  # unlinked: its links are stale
+        back, forth = memory.word(after + 3 * word), memory.word(before + 2 * word)
+        for what, link, found in (("nextpool", after, back), ("prevpool", before, forth)):
+            if found != pool:
+                told = "cannot be read" if found is None else f"says {found:#x}"
+                other = "prevpool" if what == "nextpool" else "nextpool"
+                yield Problem(pool, f"pymalloc pool {pool:#x} has room, but its {what} {link:#x} does not link back: its {other} {told}")
+
+
+def _free_pools(allocator: Pymalloc) -> Iterator[Problem]:
+    memory, size, word = allocator.memory, allocator.state.pool, allocator.layout.word
+    in_use = set(allocator.pools.address)
+    for arena in allocator.arena_objects:
+        cut = carved(arena, size)
+        known, pool = set(), arena.freepools
+        while pool:
+            name = f"pymalloc arena {arena.number} at {arena.address:#x}: its list of free pools"
+            if pool in known:
+                yield Problem(pool, f"{name} runs into itself at {pool:#x}")
+                break
+            if pool not in cut:
+                yield Problem(pool, f"{name} has {pool:#x}, where no pool of it begins")
+                break
+            if pool in in_use:
+                yield Problem(pool, f"{name} has {pool:#x}, which holds blocks in use")
+                break
+            known.add(pool)
+            following = memory.word(pool + 2 * word)
+            if following is None:
+                yield Problem(pool, f"{name}: {pool:#x} cannot be read")
+                break
+            pool = following
+        else:
+            empty = allocator.pools.empty.get(arena.number, 0)
+            if len(known) != empty:
+                yield Problem(arena.address, f"{name} has {len(known)} pools; {empty} are free")
