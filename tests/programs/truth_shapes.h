@@ -245,7 +245,7 @@ static NOINLINE void lost_shapes(struct rng *r) {
 static struct block make_large(void *p, size_t size) {
     if (!p) abort();
     /* Fresh from the kernel it is clean. What a size word without IS_MMAPPED precedes came from an arena. */
-    fill(p, ((size_t *)p)[-1] & 2 ? 256 : malloc_usable_size(p));
+    fill(p, !truth_other && ((size_t *)p)[-1] & 2 ? 256 : malloc_usable_size(p));
     return (struct block){p, size};
 }
 
