@@ -4,18 +4,21 @@ mimalloc gives out a larger alignment than 16 by taking a block that is larger b
 (src/alloc-aligned.c); the page is flagged (`has_aligned`), but nothing says which blocks, nor by how much. malloc_usable_size is told
 the moved pointer, and all references go there. So, in flagged pages only, for each block in use:
 
-1. The bytes before a moved pointer are nobody's: the block's first word still is the link it had on the free list (0, or the block
-   after it in the page), or 0 where the block was cleared. Any other first word: the pointer was not moved.
-2. If anything live but other blocks' first words refers to the block's start, the pointer was not moved.
-3. Else, of the addresses that some power of two (32 and more, at most the block's size) would move it to, the lowest that
-   anything live refers to is it.
-4. Else the block is left where mimalloc has it: nothing refers to its beginning, so that nothing depends on it.
+1. The bytes before a moved pointer are nobody's: the block's first word still is the link it had on the free list (0, or another block
+   of the page), or 0 where the block was cleared. Any other first word: the pointer was not moved.
+2. If anything live refers to the block's start, or to between it and the first place where an alignment could have moved the pointer
+   to, then it was not moved. The first words of such doubtful blocks do not count, nor does what stands before a moved pointer,
+   unless the block they stand in is itself found not to have been moved: a list's nodes are, from its head on.
+3. Else the pointer is at the lowest of these places (powers of two from 32 to the block's size) that anything live refers to.
+4. Else nothing refers to the block at all. Where its first word is a link the pointer is taken to have been moved to the first of these
+   places, so that the link does not count as a reference; where it is 0 the block is left where mimalloc has it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Optional
 
 from findleaks.allocators.mimalloc.layout import SMALLEST_ALIGNMENT, Page
@@ -26,6 +29,10 @@ from findleaks.target.base import Range, Target
 
 UNINITIALISED = 0xD0D0D0D0D0D0D0D0
 """MI_DEBUG_UNINIT, which debug builds fill new blocks with."""
+
+WORDS_BELOW = 64
+MOST_STARTS = 64
+"""References that are looked at: words below the first place, and those to one block."""
 
 
 class Live:
@@ -62,32 +69,22 @@ def moved(
     target: Target, engine: Engine, live: Live, roots: Iterable[Range], heaps: Iterable[Range], registers: Iterable[int]
 ) -> dict[int, int]:
     """Block -> where its user's pointer is, for blocks in use whose pointer was moved."""
-    suspects: dict[int, Page] = {}
+    suspects: dict[int, Suspect] = {}
     where: dict[int, list[int]] = {}
     for page in (page for page in live.pages if page.aligned):
-        for block in _suspects(target, page, live.free(page)):
+        for block, link in _suspects(target, page, live.free(page)):
             spots = _spots(block, page.size)
             if spots:
-                suspects[block] = page
-                for spot in (block, *spots):
+                suspects[block] = Suspect(spots, link)
+                for spot in (*range(block, min(spots[0], block + 8 * WORDS_BELOW), 8), *spots):
                     where.setdefault(spot, []).append(block)
     if not suspects:
         return {}
-    starts: set[int] = set()
-    hits: dict[int, int] = {}
-
-    def refer(value: int, at: int) -> None:
-        for block in where[value]:
-            if value != block:
-                hits[block] = min(hits.get(block, value), value)
-            elif not _is_link(at, suspects[block]):
-                starts.add(block)
-
-    low, high = min(where), max(where) + 1
     for value in registers:
-        if value in where:
-            refer(value, 0)
-    for start, end, heap in [*((*root, False) for root in roots), *((*heap, True) for heap in heaps)]:
+        for block in where.get(value, ()):
+            suspects[block].refer(value, 0)
+    low, high = min(where), max(where) + 1
+    for start, end, heap in [*((*root, False) for root in roots), *((*part, True) for part in heaps)]:
         for piece in target.pieces(start, end):
             if target.interrupted():
                 raise Interrupted
@@ -100,13 +97,60 @@ def moved(
             for at in found:
                 value = words[(at - base) >> 3]
                 if value in where and (not heap or live.block(at)):
-                    refer(value, at)
-    return {block: spot for block, spot in hits.items() if block not in starts}
+                    for block in where[value]:
+                        suspects[block].refer(value, at if heap else 0)
+    return _decided(suspects, live)
 
 
-def _is_link(at: int, page: Page) -> bool:
-    """Whether the word at `at` is the first of a block of this page: it may be a link left over."""
-    return page.start <= at < page.end and not (at - page.start) % page.size
+def _decided(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
+    """First all suspects count as moved, and what stands before their pointers does not count; each that is found not to be lets what
+    stands there count."""
+    after: dict[int, list[tuple[int, int]]] = {}  # suspect -> (another's block, a word before the suspect's pointer that refers to it)
+    plain: set[int] = set()
+    ready = []
+    for block, suspect in suspects.items():
+        for at in suspect.starts:
+            around = live.block(at) if at else 0
+            if around in suspects and at < suspects[around].tentative(around) and around != block:
+                after.setdefault(around, []).append((block, at))
+            elif around != block or at >= suspect.tentative(block):
+                ready.append(block)
+                break
+    while ready:
+        block = ready.pop()
+        if block not in plain:
+            plain.add(block)
+            ready += [other for other, _ in after.get(block, ())]
+    found = {}
+    for block, suspect in suspects.items():
+        if block in plain:
+            continue
+        if suspect.hits:
+            found[block] = min(suspect.hits)
+        elif suspect.link:
+            found[block] = suspect.spots[0]
+    return found
+
+
+@dataclass
+class Suspect:
+    """A block whose pointer may have been moved to one of `spots`. `link`: its first word is not 0. `starts`: words (addresses in heaps,
+    0 elsewhere) that refer to its start or to between there and the first spot; `hits`: spots that are referred to."""
+
+    spots: list[int]
+    link: bool
+    starts: list[int] = field(default_factory=list)
+    hits: set[int] = field(default_factory=set)
+
+    def refer(self, value: int, at: int) -> None:
+        if value in self.spots:
+            self.hits.add(value)
+        elif len(self.starts) < MOST_STARTS:
+            self.starts.append(at)
+
+    def tentative(self, block: int) -> int:
+        """Where the pointer is if it was moved."""
+        return min(self.hits, default=self.spots[0])
 
 
 def _spots(block: int, size: int) -> list[int]:
@@ -121,8 +165,8 @@ def _spots(block: int, size: int) -> list[int]:
     return found
 
 
-def _suspects(target: Target, page: Page, free: set[int]) -> list[int]:
-    """Blocks in use of this page whose first word may be a link left over from the free list."""
+def _suspects(target: Target, page: Page, free: set[int]) -> list[tuple[int, bool]]:
+    """Blocks in use of this page whose first word may be a link left over from the free list, and whether it is not 0."""
     found = []
     for piece in target.pieces(page.start, page.end):
         skip = (page.start - piece.address) % page.size
@@ -137,5 +181,5 @@ def _suspects(target: Target, page: Page, free: set[int]) -> list[int]:
                 else:
                     word = decode(word, page.keys, page.meta)
             if not word or (page.start <= word < page.end and not (word - page.start) % page.size):
-                found.append(block)
+                found.append((block, bool(word)))
     return found
