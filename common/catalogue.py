@@ -26,9 +26,11 @@ _ENTRIES = (
     Entry("find", "what leaked, grouped by kind, type and size", "find --kind definite --limit 5"),
     Entry("blocks", "the blocks themselves, filtered by kind, state, size, type", "blocks --kind definite --size 16-64"),
     Entry("caches", "each size class of each allocator: in use, cached, free, memory (::umastat)", "caches --sort memory --limit 10"),
+    Entry("verify", "heap corruption: the first bad address, the blocks around it, what was written", "verify --limit 3"),
     Entry("whatis", "what an address is: a block with its state and kind, a stack, a variable, …", "whatis 0x55d0c0a012a0"),
     Entry("refs", "who points here: every word in blocks, roots, registers and dead memory", "refs 0x55d0c0a012a0"),
     Entry("path", "the shortest chain from a root to a block: who holds it", "path 0x55d0c0a012a0"),
+    Entry("stacks", "threads grouped by identical stacks, filtered by function or module", "stacks -c uv_run --not-under uv_cond_wait"),
 )
 
 CATALOGUE = {entry.word: entry for entry in _ENTRIES}

@@ -17,7 +17,7 @@ from findleaks.errors import TargetError, UnreadableMemory
 Buffer = Union[bytes, bytearray, memoryview]
 
 ET_REL, ET_EXEC, ET_DYN, ET_CORE = 1, 2, 3, 4
-PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_TLS = 1, 2, 4, 7
+PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_TLS, PT_GNU_EH_FRAME = 1, 2, 4, 7, 0x6474E550
 PF_X, PF_W, PF_R = 1, 2, 4
 PN_XNUM = 0xFFFF
 SHT_SYMTAB, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 7, 8, 11

@@ -1,0 +1,105 @@
+"""`stacks`: threads grouped by identical stacks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from findleaks.commands import SCHEMA, Door, command
+from findleaks.commands.result import warning_lines
+from findleaks.report.text import number, printable, some
+from findleaks.session import Session
+from findleaks.unwind.stacks import Named, Stack, bare, reaching
+from findleaks.unwind.stacks import stacks as stacks_of
+from findleaks.words import count_word
+
+FRAMES = 40
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-c", "--function", metavar="FUNCTION", default="", help="only stacks that this function is on; * and ? allowed")
+    parser.add_argument("-m", "--module", metavar="MODULE", default="", help="only stacks with a frame in this file: libuv.so.1, node")
+    parser.add_argument(
+        "--not-under", metavar="FUNCTION", action="append", default=[], help="only stacks that this one is not on; may be given again"
+    )
+    parser.add_argument("--folded", action="store_true", help="a line a stack, outermost first, for flame graphs: main;work;read 3")
+    parser.add_argument("--frames", type=count_word, default=FRAMES, help=f"frames of each stack to print as text ({FRAMES}; 0: all)")
+
+
+class Stacks:
+    """What `stacks` found."""
+
+    status = 0
+
+    def __init__(self, session: Session, args: argparse.Namespace) -> None:
+        every = stacks_of(session.target)
+        self.threads = sum(len(stack.threads) for stack in every)
+        self.stacks = reaching(every, args.function, args.module, args.not_under)
+        self.all = len(every)
+        self.folded, self.frames = args.folded, args.frames
+        self.warnings = [printable(warning, 600) for warning in session.target.warnings]
+        cut = sum(len(stack.threads) for stack in every if stack.end)
+        if cut:
+            reasons = list(dict.fromkeys(stack.end for stack in every if stack.end))
+            self.warnings.append(f"{cut} of {self.threads} stacks do not reach their beginning: {some(reasons)}; filters see what is there")
+
+    def json(self) -> Iterable[Mapping[str, object]]:
+        body = [
+            {"count": len(stack.threads), "threads": stack.threads, "frames": [_json(f) for f in stack.frames], "complete": not stack.end}
+            for stack in self.stacks
+        ]
+        return [{"schema": SCHEMA, "command": "stacks", "threads": self.threads, "stacks": body, "warnings": self.warnings}]
+
+    def text(self, width: int, door: Door) -> Iterator[str]:
+        if self.folded:
+            yield from folded(self.stacks)
+            return
+        matching = sum(len(stack.threads) for stack in self.stacks)
+        of = "" if len(self.stacks) == self.all else f" of {number(self.threads)} threads, of {number(self.all)} stacks"
+        yield f"{_count(matching, 'thread')} in {_count(len(self.stacks), 'stack')}{of}"
+        for stack in self.stacks:
+            yield ""
+            who = "thread" if len(stack.threads) == 1 else "threads"
+            yield f"  {number(len(stack.threads))} {who}: {some([str(tid) for tid in stack.threads], 8)}"
+            shown = stack.frames[: self.frames or None]
+            yield from (f"    {line(frame, width - 4)}" for frame in shown)
+            if len(shown) < len(stack.frames):
+                yield f"    … {len(stack.frames) - len(shown)} more (--frames 0)"
+            if stack.end:
+                yield f"    … {stack.end}"
+        yield from warning_lines(self.warnings, width)
+
+
+def folded(stacks: Sequence[Stack]) -> Iterator[str]:
+    """Brendan Gregg's folded stacks: functions from the outermost on, then how many."""
+    for stack in stacks:
+        labels = [frame.function or frame.label() for frame in reversed(stack.frames)]
+        yield f"{';'.join(printable(label).replace(';', ':') for label in labels)} {len(stack.threads)}"
+
+
+def line(frame: Named, width: int) -> str:
+    """One frame, its file last where there is room for it; parameters go where there is none."""
+    label = printable(frame.label(), 2000)
+    if len(label) > width - len(frame.module) - 3 and frame.function:
+        label = printable(frame._replace(function=bare(frame.function)).label(), 2000)
+    module = printable(frame.module, 40)
+    if not frame.function or not module:
+        return label[:width]
+    room = max(20, width - len(module) - 3)
+    return f"{label if len(label) <= room else label[: room - 1] + '…'}  [{module}]"
+
+
+def _json(frame: Named) -> dict[str, object]:
+    return {"address": hex(frame.address), "function": frame.function or None, "offset": frame.offset, "module": frame.module or None}
+
+
+def _count(count: int, what: str) -> str:
+    return f"{number(count)} {what}{'' if count == 1 else 's'}"
+
+
+@command(arguments=_arguments)
+def stacks(session: Session, args: argparse.Namespace) -> Stacks:
+    """Group the threads by identical stacks, those of most threads first. A function is named in full, without its parameters, or by
+    its last part: -c MakeCallback finds node::MakeCallback(…). Stacks go through code made at run time (V8's, by its frame pointers)
+    up to the function the thread began in; needs no heap and no debug information."""
+    return Stacks(session, args)

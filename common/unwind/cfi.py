@@ -1,0 +1,322 @@
+"""Call frame information: how to find the caller's registers at a program counter, from a module's .eh_frame.
+
+Sources: DWARF 5, sections 6.4 and 7.24; Linux Standard Base Core 5.0, 10.6 (.eh_frame, .eh_frame_hdr, pointer encodings). Everything is
+read from the target, where the loader put it; any byte of it may be wrong: lengths are bounded, and what cannot be understood is "no
+information" (None).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Module, Target
+from findleaks.target.elf import PT_GNU_EH_FRAME
+from findleaks.target.modules import headers
+
+LONGEST = 1 << 16
+"""Bytes of one entry that are looked at."""
+
+DEEPEST = 32
+"""Remembered rows (DW_CFA_remember_state) at a time."""
+
+OMIT = 0xFF
+TABLE = 0x3B
+"""The only encoding of .eh_frame_hdr's table that linkers write: pairs of signed 32-bit offsets from the header."""
+
+
+class Rule(NamedTuple):
+    """How to find a register's value in the caller: "offset" (saved at CFA + value), "value" (is CFA + value), "register" (is in that
+    one), "saved" (saved where the expression says), "is" (the expression's value), "undefined"."""
+
+    how: str
+    value: int = 0
+    expression: bytes = b""
+
+
+@dataclass
+class Row:
+    """What holds at one program counter. The canonical frame address is register + offset, or `expression`'s value. Registers have
+    DWARF's numbers; those without a rule keep their value."""
+
+    register: int = -1
+    offset: int = 0
+    expression: bytes = b""
+    rules: dict[int, Rule] = field(default_factory=dict)
+    return_register: int = -1
+    signal: bool = False  # the frame that the kernel makes for a signal handler: its caller was interrupted, not calling
+
+    @property
+    def outermost(self) -> bool:
+        """No caller: the return address is said to be undefined (_start, clone3)."""
+        rule = self.rules.get(self.return_register)
+        return rule is not None and rule.how == "undefined"
+
+    def copy(self) -> Row:
+        return Row(self.register, self.offset, self.expression, dict(self.rules), self.return_register, self.signal)
+
+
+class Malformed(Exception):
+    """The bytes make no sense."""
+
+
+class Bytes:
+    """Reads the target's bytes from an address on."""
+
+    def __init__(self, data: bytes, address: int, word: int, byteorder: str) -> None:
+        self.data, self.address, self.word = data, address, word
+        self.order: str = byteorder
+        self.at = 0
+
+    def take(self, count: int) -> bytes:
+        if not 0 <= count <= len(self.data) - self.at:
+            raise Malformed
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def unsigned(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little" if self.order == "little" else "big")
+
+    def signed(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little" if self.order == "little" else "big", signed=True)
+
+    def uleb(self) -> int:
+        value = shift = 0
+        while shift < 70:
+            byte = self.unsigned(1)
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+        raise Malformed
+
+    def sleb(self) -> int:
+        value = shift = 0
+        while shift < 70:
+            byte = self.unsigned(1)
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value - (1 << shift) if byte & 0x40 else value
+        raise Malformed
+
+    def text(self) -> bytes:
+        end = self.data.find(b"\0", self.at)
+        if end < 0:
+            raise Malformed
+        made = self.data[self.at : end]
+        self.at = end + 1
+        return made
+
+    def pointer(self, encoding: int) -> int:
+        """A pointer as .eh_frame encodes it; relative to its own place where the encoding says so. Indirect ones are left as they are:
+        only personality routines are, and those are not needed."""
+        here = self.address + self.at
+        kind = encoding & 0x0F
+        sizes = {0: self.word, 2: 2, 3: 4, 4: 8, 10: 2, 11: 4, 12: 8}
+        if kind == 1:
+            value = self.uleb()
+        elif kind == 9:
+            value = self.sleb()
+        elif kind in sizes:
+            value = self.signed(sizes[kind]) if kind >= 10 else self.unsigned(sizes[kind])
+        else:
+            raise Malformed
+        if encoding & 0x70 == 0x10 and value:
+            value += here
+        elif encoding & 0x70 not in (0, 0x10):
+            raise Malformed
+        return value & ((1 << (8 * self.word)) - 1)
+
+
+class Common(NamedTuple):
+    """A common information entry, parsed; `start` is the row its own instructions make."""
+
+    code_align: int
+    data_align: int
+    encoding: int
+    sized: bool
+    start: Row
+
+
+class FrameTable:
+    """The call frame information of one module; None of it where the module's .eh_frame_hdr is not there."""
+
+    def __init__(self, target: Target, module: Module) -> None:
+        self.target, self.module = target, module
+        self._commons: dict[int, Optional[Common]] = {}
+        self._header = self._table = self._count = 0
+        try:
+            self._open()
+        except (UnreadableMemory, Malformed):
+            self._count = 0
+
+    def row(self, pc: int) -> Optional[Row]:
+        """The row that holds at `pc`, or None."""
+        try:
+            entry = self._entry(pc) if self._count else 0
+            return self._row(entry, pc) if entry else None
+        except (UnreadableMemory, Malformed):
+            return None
+
+    def _bytes(self, address: int, size: int) -> Bytes:
+        return Bytes(self.target.read(address, size), address, self.target.arch.word, self.target.arch.byteorder)
+
+    def _open(self) -> None:
+        found = headers(self.target.read, self.module.start, self.module.end - self.module.start)
+        segment = next((s for s in found[1] if s.type == PT_GNU_EH_FRAME), None) if found else None
+        if segment is None:
+            return
+        self._header = segment.vaddr + self.module.bias
+        data = self._bytes(self._header, min(max(segment.memsz, 12), 64))
+        version, frames, counts, table = data.take(4)
+        if version != 1 or counts == OMIT or table != TABLE:
+            return
+        data.pointer(frames)
+        count = data.pointer(counts)
+        self._table = self._header + data.at
+        self._count = min(count, segment.memsz // 8)
+
+    def _entry(self, pc: int) -> int:
+        """The address of the frame description entry for `pc`, by bisection of the header's table."""
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) // 2
+            if self._bytes(self._table + 8 * middle, 4).signed(4) + self._header <= pc:
+                low = middle + 1
+            else:
+                high = middle
+        if not low:
+            return 0
+        return self._bytes(self._table + 8 * low - 4, 4).signed(4) + self._header
+
+    def _record(self, address: int) -> tuple[Bytes, int, int]:
+        """The contents of the entry at `address`, behind its length; the place of its second word, and that word."""
+        length = self._bytes(address, 4).unsigned(4)
+        if not 4 <= length <= LONGEST:
+            raise Malformed
+        data = self._bytes(address + 4, length)
+        return data, address + 4, data.unsigned(4)
+
+    def _common(self, address: int) -> Common:
+        if address not in self._commons:
+            try:
+                self._commons[address] = self._parse_common(address)
+            except (Malformed, UnreadableMemory):
+                self._commons[address] = None
+        found = self._commons[address]
+        if found is None:
+            raise Malformed
+        return found
+
+    def _parse_common(self, address: int) -> Common:
+        data, _, mark = self._record(address)
+        version = data.unsigned(1)
+        if mark or version not in (1, 3, 4):
+            raise Malformed
+        letters = data.text()
+        if version == 4:
+            data.take(2)
+        code_align, data_align = data.uleb(), data.sleb()
+        returns = data.unsigned(1) if version == 1 else data.uleb()
+        encoding, signal, sized = 0, False, letters[:1] == b"z"
+        if sized:
+            length = data.uleb()
+            end = data.at + length
+            for letter in letters[1:].decode("latin-1"):
+                if letter == "R":
+                    encoding = data.unsigned(1)
+                elif letter == "P":
+                    data.pointer(data.unsigned(1) & 0x0F)
+                elif letter == "L":
+                    data.unsigned(1)
+                elif letter == "S":
+                    signal = True
+                elif letter != "B":
+                    break
+            data.at = end
+        elif letters:
+            raise Malformed
+        start = Row(return_register=returns, signal=signal)
+        made = Common(code_align, data_align, encoding, sized, start)
+        _run(data, made, start, start.copy(), 0, 0)
+        return made
+
+    def _row(self, address: int, pc: int) -> Optional[Row]:
+        data, place, distance = self._record(address)
+        common = self._common(place - distance)
+        begin = data.pointer(common.encoding)
+        size = data.pointer(common.encoding & 0x0F)
+        if not begin <= pc < begin + size:
+            return None
+        if common.sized:
+            data.take(data.uleb())
+        row = common.start.copy()
+        _run(data, common, row, common.start, begin, pc)
+        return row
+
+
+def _run(data: Bytes, common: Common, row: Row, initial: Row, location: int, pc: int) -> None:
+    """Execute call frame instructions on `row` up to the place that `pc` is at."""
+    kept: list[Row] = []
+
+    def restore(register: int) -> None:
+        if register in initial.rules:
+            row.rules[register] = initial.rules[register]
+        else:
+            row.rules.pop(register, None)
+
+    def assign(other: Row) -> None:
+        row.register, row.offset, row.expression, row.rules = other.register, other.offset, other.expression, dict(other.rules)
+
+    while data.at < len(data.data):
+        code = data.unsigned(1)
+        high, low = code >> 6, code & 0x3F
+        if high == 1 or code in (0x01, 0x02, 0x03, 0x04):
+            if code == 0x01:
+                location = data.pointer(common.encoding)
+            else:
+                location += (low if high == 1 else data.unsigned({2: 1, 3: 2, 4: 4}[code])) * common.code_align
+            if location > pc:
+                return
+        elif high == 2:
+            row.rules[low] = Rule("offset", data.uleb() * common.data_align)
+        elif high == 3:
+            restore(low)
+        elif code in (0x05, 0x11):
+            row.rules[data.uleb()] = Rule("offset", (data.uleb() if code == 0x05 else data.sleb()) * common.data_align)
+        elif code == 0x06:
+            restore(data.uleb())
+        elif code == 0x07:
+            row.rules[data.uleb()] = Rule("undefined")
+        elif code == 0x08:
+            row.rules.pop(data.uleb(), None)
+        elif code == 0x09:
+            row.rules[data.uleb()] = Rule("register", data.uleb())
+        elif code == 0x0A:
+            if len(kept) >= DEEPEST:
+                raise Malformed
+            kept.append(row.copy())
+        elif code == 0x0B:
+            if not kept:
+                raise Malformed
+            assign(kept.pop())
+        elif code in (0x0C, 0x12):
+            row.register, row.expression = data.uleb(), b""
+            row.offset = data.uleb() if code == 0x0C else data.sleb() * common.data_align
+        elif code == 0x0D:
+            row.register = data.uleb()
+        elif code in (0x0E, 0x13):
+            row.offset = data.uleb() if code == 0x0E else data.sleb() * common.data_align
+        elif code == 0x0F:
+            row.expression = data.take(data.uleb())
+        elif code in (0x10, 0x16):
+            register = data.uleb()
+            row.rules[register] = Rule("saved" if code == 0x10 else "is", 0, data.take(data.uleb()))
+        elif code in (0x14, 0x15):
+            row.rules[data.uleb()] = Rule("value", (data.uleb() if code == 0x14 else data.sleb()) * common.data_align)
+        elif code == 0x2E:
+            data.uleb()  # DW_CFA_GNU_args_size
+        elif code not in (0x00, 0x2D):
+            raise Malformed

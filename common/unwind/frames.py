@@ -1,0 +1,174 @@
+"""Walking a thread's stack, from its registers to the function it began in."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple, Optional
+
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Module, Range, Region, Target, Thread
+from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
+from findleaks.unwind.expression import evaluate
+
+DEEPEST = 4096
+"""Frames of one thread."""
+
+DWARF_REGISTERS = {
+    # System V ABI, AMD64 supplement 1.0, figure 3.36; 16 is the return address
+    "x86-64": (
+        *("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp"),
+        *("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip"),
+    ),
+}
+FRAME_POINTERS = {"x86-64": "rbp"}
+
+
+class Frame(NamedTuple):
+    """`pc` is where the frame goes on; `call` the address to name it by: inside the call instruction, for a caller. `sp` is the stack
+    pointer on entry to this frame's part of the stack. `how` it was found: "top", "cfi", "frame pointer", "return address"."""
+
+    pc: int
+    call: int
+    sp: int
+    how: str
+
+
+class Trace(NamedTuple):
+    """A thread's frames, innermost first; at least one. `end` is "" where they reach the function the thread began in, else why not."""
+
+    frames: tuple[Frame, ...]
+    end: str
+
+
+class Unwinder:
+    """Keeps what it read of modules, for the stacks of many threads. Code without call frame information is taken to keep the chain of
+    frame pointers, as V8's builtins and code made at run time do."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._names = DWARF_REGISTERS.get(target.arch.name, ())
+        self._sp = self._names.index(target.arch.sp) if self._names else -1
+        self._fp = self._names.index(FRAME_POINTERS[target.arch.name]) if self._names else -1
+        self._modules = sorted(target.modules(), key=lambda module: module.start)
+        self._starts = [module.start for module in self._modules]
+        self._regions = list(target.regions())
+        self._region_starts = [region.start for region in self._regions]
+        self._tables: dict[int, FrameTable] = {}
+        self._rows: dict[int, Optional[Row]] = {}
+
+    def trace(self, thread: Thread) -> Trace:
+        """The stack of a thread; DEEPEST frames at most."""
+        registers = {number: thread.registers[name] for number, name in enumerate(self._names) if name in thread.registers}
+        pc, sp = thread.pc, thread.sp
+        frames = [Frame(pc, pc, sp, "top")]
+        exact = True  # the frame was interrupted here: pc is no return address
+        if not self._names:
+            return Trace(tuple(frames), f"stacks of {self.target.arch.name} are not unwound")
+        while len(frames) < DEEPEST:
+            row = self.row(pc if exact else pc - 1)
+            if row is not None and row.outermost:
+                return Trace(tuple(frames), "")
+            step = self._by_row(row, registers) if row is not None else self._without(registers, pc, exact)
+            if step is None:
+                return Trace(tuple(frames), f"nothing says who called {pc:#x}")
+            caller, how = step
+            signal = row is not None and row.signal
+            pc, after = caller.pop(len(self._names) - 1, 0), caller[self._sp]
+            if not pc and how != "return address":
+                return Trace(tuple(frames), "")
+            if not self.executable(pc):
+                return Trace(tuple(frames), f"the caller would be {pc:#x}, which is no code")
+            if after <= registers[self._sp] and not signal:
+                return Trace(tuple(frames), f"the stack runs backwards at {after:#x}")
+            exact, registers = signal, caller
+            frames.append(Frame(pc, pc if exact else pc - 1, after, how))
+        return Trace(tuple(frames), f"more than {DEEPEST:,} frames")
+
+    def row(self, pc: int) -> Optional[Row]:
+        """The call frame information at `pc`."""
+        if pc not in self._rows:
+            module = self.module(pc)
+            self._rows[pc] = self._table(module).row(pc) if module is not None else None
+        return self._rows[pc]
+
+    def module(self, address: int) -> Optional[Module]:
+        at = bisect_right(self._starts, address) - 1
+        return self._modules[at] if at >= 0 and address < self._modules[at].end else None
+
+    def executable(self, address: int) -> bool:
+        region = self._region(address)
+        return region is not None and region.executable
+
+    def _table(self, module: Module) -> FrameTable:
+        if module.start not in self._tables:
+            self._tables[module.start] = FrameTable(self.target, module)
+        return self._tables[module.start]
+
+    def _region(self, address: int) -> Optional[Region]:
+        at = bisect_right(self._region_starts, address) - 1
+        return self._regions[at] if at >= 0 and address in self._regions[at] else None
+
+    def _stack(self, sp: int) -> Range:
+        region = self._region(sp)
+        return Range(region.start, region.end) if region is not None else Range(sp, sp)
+
+    def _by_row(self, row: Row, registers: dict[int, int]) -> Optional[tuple[dict[int, int], str]]:
+        """The caller's registers by call frame information; None where it says that there is no caller, or memory is missing."""
+        arch = self.target.arch
+        try:
+            if row.expression:
+                frame = self._evaluated(row.expression, registers)
+            elif row.register in registers:
+                frame = (registers[row.register] + row.offset) & arch.mask
+            else:
+                return None
+            caller = dict(registers)
+            caller.pop(len(self._names) - 1, None)
+            caller[self._sp] = frame
+            returns = len(self._names) - 1
+            for register, rule in row.rules.items():
+                value = self._value(rule, frame, registers)
+                place = returns if register == row.return_register else register
+                if value is None:
+                    caller.pop(place, None)
+                else:
+                    caller[place] = value
+            if returns not in caller:
+                return None
+            return caller, "cfi"
+        except (UnreadableMemory, Malformed):
+            return None
+
+    def _value(self, rule: Rule, frame: int, registers: dict[int, int]) -> Optional[int]:
+        mask = self.target.arch.mask
+        if rule.how == "offset":
+            return self.target.word((frame + rule.value) & mask)
+        if rule.how == "value":
+            return (frame + rule.value) & mask
+        if rule.how == "register":
+            return registers.get(rule.value)
+        if rule.how in ("saved", "is"):
+            value = self._evaluated(rule.expression, registers, frame)
+            return self.target.word(value) if rule.how == "saved" else value
+        return None
+
+    def _evaluated(self, expression: bytes, registers: dict[int, int], *stack: int) -> int:
+        arch = self.target.arch
+        return evaluate(expression, arch.word, arch.byteorder, registers.get, self.target.word, stack)
+
+    def _without(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
+        """The caller where no module speaks: a call to nowhere has its return address on top of the stack; code made at run time keeps
+        the chain of frame pointers."""
+        word, sp = self.target.arch.word, registers[self._sp]
+        returns = len(self._names) - 1
+        try:
+            if exact and not self.executable(pc):
+                return {**registers, returns: self.target.word(sp), self._sp: sp + word}, "return address"
+            frame = registers.get(self._fp, 0)
+            stack = self._stack(sp)
+            if not sp <= frame < stack.end - word or frame % word:
+                return None
+            caller = {self._fp: self.target.word(frame), self._sp: frame + 2 * word, returns: self.target.word(frame + word)}
+            return caller, "frame pointer"
+        except UnreadableMemory:
+            return None

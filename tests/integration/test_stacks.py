@@ -1,0 +1,119 @@
+"""Stacks of real programs: those that a program says it has, GDB's, and Node's through code made at run time."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import real
+import truth
+
+import cores
+
+SOURCE = truth.PROGRAMS / "stacks.c"
+START = ["start", "start_thread", "clone3"]
+EXPECTED = {
+    3: ["hold", "beta", "alpha", *START],
+    2: ["hold", "gamma_", "alpha", *START],
+    101: ["hold", *["down"] * 101, *START],
+    "handler": ["faulty", *START],
+    "made": ["hold", "", "by_frame_pointer", *START],
+}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("stacks") / "stacks"
+    subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(output), str(SOURCE), "-pthread"], check=True)
+    return output
+
+
+def asked(*words: str) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, "-m", "findleaks", "stacks", "--json", *words], capture_output=True, text=True, check=True)
+    made: dict[str, Any] = json.loads(done.stdout)
+    return made
+
+
+def functions(stack: dict[str, Any]) -> list[str]:
+    return [frame["function"] or "" for frame in stack["frames"]]
+
+
+def check(found: dict[str, Any]) -> None:
+    """Every stack that the program made is there, whole."""
+    stacks = {stack["count"]: functions(stack) for stack in found["stacks"] if stack["count"] > 1}
+    assert stacks[3][-6:] == EXPECTED[3]
+    assert stacks[2][-6:] == EXPECTED[2]
+    single = [functions(stack) for stack in found["stacks"] if stack["count"] == 1]
+    assert any(names[-105:] == EXPECTED[101] for names in single)
+    handled = next(names for names in single if "handler" in names)
+    assert handled[handled.index("handler") - 1] == "hold"
+    assert handled[-4:] == EXPECTED["handler"]
+    assert any(names[-6:] == EXPECTED["made"] for names in single)
+    assert any(names[-3:] == ["__libc_start_call_main", "__libc_start_main", "_start"] and "main" in names for names in single)
+    assert all(stack["complete"] for stack in found["stacks"])
+    assert found["threads"] == sum(stack["count"] for stack in found["stacks"]) == 9
+
+
+def test_live_and_in_cores(program: Path, tmp_path: Path) -> None:
+    with cores.Running([str(program)], tmp_path) as running:
+        check(asked("--pid", str(running.pid)))
+        check(asked(str(running.gcore())))
+        core = running.kernel_core()
+    check(asked(str(core)))
+    assert [stack["count"] for stack in asked("-c", "alpha", str(core))["stacks"]] == [3, 2]
+    assert [stack["count"] for stack in asked("-c", "alpha", "--not-under", "beta", str(core))["stacks"]] == [2]
+    assert [stack["count"] for stack in asked("--module", "stacks", "-c", "down", str(core))["stacks"]] == [1]
+    folded = subprocess.run(
+        [sys.executable, "-m", "findleaks", "stacks", "--folded", str(core)], capture_output=True, text=True, check=True
+    )
+    assert any(re.fullmatch(r"clone3;start_thread;start;alpha;beta;hold(;\S+)* 3", line) for line in folded.stdout.splitlines())
+
+
+def test_a_call_to_nowhere(program: Path, tmp_path: Path) -> None:
+    """The program counter is 0: the caller's address is on top of the stack."""
+    process = subprocess.Popen([str(program), "crash"], cwd=tmp_path, stdout=subprocess.PIPE, preexec_fn=cores._allow_cores)
+    process.communicate(timeout=60)
+    (core,) = tmp_path.glob("core*")
+    found = asked("-c", "main", str(core))
+    (stack,) = found["stacks"]
+    assert stack["frames"][0]["address"] == "0x0"
+    assert functions(stack)[-4:] == ["main", "__libc_start_call_main", "__libc_start_main", "_start"]
+
+
+def test_gdb_sees_the_same(program: Path, tmp_path: Path) -> None:
+    """Return addresses, frame by frame, of an interpreter with threads. (Without libc's debug symbols, whose inlined frames are none.)"""
+    code = "import threading, time, sys\ndef f(n):\n f(n - 1) if n else time.sleep(600)\n"
+    code += "[threading.Thread(target=f, args=(5,), daemon=True).start() for _ in range(3)]\nprint('ready', flush=True)\nf(20)"
+    with cores.Running(["/usr/bin/python3", "-c", code], tmp_path) as running:
+        time.sleep(0.5)
+        found = asked("--pid", str(running.pid))
+        command = ["gdb", "-batch", "-nx", "-iex", "set debug-file-directory /nonexistent", "-iex", "set auto-load no"]
+        command += ["-p", str(running.pid), "-ex", "thread apply all bt"]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    theirs = {}
+    for part in re.split(r"\nThread ", told)[1:]:
+        theirs[int(part.split("LWP ")[1].split(")")[0])] = [int(a, 16) for a in re.findall(r"^#\d+\s+0x([0-9a-f]+) in ", part, re.M)]
+    assert len(theirs) == 4
+    ours = {tid: [int(f["address"], 16) for f in stack["frames"]] for stack in found["stacks"] for tid in stack["threads"]}
+    assert ours == theirs
+
+
+def test_node_through_its_builtins(tmp_path: Path) -> None:
+    """Stock unwinders stop at the interpreter's trampoline; this goes on to _start."""
+    script = tmp_path / "deep.js"
+    script.write_text("function g(n) { if (n) return g(n - 1); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 600000); }\n")
+    script.write_text(script.read_text() + "require('fs').writeSync(1, 'ready\\n'); g(5);\n")
+    with cores.Running([real.node20(), str(script)], tmp_path / "run") as running:
+        time.sleep(0.5)
+        (stack,) = asked("-c", "_start", "--pid", str(running.pid))["stacks"]
+    names = functions(stack)
+    assert stack["complete"]
+    assert names[-1] == "_start"
+    assert "node::Start(int, char**)" in names
+    assert names.count("Builtins_InterpreterEntryTrampoline") >= 6
