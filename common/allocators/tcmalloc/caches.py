@@ -1,0 +1,173 @@
+"""Thread caches and transfer caches: where they are, whose they are, and the heads of their lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.tcmalloc.layout import (
+    CACHE,
+    CACHE_LINKS,
+    CACHE_SIZE,
+    CLASSES,
+    LIST,
+    LIST_LENGTH,
+    LIST_SIZE,
+    MOVES,
+    SLOTS,
+    WORD,
+)
+from findleaks.allocators.tcmalloc.locate import Place
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range
+from findleaks.target.ranges import inside
+
+TLS_BELOW, TLS_ABOVE = 16 << 10, 4 << 10
+"""How far from a thread pointer the pointer to the thread's cache is looked for: in static TLS in front of it, as the value of a pthread
+key behind it."""
+
+MOST_CACHES = 1 << 20
+
+
+class FreeList(NamedTuple):
+    """A list of freed blocks of one size class: in a thread cache, or in a slot of a transfer cache (`slot` >= 0)."""
+
+    number: int
+    head: int
+    length: int
+    slot: int
+    cache: int  # address of the thread cache, or of the slot
+
+
+@dataclass
+class ThreadHeap:
+    """A ThreadCache. `size` is what it says to hold in bytes; `tid` 0 where no thread is known to use it."""
+
+    address: int
+    tid: int = 0
+    size: int = 0
+    lists: list[FreeList] = field(default_factory=list)
+
+
+@dataclass
+class Found:
+    """All thread caches, and the release their links stand where they do in."""
+
+    heaps: list[ThreadHeap] = field(default_factory=list)
+    release: str = ""
+
+
+def is_cache(memory: Memory, sizes: Sequence[int], address: int) -> bool:
+    """Whether a ThreadCache is here: each of its lists names the size of its class (FreeList::Init)."""
+    if address % WORD:
+        return False
+    for number in (1, 2, len(sizes) - 1):
+        if memory.int32(address + number * LIST + LIST_SIZE) != sizes[number]:
+            return False
+    return all(memory.int32(address + number * LIST + LIST_SIZE) == size for number, size in enumerate(sizes) if number)
+
+
+def find(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], problems: list[Problem]) -> Found:
+    """The list that ThreadCache::thread_heaps_ heads, and the caches that threads name; `heaps` are memory of spans."""
+    candidates = _candidates(memory, engine, place, heaps)
+    best: tuple[int, list[int], str, str] = (0, [], "", "")
+    for head in candidates:
+        for offset, release in CACHE_LINKS:
+            chain, problem = _chain(memory, place.sizes, head, offset)
+            if len(chain) > best[0]:
+                best = (len(chain), chain, release, problem)
+    _, chain, release, problem = best
+    if problem:
+        problems.append(Problem(chain[-1], f"after {len(chain)} thread caches {problem}: blocks in further ones may count as in use"))
+    known = dict.fromkeys(chain)
+    owners = _owners(memory, engine, place, chain, heaps)
+    known.update(dict.fromkeys(owners))
+    if not known:
+        problems.append(Problem(place.central, "no thread cache was found: freed blocks in them count as in use"))
+    return Found([_read(memory, place, address, owners.get(address, 0), problems) for address in known], release)
+
+
+def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range]) -> list[int]:
+    """What the image's data points to and looks like a ThreadCache."""
+    found: dict[int, None] = {}
+    for start, end in place.image.data:
+        for piece in memory.target.pieces(start, end):
+            for at in engine.search(piece, 1 << 16, 1 << 47):
+                value = memory.word(at) or 0
+                if value not in found and not inside(heaps, value) and memory.int32(value + LIST + LIST_SIZE) == place.sizes[1]:
+                    if is_cache(memory, place.sizes, value):
+                        found[value] = None
+    return list(found)
+
+
+def _chain(memory: Memory, sizes: Sequence[int], head: int, links: int) -> tuple[list[int], str]:
+    """The caches from `head` on, as far as links agree both ways; "" or why it ends early. [] if `head` heads no list."""
+    if memory.word(head + links + WORD) != 0:
+        return [], ""
+    chain = [head]
+    while len(chain) < MOST_CACHES:
+        following = memory.word(chain[-1] + links)
+        if not following:
+            return chain, "" if following == 0 else f"that at {chain[-1]:#x} cannot be read"
+        back = memory.word(following + links + WORD)
+        if back != chain[-1] or not is_cache(memory, sizes, following):
+            if len(chain) == 1:
+                return [], ""
+            return chain, f"the list of them goes on at {following:#x}, which is none, or does not link back"
+        chain.append(following)
+    return chain, "the list of them does not end"
+
+
+def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], heaps: Sequence[Range]) -> dict[int, int]:
+    """Thread caches that threads name near their thread pointers: address -> tid."""
+    known = set(chain)
+    found: dict[int, int] = {}
+    low, high = (min(chain) - NEAR, max(chain) + NEAR) if chain else (1 << 16, 1 << 47)
+    for thread in memory.target.threads():
+        pointer = thread.thread_pointer
+        if not pointer:
+            continue
+        for piece in memory.target.pieces(max(pointer - TLS_BELOW, WORD) & -WORD, pointer + TLS_ABOVE):
+            for at in engine.search(piece, low, high):
+                value = memory.word(at) or 0
+                if value in known or (value not in found and not inside(heaps, value) and is_cache(memory, place.sizes, value)):
+                    found.setdefault(value, thread.tid)
+    return found
+
+
+NEAR = 64 << 20
+"""A cache that the list of all does not lead to is looked for near those it does."""
+
+
+def _read(memory: Memory, place: Place, address: int, tid: int, problems: list[Problem]) -> ThreadHeap:
+    heap = ThreadHeap(address, tid)
+    words = memory.words(address, CACHE // WORD)
+    if words is None:
+        problems.append(Problem(address, f"thread cache at {address:#x} cannot be read: blocks in it count as in use"))
+        return heap
+    heap.size = words[CACHE_SIZE // WORD] & 0xFFFFFFFF
+    for number in range(1, min(len(place.sizes), CLASSES)):
+        at = number * LIST // WORD
+        head, length = words[at], words[at + LIST_LENGTH // WORD] & 0xFFFFFFFF
+        if head or length:
+            heap.lists.append(FreeList(number, head, length, -1, address))
+    return heap
+
+
+def transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterator[FreeList]:
+    """The chains in the transfer caches (central_freelist.h, tc_slots_): each of as many blocks as move at a time."""
+    layout = place.layout
+    for number in range(1, len(place.sizes)) if layout.slots else ():
+        central = place.of_class(number)
+        used = memory.int32(central + layout.used_slots)
+        moved = memory.int32(place.table + MOVES + 4 * number)
+        if used is None or moved is None or used > layout.slots:
+            what = f"the transfer cache of size {place.sizes[number]} says it holds {used} chains: more than there is room for"
+            problems.append(Problem(central + layout.used_slots, what))
+            used = min(used or 0, layout.slots)
+        for slot in range(used):
+            at = central + SLOTS + 2 * WORD * slot
+            yield FreeList(number, memory.word(at) or 0, moved or 0, slot, at)

@@ -1,0 +1,82 @@
+"""A block that tcmalloc itself loses: 2.7 to 2.15 make a MallocExtension at the first call, and replace it by a TCMallocImplementation as
+soon as constructors run, without freeing it (malloc_extension.cc, InitModule and Register). It is the allocator's own, no leak of the
+program's.
+
+Recognised by the Itanium C++ ABI's run-time types: a variable of the image's refers to a small object with a long table of virtual
+functions, whose type has one base; the lost block is an object of that base, a pointer to the base's table alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from findleaks.allocators.tcmalloc.layout import IN_USE, WORD
+from findleaks.graph.base import Blocks, State
+from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.allocators.tcmalloc.instance import Tcmalloc
+
+LEAST_SLOTS = 20
+"""Virtual functions that a MallocExtension has at least: 27 in 2.7, 29 in 2.8 to 2.15. A table as long tells it from classes of a program
+into which tcmalloc is linked."""
+
+MOST_VARIABLES = 100_000
+
+
+def replaced(one: Tcmalloc, blocks: Blocks) -> list[int]:
+    """The address of the lost MallocExtension, if it is there."""
+    spans = [span for span in one.spans if span.number == 1 and span.location == IN_USE]
+    if not spans:
+        return []
+    for base in dict.fromkeys(_bases(one, blocks)):
+        for table in _tables(one, base):
+            found = []
+            for span in spans:
+                for piece in one.target.pieces(span.start, span.end):
+                    for at in one.engine.search(piece, table, table + 1):
+                        index = blocks.find(at)
+                        if index >= 0 and blocks.state(index) == State.IN_USE:
+                            found.append(at)
+            if len(found) == 1:
+                return found
+    return []
+
+
+def _bases(one: Tcmalloc, blocks: Blocks) -> Iterator[int]:
+    """Run-time types that are the one base of an object which a variable of the image's refers to."""
+    memory, module = one.memory, one.place.image.module
+    low, high = min(span.start for span in one.spans), max(span.end for span in one.spans)
+    left = MOST_VARIABLES
+    for start, end in one.place.image.data:
+        for piece in one.target.pieces(start, end):
+            for at in one.engine.search(piece, low, high):
+                left -= 1
+                span = one.span_at(memory.word(at) or 0) if left > 0 else None
+                if span is None or span.number not in (1, 2):  # up to 16 bytes
+                    continue
+                table = memory.word(memory.word(at) or 0) or 0
+                if module.start <= table < module.end and _slots(one, table):
+                    base = memory.word((memory.word(table - WORD) or 0) + 2 * WORD)
+                    if base and module.start <= base < module.end:
+                        yield base
+
+
+def _tables(one: Tcmalloc, kind: int) -> Iterator[int]:
+    """Tables of virtual functions of this run-time type."""
+    module = one.place.image.module
+    for region in one.target.regions():
+        part = Range(max(region.start, module.start), min(region.end, module.end))
+        if region.readable and not region.executable and part.start < part.end:
+            for piece in one.target.pieces(*part):
+                for at in one.engine.search(piece, kind, kind + 1):
+                    if _slots(one, at + WORD):
+                        yield at + WORD
+
+
+def _slots(one: Tcmalloc, table: int) -> bool:
+    """Whether a table of at least so many functions of the image begins here."""
+    module = one.place.image.module
+    words = one.memory.words(table, LEAST_SLOTS)
+    return words is not None and all(module.start <= word < module.end for word in words)

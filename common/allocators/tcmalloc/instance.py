@@ -1,0 +1,162 @@
+"""One tcmalloc of a process as an Allocator: its heaps, what its free lists and caches hold, what is its own."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Optional
+
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, ThreadCache
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.tcmalloc import caches, counts, extension, integrity
+from findleaks.allocators.tcmalloc.caches import FreeList
+from findleaks.allocators.tcmalloc.layout import CACHE, CLASSES, IN_USE, MAP_END, MAP_START, NORMAL, RELEASES, SPAN
+from findleaks.allocators.tcmalloc.lists import Lists
+from findleaks.allocators.tcmalloc.locate import Place
+from findleaks.allocators.tcmalloc.spans import Span, bridged, contiguous, read_spans, read_tree, runs
+from findleaks.graph.base import Blocks, Engine, State
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import inside, merged, subtract
+
+BANNER = re.compile(rb"gperftools (\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)")
+MOST_TEXT = 64 << 20  # of read-only bytes looked through for it
+MOST_PROBLEMS = 20
+
+
+class Tcmalloc(Allocator):
+    """See allocators.base.Allocator."""
+
+    name = "tcmalloc"
+    granule = 8
+
+    def __init__(self, target: Target, engine: Engine, place: Place) -> None:
+        self.target = target
+        self.engine = engine
+        self.place = place
+        self.memory = Memory(target)
+        self.where = place.image.name
+        self.problems: list[Problem] = []
+        self.tree = read_tree(self.memory, engine, place)
+        self.spans = read_spans(target, engine, place, self.tree, self.problems)
+        self.ranges = [Range(self.spans[first].start, self.spans[last - 1].end) for first, last in contiguous(self.spans)]
+        self.found = caches.find(self.memory, engine, place, self.ranges, self.problems)
+        self.version = self._version() or self.found.release
+        self.lists = Lists(target, engine, place, self.spans, self.ranges)
+        self._heaps: Optional[list[Heap]] = None
+        self._metadata: Optional[list[Range]] = None
+        self._starts: Optional[list[int]] = None
+
+    def _version(self) -> str:
+        """From TC_VERSION_STRING in the read-only bytes of the image, where they can be read; else ""."""
+        module, left = self.place.image.module, MOST_TEXT
+        for region in self.target.regions():
+            if region.readable and not region.writable and module.start <= region.start < module.end and left > 0:
+                for piece in self.target.pieces(region.start, min(region.end, region.start + left)):
+                    match = BANNER.search(piece.data)
+                    if match:
+                        return match.group(1).decode("ascii")
+                left -= region.size
+        return ""
+
+    def heaps(self) -> list[Heap]:
+        """See Allocator: memory that is in one piece is a heap."""
+        if self._heaps is None:
+            self._heaps = [self._heap(first, last) for first, last in contiguous(self.spans)]
+        return self._heaps
+
+    def _heap(self, first: int, last: int) -> Heap:
+        def walk(blocks: Blocks) -> None:
+            blocks.append_runs(runs(self.spans[first:last], self.place.sizes))
+
+        return Heap(self.spans[first].start, self.spans[last - 1].end, "", walk)
+
+    def sealed(self, blocks: Blocks) -> None:
+        """See Allocator."""
+        free = self.lists.follow_spans(self.problems)
+        self._mark(blocks, free, State.FREE, "a span's list of free blocks")
+        cached = self.lists.follow_cached(self.cached_lists(), self.found.heaps, self.problems)
+        self._mark(blocks, cached, State.CACHED, "a cache's list")
+        if self.found.release == RELEASES[1]:
+            blocks.set_state(extension.replaced(self, blocks), State.METADATA)
+        counts.reconcile(self)
+
+    def cached_lists(self) -> list[FreeList]:
+        """Every list of a thread cache or transfer cache."""
+        mine = [one for heap in self.found.heaps for one in heap.lists]
+        return mine + list(caches.transfers(self.memory, self.place, self.problems))
+
+    def _mark(self, blocks: Blocks, addresses: array[int], state: State, what: str) -> None:
+        unknown = blocks.set_state(addresses, state)
+        for address in unknown[:MOST_PROBLEMS]:
+            self.problems.append(Problem(address, f"{what} has {address:#x}, where no block starts: the list or a span is corrupt"))
+        if len(unknown) > MOST_PROBLEMS:
+            self.problems.append(Problem(unknown[MOST_PROBLEMS], f"and {len(unknown) - MOST_PROBLEMS:,} more in lists of that kind"))
+
+    def metadata(self) -> list[Range]:
+        """See Allocator: spans' descriptors, the page map, thread caches, and the variables with pointers (central lists with stale
+        chains, the page heap with its cache of page numbers)."""
+        if self._metadata is None:
+            place, layout = self.place, self.place.layout
+            own = [Range(span.address, span.address + SPAN) for span in self.spans]
+            own += self.tree.nodes
+            own += [Range(heap.address, heap.address + CACHE) for heap in self.found.heaps]
+            outside = subtract(bridged(merged(own)), self.ranges)
+            outside.append(Range(place.table + MAP_START, place.table + MAP_END))
+            outside.append(Range(place.central, place.central + CLASSES * layout.central))
+            outside.append(Range(place.root - layout.cached_pages, place.root + layout.heap_end))
+            self._metadata = merged(outside)
+        return self._metadata
+
+    def summary(self) -> dict[str, object]:
+        """See Allocator."""
+        page = self.place.layout.page
+        return {"spans": len(self.spans), "thread_caches": len(self.found.heaps), "page_size": page, **counts.summary(self)}
+
+    def span_at(self, address: int) -> Optional[Span]:
+        """The span whose memory holds `address`."""
+        if self._starts is None:
+            self._starts = [span.start for span in self.spans]
+        index = bisect_right(self._starts, address) - 1
+        return self.spans[index] if index >= 0 and address < self.spans[index].end else None
+
+    def locate(self, address: int) -> str:
+        """See Allocator."""
+        span = self.span_at(address)
+        if span is not None:
+            if span.location != IN_USE:
+                kept = "free pages of the page heap" if span.location == NORMAL else "free pages, returned to the system"
+                return f"{kept} ({span.start:#x} to {span.end:#x})"
+            if span.number:
+                return f"span of {self.place.sizes[span.number]}-byte blocks at {span.start:#x}"
+            return f"span of one block at {span.start:#x}"
+        for heap in self.found.heaps:
+            if heap.address <= address < heap.address + CACHE:
+                return f"thread cache of thread {heap.tid}" if heap.tid else "thread cache"
+        central = address - self.place.central
+        if 0 <= central < CLASSES * self.place.layout.central:
+            return f"central list of size class {central // self.place.layout.central}"
+        if inside(self.tree.nodes, address):
+            return "page map"
+        return "descriptors" if inside(self.metadata(), address) else ""
+
+    def caches(self, blocks: Blocks) -> list[Cache]:
+        """See Allocator."""
+        return counts.rows(self, blocks)
+
+    def arenas(self, blocks: Blocks) -> list[Arena]:
+        """See Allocator: there is one, the page heap."""
+        return counts.arenas(self, blocks)
+
+    def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
+        """See Allocator."""
+        return counts.thread_caches(self)
+
+    def counted(self) -> dict[str, int]:
+        """See Allocator: names of MallocExtension::GetNumericProperty."""
+        return counts.properties(self)
+
+    def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
+        """See Allocator."""
+        return integrity.verify(self, blocks)

@@ -1,0 +1,116 @@
+"""Structures of gperftools' tcmalloc, 64-bit. Offsets and sizes in bytes; all are the same in 2.7 to 2.18 but for ThreadCache's links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WORD = 8
+CLASSES = 128  # common.h, kClassSizesMax
+MOST_SMALL = 256 << 10  # common.h, kMaxSize: the largest size class
+
+# common.h, SizeMap: class_array_, num_objects_to_move_, class_to_size_ (both int32 of CLASSES), class_to_pages_ (size_t of CLASSES).
+MOVES = -4 * CLASSES  # from class_to_size_
+PAGES = 4 * CLASSES
+MAP_START = MOVES - 2172  # class_array_, rounded up to an int
+MAP_END = PAGES + WORD * CLASSES + 2 * WORD
+
+# span.h, Span: start, length (pages), next, prev, objects; then bits: refcount 16, sizeclass 8, location 2, sample 1, has_span_iter 1.
+SPAN = 48
+SPAN_WORDS = SPAN // WORD
+NEXT, PREV, OBJECTS = 16, 24, 32
+IN_USE, NORMAL, RETURNED = range(3)  # location
+
+# central_freelist.h, CentralFreeList (a multiple of 64 bytes): lock, size_class, empty, nonempty, num_spans, counter, slots of two words.
+SIZE_CLASS, EMPTY, NONEMPTY = 8, 16, 16 + SPAN
+NUM_SPANS = NONEMPTY + SPAN
+COUNTER = NUM_SPANS + WORD
+SLOTS = COUNTER + WORD
+
+# thread_cache.h, ThreadCache: CLASSES lists {head, length, lowater, max_length, length_overages, size}, then size_, max_size_, sampler.
+LIST = 32
+LIST_LENGTH, LIST_SIZE = 8, 24
+CACHE_SIZE = CLASSES * LIST
+CACHE = 4160
+RELEASES = ("2.16 and later", "2.7-2.15")
+CACHE_LINKS = tuple(zip((4128, 4144), RELEASES))
+"""Where next_ and prev_ are: right behind the sampler, or also behind tid_ and in_setspecific_."""
+
+PAGE_HEAP_STATS = (  # page_heap.h, PageHeap::Stats
+    "system_bytes",
+    "free_bytes",
+    "unmapped_bytes",
+    "committed_bytes",
+    "scavenge_count",
+    "commit_count",
+    "total_commit_bytes",
+    "decommit_count",
+    "total_decommit_bytes",
+    "reserve_count",
+    "total_reserve_bytes",
+)
+
+METADATA_CHUNK = 8 << 20  # common.cc, kMetadataAllocChunkSize
+INCREMENT = 128 << 10  # page_heap_allocator.h, kAllocIncrement
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A build: pages of 1 << `shift` bytes; `levels` of the page map (pagemap.h), `slots` of a transfer cache: 2 and 64, or 3 and 0 with
+    TCMALLOC_SMALL_BUT_SLOW. Addresses have 48 bits (common.h, kAddressBits)."""
+
+    shift: int
+    levels: int
+    slots: int
+
+    @property
+    def page(self) -> int:
+        return 1 << self.shift
+
+    @property
+    def interior_bits(self) -> int:
+        return (48 - self.shift + 2) // 3 if self.levels == 3 else 0
+
+    @property
+    def leaf_bits(self) -> int:
+        bits = 48 - self.shift
+        return bits - 2 * self.interior_bits if self.levels == 3 else (bits + 1) // 2
+
+    @property
+    def root_bits(self) -> int:
+        return self.interior_bits if self.levels == 3 else 48 - self.shift - self.leaf_bits
+
+    @property
+    def cached_pages(self) -> int:
+        """Bytes of pagemap_cache_, in front of the page map (packed-cache-inl.h)."""
+        return WORD << (12 if self.levels == 3 else 16)
+
+    @property
+    def lists(self) -> int:
+        """From the page map's root to free_: the root, the map's allocator, and two std::set of large spans."""
+        return (WORD << self.root_bits) + WORD + 2 * 48
+
+    @property
+    def most_pages(self) -> int:
+        """kMaxPages: as many pairs of lists of free spans."""
+        return 1 << max(20 - self.shift, 0)
+
+    @property
+    def stats(self) -> int:
+        return self.lists + self.most_pages * 2 * SPAN
+
+    @property
+    def heap_end(self) -> int:
+        return self.stats + WORD * (len(PAGE_HEAP_STATS) + 2)
+
+    @property
+    def used_slots(self) -> int:
+        return SLOTS + 2 * WORD * self.slots
+
+    @property
+    def central(self) -> int:
+        """Bytes of a CentralFreeList."""
+        return (self.used_slots + 12 + 63) // 64 * 64
+
+
+SHIFTS = (13, 15, 16, 12, 14, 18)  # 8 KB; --with-tcmalloc-pagesize=32, 64, 4, 16, 256
+LAYOUTS = tuple(Layout(shift, levels, slots) for levels, slots in ((2, 64), (3, 0)) for shift in SHIFTS)

@@ -1,0 +1,155 @@
+"""Following the lists of freed blocks: of spans (central_freelist.cc), of thread caches and transfer caches (linked_list.h: the first
+word of a freed block names the next)."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.tcmalloc.caches import FreeList, ThreadHeap
+from findleaks.allocators.tcmalloc.layout import IN_USE
+from findleaks.allocators.tcmalloc.locate import Place
+from findleaks.allocators.tcmalloc.spans import Span
+from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.graph.base import Engine
+from findleaks.graph.base import Lists as Followed
+from findleaks.target.base import Piece, Range, Target
+
+WINDOW = 32 << 20
+"""Lists of spans are followed in so much memory at a time."""
+
+FEW = 50_000
+"""So many cached blocks of a live process are read one by one; for more, all of its heaps are read."""
+
+LONGEST = 1 << 22
+"""No thread cache's list is longer: they hold 32 MB in all unless asked otherwise (common.h, kDefaultOverallThreadCacheSize)."""
+
+MOST_PROBLEMS = 20
+
+
+class Lists:
+    """Follows them, and keeps how long they were: `central`, `thread`, `transfer` are blocks by size class; `problems` of the
+    lists go to the caller's list, the first of each kind at length."""
+
+    def __init__(self, target: Target, engine: Engine, place: Place, spans: Sequence[Span], heaps: Sequence[Range]) -> None:
+        self._target = target
+        self._engine = engine
+        self._place = place
+        self._spans = spans
+        self._heaps = heaps
+        self.central: Counter[int] = Counter()
+        self.thread: Counter[int] = Counter()
+        self.transfer: Counter[int] = Counter()
+        self.held: dict[int, Counter[int]] = {}  # thread cache -> blocks by size class
+
+    def follow_spans(self, problems: list[Problem]) -> array[int]:
+        """The blocks on lists of spans, those left out that lie in none of the span's places."""
+        free: array[int] = array("Q")
+        said = 0
+        for spans in self._windows():
+            pieces = list(self._target.pieces(spans[0].start, spans[-1].end))
+            counts = [(span.end - span.start) // self._place.sizes[span.number] for span in spans]
+            followed = self._engine.follow_all(pieces, [span.objects for span in spans], 0, max(counts))
+            ended = dict(followed.problems)
+            nodes, first = followed.nodes, 0
+            for number, (span, last) in enumerate(zip(spans, followed.ends)):
+                mine = nodes[first:last]
+                first = last
+                if mine and (min(mine) < span.start or max(mine) >= span.end):
+                    mine = array("Q", (node for node in mine if span.start <= node < span.end))
+                    ended.setdefault(number, "")
+                    ended[number] += f"{' and ' if ended[number] else ''}it leads out of the span"
+                self.central[span.number] += len(mine)
+                free += mine
+                if len(mine) + span.refcount != counts[number] or number in ended:
+                    said += 1
+                    if said <= MOST_PROBLEMS:
+                        problems.append(_span_problem(self._place, span, len(mine), counts[number], ended.get(number, "")))
+        if said > MOST_PROBLEMS:
+            problems.append(Problem(self._place.root, f"and {said - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
+        return free
+
+    def _windows(self) -> Iterator[list[Span]]:
+        """Spans with blocks on their list, as many as stand in so much memory."""
+        window: list[Span] = []
+        for span in self._spans:
+            if span.number and span.location == IN_USE and (span.objects or span.refcount != self._most(span)):
+                if window and span.end - window[0].start > WINDOW:
+                    if self._target.interrupted():
+                        raise Interrupted
+                    yield window
+                    window = []
+                window.append(span)
+        if window:
+            yield window
+
+    def _most(self, span: Span) -> int:
+        return (span.end - span.start) // self._place.sizes[span.number]
+
+    def follow_cached(self, lists: Sequence[FreeList], heaps: Sequence[ThreadHeap], problems: list[Problem]) -> array[int]:
+        """The blocks on these lists. Where one is longer or shorter than its cache says, what was found counts."""
+        longest = min(max((one.length for one in lists), default=0) + 64, LONGEST)
+        followed = self._follow([one.head for one in lists], longest, sum(one.length for one in lists))
+        ended, first, said = dict(followed.problems), 0, 0
+        tids = {heap.address: heap.tid for heap in heaps}
+        for number, (one, last) in enumerate(zip(lists, followed.ends)):
+            count = last - first
+            first = last
+            if one.slot < 0:
+                self.thread[one.number] += count
+                self.held.setdefault(one.cache, Counter())[one.number] += count
+            else:
+                self.transfer[one.number] += count
+            if count != one.length or number in ended:
+                said += 1
+                if said <= MOST_PROBLEMS:
+                    problems.append(_cache_problem(self._place, one, tids.get(one.cache, 0), count, ended.get(number, "")))
+        if said > MOST_PROBLEMS:
+            problems.append(
+                Problem(self._place.central, f"and {said - MOST_PROBLEMS:,} more lists of caches that differ from their counts")
+            )
+        return followed.nodes
+
+    def _follow(self, heads: Sequence[int], longest: int, expected: int) -> Followed:
+        if self._target.live and expected <= FEW:
+            return self._by_word(heads, longest)
+        pieces: list[Piece] = [piece for start, end in self._heaps for piece in self._target.pieces(start, end)]
+        return self._engine.follow_all(pieces, heads, 0, longest)
+
+    def _by_word(self, heads: Sequence[int], longest: int) -> Followed:
+        nodes, ends, problems = array("Q"), array("Q"), []
+        for number, node in enumerate(heads):
+            seen: dict[int, None] = {}
+            while node:
+                if node in seen or len(seen) >= longest:
+                    problems.append(
+                        (number, f"it runs into itself at {node:#x}" if node in seen else f"it has more than {longest} entries")
+                    )
+                    break
+                try:
+                    following = self._target.word(node)
+                except UnreadableMemory:
+                    problems.append((number, f"{node:#x} cannot be read"))
+                    break
+                seen[node] = None
+                node = following
+            nodes.extend(seen)
+            ends.append(len(nodes))
+        return Followed(nodes, ends, problems)
+
+
+def _span_problem(place: Place, span: Span, found: int, count: int, why: str) -> Problem:
+    """`why` the list ended early; "" where it is only that the numbers differ, as they do for a moment while a thread frees."""
+    size = place.sizes[span.number]
+    text = (
+        f"span at {span.start:#x} ({count:,} blocks of {size}): {found:,} on its list of free blocks, {span.refcount:,} in use by its count"
+    )
+    return Problem(span.address, f"{text}; {why}" if why else text, bool(why) or found + span.refcount > count)
+
+
+def _cache_problem(place: Place, one: FreeList, tid: int, found: int, why: str) -> Problem:
+    whose = f"thread {tid}'s cache" if tid else "a thread cache" if one.slot < 0 else f"slot {one.slot} of the transfer cache"
+    text = f"{whose}, blocks of {place.sizes[one.number]}: {found:,} on the list, {one.length:,} by its count"
+    return Problem(one.head or one.cache, f"{text}; {why}" if why else text, bool(why) or abs(found - one.length) > 1)

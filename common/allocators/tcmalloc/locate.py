@@ -1,0 +1,143 @@
+"""From the table of size classes to everything else: the central lists stand in the same data, their spans name pages, and the page
+map's root is where a page's number leads back to its span."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from findleaks.allocators.base import Allocator
+from findleaks.allocators.images import Image
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.tcmalloc.layout import (
+    CLASSES,
+    EMPTY,
+    LAYOUTS,
+    MOST_SMALL,
+    NEXT,
+    NONEMPTY,
+    SIZE_CLASS,
+    SPAN_WORDS,
+    WORD,
+    Layout,
+)
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range, Target
+
+SAMPLES = 24
+"""Spans with which the page map's root is looked for; the first leads to it, unless it is corrupt."""
+
+PROBE = 5  # the size class by whose number the central lists are found
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one tcmalloc keeps what: `sizes` by size class (0 for class 0), the addresses of class_to_size_, of the central lists and of
+    the page map's root."""
+
+    image: Image
+    layout: Layout
+    sizes: Sequence[int]
+    table: int
+    central: int
+    root: int
+
+    def of_class(self, number: int) -> int:
+        """Address of a size class's central list."""
+        return self.central + number * self.layout.central
+
+
+def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[Allocator]:
+    """The tcmallocs whose class_to_size_ is at one of these addresses."""
+    from findleaks.allocators.tcmalloc.instance import Tcmalloc
+
+    memory = Memory(target)
+    found: list[Allocator] = []
+    for image, table in places:
+        sizes = size_classes(memory, table)
+        if not sizes:
+            continue
+        place = locate(memory, engine, image, table, sizes)
+        if place is not None:
+            found.append(Tcmalloc(target, engine, place))
+    return found
+
+
+def size_classes(memory: Memory, table: int) -> list[int]:
+    """Sizes by class, 0 first, up to the largest (common.cc, SizeMap::Init); [] where there is no such table."""
+    words = memory.words(table, CLASSES // 2)
+    if words is None:
+        return []
+    ints = [half for word in words for half in (word & 0xFFFFFFFF, word >> 32)]
+    if MOST_SMALL not in ints:
+        return []
+    sizes = ints[: ints.index(MOST_SMALL) + 1]
+    rising = all(a < b and b % 8 == 0 for a, b in zip(sizes, sizes[1:]))
+    return sizes if rising and sizes[0] == 0 and len(sizes) > 2 * PROBE else []
+
+
+def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequence[int]) -> Optional[Place]:
+    """The rest of a tcmalloc; None where it is not there."""
+    regions = [Range(r.start, r.end) for r in memory.target.regions() if r.readable and r.writable]
+    done: set[int] = set()
+    for layout in LAYOUTS:
+        for central in _central(memory, engine, image, layout, len(sizes)) if layout.central not in done else ():
+            spans = list(_spans(memory, layout, central, len(sizes)))
+            for one in LAYOUTS:
+                if one.central == layout.central:
+                    for span, start in spans[:SAMPLES]:
+                        root = _root(memory, engine, image, one, span, start, regions)
+                        if root:
+                            return Place(image, one, sizes, table, central, root)
+        done.add(layout.central)
+    return None
+
+
+def _central(memory: Memory, engine: Engine, image: Image, layout: Layout, count: int) -> Iterator[int]:
+    """Addresses at which each of `count` central lists names its own size class."""
+    stride = layout.central
+    for start, end in image.data:
+        for piece in memory.target.pieces(start, end):
+            for at in engine.search(piece, PROBE, PROBE + 1):
+                first = at - SIZE_CLASS - PROBE * stride
+                if all(memory.word(first + number * stride + SIZE_CLASS) == number for number in range(1, count)):
+                    yield first
+
+
+def _spans(memory: Memory, layout: Layout, central: int, count: int) -> Iterator[tuple[int, int]]:
+    """(address, first page) of the first spans on the central lists."""
+    for number in range(1, count):
+        for head in (EMPTY, NONEMPTY):
+            header = central + number * layout.central + head
+            span = memory.word(header + NEXT)
+            if span and span != header:
+                words = memory.words(span, SPAN_WORDS)
+                if words is not None and words[0] and 0 < words[1] < 1 << 36:
+                    yield span, words[0]
+
+
+def _root(memory: Memory, engine: Engine, image: Image, layout: Layout, span: int, start: int, regions: Sequence[Range]) -> int:
+    """The address of the page map's root: the one from which the page `start` leads to `span`; 0 if there is none."""
+    high = start >> (48 - layout.shift - layout.root_bits)
+    if high >> layout.root_bits:
+        return 0
+    starts = [region.start for region in regions]
+    for low, end in image.data:
+        # All of the root lies in the data, so its entry for this page does in no more than a window.
+        first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
+        for piece in memory.target.pieces(first, last) if first < last else ():
+            for at in engine.search(piece, regions[0].start, regions[-1].end):
+                node = memory.word(at) or 0
+                index = bisect.bisect_right(starts, node) - 1
+                if index >= 0 and node < regions[index].end and node % WORD == 0 and _leads(memory, layout, node, start, span):
+                    return at - WORD * high
+    return 0
+
+
+def _leads(memory: Memory, layout: Layout, node: int, page: int, span: int) -> bool:
+    """Whether the page leads from this entry of the root to the span."""
+    if layout.levels == 3:
+        node = memory.word(node + WORD * (page >> layout.leaf_bits & (1 << layout.interior_bits) - 1)) or 0
+    return memory.word(node + WORD * (page & (1 << layout.leaf_bits) - 1)) == span

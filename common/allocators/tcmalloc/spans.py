@@ -1,0 +1,167 @@
+"""The page map, and the spans it names: every page that tcmalloc ever got from the system belongs to one.
+
+pagemap.h: a radix tree from page numbers to spans. A span's first and last page always name it, all its pages do where it has a size
+class (page_heap.cc, RecordSpan and RegisterSizeClass); what pages inside others name may be stale.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.tcmalloc.layout import IN_USE, SPAN, SPAN_WORDS, WORD
+from findleaks.allocators.tcmalloc.locate import Place
+from findleaks.graph.base import Engine
+from findleaks.target.base import Piece, Range, Target
+
+NEAR = 1 << 20
+"""Metadata no farther apart than this, with no span between, is of one piece: descriptors stand in blocks of 128 KB, those freed among
+them (page_heap_allocator.h), leaves of the page map take 2 MB."""
+
+MOST_PROBLEMS = 20
+
+
+class Span(NamedTuple):
+    """A span: its descriptor's address, its memory, and what the descriptor says. `objects` heads its list of free blocks."""
+
+    address: int
+    start: int
+    end: int
+    number: int  # size class, 0 for one block that takes all of it
+    location: int  # layout.IN_USE, NORMAL or RETURNED
+    refcount: int
+    objects: int
+    sampled: bool
+
+
+class Tree(NamedTuple):
+    """The page map: entries that are not 0, ascending by page, and its nodes."""
+
+    pages: Sequence[int]
+    pointers: Sequence[int]
+    nodes: Sequence[Range]
+
+
+def read_tree(memory: Memory, engine: Engine, place: Place) -> Tree:
+    """All entries of the page map."""
+    layout = place.layout
+    pages: list[int] = []
+    pointers: list[int] = []
+    nodes: list[Range] = []
+    roots = [(0, place.root)]
+    bits = layout.root_bits
+    for below in ([layout.interior_bits] if layout.levels == 3 else []) + [layout.leaf_bits]:
+        entries = [_entries(memory.target, engine, Range(at, at + (WORD << bits))) for _, at in roots]
+        roots = [(base << bits | number, node) for (base, _), found in zip(roots, entries) for number, node in found]
+        nodes += [Range(node, node + (WORD << below)) for _, node in roots]
+        bits = below
+    for base, leaf in roots:
+        for number, pointer in _entries(memory.target, engine, Range(leaf, leaf + (WORD << bits))):
+            pages.append(base << layout.leaf_bits | number)
+            pointers.append(pointer)
+    return Tree(pages, pointers, nodes)
+
+
+def _entries(target: Target, engine: Engine, node: Range) -> Iterator[tuple[int, int]]:
+    """(number, value) of the words of a node that are not 0."""
+    for piece in target.pieces(*node):
+        found = engine.search(piece, 1, 1 << 64)
+        data = piece.data[-piece.address % WORD :]
+        words = data[: len(data) // WORD * WORD].cast("Q")
+        base = piece.address + -piece.address % WORD
+        for at in found:
+            yield (at - node.start) // WORD, words[(at - base) // WORD]
+
+
+def bridged(ranges: Iterable[Range]) -> list[Range]:
+    """Ascending ranges, near ones joined."""
+    found: list[Range] = []
+    for start, end in ranges:
+        if found and start - found[-1].end <= NEAR:
+            found[-1] = Range(found[-1].start, max(found[-1].end, end))
+        else:
+            found.append(Range(start, end))
+    return found
+
+
+def records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[memoryview, set[int]]:
+    """Words of the records at ascending addresses, and the numbers of those that cannot be read."""
+    pieces: list[Piece] = []
+    top = 1 << 47
+    known = [min(address, top) for address in addresses]
+    for start, end in bridged(Range(address, address + size) for address in known):
+        pieces += target.pieces(start, end)
+    data, missing = engine.gather(pieces, known, size)
+    return memoryview(data).cast("Q"), set(missing)
+
+
+def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> list[Span]:
+    """Every span in ascending order; what of the page map leads to none is named in `problems`."""
+    addresses = sorted(set(tree.pointers))
+    words, missing = records(target, engine, addresses, SPAN)
+    index = {address: i for i, address in enumerate(addresses) if i not in missing}
+    starts, lengths, objects, bits = (words[column::SPAN_WORDS].tolist() for column in (0, 1, 4, 5))
+    found: list[Span] = []
+    bad: list[tuple[int, int, int]] = []  # pages [first, last] that name a span that does not have them
+    pages, pointers, shift = tree.pages, tree.pointers, place.layout.shift
+    at, count = 0, len(pages)
+    while at < count:
+        page, pointer = pages[at], pointers[at]
+        i = index.get(pointer, -1)
+        if i >= 0 and starts[i] == page and 0 < lengths[i] < 1 << 36:
+            end = page + lengths[i]
+            after = at + lengths[i]
+            if after > count or pages[after - 1] != end - 1:
+                after = bisect_left(pages, end, at)
+            if pages[after - 1] == end - 1 and pointers[after - 1] == pointer:
+                flags = bits[i]
+                number, location = flags >> 16 & 0xFF, flags >> 24 & 3
+                if location == IN_USE and number >= len(place.sizes):
+                    problems.append(Problem(pointer, f"span of {page << shift:#x} has size class {number}, which is none: not used"))
+                elif location > 2:
+                    problems.append(Problem(pointer, f"span of {page << shift:#x} is on list {location}, which is none: not used"))
+                else:
+                    sampled = bool(flags >> 26 & 1)
+                    found.append(Span(pointer, page << shift, end << shift, number, location, flags & 0xFFFF, objects[i], sampled))
+                at = after
+                continue
+        if bad and bad[-1][2] == pointer and bad[-1][1] == page - 1:
+            bad[-1] = (bad[-1][0], page, pointer)
+        else:
+            bad.append((page, page, pointer))
+        at += 1
+    for first, last, pointer in bad[:MOST_PROBLEMS]:
+        where = f"{first << shift:#x}" + (f" to {last + 1 << shift:#x}" if last > first else "")
+        what = "cannot be read" if pointer not in index else "is of other pages"
+        problems.append(
+            Problem(pointer, f"the page map says that {where} is of the span at {pointer:#x}, which {what}: that memory is not used")
+        )
+    if len(bad) > MOST_PROBLEMS:
+        problems.append(Problem(bad[MOST_PROBLEMS][2], f"and {len(bad) - MOST_PROBLEMS:,} more such places in the page map"))
+    return found
+
+
+def runs(spans: Sequence[Span], sizes: Sequence[int]) -> array[int]:
+    """What `Blocks.append_runs` takes for these spans: all their blocks, in use."""
+    words: list[int] = []
+    for _, start, end, number, location, _, _, _ in spans:
+        if location == IN_USE:
+            if number:
+                size = sizes[number]
+                words += (start, size, size, (end - start) // size, 0, 0)
+            else:
+                words += (start, end - start, end - start, 1, 0, 0)
+    return array("Q", words)
+
+
+def contiguous(spans: Sequence[Span]) -> Iterator[tuple[int, int]]:
+    """(first, last + 1) of the numbers of neighbouring spans without a gap."""
+    first = 0
+    for number in range(1, len(spans) + 1):
+        if number == len(spans) or spans[number].start != spans[number - 1].end:
+            yield first, number
+            first = number
