@@ -59,6 +59,15 @@ class Session:
         return root_ranges(self.target, self.engine, self.directory.claimed())
 
     @cached_property
+    def customary(self) -> tuple[Heuristic, list[int]]:
+        """Interior pointers that are a matter of course in this process (references to Python's objects), and types; see Allocator."""
+        asked = [allocator.heuristics(self.heap_ranges()) for allocator in self.directory.allocators]
+        heuristics = Heuristic.NONE
+        for one, _ in asked:
+            heuristics |= one
+        return heuristics, sorted({address for _, types in asked for address in types})
+
+    @cached_property
     def types(self) -> Types:
         return Types(self.target)
 
@@ -97,7 +106,8 @@ class Session:
     def _classified(self, heuristics: Heuristic) -> Graph:
         began = time.perf_counter()
         vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
-        graph = self.engine.graph(self.directory.blocks, heuristics, vtables)
+        customary, types = self.customary
+        graph = self.engine.graph(self.directory.blocks, heuristics | customary, vtables, types)
         for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
             graph.scan_blocks(piece)
         for piece in self.pieces(self.roots, "reading the roots"):

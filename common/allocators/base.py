@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional, Protocol
 
-from findleaks.graph.base import Blocks, Engine, Size, State
+from findleaks.graph.base import Blocks, Engine, Heuristic, Size, State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
 
@@ -127,6 +127,11 @@ class Allocator:
 
     def sealed(self, blocks: Blocks) -> None:
         """All heaps are walked and `blocks` is sealed: mark cached, free and metadata blocks, reconcile totals."""
+
+    def heuristics(self, heaps: Sequence[Range]) -> tuple[Heuristic, Sequence[int]]:
+        """Interior pointers that its program uses as a matter of course, so that they count as start references, and the addresses of
+        the types that Heuristic.OBJECTS is about. `heaps`: all memory of blocks, of whatever allocator."""
+        return Heuristic.NONE, ()
 
     def metadata(self) -> Sequence[Range]:
         """Ranges outside its heaps that are the allocator's own and must not be roots (main_arena and mp_ in libc's data, thread caches

@@ -37,13 +37,16 @@ class Kind(IntEnum):
 
 
 class Heuristic(IntFlag):
-    """Interior pointers p (block start b, usable size sz, word W) that count as start references (memcheck's four)."""
+    """Interior pointers p (block start b, usable size sz, word W) that count as start references: memcheck's four, which users choose,
+    and two that allocators ask for (Allocator.heuristics)."""
 
     NONE = 0
     LENGTH64 = 1  # p == b + 8 and *(u64*)b == sz - 8 … compared with the requested size where known; see docs
     NEWARRAY = 2  # p == b + W, n = *(word*)b > 0 and (sz - W) % n == 0
     MULTIPLE_INHERITANCE = 4  # *p and *b both point into a range given as `vtables`
     STDSTRING = 8  # old copy-on-write std::string: {length, capacity, refcount} before p
+    OBJECTS = 16  # an object {count, type} begins at b + k, k in 0, 16, 32, 48, type one of `types`; p, less two low bits, in b … b + k
+    DICT_VALUES = 32  # CPython 3.11, 3.12: p, or p + 1, is b + n, n in 8, 16, 24, 32, and the byte at b + n - 1 is n
 
 
 class Totals(NamedTuple):
@@ -251,7 +254,11 @@ class Engine(Protocol):
         """`granule`: every block address is a multiple of it (16 on 64-bit glibc, 8 or 4 elsewhere)."""
         ...
 
-    def graph(self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = ()) -> Graph: ...
+    def graph(
+        self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = (), types: Sequence[int] = ()
+    ) -> Graph:
+        """`vtables` and `types`: see Heuristic."""
+        ...
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         """Nodes of a singly linked list (address of node + next_offset holds the next; `mangled`: glibc's safe-linking, value ^ (its own
@@ -273,4 +280,8 @@ class Engine(Protocol):
 
     def search(self, piece: Piece, low: int, high: int) -> array[int]:
         """Addresses of the aligned words in `piece` whose value lies in [low, high), ascending."""
+        ...
+
+    def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
+        """Addresses of the aligned words in `piece` whose value is one of `values`, ascending."""
         ...

@@ -31,11 +31,13 @@ class KernelEngine:
         """See base.Engine."""
         return KernelBlocks(self._library, arch, granule)
 
-    def graph(self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = ()) -> KernelGraph:
+    def graph(
+        self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = (), types: Sequence[int] = ()
+    ) -> KernelGraph:
         """See base.Engine; `blocks` must be this engine's."""
         if not isinstance(blocks, KernelBlocks):
             raise TypeError("blocks of another engine")
-        return KernelGraph(self._library, blocks, heuristics, vtables)
+        return KernelGraph(self._library, blocks, heuristics, vtables, types)
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         """See base.Engine; `pieces` ascend (pass the same tuple again for many lists: it is converted once). A node is misaligned
@@ -105,6 +107,14 @@ class KernelEngine:
             return array("Q")
         words = CWords()
         code = self._library.fl_search(byref(Passed(piece).piece), low, high - 1 - low, byref(words))
+        found = taken(self._library, words)
+        check(code, "words")
+        return found
+
+    def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
+        """See base.Engine."""
+        wanted, words = array("Q", sorted(set(values))), CWords()
+        code = self._library.fl_search_any(byref(Passed(piece).piece), wanted.buffer_info()[0], len(wanted), byref(words))
         found = taken(self._library, words)
         check(code, "words")
         return found

@@ -17,7 +17,9 @@ from findleaks.target.base import Piece, Range
 class KernelGraph:
     """See base.Graph. Some 3 bytes a block and 4 a reference, beside what `blocks` takes."""
 
-    def __init__(self, library: ctypes.CDLL, blocks: KernelBlocks, heuristics: Heuristic, vtables: Sequence[Range]) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, blocks: KernelBlocks, heuristics: Heuristic, vtables: Sequence[Range], types: Sequence[int] = ()
+    ) -> None:
         blocks.seal()
         self.blocks = blocks
         self._library = library
@@ -31,6 +33,8 @@ class KernelGraph:
         if heuristics:
             ranges = _ranges(vtables)
             check(library.fl_graph_hints(self._handle, int(heuristics), ranges, len(ranges)), "blocks")
+            packed = array("Q", types)
+            check(library.fl_graph_objects(self._handle, packed.buffer_info()[0], len(packed)), "blocks")
 
     def __del__(self) -> None:
         if self._handle:

@@ -69,6 +69,7 @@ SIGNATURES = {
     "fl_graph_new": (c_void_p, [c_void_p, c_void_p]),
     "fl_graph_free": (None, [c_void_p]),
     "fl_graph_hints": (c_int, [c_void_p, c_uint, c_void_p, c_uint32]),
+    "fl_graph_objects": (c_int, [c_void_p, c_void_p, c_uint64]),
     "fl_scan_blocks": (c_int, [c_void_p, _PIECE]),
     "fl_scan_roots": (c_int, [c_void_p, _PIECE]),
     "fl_root_words": (c_int, [c_void_p, c_void_p, c_uint64]),
@@ -94,6 +95,7 @@ SIGNATURES = {
     "fl_gather": (c_int, [c_void_p, c_uint64, c_void_p, c_uint64, c_uint64, c_void_p, POINTER(CWords)]),
     "fl_self_pointers": (c_int, [_PIECE, c_int64, POINTER(CWords)]),
     "fl_search": (c_int, [_PIECE, c_uint64, c_uint64, POINTER(CWords)]),
+    "fl_search_any": (c_int, [_PIECE, c_void_p, c_uint64, POINTER(CWords)]),
 }
 
 

@@ -26,11 +26,13 @@ class PureEngine:
         """See base.Engine."""
         return PureBlocks(arch, granule)
 
-    def graph(self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = ()) -> PureGraph:
+    def graph(
+        self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = (), types: Sequence[int] = ()
+    ) -> PureGraph:
         """See base.Engine; `blocks` must be this engine's."""
         if not isinstance(blocks, PureBlocks):
             raise TypeError("blocks of another engine")
-        return PureGraph(blocks, heuristics, vtables)
+        return PureGraph(blocks, heuristics, vtables, types)
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         """See base.Engine; `pieces` ascend. A node is misaligned when its address is no multiple of the word size."""
@@ -109,3 +111,10 @@ class PureEngine:
         word = self._arch.word
         base, words = words_of(piece, self._arch)
         return array("Q", [base + at * word for at, value in enumerate(words) if low <= value < high])
+
+    def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
+        """See base.Engine."""
+        word = self._arch.word
+        base, words = words_of(piece, self._arch)
+        wanted = frozenset(values)
+        return array("Q", [base + at * word for at, value in enumerate(words) if value in wanted])

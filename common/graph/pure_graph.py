@@ -24,7 +24,7 @@ SEGMENT_GAP = 1 << 20  # address ranges further apart than this are searched apa
 class PureGraph:
     """See base.Graph. Edges are numbers: index of the block referred to << 1 | interior."""
 
-    def __init__(self, blocks: PureBlocks, heuristics: Heuristic, vtables: Sequence[Range]) -> None:
+    def __init__(self, blocks: PureBlocks, heuristics: Heuristic, vtables: Sequence[Range], types: Sequence[int] = ()) -> None:
         blocks.seal()
         self.blocks = blocks
         self._kinds = bytearray(len(blocks))
@@ -35,7 +35,7 @@ class PureGraph:
         self._scanned = 0  # scan_blocks goes upward from here
         self._segments, self._ends = self._spans()
         self._telling = self._telling_byte()
-        self._hints = Hints(blocks, heuristics, vtables) if heuristics else None
+        self._hints = Hints(blocks, heuristics, vtables, types) if heuristics else None
         self._marker: Iterator[None] | None = None
         self._classifier: Iterator[None] | None = None
         self._marked = self._classified = False

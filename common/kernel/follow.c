@@ -153,3 +153,25 @@ API int fl_search(const piece *p, uint64_t low, uint64_t span, words *found) {
             return NO_MEMORY;
     return DONE;
 }
+
+/* Addresses of words whose value is one of `values`, which ascend. */
+API int fl_search_any(const piece *p, const uint64_t *values, uint64_t number, words *found) {
+    uint64_t base, count = piece_words(p, &base), span = number ? values[number - 1] - values[0] : 0;
+    const uint8_t *data = count ? p->data + (base - p->address) : NULL;
+    *found = (words){NULL, 0, 0};
+    for (uint64_t at = 0; number && at < count; at++) {
+        uint64_t value = load(data + at * WORD), low = 0, high = number;
+        if (value - values[0] > span)
+            continue;
+        while (low < high) {
+            uint64_t middle = low + (high - low) / 2;
+            if (values[middle] < value)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (values[low] == value && words_push(found, base + at * WORD))
+            return NO_MEMORY;
+    }
+    return DONE;
+}

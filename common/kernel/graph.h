@@ -76,7 +76,7 @@ typedef struct graph {
 
 int graph_settle(graph *g); /* no more edges */
 int hints_facts(graph *g, const piece *p);
-int hints_edge(graph *g, uint64_t place, uint32_t index, uint64_t pointer);
+int hints_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge);
 int hints_root(graph *g, uint32_t index, uint64_t pointer);
 void hints_settle(graph *g);
 void hints_free(hints *h);

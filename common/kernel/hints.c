@@ -1,13 +1,17 @@
-/* memcheck's four interior-pointer heuristics (meanings from Valgrind 3.19, memcheck/mc_leakcheck.c), without random access to memory:
- * what a block's first words say (a fact) and the interior references are collected while memory streams by, and settled before
- * marking. memcheck knows the size asked for, we only the usable one, which exceeds it by less than SLACK.
+/* memcheck's four interior-pointer heuristics (meanings from Valgrind 3.19, memcheck/mc_leakcheck.c) and two of CPython's, without random
+ * access to memory: what a block's first words say (a fact) and the interior references are collected while memory streams by, and
+ * settled before marking, or at once where the block's facts are known. memcheck knows the size asked for, we only the usable one,
+ * which exceeds it by less than SLACK.
  */
 #include "graph.h"
 
 #include <stdlib.h>
 
 #define SLACK (3 * WORD)
-enum { LENGTH64 = 1, NEWARRAY = 2, MULTIPLE_INHERITANCE = 4, STDSTRING = 8 };
+#define HEAD (8 * WORD) /* facts but inner vtables stand in this many bytes of a block */
+enum { LENGTH64 = 1, NEWARRAY = 2, MULTIPLE_INHERITANCE = 4, STDSTRING = 8, OBJECTS = 16, DICT_VALUES = 32 };
+#define OBJECT_AT(offset) (1u << (4 + (offset) / 16)) /* facts: an object begins so many bytes into the block: 0, 16, 32, 48; */
+#define VALUES_AT(offset) (1u << (7 + (offset) / 8))  /* values of a dictionary do: 8, 16, 24, 32 */
 
 typedef struct {
     uint64_t place, pointer; /* among the edges; unused for roots */
@@ -23,7 +27,8 @@ struct hints {
     unsigned wanted;
     range *vtables;
     uint32_t vtable_count;
-    uint8_t *facts;      /* of each block */
+    uint64_t *types, type_mask; /* a hash table of the addresses of objects' types; 0 is an empty place */
+    uint16_t *facts;            /* of each block */
     words inner_vtables; /* addresses, beyond a block's first word, of words that point to a vtable; ascending */
     uint32_t first_of;   /* the block whose first word was the last of a piece, or NONE */
     uint64_t first;
@@ -34,6 +39,7 @@ void hints_free(hints *h) {
     if (!h)
         return;
     free(h->vtables);
+    free(h->types);
     free(h->facts);
     free(h->inner_vtables.items);
     free(h->edges.items);
@@ -49,13 +55,34 @@ API int fl_graph_hints(graph *g, unsigned wanted, const range *vtables, uint32_t
     g->hints = h;
     h->wanted = wanted;
     h->first_of = NONE;
-    h->facts = calloc((size_t)g->count + 1, 1);
+    h->facts = calloc((size_t)g->count + 1, sizeof *h->facts);
     h->vtables = calloc((size_t)vtable_count + 1, sizeof *h->vtables);
     if (!h->facts || !h->vtables)
         return NO_MEMORY;
     if (vtable_count)
         memcpy(h->vtables, vtables, vtable_count * sizeof *vtables);
     h->vtable_count = vtable_count;
+    return DONE;
+}
+
+static uint64_t *type_place(const hints *h, uint64_t type) {
+    uint64_t place = type * 0x9E3779B97F4A7C15u >> 20 & h->type_mask;
+    while (h->types[place] && h->types[place] != type)
+        place = (place + 1) & h->type_mask;
+    return &h->types[place];
+}
+
+/* The types that objects name in their second word; after fl_graph_hints, once. */
+API int fl_graph_objects(graph *g, const uint64_t *types, uint64_t count) {
+    hints *h = g->hints;
+    h->type_mask = 63;
+    while (h->type_mask < 2 * count)
+        h->type_mask = h->type_mask * 2 + 1;
+    h->types = calloc((size_t)h->type_mask + 1, sizeof *h->types);
+    if (!h->types)
+        return NO_MEMORY;
+    for (uint64_t at = 0; at < count; at++)
+        *type_place(h, types[at]) = types[at];
     return DONE;
 }
 
@@ -81,6 +108,15 @@ static void second_word(hints *h, uint32_t index, uint64_t size, uint64_t capaci
         h->facts[index] |= STDSTRING;
 }
 
+/* A word of a block's HEAD: an object has its type in its second word; the byte in front of a dictionary's values is their distance from
+ * the block's start. */
+static void head_word(hints *h, uint32_t index, uint64_t offset, uint64_t value) {
+    if (h->wanted & OBJECTS && offset % 16 == 8 && h->types && value && *type_place(h, value))
+        h->facts[index] |= (uint16_t)OBJECT_AT(offset - 8);
+    if (h->wanted & DICT_VALUES && offset % 8 == 0 && offset < 32 && value >> 56 == offset + 8)
+        h->facts[index] |= (uint16_t)VALUES_AT(offset + 8);
+}
+
 /* What the piece's words say of the blocks in use that they lie in. */
 int hints_facts(graph *g, const piece *p) {
     hints *h = g->hints;
@@ -96,7 +132,8 @@ int hints_facts(graph *g, const piece *p) {
     for (;;) {
         uint64_t size = size_of(b, index), from = start > base ? start - base : 0;
         from = (from + WORD - 1) / WORD;
-        uint64_t span = start + size > base ? (start + size - base) / WORD : 0, to = span < count ? span : count;
+        uint64_t looked = h->wanted & MULTIPLE_INHERITANCE || size < HEAD ? size : HEAD;
+        uint64_t span = start + looked > base ? (start + looked - base) / WORD : 0, to = span < count ? span : count;
         for (uint64_t at = from; b->states[index] == IN_USE && at < to; at++) {
             uint64_t address = base + at * WORD, value = load(data + at * WORD);
             if (address == start)
@@ -105,6 +142,8 @@ int hints_facts(graph *g, const piece *p) {
                 return NO_MEMORY;
             if (address == start + WORD)
                 second_word(h, index, size, value);
+            if (address - start < HEAD)
+                head_word(h, index, address - start, value);
         }
         if (++index >= b->count)
             return DONE;
@@ -123,12 +162,6 @@ static int add_pending(pendings *list, pending item) {
     return DONE;
 }
 
-int hints_edge(graph *g, uint64_t place, uint32_t index, uint64_t pointer) {
-    return add_pending(&g->hints->edges, (pending){place, pointer, index});
-}
-
-int hints_root(graph *g, uint32_t index, uint64_t pointer) { return add_pending(&g->hints->roots, (pending){0, pointer, index}); }
-
 static bool has(const words *sorted, uint64_t item) {
     uint64_t low = 0, high = sorted->count;
     while (low < high) {
@@ -141,27 +174,46 @@ static bool has(const words *sorted, uint64_t item) {
     return low < sorted->count && sorted->items[low] == item;
 }
 
-/* Does this interior pointer count as a start reference? */
-static bool counts(const graph *g, const pending *item) {
-    const hints *h = g->hints;
-    uint8_t facts = h->facts[item->index];
+/* Does an interior pointer, so many bytes into the block, count as a start reference? What precedes an object in its block is its own: the
+ * garbage collector's header, which has references, too. Two low bits may be marks. */
+static bool counts(const hints *h, uint32_t index, uint64_t offset, uint64_t pointer) {
+    unsigned facts = h->facts[index];
     if (!facts)
         return false;
-    uint64_t offset = item->pointer - block_address(g->b, item->index);
+    uint64_t object = offset & ~UINT64_C(3), values = offset % 8 == 7 ? offset + 1 : offset; /* 3.12 marks it by taking one off */
     return (facts & LENGTH64 && offset == 8) || (facts & NEWARRAY && offset == WORD) || (facts & STDSTRING && offset == 3 * WORD) ||
-           (facts & MULTIPLE_INHERITANCE && has(&h->inner_vtables, item->pointer));
+           (facts & MULTIPLE_INHERITANCE && has(&h->inner_vtables, pointer)) ||
+           (object % 16 == 0 && object <= 48 && facts >> (4 + object / 16) & (0xfu >> object / 16)) ||
+           (values % 8 == 0 && values >= 8 && values <= 32 && facts & VALUES_AT(values));
+}
+
+/* An interior reference that becomes edge number `place`: *edge, if the block's facts are known; otherwise it waits for them. */
+int hints_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge) {
+    hints *h = g->hints;
+    uint32_t index = *edge >> INDEX_SHIFT;
+    if (h->wanted & MULTIPLE_INHERITANCE || start > g->scanned || g->scanned - start < HEAD)
+        return add_pending(&h->edges, (pending){place, pointer, index});
+    if (counts(h, index, pointer - start, pointer))
+        *edge &= ~INTERIOR;
+    return DONE;
+}
+
+int hints_root(graph *g, uint32_t index, uint64_t pointer) { return add_pending(&g->hints->roots, (pending){0, pointer, index}); }
+
+static bool settled(const graph *g, const pending *item) {
+    return counts(g->hints, item->index, item->pointer - block_address(g->b, item->index), item->pointer);
 }
 
 /* Turn the interior references that count into start references. */
 void hints_settle(graph *g) {
     hints *h = g->hints;
     for (uint64_t at = 0; at < h->edges.count; at++)
-        if (counts(g, &h->edges.items[at]))
+        if (settled(g, &h->edges.items[at]))
             g->edges[h->edges.items[at].place] &= ~INTERIOR;
     memset(g->root_interiors, 0, ((size_t)g->count / 64 + 1) * sizeof *g->root_interiors);
     for (uint64_t at = 0; at < h->roots.count; at++) {
         const pending *item = &h->roots.items[at];
-        set_bit(counts(g, item) ? g->root_starts : g->root_interiors, item->index);
+        set_bit(settled(g, item) ? g->root_starts : g->root_interiors, item->index);
     }
     hints_free(h);
     g->hints = NULL;

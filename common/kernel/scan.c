@@ -176,7 +176,7 @@ INLINE int record_edges(graph *g) {
             if (next_group(g, source))
                 return NO_MEMORY;
         }
-        if (edge & INTERIOR && g->hints && hints_edge(g, made, edge >> INDEX_SHIFT, c->values[at]))
+        if (edge & INTERIOR && g->hints && hints_edge(g, made, c->starts[at], c->values[at], &edge))
             return NO_MEMORY;
         edges[made++] = edge;
         g->degrees[source - (g->group_end - GROUP)]++;

@@ -18,6 +18,9 @@ from findleaks.graph.pure import PureEngine
 from findleaks.target.base import Piece, Range
 
 BASES = (0x1000, 0x555555559000, 0x7F0000000000, 0x7F0003FF0000, 0x7FFFFFFF0000, 0x1FFFFF000000000, 0xFFFFFFFFFFF00000)
+TYPES = tuple(range(0x400001, 0x400110, 3))
+"""What Heuristic.OBJECTS takes for types: some of the words that random heaps hold."""
+
 VTABLES = (Range(0x400000, 0x400100), Range(0x7E0000001000, 0x7E0000001040))
 
 
@@ -69,12 +72,14 @@ def word_for(rng: random.Random, blocks: Sequence[Block]) -> int:
     """A word as memory holds them: a pointer of some sort more often than not."""
     way = rng.random()
     if way < 0.45 or not blocks:
-        return rng.choice((0, 1, 2, 24, rng.getrandbits(16), rng.getrandbits(64), rng.randrange(0x400000, 0x400110)))
+        return rng.choice(
+            (0, 1, 2, 24, rng.getrandbits(16), rng.getrandbits(64), rng.randrange(0x400000, 0x400110), rng.randrange(6) << 59)
+        )
     block = rng.choice(blocks)
     if way < 0.75:
         return block.start
     if way < 0.85:
-        return block.start + rng.choice((8, 16, 24, 1))
+        return block.start + rng.choice((8, 16, 24, 1, 16, 32, 48, 17, 7, 15))
     return (block.start + rng.choice((-1, -8, block.size, block.size - 1, rng.randrange(block.size + 1)))) % (1 << 64)
 
 
@@ -119,7 +124,7 @@ def graph_of(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE,
     for part in (heap.blocks[:half], heap.blocks[half:]):
         blocks.append([b.start for b in part], [b.size for b in part], [b.state for b in part])
     blocks.seal()
-    graph = engine.graph(blocks, heuristics, VTABLES)
+    graph = engine.graph(blocks, heuristics, VTABLES, TYPES)
     for p in heap.pieces:
         graph.scan_blocks(p)
     for p in heap.root_pieces:
@@ -175,7 +180,8 @@ class Oracle:
         return None
 
     def counts(self, block: Block, value: int) -> bool:
-        """The heuristics, as memcheck means them, but for the slack of 24 bytes between the size asked for and the usable one."""
+        """The heuristics, as memcheck means them, but for the slack of 24 bytes between the size asked for and the usable one; and
+        CPython's."""
         first, size, offset = self.word(block.start), block.size, value - block.start
         wanted = self.heuristics
         if block.start % 8 or size < 8:
@@ -190,7 +196,14 @@ class Oracle:
                 return True
         if wanted & Heuristic.STDSTRING and offset == 24 and size >= 16:
             capacity = self.word(block.start + 8)
-            return first <= capacity and any(n - 25 == capacity for n in asked)
+            if first <= capacity and any(n - 25 == capacity for n in asked):
+                return True
+        if wanted & Heuristic.OBJECTS:
+            objects = [k for k in (0, 16, 32, 48) if k + 16 <= size and self.word(block.start + k + 8) in TYPES]
+            if any(offset - mark == before for k in objects for before in range(0, k + 1, 16) for mark in range(4)):
+                return True
+        if wanted & Heuristic.DICT_VALUES:
+            return any(offset in (n, n - 1) and n <= size and self.word(block.start + n - 8) >> 56 == n for n in (8, 16, 24, 32))
         return False
 
     @cached_property

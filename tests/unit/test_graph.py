@@ -47,7 +47,7 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
         assert said["totals"][kind] == Totals(len(sizes), sum(sizes))
 
 
-@given(**HEAPS, heuristics=st.integers(1, 15))
+@given(**HEAPS, heuristics=st.integers(1, 63))
 @settings(max_examples=100)
 def test_heuristics(seed: int, count: int, granule: int, heaps: int, density: float, heuristics: int) -> None:
     heap = graphs.random_heap(seed, count, granule, heaps, density)
@@ -58,7 +58,7 @@ def test_heuristics(seed: int, count: int, granule: int, heaps: int, density: fl
     assert said["kinds"] == bytes(oracle.kinds)
 
 
-@given(seed=st.integers(0, 2**32 - 1), granule=st.sampled_from((4, 8, 16)), heuristics=st.sampled_from((0, 15)))
+@given(seed=st.integers(0, 2**32 - 1), granule=st.sampled_from((4, 8, 16)), heuristics=st.sampled_from((0, 15, 16, 48, 63)))
 @settings(max_examples=15)
 def test_both_engines_agree_on_larger_heaps_cut_anywhere(seed: int, granule: int, heuristics: int) -> None:
     heap = graphs.random_heap(seed, 1500, granule, 6, 0.4, whole_words=False)
@@ -77,7 +77,7 @@ def test_both_engines_agree_on_bytes_without_meaning(seed: int) -> None:
     ]
     heap.memory = garbage
     heap.pieces = [p for start, data in garbage for p in graphs.cut(start, data, rng, 1)]
-    assert graphs.everything(graphs.kernel(), heap, Heuristic(15)) == graphs.everything(graphs.pure(), heap, Heuristic(15))
+    assert graphs.everything(graphs.kernel(), heap, Heuristic(63)) == graphs.everything(graphs.pure(), heap, Heuristic(63))
 
 
 def heap_of(blocks: list[tuple[int, int]], words: dict[int, int], roots: list[int], granule: int = 16) -> graphs.Heap:
