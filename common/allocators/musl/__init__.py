@@ -1,14 +1,77 @@
-"""musl: not read yet."""
+"""musl's mallocs: mallocng (1.2.1 and newer), and oldmalloc (before, or by choice since).
+
+What tells that mallocng is there costs little: its first meta_area stands right above a guard page and says how many metas it has, and
+the secret it begins with stands in its context, too, in the data of a loaded file. oldmalloc is looked for only where the main
+thread's control block is none of glibc's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.base import Allocator
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.musl.layout import AREA, Meta
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
+
+_MOST_PROBES = 4096
+_FEW_REGIONS = 256
+"""With no more regions than this every one is probed: a core may lack the guard pages."""
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
     """See base.Finder."""
-    return []
+    if target.arch.byteorder != "little":
+        return []
+    found: list[Allocator] = []
+    secrets = _secrets(target)
+    if secrets:
+        from findleaks.allocators.musl import ng
+
+        found += ng.find(target, engine, secrets)
+    if not found and not _glibc_threads(target):
+        from findleaks.allocators.musl import old
+
+        found += old.find(target, engine, taken)
+    return found
+
+
+def _secrets(target: Target) -> list[int]:
+    """First words of what may be a meta_area, each once."""
+    memory = Memory(target)
+    meta = Meta(target.arch.word)
+    found: dict[int, None] = {}
+    for address in _probes(target):
+        words = memory.words(address, meta.first // memory.size)
+        if words is None:
+            continue
+        secret = int.from_bytes(b"".join(word.to_bytes(memory.size, "little") for word in words[: 8 // memory.size]), "little")
+        after, count = words[8 // memory.size], words[8 // memory.size + 1] & 0xFFFFFFFF
+        if secret and count == meta.count and after % AREA == 0:
+            found.setdefault(secret)
+    return list(found)[:16]
+
+
+def _probes(target: Target) -> Iterator[int]:
+    """Starts of anonymous writable memory right above a guard."""
+    regions = target.regions()
+    left = _MOST_PROBES
+    for before, region in zip([None, *regions], regions):
+        if not (region.writable and region.readable and region.private) or region.name.startswith("/"):
+            continue
+        guarded = before is not None and before.end == region.start and not (before.readable or before.writable)
+        if (guarded or len(regions) <= _FEW_REGIONS) and left:
+            left -= 1
+            yield region.start
+
+
+def _glibc_threads(target: Target) -> bool:
+    """Whether the first thread's control block is one of glibc's: word 2 is the block itself again, word 3 a small number, where musl's
+    struct pthread (src/internal/pthread_impl.h) has the neighbours on the ring of threads, or nothing (before 1.1.22)."""
+    memory = Memory(target)
+    for thread in target.threads():
+        words = memory.words(thread.thread_pointer, 4)
+        if words is not None and words[0] == thread.thread_pointer:
+            return words[2] == words[0] != words[3]
+    return False

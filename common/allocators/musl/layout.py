@@ -1,0 +1,160 @@
+"""Layouts of musl's two mallocs.
+
+mallocng: src/malloc/mallocng/meta.h, malloc.c and glue.h of musl 1.2.1 to 1.2.6, which all have the same structures.
+oldmalloc: src/malloc/malloc.c and src/internal/malloc_impl.h of 0.9 to 1.2.0, src/malloc/oldmalloc/ since (--with-malloc=oldmalloc).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+AREA = 4096
+"""Bytes of a meta_area, and what it is aligned to, whatever the size of a page; `maplen` counts the same."""
+
+UNIT = 16
+HEADER = 4
+"""Bytes in front of each slot's user memory (IB)."""
+
+CLASSES = (
+    *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 31, 36, 42, 50, 63, 72, 84, 102, 127),
+    *(146, 170, 204, 255, 292, 340, 409, 511, 584, 682, 818, 1023, 1169, 1364, 1637, 2047, 2340, 2730, 3276, 4095),
+    *(4680, 5460, 6552, 8191),
+)
+"""Units of a slot of each size class (size_classes)."""
+
+LARGE = 63
+"""Size class of a block that has a mapping of its own."""
+
+SMALLEST_LARGE = 131052
+"""What is asked for in a mapping of its own: this many bytes or more (MMAP_THRESHOLD)."""
+
+FREED = 0xFF
+"""The byte of index and reserve of a block that was freed."""
+
+MOVED = 0xE0
+"""The same byte of a slot's start whose block begins further on (7 << 5)."""
+
+NESTED = 6
+"""Reserve of a slot that holds a group."""
+
+
+@dataclass(frozen=True)
+class Meta:
+    """struct meta and struct meta_area for a word size. Masks are two ints; the last word has last_idx (5 bits), freeable, sizeclass
+    (6 bits) and maplen."""
+
+    word: int
+
+    @property
+    def size(self) -> int:
+        return 4 * self.word + 8
+
+    @property
+    def first(self) -> int:
+        """Offset of the first meta of an area: a 64-bit check, `next`, and the int nslots."""
+        return 8 + 2 * self.word
+
+    @property
+    def count(self) -> int:
+        """Metas of an area."""
+        return (AREA - self.first) // self.size
+
+
+@dataclass(frozen=True)
+class Context:
+    """Offsets in struct malloc_context. `paged`: it holds the size of a page, as where that is no constant (PAGESIZE; not on x86)."""
+
+    word: int
+    paged: bool
+
+    @property
+    def init_done(self) -> int:
+        return 8 + self.word * self.paged
+
+    @property
+    def mmap_counter(self) -> int:
+        return self.init_done + 4
+
+    @property
+    def free_meta_head(self) -> int:
+        return self.init_done + 8
+
+    @property
+    def avail_meta(self) -> int:
+        return self.free_meta_head + self.word
+
+    @property
+    def avail_meta_count(self) -> int:
+        return self.free_meta_head + 2 * self.word
+
+    @property
+    def area_head(self) -> int:
+        """meta_area_head, which meta_area_tail follows."""
+        return self.free_meta_head + 5 * self.word
+
+    @property
+    def active(self) -> int:
+        return self.area_head + 3 * self.word
+
+    @property
+    def usage(self) -> int:
+        """usage_by_class."""
+        return self.active + 48 * self.word
+
+    @property
+    def unmap_seq(self) -> int:
+        return self.usage + 48 * self.word
+
+    @property
+    def size(self) -> int:
+        """Up to the end of `brk`, behind unmap_seq, bounces and seq."""
+        return (self.unmap_seq + 65 + self.word - 1) // self.word * self.word + self.word
+
+
+def contexts(word: int) -> tuple[Context, ...]:
+    """Likelier first."""
+    return Context(word, False), Context(word, True)
+
+
+@dataclass(frozen=True)
+class Old:
+    """oldmalloc's `mal` and its chunks. A bin is a lock of two ints, head and tail; an empty one that was used names itself, as if it
+    stood in a chunk. A chunk begins with psize and csize (bit 0: in use), and is followed by its user's memory."""
+
+    word: int
+    bins: int = 64
+
+    @property
+    def align(self) -> int:
+        """SIZE_ALIGN: what sizes are multiples of."""
+        return 4 * self.word
+
+    @property
+    def overhead(self) -> int:
+        """Bytes of a chunk that are not the user's."""
+        return 2 * self.word
+
+    @property
+    def bin(self) -> int:
+        return 8 + 2 * self.word
+
+    @property
+    def size(self) -> int:
+        """binmap (64 bits), the bins, and a lock of two ints."""
+        return 8 + self.bins * self.bin + 8
+
+
+_TABLE = (
+    *(32, 33, 34, 35, 36, 36, 37, 37, 38, 38, 39, 39, 40, 40, 40, 40, 41, 41, 41, 41, 42, 42, 42, 42, 43, 43, 43, 43),
+    *(*[44] * 8, *[45] * 8, *[46] * 8, *[47] * 8),
+)
+
+
+def bin_of(size: int, align: int) -> int:
+    """The bin a free chunk of this size stands in (bin_index)."""
+    units = size // align - 1
+    if units <= 32:
+        return max(units, 0)
+    if units < 512:
+        return _TABLE[units // 8 - 4]
+    return 63 if units > 0x1C00 else _TABLE[units // 128 - 4] + 16

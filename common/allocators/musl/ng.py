@@ -1,0 +1,206 @@
+"""mallocng as an Allocator: groups of slots, described by metas that stand apart from them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Optional
+
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
+from findleaks.allocators.images import images
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.musl import ng_verify
+from findleaks.allocators.musl.groups import Groups, Segment, read_groups
+from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, UNIT, Context, Meta, contexts
+from findleaks.allocators.musl.slots import Slots
+from findleaks.graph.base import Blocks, Engine
+from findleaks.target.base import Range, Target
+
+MOST_AREAS = 1 << 22
+
+
+class Found:
+    """Where a context is, and the areas that its list names."""
+
+    def __init__(self, where: str, address: int, layout: Context, secret: int) -> None:
+        self.where = where
+        self.address = address
+        self.layout = layout
+        self.secret = secret
+
+
+def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocator]:
+    """Every mallocng whose secret is one of these."""
+    memory = Memory(target)
+    found: dict[int, Found] = {}
+    for image in images(target):
+        for start, end in image.data:
+            for piece in target.pieces(start, end):
+                for secret in secrets:
+                    low = secret & target.arch.mask
+                    for address in engine.search(piece, low, low + 1):
+                        for layout in contexts(memory.size):
+                            if address not in found and _is_context(memory, address, layout, secret):
+                                found[address] = Found(image.name, address, layout, secret)
+    return [MallocNG(target, engine, one) for _, one in sorted(found.items())]
+
+
+def _is_context(memory: Memory, address: int, layout: Context, secret: int) -> bool:
+    """init_done is 1, and both ends of the list of areas begin with the secret."""
+    if memory.int32(address + layout.init_done) != 1:
+        return False
+    if layout.paged and memory.word(address + 8) not in (4096, 16384, 65536):
+        return False
+    ends = memory.words(address + layout.area_head, 2)
+    if ends is None or any(end % AREA or not end for end in ends):
+        return False
+    return secret64(memory, address) == secret and all(secret64(memory, end) == secret for end in ends)
+
+
+def secret64(memory: Memory, address: int) -> int:
+    """A 64-bit number; 0 if absent."""
+    words = memory.words(address, 8 // memory.size)
+    return 0 if words is None else words[0] if len(words) == 1 else words[0] | words[1] << 32
+
+
+class MallocNG(Allocator):
+    """See allocators.base.Allocator. Sizes are those that were asked for, as malloc_usable_size says: the rest of a slot is nobody's."""
+
+    name = "musl"
+    version = "mallocng"
+    granule = UNIT
+
+    def __init__(self, target: Target, engine: Engine, found: Found) -> None:
+        self.target = target
+        self.engine = engine
+        self.memory = Memory(target)
+        self.context = found
+        self.where = found.where
+        self.problems: list[Problem] = []
+        self.meta = Meta(self.memory.size)
+        self.areas = self._areas()
+        self.groups: Groups = read_groups(self.memory, engine, self.areas, self.meta, self.problems)
+        self.slots = Slots(target, engine, self.problems)
+        self.checked: dict[str, int] = {}
+        self._heaps: list[Heap] = []
+
+    def _areas(self) -> list[int]:
+        """The meta_areas, along their list."""
+        layout, memory = self.context.layout, self.memory
+        head, tail = memory.words(self.context.address + layout.area_head, 2) or (0, 0)
+        found: dict[int, None] = {}
+        area = head
+        while area and len(found) < MOST_AREAS:
+            if area in found or area % AREA or secret64(memory, area) != self.context.secret:
+                what = f"the list of meta_areas is broken at {area:#x}: metas beyond it, and their blocks, are not seen"
+                self.problems.append(Problem(next(reversed(found), area), what))
+                break
+            found[area] = None
+            area = memory.word(area + 8) or 0
+        if tail not in found and secret64(memory, tail) == self.context.secret and tail % AREA == 0:
+            found[tail] = None
+        return list(found)
+
+    def heaps(self) -> list[Heap]:
+        """See Allocator: groups side by side are one heap."""
+        if not self._heaps:
+            starts = [segment.start for segment in self.groups.segments]
+            for label, start, end in self.groups.tops():
+                segments = self.groups.segments[bisect_left(starts, start) : bisect_left(starts, end)]
+                self._heaps.append(Heap(start, end, label, self._walker(segments)))
+        return self._heaps
+
+    def _walker(self, segments: Sequence[Segment]) -> Callable[[Blocks], None]:
+        def walk(blocks: Blocks) -> None:
+            self.slots.walk(segments, blocks)
+
+        return walk
+
+    def sealed(self, blocks: Blocks) -> None:
+        """See Allocator: compare the slots with what the context counts."""
+        slots = self._slots()
+        for number, counted in enumerate(self._usage()):
+            if counted != slots[number]:
+                which = f"usage_by_class[{number}] ({CLASSES[number] * UNIT - HEADER} bytes)"
+                what = f"{which} is {counted:,}; its groups have {slots[number]:,} slots"
+                address = self.context.address + self.context.layout.usage + number * self.memory.size
+                self.problems.append(Problem(address, what, False))
+
+    def _usage(self) -> tuple[int, ...]:
+        return self.memory.words(self.context.address + self.context.layout.usage, len(CLASSES)) or ()
+
+    def _slots(self) -> list[int]:
+        """Slots of each class, as usage_by_class counts them: what ld.so donated does not count."""
+        slots = [0] * len(CLASSES)
+        for group in self.groups.all:
+            if group.number < len(CLASSES) and group.freeable:
+                slots[group.number] += group.count
+        return slots
+
+    def metadata(self) -> list[Range]:
+        """See Allocator: the context, and every meta_area."""
+        address = self.context.address
+        return [Range(address, address + self.context.layout.size), *(Range(area, area + AREA) for area in self.areas)]
+
+    def summary(self) -> dict[str, object]:
+        """See Allocator."""
+        return {"groups": len(self.groups.all), "meta_areas": len(self.areas)}
+
+    def locate(self, address: int) -> str:
+        """See Allocator."""
+        if self.context.address <= address < self.context.address + self.context.layout.size:
+            return "__malloc_context"
+        if address & -AREA in set(self.areas):
+            number = (address % AREA - self.meta.first) // self.meta.size
+            return f"meta {number} of the meta_area" if address % AREA >= self.meta.first else "meta_area header"
+        group = self.groups.innermost(address)
+        if group is None:
+            return ""
+        number = (address - group.storage) // group.stride
+        if address < group.storage:
+            return f"header of the group {group.mem:#x}"
+        slot = f"slot {number} of the group {group.mem:#x}" if number < group.count else f"behind the slots of the group {group.mem:#x}"
+        return slot + (f" ({group.usable} bytes each)" if group.number < len(CLASSES) else "")
+
+    def caches(self, blocks: Blocks) -> list[Cache]:
+        """See Allocator: a class a row, with the memory of slots that hold other groups counted with those groups."""
+        rows: dict[tuple[int, str], list[int]] = {}
+        for group in self.groups.all:
+            row = rows.setdefault((group.number, group.label), [0] * 6)
+            free = group.free
+            row[0] += group.count - free - len(group.nested)
+            row[1] += free
+            row[2] += free * group.usable
+            row[3] += group.memory
+            row[4] += 1
+            row[5] += len(group.nested)
+        used = self.slots.used
+        found = []
+        for (number, label), (in_use, free, free_bytes, memory, groups, nested) in sorted(rows.items()):
+            size = CLASSES[number] * UNIT - HEADER if number < len(CLASSES) else 0
+            own = {"groups": groups, "nested groups": nested}
+            name = str(size) if size else "large"
+            found.append(Cache(label, name, size, in_use, 0, free, used.get((number, label), 0), 0, free_bytes, memory, own=own))
+        return found
+
+    def arenas(self, blocks: Blocks) -> list[Arena]:
+        """See Allocator: what was mapped in groups, what ld.so donated, and blocks with mappings of their own."""
+        rows: dict[str, list[int]] = {}
+        for cache in self.caches(blocks):
+            row = rows.setdefault(cache.arena, [0, 0, 0, 0])
+            row[0] += cache.in_use_bytes
+            row[1] += cache.free_bytes
+            row[2] += cache.memory
+            row[3] += cache.own["groups"]
+        if "main" in rows:
+            rows["main"][2] += AREA * len(self.areas)
+        return [Arena(name, used, 0, free, mapped, {"groups": groups}) for name, (used, free, mapped, groups) in rows.items()]
+
+    def counted(self) -> Mapping[str, int]:
+        """See Allocator: mallocng counts the slots of each class, donated ones left out."""
+        return {f"usage_by_class[{number}]": count for number, count in enumerate(self._usage()) if count}
+
+    def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
+        """See Allocator."""
+        self.checked = {}
+        return ng_verify.verify(self, self.checked)

@@ -1,0 +1,202 @@
+"""Everything mallocng asserts when it is handed a block, asked of every slot; and what its metas and lists must agree on.
+
+mallocng crashes on purpose (a_crash) in get_meta, get_nominal_size, enframe, queue and activate_group (src/malloc/mallocng/meta.h) where
+one of these does not hold; here all are looked at, before the process stumbles over the first.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.musl.groups import Group, Segment
+from findleaks.allocators.musl.layout import CLASSES, HEADER, UNIT
+from findleaks.allocators.musl.slots import batches
+from findleaks.graph.base import State
+from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.allocators.musl.ng import MallocNG
+
+SHOWN = 16
+"""Bytes written behind a block that are shown."""
+
+
+def verify(allocator: MallocNG, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+    """Groups first, then lists, then every slot in ascending order; counts in `checked` what was looked at."""
+    for number, group in enumerate(allocator.groups.all):
+        yield from _group(group)
+        if number % 10_000 == 9_999:
+            yield None
+    checked["groups"] = len(allocator.groups.all)
+    yield from _lists(allocator, checked)
+    for batch in batches(allocator.groups.segments):
+        yield None
+        yield from _slots(allocator, batch, checked)
+
+
+def _group(group: Group) -> Iterator[Problem]:
+    """Masks against each other and against the slots there are."""
+    name = f"meta {group.meta:#x} of the group {group.mem:#x}"
+    beyond = (group.avail | group.freed) >> group.count
+    if beyond:
+        yield Problem(group.meta, f"{name} has bits {beyond << group.count:#x} for slots it does not have ({group.count} slots)")
+    if group.avail & group.freed:
+        yield Problem(group.meta, f"{name} has slots both available and freed: bits {group.avail & group.freed:#x}")
+    if group.active >= group.count:
+        yield Problem(
+            group.mem, f"the group {group.mem:#x} has active_idx {group.active}, but {group.count} slots: its header was overwritten"
+        )
+    elif group.avail >> (group.active + 1):
+        yield Problem(group.meta, f"{name} has slots available beyond active_idx {group.active}: bits {group.avail:#x}")
+
+
+def _lists(allocator: MallocNG, checked: dict[str, int]) -> Iterator[Problem]:
+    """The rings of groups with free slots, one a class, and that of unused metas: links both ways, and who must be on them."""
+    memory, context = allocator.memory, allocator.context
+    by_meta = {group.meta: group for group in allocator.groups.all}
+    on_list: set[int] = set()
+    limit = len(allocator.areas) * allocator.meta.count
+    heads = memory.words(context.address + context.layout.active, len(CLASSES)) or ()
+    for number, head in enumerate(heads):
+        for meta, problem in _ring(allocator, head, limit):
+            group = by_meta.get(meta)
+            on_list.add(meta)
+            if problem:
+                yield Problem(meta, f"active[{number}]: {problem}")
+            elif group is None:
+                yield Problem(meta, f"active[{number}] holds meta {meta:#x}, which describes no group")
+            elif group.number != number:
+                yield Problem(meta, f"active[{number}] holds meta {meta:#x} of size class {group.number}")
+    head = memory.word(context.address + context.layout.free_meta_head) or 0
+    for meta, problem in _ring(allocator, head, limit):
+        if problem:
+            yield Problem(meta, f"free_meta_head: {problem}")
+        elif meta in by_meta:
+            yield Problem(meta, f"meta {meta:#x} is on the list of unused metas, but describes the group {by_meta[meta].mem:#x}")
+    for group in allocator.groups.all:
+        if group.number < len(CLASSES) and group.mask and group.meta not in on_list:
+            what = f"meta {group.meta:#x} of the group {group.mem:#x} has free slots, but is not on active[{group.number}]"
+            yield Problem(group.meta, f"{what}: they are never used again")
+    checked["list links"] = len(on_list)
+
+
+def _ring(allocator: MallocNG, head: int, limit: int) -> Iterator[tuple[int, str]]:
+    """(meta, "" or what is wrong with its links) of a ring; ends at the first that is broken."""
+    memory = allocator.memory
+    areas = set(allocator.areas)
+    node, seen = head, 0
+    while node:
+        if node & -4096 not in areas or (node % 4096 - allocator.meta.first) % allocator.meta.size:
+            yield node, f"{node:#x} is no meta"
+            return
+        links = memory.words(node, 2)
+        after = links[1] if links else 0
+        back = memory.word(after)
+        if back != node:
+            yield node, f"meta {node:#x} is followed by {after:#x}, which has {back or 0:#x} before it"
+            return
+        yield node, ""
+        seen += 1
+        if after == head or seen > limit:
+            if after != head:
+                yield node, "the ring does not close"
+            return
+        node = after
+
+
+def _slots(allocator: MallocNG, batch: Sequence[Segment], checked: dict[str, int]) -> Iterator[Problem]:
+    """Every slot: the byte in front of it, and of blocks in use the header and what follows what was asked for."""
+    read = allocator.slots.read(batch)
+    gather = allocator.engine.gather
+    ends = array("Q", [slot + stride - HEADER for slot, stride in zip(read.slots, read.strides)])
+    heads = memoryview(gather(read.pieces, array("Q", [start - HEADER for start in read.starts]), HEADER)[0]).cast("I")
+    first, _ = gather(read.pieces, array("Q", [start + size for start, size in zip(read.starts, read.sizes)]), 1)
+    last, _ = gather(read.pieces, ends, 1)
+    checked["slots"] = checked.get("slots", 0) + len(ends)
+    number = 0
+    behind = 0  # where the slot before ends, if it is in use: what is wrong there was told
+    for _, group, low, high in batch:
+        for slot in range(low, high):
+            state, start = read.states[number], read.starts[number]
+            if state == State.IN_USE:
+                head = heads[number]
+                right = slot << 8 | (slot * (group.stride // UNIT) & 0xFFFF) << 16
+                if first[number] or last[number] or head & 0xFFFF1FFF != right or head >> 13 & 7 > 4:
+                    yield from _block(allocator, group, slot, start, read.sizes[number])
+                behind = ends[number]
+            elif state == State.FREE:
+                before = read.headers[number] & 0xFF
+                if before and slot and behind != start - HEADER:
+                    yield Problem(
+                        start - HEADER,
+                        f"{before:#04x} was written between the free slots around {start:#x}: free() and malloc() of them would crash",
+                        damaged=Range(start - HEADER, start - HEADER + 1),
+                    )
+                if last[number] and slot == group.count - 1:
+                    yield Problem(
+                        ends[number],
+                        f"{last[number]:#04x} was written behind the last slot of the group {group.mem:#x}, which is free",
+                        damaged=Range(ends[number], ends[number] + 1),
+                    )
+            number += 1
+
+
+def _block(allocator: MallocNG, group: Group, number: int, address: int, size: int) -> Iterator[Problem]:
+    """A block in use, as get_meta and get_nominal_size look at it when it is freed."""
+    memory = allocator.memory
+    slot = group.slot(number)
+    end = slot + group.usable
+    head = memory.int32(address - HEADER)
+    if head is None:
+        return
+    if any(problem.address in (slot, slot - HEADER) for problem in allocator.problems):
+        return  # walking named it
+    index, reserve, offset = head >> 8 & 31, head >> 13 & 7, head >> 16
+    header = Range(address - HEADER, address)
+    if head & 0xFF:
+        wide = memory.int32(address - 2 * HEADER) or 0
+        if offset or wide <= 0xFFFF:
+            yield Problem(header.start, _told(f"has {head & 0xFF:#04x} in front of its header", address, size), damaged=header)
+            return
+        offset = wide
+    if index != number:
+        yield Problem(header.start, _told(f"says it is of slot {index}, but stands in slot {number}", address, size), damaged=header)
+        return
+    if group.storage + offset * UNIT != address:
+        yield Problem(header.start, _told(f"has the offset {offset:#x}, which is not its own", address, size), damaged=header)
+        return
+    told = end - address - size
+    tail = Range(end - HEADER - 1, end)
+    if reserve > 5 or (reserve == 5 and ((memory.int32(end - HEADER) or 0) != told or _byte(allocator, end - HEADER - 1))):
+        yield Problem(tail.start, _told("was overrun up to the end of its slot, where the size stands", address, size), damaged=tail)
+        return
+    for place in dict.fromkeys((end - told, end)):
+        if _byte(allocator, place):
+            found = _behind(allocator, place, end)
+            what = f"was overrun: {found!r} stands {place - address - size} bytes behind its end, where a 0 belongs"
+            yield Problem(place, _told(what, address, size, ""), damaged=Range(place, place + len(found)))
+            return
+
+
+def _told(what: str, address: int, size: int, why: str = ": overwritten") -> str:
+    return f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash"
+
+
+def _behind(allocator: MallocNG, at: int, end: int) -> bytes:
+    """What was written at an address, up to the next 0 or the end of the slot."""
+    data = bytearray()
+    while len(data) < SHOWN and at + len(data) <= end:
+        byte = _byte(allocator, at + len(data))
+        if not byte:
+            break
+        data.append(byte)
+    return bytes(data)
+
+
+def _byte(allocator: MallocNG, address: int) -> int:
+    """A byte; 0 where memory is absent."""
+    word = allocator.memory.int32(address & -4)
+    return 0 if word is None else word >> 8 * (address & 3) & 0xFF
