@@ -37,7 +37,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
             from findleaks.allocators.pymalloc.instance import Pymalloc
 
             for number, state in enumerate(locate.states(target, engine, image)):
-                found.append(Pymalloc(target, engine, image, state, taken, number))
+                found.append(Pymalloc(target, engine, image, state, metatype, taken, number))
     return found
 
 

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
-from findleaks.allocators.images import Image
+from findleaks.allocators.images import Image, images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc import pools as reading
 from findleaks.allocators.pymalloc.layout import POOLS, layout_of
 from findleaks.allocators.pymalloc.locate import ArenaObject, State, spans
-from findleaks.graph.base import Blocks, Engine
+from findleaks.allocators.pymalloc.types import types
+from findleaks.graph.base import Blocks, Engine, Heuristic
 from findleaks.graph.base import State as BlockState
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside
@@ -30,11 +31,15 @@ class Pymalloc(Allocator):
     name = "pymalloc"
     nested = True
 
-    def __init__(self, target: Target, engine: Engine, image: Image, state: State, taken: Sequence[Range], number: int) -> None:
+    def __init__(
+        self, target: Target, engine: Engine, image: Image, state: State, metatype: int, taken: Sequence[Range], number: int
+    ) -> None:
         self.target = target
         self.engine = engine
         self.state = state
         self.number = number
+        self.image = image
+        self.metatype = metatype
         self.layout = layout_of(target.arch)
         self.granule = self.layout.align
         self.memory = Memory(target)
@@ -133,6 +138,15 @@ class Pymalloc(Allocator):
         if self.state.array <= address < self.state.array + self.state.count * self.layout.object:
             return f"arena_object {(address - self.state.array) // self.layout.object}"
         return ""
+
+    def heuristics(self, heaps: Sequence[Range]) -> tuple[Heuristic, Sequence[int]]:
+        """See Allocator. Most references to an object of Python's point behind the header that the garbage collector, and since 3.11 a
+        managed dictionary or weak reference, have in front of it; larger objects stand so in blocks of malloc's."""
+        if self.number:
+            return Heuristic.NONE, ()  # sub-interpreters share the main one's types, or have them in the same heaps
+        found = types(self.target, self.engine, self.metatype, [part for image in images(self.target) for part in image.data], heaps)
+        values = Heuristic.DICT_VALUES if self.version.startswith(("3.11", "3.12", "3.10 or later")) else Heuristic.NONE
+        return Heuristic.OBJECTS | values, found
 
     # ---- statistics ---------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,57 @@
+"""The types of a process's Python objects: what an object's second word may be.
+
+Sources: Include/object.h, Include/cpython/object.h and Objects/typeobject.c of CPython 3.9 to 3.14. An object begins with its count of
+references and its type; a type is an object, whose type is PyType_Type or another metatype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from findleaks.allocators.memory import Memory
+from findleaks.graph.base import Engine
+from findleaks.target.base import Piece, Range, Target
+
+FLAGS = 21
+"""Words into a type at which tp_flags stands, from 3.8 on: behind tp_as_buffer."""
+
+TYPE_SUBCLASS = 1 << 31
+"""Py_TPFLAGS_TYPE_SUBCLASS: a type of types."""
+
+READY = 1 << 12
+"""Py_TPFLAGS_READY."""
+
+ROUNDS = 8
+"""Metatypes of metatypes of … that are followed."""
+
+
+def types(target: Target, engine: Engine, metatype: int, data: Sequence[Range], heaps: Sequence[Range]) -> list[int]:
+    """Addresses of all types, ascending: static ones in the loaded files' `data`, others in blocks. All of `heaps` is searched."""
+    memory = Memory(target)
+    found: set[int] = set()
+    wanted = {metatype}
+    ranges = [*data, *heaps]
+    for _ in range(ROUNDS):
+        fresh = {address - memory.size for address in _named(target, engine, wanted, ranges)} - found
+        known = {address for address in fresh if _ready(memory, address)}
+        found |= known
+        wanted = {address for address in known if (memory.word(address + FLAGS * memory.size) or 0) & TYPE_SUBCLASS} - {metatype}
+        if not wanted:
+            break
+    return sorted(found)
+
+
+def _ready(memory: Memory, address: int) -> bool:
+    """Not just any object that names a type of types: a type that is in use has a flag that says so."""
+    return bool((memory.word(address + FLAGS * memory.size) or 0) & READY)
+
+
+def _named(target: Target, engine: Engine, wanted: Iterable[int], ranges: Iterable[Range]) -> Iterable[int]:
+    values = sorted(wanted)
+    for start, end in ranges:
+        for piece in target.pieces(start, end):
+            yield from _search(engine, piece, values)
+
+
+def _search(engine: Engine, piece: Piece, values: Sequence[int]) -> Sequence[int]:
+    return engine.search(piece, values[0], values[0] + 1) if len(values) == 1 else engine.search_any(piece, values)
