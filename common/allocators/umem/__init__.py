@@ -1,14 +1,37 @@
-"""umem: not read yet."""
+"""libumem, the Solaris slab allocator, and its ports: read without symbols, by the structures of OpenSolaris (see layout.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.base import Allocator
+from findleaks.allocators.images import Image, images
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import subtract
+
+MARK = re.compile(b"invalid_cache\0")
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
-    """See base.Finder."""
-    return []
+    """See base.Finder. umem_null_cache is initialised statically with a name, so it is in a file's own pages: few bytes to search."""
+    found: list[Allocator] = []
+    for image, address in _names(target):
+        from findleaks.allocators.umem.instance import make
+
+        allocator = make(target, engine, image, address)
+        if allocator is not None:
+            found.append(allocator)
+    return found
+
+
+def _names(target: Target) -> Iterator[tuple[Image, int]]:
+    """Where the null cache's name stands in the initialised data of the loaded files."""
+    anonymous = [Range(region.start, region.end) for region in target.regions() if not region.name]
+    for image in images(target):
+        named = subtract(image.data, anonymous)
+        for start, end in named or image.data:  # a core may not name its mappings
+            for piece in target.pieces(start, end):
+                for match in MARK.finditer(piece.data):
+                    yield image, piece.address + match.start()

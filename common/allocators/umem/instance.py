@@ -1,0 +1,387 @@
+"""One libumem of a process as an Allocator: its caches, arenas, large blocks, and how its totals add up."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
+
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
+from findleaks.allocators.images import Image
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.umem import arenas as vmem
+from findleaks.allocators.umem import caches as slabs
+from findleaks.allocators.umem import layout as constants
+from findleaks.allocators.umem.arenas import Vmem
+from findleaks.allocators.umem.caches import Slab, UmemCache
+from findleaks.allocators.umem.layout import CacheLayout, measure_cache
+from findleaks.allocators.umem.walk import TAG, Large, SlabWalk, large_blocks
+from findleaks.graph.base import Blocks, Engine, State
+from findleaks.target.base import Piece, Range, Target
+from findleaks.target.ranges import inside, merged
+
+MOST_FRAMES = 1024
+
+
+def make(target: Target, engine: Engine, image: Image, name: int) -> Optional[Umem]:
+    """The libumem whose umem_null_cache has its name at `name`, or None."""
+    memory = Memory(target)
+    layout = measure_cache(memory, name)
+    if layout is None:
+        return None
+    null = name - layout.name
+    first = memory.word(null + layout.next)
+    if not first or first == null:
+        return None  # loaded, and never used
+    return Umem(target, engine, image, layout, null)
+
+
+class Umem(Allocator):
+    """See allocators.base.Allocator."""
+
+    name = "libumem"
+    version = "OpenSolaris layout"
+    granule = 8
+
+    def __init__(self, target: Target, engine: Engine, image: Image, layout: CacheLayout, null: int) -> None:
+        self.target = target
+        self.engine = engine
+        self.memory = Memory(target)
+        self.layout = layout
+        self.null = null
+        self.where = image.name
+        self.problems: list[Problem] = []
+        self.umem_caches = slabs.read_caches(self.memory, layout, null, self.problems)
+        self.vmem = vmem.find_arenas(self.memory, dict.fromkeys(cache.arena for cache in self.umem_caches), self.problems)
+        self.roots: list[Range] = []
+        for arena in self.vmem:
+            if arena.heap and not arena.source:
+                self.roots += vmem.spans(self.memory, arena, self.problems)
+        self.roots = merged(self.roots)
+        self.pieces = self._all_pieces(image)
+        self._sort_out()
+        self.slabs = self._user_slabs()
+        slabs.mark_cached(self.rounds, self.slabs, self.problems)
+        self.large = self._large()
+        self._walk = SlabWalk(self.memory, self.problems, self._least)
+        self._heaps: Optional[list[Heap]] = None
+        self._bases = [slab.base for slab in self.slabs]
+
+    def _all_pieces(self, image: Image) -> tuple[Piece, ...]:
+        """The heap, and the library's variables, where its first arenas and segments are; ascending."""
+        ranges = merged([*self.roots, *image.data])
+        return tuple(piece for start, end in ranges for piece in self.target.pieces(start, end))
+
+    def _sort_out(self) -> None:
+        """Tell caches whose buffers are handed out to the program from libumem's own, and read them all."""
+        names = {arena.address: arena for arena in self.vmem}
+        kept = []
+        for cache in self.umem_caches:
+            arena = names.get(cache.arena)
+            if arena is None:
+                self.problems.append(Problem(cache.address, f"libumem: cache {cache.name} has no arena: its blocks are not seen"))
+                continue
+            if not arena.heap:
+                continue  # it hands out numbers, not memory
+            cache.own = arena.name == "umem_internal" or (bool(cache.cflags & constants.QCACHE) and arena.name in vmem.OWN)
+            if not cache.own and cache.chunksize % 8:
+                what = f"libumem: cache {cache.name} has buffers of {cache.chunksize} bytes, no multiple of 8: they are not seen"
+                self.problems.append(Problem(cache.address, what, False))
+                continue
+            kept.append(cache)
+        self.kept = kept
+        slabs.read_slabs(self.engine, self.pieces, kept, self.memory.size, self.problems)
+        users = [cache for cache in kept if not cache.own]
+        self.rounds = slabs.read_magazines(self.engine, self.pieces, users, self.memory.size, self.problems)
+        self._classes = sorted(cache.bufsize for cache in users if cache.name.startswith("umem_alloc_"))
+
+    def _least(self, cache: UmemCache) -> int:
+        at = bisect_right(self._classes, cache.bufsize - 1) - 1
+        return self._classes[at] if at >= 0 else 0
+
+    def _user_slabs(self) -> list[Slab]:
+        """Slabs of the program's buffers, ascending; those that overlap or lie outside the heap are left out and named."""
+        found: list[Slab] = []
+        for slab in sorted((slab for cache in self.kept if not cache.own for slab in cache.slabs), key=lambda slab: slab.base):
+            root = inside(self.roots, slab.base)
+            if root is None or slab.end > root.end or slab.base % 8:
+                what = f"libumem: slab {slab.address:#x} of {slab.cache.name} says its buffers are at {slab.base:#x}, outside the heap"
+                self.problems.append(Problem(slab.address, f"{what}: left out"))
+            elif found and slab.base < found[-1].end:
+                what = f"libumem: slab {slab.address:#x} of {slab.cache.name} overlaps {found[-1].address:#x} of {found[-1].cache.name}"
+                self.problems.append(Problem(slab.address, f"{what}: left out"))
+            else:
+                found.append(slab)
+        return found
+
+    def _large(self) -> list[Large]:
+        """Blocks that are segments of arenas: of malloc's own, and of those that the program made over libumem's heap."""
+        bases = [slab.base for slab in self.slabs]
+        found: list[Large] = []
+        for arena in self.vmem:
+            if not arena.heap or arena.name in vmem.OWN or (arena.source_of and arena.name not in vmem.MALLOC):
+                continue
+            segments = []
+            for segment in vmem.segments(self.engine, self.pieces, arena, self.problems):
+                root = inside(self.roots, segment.start)
+                at = bisect_right(bases, segment.end - 1) - 1
+                if segment.kind == constants.SEG_SPAN or (at >= 0 and bases[at] >= segment.start):
+                    continue  # a slab of a cache over this arena
+                if root is None or segment.end > root.end:
+                    what = f"libumem: segment {segment.address:#x} of arena {arena.name} is at {segment.start:#x}, outside the heap"
+                    self.problems.append(Problem(segment.address, f"{what}: left out"))
+                else:
+                    segments.append(segment)
+            found += large_blocks(self.engine, self.pieces, arena, segments, self.memory.size)
+        return self._disjoint(sorted(found, key=lambda one: one.segment.start))
+
+    def _disjoint(self, found: Sequence[Large]) -> list[Large]:
+        """Those that overlap neither a slab nor one another."""
+        bases = [slab.base for slab in self.slabs]
+        kept: list[Large] = []
+        for one in found:
+            at = bisect_right(bases, one.segment.start) - 1
+            before = max(kept[-1].segment.end if kept else 0, self.slabs[at].end if at >= 0 else 0)
+            after = self.slabs[at + 1].base if at + 1 < len(bases) else one.segment.end
+            if one.segment.start < before or one.segment.end > after:
+                what = (
+                    f"libumem: segment {one.segment.address:#x} of arena {one.arena.name} overlaps other blocks, at {one.segment.start:#x}"
+                )
+                self.problems.append(Problem(one.segment.address, f"{what}: left out"))
+            else:
+                kept.append(one)
+        return kept
+
+    def heaps(self) -> list[Heap]:
+        """See Allocator: a heap is a run of memory that the root arena spans."""
+        if self._heaps is None:
+            self._heaps = [self._heap(root) for root in self.roots]
+        return self._heaps
+
+    def _heap(self, root: Range) -> Heap:
+        def walk(blocks: Blocks) -> None:
+            mine = [slab for slab in self.slabs if root.start <= slab.base < root.end]
+            large = [one for one in self.large if root.start <= one.segment.start < root.end]
+            at = 0
+            for slab in mine:
+                begin = at
+                while at < len(large) and large[at].segment.start < slab.base:
+                    at += 1
+                _append(blocks, large[begin:at])
+                self._walk.append(blocks, slab)
+            _append(blocks, large[at:])
+
+        return Heap(root.start, root.end, "heap", walk)
+
+    def metadata(self) -> list[Range]:
+        """See Allocator: umem_null_cache, and arenas and segments that stand in the library's variables."""
+        null = Range(self.null, self.null + self.layout.cpu(1))
+        ranges = [null]
+        for arena in self.vmem:
+            if inside(self.roots, arena.address) is None:
+                ranges.append(Range(arena.address, arena.address + arena.layout.size))
+        ranges += self._static_segments()
+        return merged(ranges)
+
+    def _static_segments(self) -> list[Range]:
+        """vmem_seg0: the segments that were there before any heap was; they go on being used. One array, so first to last."""
+        low, high, size = 0, 0, 0
+        arenas = [Range(arena.address, arena.address + arena.layout.size) for arena in self.vmem]
+        for arena in self.vmem:
+            size = arena.layout.seg
+            nodes, _ = vmem.seg_records(self.engine, self.pieces, arena)
+            for node in nodes:
+                if inside(self.roots, node) is None and not any(start <= node < end for start, end in arenas):
+                    low, high = min(low or node, node), max(high, node)
+        return [Range(low, high + size)] if low else []
+
+    def summary(self) -> dict[str, object]:
+        """See Allocator."""
+        flags = 0
+        for cache in self.umem_caches:
+            flags |= cache.flags
+        return {
+            "caches": len(self.umem_caches),
+            "slabs": len(self.slabs),
+            "vmem_arenas": len(self.vmem),
+            "large": len(self.large),
+            "debug": [word for word, bit in _FLAGS if flags & bit],
+            "umem_null_cache": hex(self.null),
+            "reconciled": not self.problems,
+        }
+
+    def caches(self, blocks: Blocks) -> list[Cache]:
+        """See Allocator: ::umastat's rows of the caches whose buffers the program gets, then arenas whose segments it gets. `size` is
+        the class's, what precedes malloc's blocks included; `*_bytes` are usable bytes."""
+        rows = []
+        held: dict[int, dict[State, list[int]]] = {}
+        for slab in self.slabs:
+            counts = held.setdefault(slab.cache.address, {state: [0, 0] for state in State})
+            for _, state, count, size in _sizes(blocks, slab.base, slab.end + (slab.cache.chunksize == TAG)):
+                counts[state][0] += count
+                counts[state][1] += size
+        for cache in self.kept:
+            if not cache.own and cache.address in held:
+                rows.append(_row(cache, held[cache.address]))
+        for arena in self.vmem:
+            mine = [one for one in self.large if one.arena is arena]
+            if mine or (arena.name in vmem.MALLOC and arena.allocs):
+                rows.append(_large_row(arena, mine, blocks))
+        return rows
+
+    def own_caches(self) -> list[dict[str, object]]:
+        """::umastat's rows of libumem's own caches, which hold no block: slabs, bufctls, magazines, pages."""
+        return [
+            {"name": cache.name, "size": cache.bufsize, "memory": memory_of(cache), "total": cache.counters["buftotal"]}
+            for cache in self.kept
+            if cache.own
+        ]
+
+    def arenas(self, blocks: Blocks) -> list[Arena]:
+        """See Allocator: vmem's arenas as vm_kstat counts them. One that imports counts what its source counts, too."""
+        return [
+            Arena(
+                arena.name,
+                arena.inuse,
+                0,
+                arena.total - arena.inuse,
+                arena.total,
+                {
+                    **{"vk_mem_inuse": arena.inuse, "vk_mem_import": arena.imported, "vk_mem_total": arena.total},
+                    **{"vk_alloc": arena.allocs, "vk_free": arena.frees, "vk_fail": arena.fails},
+                },
+            )
+            for arena in self.vmem
+        ]
+
+    def counted(self) -> Mapping[str, int]:
+        """See Allocator: sums over the caches that hold the program's blocks, and the arenas of large ones."""
+        users = [cache for cache in self.kept if not cache.own]
+        large = [arena for arena in self.vmem if arena.name in vmem.MALLOC]
+        return {
+            "cache_buftotal": sum(cache.counters["buftotal"] for cache in users),
+            "cache_memory": sum(memory_of(cache) for cache in users),
+            "vk_mem_inuse": sum(arena.inuse for arena in large),
+            "vk_segments": sum(arena.allocs - arena.frees for arena in large),
+        }
+
+    def sealed(self, blocks: Blocks) -> None:
+        """See Allocator: compare each cache's counters with its slabs."""
+        for cache in self.kept:
+            chunks, made = sum(slab.chunks for slab in cache.slabs), cache.counters["slab_create"] - cache.counters["slab_destroy"]
+            if (len(cache.slabs), chunks) != (made, cache.counters["buftotal"]):
+                what = f"libumem: cache {cache.name} counts {made:,} slabs with {cache.counters['buftotal']:,} buffers"
+                self.problems.append(Problem(cache.address, f"{what}; found were {len(cache.slabs):,} with {chunks:,}", False))
+
+    def locate(self, address: int) -> str:
+        """See Allocator."""
+        if self.null <= address < self.null + self.layout.cpu(1):
+            return "umem_null_cache"
+        slab = self.slab(address)
+        if slab is not None:
+            index = (address - slab.base) // slab.cache.chunksize
+            stack = self.stack(address)
+            by = f", last transaction by thread {stack[1]:#x} at {stack[0]}" if stack else ""
+            return f"buffer {slab.base + index * slab.cache.chunksize:#x} of {slab.cache.name}{by}"
+        for cache in self.umem_caches:
+            if cache.address <= address < cache.address + self.layout.cpu(cache.cpus):
+                return f"umem_cache {cache.name}"
+        for arena in self.vmem:
+            if arena.address <= address < arena.address + arena.layout.size:
+                return f"vmem arena {arena.name}"
+        return ""
+
+    def slab(self, address: int) -> Optional[Slab]:
+        """The slab whose buffers hold `address`."""
+        at = bisect_right(self._bases, address) - 1
+        return self.slabs[at] if at >= 0 and address < self.slabs[at].end else None
+
+    def bufctl(self, slab: Slab, buffer: int) -> int:
+        """The bufctl of a buffer in use of a cache with a hash table, 0 where it has none."""
+        cache, word = slab.cache, self.memory.size
+        if cache.flags & constants.BUFTAG:
+            bufctl = self.memory.word(buffer + cache.buftag + 8) or 0
+            return bufctl if self.memory.word(bufctl + word) == buffer else 0
+        bucket = cache.hash_table + ((buffer >> min(cache.hash_shift, 64)) & cache.hash_mask) * word
+        bufctl = self.memory.word(bucket) or 0
+        for _ in range(1 << 16):
+            if not bufctl or self.memory.word(bufctl + word) == buffer:
+                return bufctl
+            bufctl = self.memory.word(bufctl) or 0
+        return 0
+
+    def stack(self, address: int) -> Optional[tuple[int, int, list[int]]]:
+        """(timestamp, thread, program counters) of the last transaction on the buffer that holds `address` (its allocation, where it is
+        in use), or None where its cache is not audited. The timestamp is in the library's own unit: nanoseconds since boot on Solaris,
+        seconds << 32 | microseconds since 1970 in ports."""
+        slab = self.slab(address)
+        if slab is None or not slab.cache.flags & constants.AUDIT or not slab.cache.hashed:
+            return None
+        word = self.memory.size
+        buffer = address - (address - slab.base) % slab.cache.chunksize
+        bufctl = self.bufctl(slab, buffer)
+        head = self.memory.words(bufctl, (6 * word + 8) // word + 2) if bufctl else None
+        if head is None:
+            return None
+        stamp = sum(value << (8 * word * number) for number, value in enumerate(head[4 : 4 + 8 // word]))
+        at = 4 + 8 // word
+        depth = head[at + 3] & 0xFFFFFFFF
+        frames = self.memory.words(bufctl + (at + 4) * word, depth) if 0 < depth <= MOST_FRAMES else ()
+        return stamp, head[at], list(frames or ())
+
+    def verify(self, blocks: Blocks) -> Iterator[Problem]:
+        """See Allocator: what ::umem_verify looks at, and the lists around it."""
+        from findleaks.allocators.umem.verify import verify
+
+        return verify(self)
+
+
+_FLAGS = (
+    *(("audit", constants.AUDIT), ("deadbeef", constants.DEADBEEF), ("redzone", constants.REDZONE), ("contents", constants.CONTENTS)),
+    *(("firewall", constants.FIREWALL), ("lite", constants.LITE)),
+)
+
+
+def memory_of(cache: UmemCache) -> int:
+    """What a cache's slabs take, as ::umastat says."""
+    return (cache.counters["slab_create"] - cache.counters["slab_destroy"]) * cache.slabsize
+
+
+def _append(blocks: Blocks, large: Sequence[Large]) -> None:
+    if large:
+        blocks.append([one.start for one in large], [one.size for one in large], [one.state for one in large])
+
+
+def _sizes(blocks: Blocks, start: int, end: int) -> Iterator[tuple[int, State, int, int]]:
+    """(size, state, blocks, bytes) of the blocks that start in [start, end)."""
+    for size, state, count in blocks.by_size(start, end):
+        yield size, state, count, size * count
+
+
+def _row(cache: UmemCache, counts: Mapping[State, Sequence[int]]) -> Cache:
+    used, cached, free = (counts[state] for state in (State.IN_USE, State.CACHED, State.FREE))
+    allocs = cache.counters["slab_alloc"] + cache.allocs
+    own = {f"cache_{key}": value for key, value in cache.counters.items()}
+    own.update(cc_alloc=cache.allocs, cc_free=cache.frees, ml_alloc=cache.full_allocs, cache_slabsize=cache.slabsize)
+    fails = cache.counters["alloc_fail"]
+    memory = memory_of(cache)
+    return Cache("", cache.name, cache.bufsize, used[0], cached[0], free[0], used[1], cached[1], free[1], memory, allocs, fails, own)
+
+
+def _large_row(arena: Vmem, mine: Sequence[Large], blocks: Blocks) -> Cache:
+    counts = {State.IN_USE: [0, 0], State.FREE: [0, 0]}
+    for one in mine:
+        counts[one.state][0] += 1
+        counts[one.state][1] += one.size
+    used, free = counts[State.IN_USE], counts[State.FREE]
+    own = {
+        "vk_mem_inuse": arena.inuse,
+        "vk_mem_total": arena.total,
+        "vk_alloc": arena.allocs,
+        "vk_free": arena.frees,
+        "vk_fail": arena.fails,
+    }
+    return Cache("", arena.name, 0, used[0], 0, free[0], used[1], 0, free[1], arena.total, arena.allocs, arena.fails, own)
+
+
+__all__ = ["Umem", "make", "memory_of"]

@@ -1,0 +1,217 @@
+"""libumem's structures as data: what follows from the word size, and what is measured in the process itself.
+
+Source: OpenSolaris onnv-gate usr/src/lib/libumem/common (umem_impl.h, umem.c, vmem_impl_user.h, vmem.c, malloc.c), unchanged in what is
+read here from 2005 to its ports to Linux. The sizes of the system's mutexes and condition variables differ from libc to libc, so the
+offsets behind them are measured on structures whose contents are known: the cache "invalid_cache" and an arena's free lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+
+NULL_NAME = b"invalid_cache\0"
+"""cache_name of umem_null_cache, the head of the ring of caches, initialised statically (umem.c)."""
+
+NAME = 32  # UMEM_CACHE_NAMELEN + 1
+STATISTICS = (
+    *("slab_create", "slab_destroy", "slab_alloc", "slab_free", "alloc_fail", "buftotal", "bufmax", "rescale", "lookup_depth"),
+    *("depot_contention", "depot_contention_prev"),
+)
+"""The 64-bit counters that struct umem_cache begins with, each called cache_ and this."""
+
+AUDIT, DEADBEEF, REDZONE, CONTENTS, NOMAGAZINE, FIREWALL, LITE, HASH = 0x1, 0x2, 0x4, 0x8, 0x20, 0x40, 0x100, 0x200  # UMF_*
+BUFTAG = DEADBEEF | REDZONE
+QCACHE = 0x100000  # UMC_QCACHE: the cache hands out small pieces of its arena
+
+FREE_PATTERN = 0xDEADBEEFDEADBEEF
+REDZONE_PATTERN = 0xFEEDFACEFEEDFACE
+REDZONE_BYTE = 0xBB
+TAG_ALLOC, TAG_FREE = 0xA110C8ED, 0xF4EEF4EE  # bt_bxstat ^ bt_bufctl
+
+MALLOC_MAGIC, SECOND_MAGIC, OVERSIZE_MAGIC, MEMALIGN_MAGIC = 0x3A10C000, 0x16BA7000, 0x06E47000, 0x3E3A1000
+FREED_STAT = 0xDEADBEEF
+"""malloc.c: before a block stand its size (tags included) and a word that adds up with it, modulo 2^32, to one of these; free() writes
+0xdeadbeef over the latter."""
+
+SECOND_ALIGN = 16
+"""Where words have 8 bytes, a request above this (tag included) gets two tags, so that it is aligned to 16."""
+
+SEG_ALLOC, SEG_FREE, SEG_SPAN, SEG_ROTOR, SEG_WALKER = 1, 2, 0x10, 0x20, 0x40  # vs_type
+HASH_INITIAL, QCACHES = 16, 16  # VMEM_HASH_INITIAL, VMEM_NQCACHE_MAX
+MOST_STACK = 64
+"""Frames of a segment's stack that are tried; VMEM_STACK_DEPTH is 20."""
+
+
+@dataclass(frozen=True)
+class CacheLayout:
+    """Offsets in umem_cache_t. `mutex` is the size of the system's mutex, `stride` that of umem_cpu_cache_t."""
+
+    word: int
+    mutex: int
+
+    name = 8 * len(STATISTICS)
+
+    @property
+    def bufsize(self) -> int:
+        """cache_bufsize; cache_align, constructor, destructor, reclaim, private and cache_arena follow, a word each."""
+        return self.name + NAME
+
+    @property
+    def cflags(self) -> int:
+        """cache_cflags; cache_flags, cache_uflags and cache_mtbf follow, four bytes each."""
+        return self.bufsize + 7 * self.word
+
+    @property
+    def next(self) -> int:
+        """cache_next; cache_prev, cache_unext, cache_uprev follow, and the 32 bits of cache_cpu_mask."""
+        return self.cflags + 16
+
+    @property
+    def cpu_mask(self) -> int:
+        return self.next + 4 * self.word
+
+    @property
+    def chunksize(self) -> int:
+        """cache_chunksize; slabsize, bufctl, buftag, verify, contents, color, mincolor, maxcolor, hash_shift, hash_mask follow."""
+        return lock(self.word) + self.mutex
+
+    @property
+    def nullslab(self) -> int:
+        return self.chunksize + 12 * self.word
+
+    @property
+    def bufctl_cache(self) -> int:
+        """cache_bufctl_cache, and cache_hash_table."""
+        return self.nullslab + 7 * self.word
+
+    @property
+    def magtype(self) -> int:
+        """cache_magtype, cache_full and cache_empty: list, total, min, reaplimit, and the 64 bits of ml_alloc."""
+        return self.bufctl_cache + 2 * self.word + self.mutex
+
+    @property
+    def empty(self) -> int:
+        return self.magtype + 5 * self.word + 8
+
+    @property
+    def cpus(self) -> int:
+        return self.empty + 4 * self.word + 8
+
+    @property
+    def loaded(self) -> int:
+        """In umem_cpu_cache_t: cc_loaded, cc_ploaded, then cc_rounds, cc_prounds, cc_magsize, cc_flags of four bytes each; before it
+        cc_alloc and cc_free, four bytes each."""
+        return self.mutex + 8
+
+    @property
+    def stride(self) -> int:
+        """UMEM_CPU_CACHE_SIZE: a power of two."""
+        size = 64
+        while size < self.loaded + 2 * self.word + 16:
+            size *= 2
+        return size
+
+    def cpu(self, number: int) -> int:
+        """Offset of cache_cpu[number]."""
+        return self.cpus + number * self.stride
+
+
+def lock(word: int) -> int:
+    """Offset of cache_lock, behind cache_cpu_mask."""
+    return 8 * len(STATISTICS) + NAME + 7 * word + 16 + 4 * word + max(word, 4)
+
+
+def measure_cache(memory: Memory, name: int) -> Optional[CacheLayout]:
+    """The layout of the library whose umem_null_cache has its name at `name`, or None where what stands there is no such cache.
+
+    cache_freelist refers to cache_nullslab, which follows it and is a slab of this cache with a count of -1.
+    """
+    word = memory.size
+    cache = name - 8 * len(STATISTICS)
+    base = cache + lock(word)
+    words = memory.words(base, 64)
+    if words is None:
+        return None
+    mask = memory.arch.mask
+    for at in range(11, len(words) - 8):
+        place = base + (at + 1) * word
+        if words[at] == place and words[at + 1 : at + 8] == (cache, 0, place, place, 0, mask, 0):
+            layout = CacheLayout(word, (at - 11) * word)
+            rounds = memory.words(cache + layout.cpus + layout.loaded, 2 + 8 // word)
+            return layout if rounds is not None and set(rounds[:2]) == {0} and set(rounds[2:]) == {mask} else None
+    return None
+
+
+@dataclass(frozen=True)
+class ArenaLayout:
+    """Offsets in vmem_t, all measured from vm_freelist; `seg` is the size of a vmem_seg_t with its stack."""
+
+    word: int
+    freelist: int
+    seg: int
+
+    @property
+    def size(self) -> int:
+        return self.kstat + 13 * 8 + self.word
+
+    @property
+    def hash0(self) -> int:
+        return self.freelist - (HASH_INITIAL + QCACHES) * self.word
+
+    @property
+    def seg0(self) -> int:
+        """vm_seg0; vm_rotor follows."""
+        return self.hash0 - 2 * self.seg
+
+    @property
+    def quantum(self) -> int:
+        """vm_quantum, qcache_max, source_alloc, source_free, source, next, nsegfree, segfree, hash_table, hash_mask, hash_shift,
+        freemap: a word each."""
+        return self.seg0 - 12 * self.word
+
+    @property
+    def kstat(self) -> int:
+        """vk_mem_inuse, import, total, the 32 bits of source_id, then alloc, free, wait, fail."""
+        return self.freelist + (8 * self.word + 1) * 4 * self.word
+
+    @property
+    def kstat_alloc(self) -> int:
+        return self.kstat + 24 + self.word
+
+
+def measure_arena(memory: Memory, arena: int) -> Optional[ArenaLayout]:
+    """The layout of the vmem_t at `arena`: the heads of its free lists have the powers of two as their ends."""
+    word = memory.size
+    for count in (640, 480, 400):  # as much as is there: a static arena may end its segment
+        words = memory.words(arena, count)
+        if words is not None:
+            break
+    else:
+        return None
+    bits = 8 * word
+    for at in range((QCACHES + HASH_INITIAL), len(words) - 4 * bits):
+        if words[at + 1] == 1 and words[at] == 0 and _heads(words, at, bits):
+            return _segments(memory, arena, at * word)
+    return None
+
+
+def _heads(words: Sequence[int], at: int, bits: int) -> bool:
+    return all(words[at + 4 * i] == 0 and words[at + 4 * i + 1] == 1 << i for i in range(bits))
+
+
+def _segments(memory: Memory, arena: int, freelist: int) -> Optional[ArenaLayout]:
+    """With the size of a segment: vm_seg0 is a SPAN, vm_rotor behind it a ROTOR (or where it was before a walk moved it, none)."""
+    word = memory.size
+    fixed = 6 * word + max(word, 4) + word + 8
+    for depth in (20, *range(MOST_STACK + 1)):
+        layout = ArenaLayout(word, freelist, fixed + depth * word)
+        if layout.quantum < 2 * word:
+            continue
+        kinds = [memory.int32(arena + layout.seg0 + number * layout.seg + 6 * word) for number in (0, 1)]
+        if [kind is not None and kind & 0xFF for kind in kinds] == [SEG_SPAN, SEG_ROTOR]:
+            return layout
+    return None

@@ -1,0 +1,210 @@
+"""What ::umem_verify looks at, and the lists around it: redzones, tags, freed buffers' pattern, counts, links both ways, hash tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.umem.arenas import Vmem, seg_records
+from findleaks.allocators.umem.caches import Slab, UmemCache
+from findleaks.allocators.umem.layout import (
+    BUFTAG,
+    DEADBEEF,
+    FREE_PATTERN,
+    REDZONE_BYTE,
+    REDZONE_PATTERN,
+    SEG_ALLOC,
+    SEG_SPAN,
+    TAG_ALLOC,
+    TAG_FREE,
+)
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.base import State
+
+if TYPE_CHECKING:
+    from findleaks.allocators.umem.instance import Umem
+
+MOST_CHAIN = 1 << 26
+FACE = REDZONE_PATTERN & 0xFFFFFFFF
+
+
+def verify(umem: Umem) -> Iterator[Problem]:
+    """Everything that is wrong, by arena, then cache, then slab."""
+    for arena in umem.vmem:
+        if arena.heap:
+            yield from _arena(umem, arena)
+    for before, cache in zip([None, *umem.umem_caches], umem.umem_caches):
+        expected = before.address if before else umem.null
+        if cache.prev != expected:
+            yield Problem(
+                cache.address, f"libumem: cache {cache.name} says {cache.prev:#x} comes before it, not {expected:#x}: a link is damaged"
+            )
+    for cache in umem.kept:
+        yield from _lists(umem, cache)
+    yield from _magazines(umem)
+    for slab in umem.slabs:
+        if slab.cache.flags & BUFTAG:
+            yield from _buffers(umem, slab)
+
+
+def _arena(umem: Umem, arena: Vmem) -> Iterator[Problem]:
+    """Segments are linked both ways, tile their spans, and add up to vk_mem_inuse."""
+    nodes, values = seg_records(umem.engine, umem.pieces, arena)
+    word = umem.memory.size
+    inuse, at, end = 0, 0, 0
+    for number, node in enumerate(nodes):
+        start, stop, _, _, _, before = values[6 * number : 6 * number + 6]
+        if before != nodes[number - 1]:
+            what = f"libumem: segment {node:#x} of arena {arena.name} says {before:#x} comes before it, not {nodes[number - 1]:#x}"
+            yield Problem(node, f"{what}: a link is damaged")
+        kind = (umem.memory.int32(node + 6 * word) or 0) & 0xFF
+        if kind == SEG_SPAN:
+            if at != end:
+                yield Problem(node, f"libumem: arena {arena.name}: a span that should end at {end:#x} ends at {at:#x}")
+            at, end = start, stop
+        elif start < stop:
+            if start != at:
+                # The end of a segment in use is what was asked for; the next begins at the quantum behind it.
+                if not 0 < start - at < max(arena.quantum, 1):
+                    yield Problem(node, f"libumem: segment {node:#x} of arena {arena.name} begins at {start:#x}, not {at:#x}")
+            at = stop
+            if kind == SEG_ALLOC:
+                inuse += stop - start
+                at += -stop % max(arena.quantum, 1)
+    if inuse != arena.inuse:
+        yield Problem(arena.address, f"libumem: arena {arena.name} counts {arena.inuse:,} bytes in use; its segments have {inuse:,}")
+
+
+def _lists(umem: Umem, cache: UmemCache) -> Iterator[Problem]:
+    """Each slab's links, and its count of buffers handed out; the hash table has them all."""
+    expected = cache.nullslab
+    for slab in cache.slabs:
+        if slab.prev != expected:
+            what = f"libumem: slab {slab.address:#x} of {cache.name} says {slab.prev:#x} comes before it, not {expected:#x}"
+            yield Problem(slab.address, f"{what}: a link is damaged")
+        expected = slab.address
+        free = slab.states.count(State.FREE)
+        if slab.refcnt != slab.chunks - free:
+            what = f"libumem: slab {slab.address:#x} of {cache.name} counts {slab.refcnt} of {slab.chunks} buffers as handed out"
+            yield Problem(slab.address, f"{what}; its free list has {free}")
+    if not cache.hashed:
+        return
+    word = umem.memory.size
+    table = umem.memory.words(cache.hash_table, cache.hash_mask + 1) if cache.hash_mask < MOST_CHAIN else None
+    if table is None:
+        yield Problem(cache.address, f"libumem: the hash table of {cache.name} at {cache.hash_table:#x} cannot be read")
+        return
+    lists = umem.engine.follow_all(umem.pieces, table, 0, MOST_CHAIN)
+    for number, why in lists.problems:
+        bucket = cache.hash_table + number * word
+        yield Problem(bucket, f"libumem: the hash table of {cache.name}, bucket {bucket:#x}: {why}")
+    records, _ = umem.engine.gather(umem.pieces, lists.nodes, 3 * word)
+    known = set(memoryview(records).cast("Q" if word == 8 else "I")[1::3].tolist())
+    for slab in cache.slabs:
+        for index, state in enumerate(slab.states):
+            buffer = slab.base + index * cache.chunksize
+            if (state != State.FREE) != (buffer in known):
+                told = "is handed out and is not" if state != State.FREE else "is free and is"
+                yield Problem(buffer, f"libumem: buffer {buffer:#x} of {cache.name} {told} in the cache's hash table")
+
+
+def _magazines(umem: Umem) -> Iterator[Problem]:
+    """The depot has as many full magazines as it counts."""
+    for cache in umem.kept:
+        if cache.own:
+            continue
+        found = sum(1 for one in umem.rounds if one.cache is cache and one.depot)
+        if found != cache.full_total:
+            yield Problem(cache.address, f"libumem: the depot of {cache.name} counts {cache.full_total:,} full magazines; it has {found:,}")
+
+
+def _buffers(umem: Umem, slab: Slab) -> Iterator[Problem]:
+    """Tags and patterns of a slab of a cache with debugging."""
+    cache, word, order = slab.cache, umem.memory.size, umem.memory.arch.byteorder
+    try:
+        data = umem.target.read(slab.base, slab.chunks * cache.chunksize)
+    except UnreadableMemory:
+        return
+    pattern = FREE_PATTERN.to_bytes(8, order) * (cache.verify // 8)
+    bufctls = []
+    for index, state in enumerate(slab.states):
+        buffer = slab.base + index * cache.chunksize
+        chunk = data[index * cache.chunksize : (index + 1) * cache.chunksize]
+        tag = chunk[cache.buftag :]
+        if len(tag) < 8 + 2 * word:
+            yield Problem(cache.address, f"libumem: cache {cache.name} says its buffers' tags are at {cache.buftag:#x}, outside them")
+            return
+        bufctl, stat = int.from_bytes(tag[8 : 8 + word], order), int.from_bytes(tag[8 + word : 8 + 2 * word], order)
+        bufctls.append(bufctl)
+        yield from _tag(umem, slab, buffer, State(state), bufctl, stat)
+        if state == State.IN_USE:
+            yield from _redzone(umem, cache, buffer, chunk)
+            continue
+        if cache.flags & DEADBEEF and chunk[: len(pattern)] != pattern:
+            at = next(at for at in range(0, len(pattern), 8) if chunk[at : at + 8] != pattern[:8])
+            value = int.from_bytes(chunk[at : at + 8], order)
+            what = f"libumem: buffer {buffer:#x} of {cache.name} was written to after it was freed: at +{at:#x} stands {value:#x}"
+            yield Problem(buffer + at, f"{what}, not {FREE_PATTERN:#x}")
+        elif (cache.hashed or state == State.CACHED) and int.from_bytes(tag[:8], order) != REDZONE_PATTERN:
+            # A free list without bufctls goes through the redzones.
+            yield Problem(buffer + cache.buftag, f"libumem: the redzone of the free buffer {buffer:#x} of {cache.name} is overwritten")
+    if cache.hashed:
+        yield from _bufctls(umem, slab, bufctls)
+    else:
+        for index, bufctl in enumerate(bufctls):
+            buffer = slab.base + index * cache.chunksize
+            if bufctl != buffer + cache.bufctl:
+                yield Problem(
+                    buffer + cache.buftag + 8, f"libumem: the tag of buffer {buffer:#x} of {cache.name} names bufctl {bufctl:#x}: damaged"
+                )
+
+
+def _tag(umem: Umem, slab: Slab, buffer: int, state: State, bufctl: int, stat: int) -> Iterator[Problem]:
+    wanted = TAG_ALLOC if state == State.IN_USE else TAG_FREE
+    if bufctl ^ stat == wanted:
+        return
+    name, place = slab.cache.name, buffer + slab.cache.buftag + 8 + umem.memory.size
+    if bufctl ^ stat in (TAG_ALLOC, TAG_FREE):
+        says = "free" if state == State.IN_USE else "in use"
+        yield Problem(place, f"libumem: buffer {buffer:#x} of {name} is {'in use' if says == 'free' else 'free'}, and its tag says {says}")
+    else:
+        what = f"libumem: the tag behind buffer {buffer:#x} of {name} is damaged (bufctl ^ status is {bufctl ^ stat:#x}, not {wanted:#x})"
+        yield Problem(place, f"{what}: written past its end")
+
+
+def _redzone(umem: Umem, cache: UmemCache, buffer: int, chunk: bytes) -> Iterator[Problem]:
+    """Behind a buffer in use: the pattern, in the size classes with the size that was asked for, and a byte right behind that."""
+    order = umem.memory.arch.byteorder
+    low = int.from_bytes(chunk[cache.buftag : cache.buftag + 4], order)
+    encoded = int.from_bytes(chunk[cache.buftag + 4 : cache.buftag + 8], order)
+    past = f"libumem: written past the end of buffer {buffer:#x} of {cache.name}"
+    if not cache.name.startswith("umem_alloc_"):
+        if (low, encoded) != (FACE, FACE):
+            yield Problem(buffer + cache.buftag, f"{past}: its redzone is {encoded:08x}{low:08x}")
+        return
+    size, face = encoded // 251, FACE
+    if encoded % 251 != 1 or not 0 < size <= cache.bufsize:
+        yield Problem(buffer + cache.buftag + 4, f"{past}: the size in its redzone is {encoded:#x}, which encodes none")
+        return
+    if size == cache.buftag:
+        face = int.from_bytes(bytes((REDZONE_BYTE,)) + FACE.to_bytes(4, order)[1:], order)
+    if low != face:
+        yield Problem(buffer + cache.buftag, f"{past}: its redzone is {low:#010x}, not {face:#010x}")
+    elif chunk[size] != REDZONE_BYTE:
+        yield Problem(buffer + size, f"{past}, which has {size} bytes: the byte behind it is {chunk[size]:#x}, not {REDZONE_BYTE:#x}")
+
+
+def _bufctls(umem: Umem, slab: Slab, bufctls: Sequence[int]) -> Iterator[Problem]:
+    """Each buffer's bufctl names it and its slab."""
+    word, cache = umem.memory.size, slab.cache
+    mask = umem.memory.arch.mask
+    records, missing = umem.engine.gather(umem.pieces, [bufctl + word & mask for bufctl in bufctls], 2 * word)
+    values = memoryview(records).cast("Q" if word == 8 else "I")
+    absent = set(missing)
+    for index, bufctl in enumerate(bufctls):
+        buffer = slab.base + index * cache.chunksize
+        if index in absent or (values[2 * index], values[2 * index + 1]) != (buffer, slab.address):
+            yield Problem(
+                buffer + cache.buftag + 8, f"libumem: the tag of buffer {buffer:#x} of {cache.name} names bufctl {bufctl:#x}: damaged"
+            )
