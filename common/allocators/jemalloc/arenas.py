@@ -1,0 +1,239 @@
+"""Arenas (arena_s): the table of pointers to them, and where in one its bins, its large classes' counters and its thread caches stand.
+
+What stands before the bins depends on how jemalloc was built; so the bins are found by the slabs they name, the rest by what agrees with
+the extents.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.jemalloc.base import Base, Bases
+from findleaks.allocators.jemalloc.classes import Classes
+from findleaks.allocators.jemalloc.extents import Extents
+from findleaks.allocators.jemalloc.layout import ACTIVE, ARENAS, BIN_STATS, BINS, INTERNAL, LARGES, NO_ARENA, Bin, Large
+from findleaks.allocators.memory import Memory
+from findleaks.graph.base import Engine
+
+LONGEST = 512 << 10  # bytes of arena_s looked at
+RING = 1 << 16  # thread caches of an arena
+
+
+@dataclass
+class Arena:
+    """arena_s number `index` at `address`. `caches` are the thread caches (addresses) in its list."""
+
+    index: int
+    address: int
+    base: Optional[Base]
+    caches: list[int] = field(default_factory=list)
+
+
+class Shape(NamedTuple):
+    """Where things are in every arena, from its address on; None where nothing told."""
+
+    bins: Optional[int]
+    bin: Bin
+    large: Optional[int]
+    large_row: Large
+    tcaches: Optional[int]
+
+
+class Counts(NamedTuple):
+    """What the extents say: by (arena, szind), how many slabs and regions in use, or large blocks; small ones that the
+    profiler sampled count as the smallest large ones, as jemalloc does."""
+
+    slabs: dict[tuple[int, int], int]
+    regions: dict[tuple[int, int], int]
+    large: dict[tuple[int, int], int]
+
+
+def count(extents: Extents) -> Counts:
+    """Count the active extents."""
+    counts = Counts({}, {}, {})
+    small = extents.classes.small
+    nfree_shift, nfree_mask = extents.layout.nfree, (1 << extents.nfree_bits) - 1
+    columns = zip(extents.arena, extents.state, extents.szind, extents.slab, extents.bits, extents.good)
+    for arena, state, szind, slab, bits, good in columns:
+        if state != ACTIVE or not good:
+            continue
+        key = arena, szind
+        if slab:
+            counts.slabs[key] = counts.slabs.get(key, 0) + 1
+            used = small[szind].count - (bits >> nfree_shift & nfree_mask)
+            counts.regions[key] = counts.regions.get(key, 0) + used
+        else:
+            key = arena, max(szind, len(small))
+            counts.large[key] = counts.large.get(key, 0) + 1
+    return counts
+
+
+def name(index: int) -> str:
+    """What an arena is called."""
+    return "no arena" if index == NO_ARENA else f"arena {index}"
+
+
+def table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[Arena]:
+    """The arenas that arenas[] names. `words` are those of the image's data that point into the base allocator's blocks: element k
+    points into base k, so all of them agree on where the table begins."""
+    votes: dict[int, int] = {}
+    known: dict[int, tuple[int, Base]] = {}
+    for address, value in words:
+        base = bases.base(value) if value not in leaves else None
+        if base is None or base.index >= ARENAS or value % 64 or value <= base.address:
+            continue
+        known[address] = value, base
+        start = address - 8 * base.index
+        votes[start] = votes.get(start, 0) + 1
+    if not votes:
+        return []
+    best = max(votes, key=lambda start: (votes[start], start % 64 == 0, -start))
+    arenas = []
+    for address, (value, base) in sorted(known.items()):
+        if address - 8 * base.index == best:
+            arenas.append(Arena(base.index, value, base))
+    return arenas
+
+
+def others(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[int]:
+    """What else may be arena 0, where it is the only one: everything in base 0 that the image's data points to."""
+    found = set()
+    for _, value in words:
+        base = bases.base(value) if value not in leaves else None
+        if base is not None and base.index == 0 and value % 64 == 0 and value > base.address:
+            found.add(value)
+    return sorted(found)
+
+
+def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], firsts: Sequence[int], extents: Extents) -> Shape:
+    """Find out; where only arena 0 is there, also which of `firsts` it is."""
+    counts = count(extents)
+    slabs = {
+        extents.descriptors[i]: i for i in range(len(extents)) if extents.slab[i] and extents.state[i] == ACTIVE
+    }
+    if not slabs:
+        return Shape(None, BINS[0], None, LARGES[0], None)
+    low, high = min(slabs), max(slabs) + 1
+    best: tuple[int, int, int, Bin] = (0, 0, 0, BINS[0])
+    tried = [(arena, arena.address) for arena in arenas]
+    if arenas:
+        first = min(arenas, key=lambda arena: arena.index)
+        tried += [(first, at) for at in firsts if first.index == 0 and at != first.address]
+    for arena, at in tried:
+        votes: dict[tuple[int, int], int] = {}
+        for piece in memory.target.pieces(at, at + LONGEST):
+            found = engine.search(piece, low, high)
+            values, _ = engine.gather((piece,), found, 8)
+            for place, value in zip(found, array("Q", bytes(values))):
+                i = slabs.get(value)
+                if i is None or extents.arena[i] != arena.index:
+                    continue
+                before = sum(small.shards for small in extents.classes.small[: extents.szind[i]]) + extents.shard(i)
+                for row, layout in enumerate(BINS):
+                    if layout.extent is extents.layout:
+                        key = place - at - layout.slabcur - before * layout.size, row
+                        votes[key] = votes.get(key, 0) + 1
+        for (offset, row), weight in votes.items():
+            if offset > 0:
+                score = _agreement(memory, extents.classes, counts, arena.index, at + offset, BINS[row]) + weight
+                # Of several words in base 0 the nearest below the bins is the arena.
+                if (score, -offset) > (best[0], -best[1]):
+                    best = score, offset, at if arena.index == 0 else best[2], BINS[row]
+    if not best[0]:
+        return Shape(None, BINS[0], None, LARGES[0], None)
+    _, offset, zero, layout = best
+    if zero and arenas and arenas[0].index == 0:
+        arenas[0].address = zero
+    large, row_large = _large(memory, extents.classes, counts, arenas, offset)
+    return Shape(offset, layout, large, row_large, _tcaches(memory, arenas, offset))
+
+
+def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bins: int, layout: Bin) -> int:
+    """How many classes of an arena have bins here that count as many slabs and regions as there are."""
+    agree, at = 0, bins
+    for szind, small in enumerate(classes.small):
+        stats = [memory.words(at + shard * layout.size + layout.stats, len(BIN_STATS)) for shard in range(small.shards)]
+        at += small.shards * layout.size
+        if None in stats:
+            return 0
+        sums = [sum(column) for column in zip(*(one for one in stats if one is not None))]
+        key = arena, szind
+        if sums[8] == counts.slabs.get(key, 0) and sums[3] == counts.regions.get(key, 0):
+            agree += 1 + (sums[8] != 0)
+    return agree
+
+
+def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Arena], end: int) -> tuple[Optional[int], Large]:
+    """Where the counters of large classes are: those whose nmalloc less ndalloc are the large blocks there are, in every class."""
+    nbins = len(classes.small)
+    nlarge = len(classes.sizes) - nbins
+    best: tuple[int, Optional[int], Large] = (0, None, LARGES[0])
+    for arena in arenas:
+        live = {szind - nbins: n for (index, szind), n in counts.large.items() if index == arena.index and szind >= nbins}
+        words = memory.words(arena.address, end // 8) if live else None
+        if words is None:
+            continue
+        lead = min(live)
+        for row in LARGES:
+            step = row.size // 8
+            for at in range(lead * step, len(words) - (nlarge - lead) * step):
+                if words[at] - words[at + 1] == live[lead] and 0 < words[at] < 1 << 48:
+                    first = at - lead * step
+                    column = zip(words[first : first + nlarge * step : step], words[first + 1 : first + nlarge * step : step])
+                    off = sum(made - gone != live.get(i, 0) for i, (made, gone) in enumerate(column))
+                    score = (nlarge - off) * 8 + len(live)
+                    if off <= len(live) // 2 and score > best[0]:
+                        best = score, 8 * first, row
+        if best[1] is not None:
+            break
+    return best[1], best[2]
+
+
+def _tcaches(memory: Memory, arenas: Sequence[Arena], end: int) -> Optional[int]:
+    """Where the heads of an arena's two lists are, of thread caches and of what they have in them for statistics."""
+    for arena in arenas:
+        words = memory.words(arena.address, end // 8)
+        for i, (head, descriptor) in enumerate(zip(words or (), (words or ())[1:])):
+            if head and 0 < descriptor - head < 1 << 16 and names_arena(memory, head, descriptor, arena.address):
+                return 8 * i
+    return None
+
+
+def names_arena(memory: Memory, head: int, descriptor: int, arena: int) -> bool:
+    """Whether what the two heads point to is a thread cache of this arena: in 5.3 its descriptor follows its own link, and the arena the
+    descriptor (tcache_slow_s); in 5.2 the bins stand first (tcache_s)."""
+    if descriptor - head == 16:
+        return memory.word(head + 40) == arena
+    return memory.word(descriptor + 32) == arena and memory.word(descriptor + 16) == head + 16
+
+
+def ring(memory: Memory, arena: Arena, tcaches: int) -> tuple[list[tuple[int, int]], str]:
+    """(thread cache, its descriptor) of each that the arena lists, by the ring of descriptors; and why it ended early, or ""."""
+    heads = memory.words(arena.address + tcaches, 2)
+    if heads is None or not heads[0]:
+        return [], ""
+    first, distance = heads[1], heads[1] - heads[0]
+    found: dict[int, int] = {}
+    at = first
+    while len(found) < RING:
+        if not names_arena(memory, at - distance, at, arena.address):
+            return list(found.items()), f"leads to {at:#x}, which is none of this arena's"
+        found[at - distance] = at
+        after = memory.word(at)
+        if after is None or after == first:
+            return list(found.items()), "" if after is not None else f"cannot be read behind {at:#x}"
+        if after - distance in found:
+            return list(found.items()), f"comes back to {after:#x}"
+        at = after
+    return list(found.items()), f"has more than {RING:,}"
+
+
+def internal(memory: Memory, arena: Arena, shape: Shape) -> Optional[int]:
+    """stats.internal of an arena: bytes of blocks that jemalloc made for itself."""
+    for row in INTERNAL:
+        if row.tcaches == shape.tcaches:
+            return memory.word(arena.address + row.internal)
+    return None

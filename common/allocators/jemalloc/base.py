@@ -1,0 +1,135 @@
+"""The base allocator: blocks of memory that jemalloc's own descriptors, arenas and tree nodes stand in (src/base.c). Never roots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from findleaks.allocators.jemalloc.classes import Classes
+from findleaks.allocators.jemalloc.layout import BITMAP, CACHELINE, FRAME
+from findleaks.allocators.memory import Memory
+from findleaks.target.base import Piece, Range
+
+MOST_FRAMES = 4096  # of a block: 8 GiB
+MOST_BLOCKS = 1 << 16  # of a base
+HEADER = 16  # size and next, before the descriptor of what is left of the block
+COUNTERS = ((16, 2, 5, 6), (16, 0, 1, 2), (8, 0, 1, 2))
+"""Bytes of a heap of free rests, and which words behind the heaps are allocated, resident and mapped: 5.3.1, 5.3.0, 5.2 (base.h)."""
+WITHIN = 512  # bytes in which base_t has its list of blocks
+
+
+@dataclass
+class Base:
+    """A base_t: `blocks` are its blocks, newest first. `allocated`, `resident` and `mapped` are its counters, -1 where not found."""
+
+    address: int
+    index: int
+    blocks: list[Range]
+    allocated: int = -1
+    resident: int = -1
+    mapped: int = -1
+
+
+class Bases:
+    """Every base that something led to. A block is recognised by its header, at an aligned address below what it holds."""
+
+    def __init__(self, memory: Memory, classes: Classes) -> None:
+        self.memory = memory
+        self.nsizes = len(classes.sizes)
+        self.header = -(-(HEADER + BITMAP + max(classes.bitmap, CACHELINE)) // CACHELINE) * CACHELINE
+        self.by_index: dict[int, Base] = {}
+        self._blocks: dict[int, Optional[Range]] = {}  # by frame: the block that holds it
+        self._first: dict[int, Optional[Base]] = {}
+        self._pieces: tuple[Piece, ...] = ()
+        self._seen = -1
+
+    def block(self, address: int) -> Optional[Range]:
+        """The block that holds `address`."""
+        frame = address & -FRAME
+        if frame in self._blocks:
+            return self._blocks[frame]
+        found = None
+        for at in range(frame, max(frame - MOST_FRAMES * FRAME, 0), -FRAME):
+            header = self.memory.words(at, 5)
+            if header is None:
+                break
+            block = self._header(at, header)
+            if block is not None:
+                found = block if frame < block.end else None
+                break
+        self._blocks[frame] = found
+        return found
+
+    def _header(self, at: int, words: Sequence[int]) -> Optional[Range]:
+        """size, next, and a descriptor of the free rest: {bits, address, size}."""
+        size, after, _, rest, left = words
+        if not size or size % FRAME or size > MOST_FRAMES * FRAME or after % FRAME or after == at:
+            return None
+        if not at < rest <= at + size or left > at + size - rest:
+            return None
+        return Range(at, at + size)
+
+    def ranges(self) -> list[Range]:
+        """All blocks known, ascending."""
+        return sorted({block for block in self._blocks.values() if block is not None})
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """Their memory; the same tuple while no further block is known."""
+        if self._seen != len(self._blocks):
+            self._seen = len(self._blocks)
+            target = self.memory.target
+            self._pieces = tuple(piece for start, end in self.ranges() for piece in target.pieces(start, end))
+        return self._pieces
+
+    def base(self, address: int) -> Optional[Base]:
+        """The base whose first block holds `address`; its other blocks are known then, too."""
+        block = self.block(address)
+        if block is None:
+            return None
+        if block.start not in self._first:
+            self._first[block.start] = self._read(block)
+        return self._first[block.start]
+
+    def _read(self, block: Range) -> Optional[Base]:
+        """base_t is the first thing in a base's first block (base_new): its list of blocks ends with this block."""
+        if self.memory.word(block.start + 8) != 0:
+            return None
+        at = block.start + self.header
+        words = self.memory.words(at, WITHIN // 8) or ()
+        for i, word in enumerate(words):
+            if word and word % FRAME == 0:
+                chain = self._chain(word, block)
+                if chain:
+                    return self._counted(Base(at, words[0] & 0xFFFFFFFF, chain), at + 8 * i)
+        return None
+
+    def _chain(self, head: int, last: Range) -> list[Range]:
+        """The blocks from `head` on, if they end with `last`."""
+        chain: list[Range] = []
+        at = head
+        while at and len(chain) < MOST_BLOCKS:
+            words = self.memory.words(at, 5)
+            block = self._header(at, words) if words is not None and at % FRAME == 0 else None
+            if block is None:
+                return []
+            chain.append(block)
+            if block == last:
+                for each in chain:
+                    for frame in range(each.start, each.end, FRAME):
+                        self._blocks[frame] = each
+                return chain
+            assert words is not None
+            at = words[1]
+        return []
+
+    def _counted(self, base: Base, blocks: int) -> Base:
+        """After the list come heaps of free rests, one a class, and then the counters: `mapped` checks itself."""
+        total = sum(end - start for start, end in base.blocks)
+        for heap, allocated, resident, mapped in COUNTERS:
+            words = self.memory.words(blocks + 8 + self.nsizes * heap, 8)
+            if words is not None and words[mapped] == total and words[allocated] <= words[resident] <= total:
+                base.allocated, base.resident, base.mapped = words[allocated], words[resident], total
+                break
+        self.by_index.setdefault(base.index, base)
+        return base

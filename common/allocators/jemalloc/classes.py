@@ -1,0 +1,108 @@
+"""Size classes: the small ones as bin_infos in memory has them, the large ones as they follow from these (sc.c)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+
+PAGES = (12, 13, 14, 16)
+STRIDES = (40, 88)
+"""Bytes of a bin_info_t: with plain bitmaps, and with trees of bitmaps, whose lowest level comes first (bitmap.h; from pages of 16 KiB)."""
+
+LARGEST = 7 << 60
+FEWEST, MOST = 20, 128
+
+
+class Small(NamedTuple):
+    """A class of bin_infos: bytes of a region and of a slab, and how many regions a slab has; bins an arena has of it."""
+
+    size: int
+    slab: int
+    count: int
+    shards: int
+
+
+@dataclass(frozen=True)
+class Classes:
+    """`sizes` are of all classes by their index (szind); the first len(small) are the small ones. `page` is the log of a page's size."""
+
+    address: int
+    end: int
+    page: int
+    small: Sequence[Small]
+    sizes: Sequence[int]
+
+    @property
+    def szind_bits(self) -> int:
+        return (len(self.sizes) - 1).bit_length()
+
+    @property
+    def most_regions(self) -> int:
+        return max(small.count for small in self.small)
+
+    @property
+    def bitmap(self) -> int:
+        """Bytes of a bitmap's lowest level for the class with most regions."""
+        return (self.most_regions + 63) // 64 * 8
+
+    def index(self, size: int) -> int:
+        """The class that a request of `size` bytes gets."""
+        return bisect_left(self.sizes, size)
+
+
+def read(memory: Memory, second: int) -> Optional[Classes]:
+    """The classes, if bin_infos' entry for 32 bytes stands at `second`."""
+    entry = _entry(memory, second)
+    if entry is None or entry.size != 32 or entry.slab not in [1 << page for page in PAGES] or entry.count != entry.slab // 32:
+        return None
+    page = entry.slab.bit_length() - 1
+    for stride in STRIDES:
+        first = second
+        while first - stride > 0 and second - first < 8 * stride:
+            before, after = _entry(memory, first - stride), _entry(memory, first)
+            if before is None or after is None or not _plausible(before, page) or before.size >= after.size:
+                break
+            first -= stride
+        small: list[Small] = []
+        while len(small) < MOST:
+            entry = _entry(memory, first + len(small) * stride)
+            if entry is None or not _plausible(entry, page) or (small and entry.size <= small[-1].size):
+                break
+            small.append(entry)
+        sizes = list(_sizes([entry.size for entry in small[:3]])) if len(small) >= FEWEST else []
+        if small and [entry.size for entry in small] == sizes[: len(small)]:
+            return Classes(first, first + len(small) * stride, page, small, sizes)
+    return None
+
+
+def _entry(memory: Memory, address: int) -> Optional[Small]:
+    words = memory.words(address, 4)
+    if words is None or words[3] != words[2] & 0xFFFFFFFF:
+        return None
+    return Small(words[0], words[1], words[2] & 0xFFFFFFFF, words[2] >> 32)
+
+
+def _plausible(entry: Small, page: int) -> bool:
+    size, slab, count, shards = entry
+    return 0 < size <= slab <= 64 << page and slab % (1 << page) == 0 and 0 < count <= slab // size and 1 <= shards <= 64 and size % 8 == 0
+
+
+def _sizes(first: Sequence[int]) -> Iterator[int]:
+    """sc.c, sc_data_init: tiny classes below the quantum, four multiples of the quantum, then four classes a doubling."""
+    quantum = first[2] - first[1]
+    size = first[0]
+    while size < quantum:
+        yield size
+        size *= 2
+    for multiple in range(1, 5):
+        yield multiple * quantum
+    base = 4 * quantum
+    while base <= LARGEST:
+        for step in range(1, 5):
+            if base + step * base // 4 <= LARGEST:
+                yield base + step * base // 4
+        base *= 2

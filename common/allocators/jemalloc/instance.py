@@ -1,0 +1,175 @@
+"""One jemalloc of a process as an Allocator: its extents as heaps, its thread caches, its own counters."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Optional
+
+from findleaks.allocators import base
+from findleaks.allocators.base import Allocator, Heap, Problem
+from findleaks.allocators.images import Image
+from findleaks.allocators.jemalloc import arenas, extents, pageslabs, report, tcache, tree, verify
+from findleaks.allocators.jemalloc.arenas import Arena, Shape
+from findleaks.allocators.jemalloc.base import Bases
+from findleaks.allocators.jemalloc.classes import Classes
+from findleaks.allocators.jemalloc.extents import Extents
+from findleaks.allocators.memory import Memory
+from findleaks.graph.base import RUN, Blocks, Engine, State
+from findleaks.target.base import Range, Target
+
+SHOWN = 16
+
+
+class Parts(NamedTuple):
+    """What was found: where, the table of small classes, the tree with its leaves (and the number of the first page each is about), the
+    base allocator, the extents, the arenas and where things are in them."""
+
+    image: Image
+    classes: Classes
+    root: tree.Root
+    leaves: list[tuple[int, int]]
+    bases: Bases
+    elements: tree.Elements
+    extents: Extents
+    arenas: list[Arena]
+    shape: Shape
+
+
+class Jemalloc(Allocator):
+    """See allocators.base.Allocator."""
+
+    name = "jemalloc"
+    granule = 8
+
+    def __init__(self, target: Target, engine: Engine, parts: Parts, version: str, problems: list[Problem]) -> None:
+        self.target = target
+        self.engine = engine
+        self.memory = Memory(target)
+        self.parts = parts
+        self.version = version
+        self.where = parts.image.name
+        self.problems = problems
+        self.caches_found: list[tcache.Cache] = []
+        self.internal: set[int] = set()  # blocks that hold stacks of thread caches
+        self._heaps: Optional[list[Heap]] = None
+        self._find_caches()
+
+    def _find_caches(self) -> None:
+        memory, parts = self.memory, self.parts
+        if parts.shape.tcaches is not None:
+            for arena in parts.arenas:
+                ring, why = arenas.ring(memory, arena, parts.shape.tcaches)
+                if why:
+                    what = f"the list of thread caches of arena {arena.index} {why}: blocks in those that follow count as in use"
+                    self.problems.append(Problem(arena.address + parts.shape.tcaches, what))
+                for cache, descriptor in ring:
+                    arena.caches.append(cache)
+                    self.caches_found.append(tcache.read(memory, parts.classes, parts.extents.layout, arena, cache, descriptor))
+        page = parts.classes.page
+        leaves = {leaf: first << page for leaf, first in parts.leaves}
+        tcache.attribute(memory, self.caches_found, self.target.threads(), leaves)
+        for cache in self.caches_found:
+            whose = f"thread cache of thread {cache.tid}" if cache.tid else "thread cache"
+            self.problems += [Problem(cache.address, f"the {whose} at {cache.address:#x} {what}") for what in cache.problems]
+        if parts.shape.bins is None and any(parts.extents.slab):
+            address = parts.arenas[0].address if parts.arenas else parts.root.address
+            what = "the arenas' bins were not found: thread caches are not looked up, freed blocks in them count as in use"
+            self.problems.append(Problem(address, what))
+
+    def heaps(self) -> list[Heap]:
+        """See Allocator: stretches of extents of one arena, whatever their state."""
+        if self._heaps is None:
+            seen = self.parts.extents
+            self._runs = seen.runs()
+            self._starts = list(self._runs[0::RUN])
+            slabs = pageslabs.find(self.memory, self.engine, self.parts.bases, seen)
+            self._heaps = [self._heap(start, end, arena) for start, end, arena in extents.spans(seen, slabs)]
+        return self._heaps
+
+    def _heap(self, start: int, end: int, arena: int) -> Heap:
+        def walk(blocks: Blocks) -> None:
+            first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
+            blocks.append_runs(self._runs[RUN * first : RUN * last], self.parts.extents.raw)
+
+        return Heap(start, end, arenas.name(arena), walk)
+
+    def sealed(self, blocks: Blocks) -> None:
+        """See Allocator: mark what thread caches hold, and the blocks that hold their stacks."""
+        cached = array("Q", (entry for cache in self.caches_found for entry in cache.entries()))
+        unknown = blocks.set_state(cached, State.CACHED) if cached else []
+        for entry in unknown[:SHOWN]:
+            self.problems.append(Problem(entry, f"a thread cache holds {entry:#x}, where no block begins"))
+        if len(unknown) > SHOWN:
+            self.problems.append(Problem(unknown[SHOWN], f"thread caches hold {len(unknown) - SHOWN:,} more addresses where no block begins"))
+        for cache in self.caches_found:
+            index = blocks.find(cache.stacks_at) if cache.stacks_at else -1
+            if index >= 0:
+                self.internal.add(blocks.address(index))
+        blocks.set_state(array("Q", sorted(self.internal)), State.METADATA)
+        self.problems += report.reconcile(self)
+
+    def metadata(self) -> list[Range]:
+        """See Allocator: the base allocator's blocks, the tree's root, the table of classes, the pointers to arenas, and the thread caches
+        with what they remember of the tree."""
+        parts = self.parts
+        ranges = [*parts.bases.ranges(), Range(parts.root.address, parts.root.address + parts.root.size)]
+        ranges.append(Range(parts.classes.address, parts.classes.end))
+        ranges += [part for cache in self.caches_found for part in cache.own]
+        return sorted(ranges)
+
+    def summary(self) -> dict[str, object]:
+        """See Allocator."""
+        return report.summary(self)
+
+    def locate(self, address: int) -> str:
+        """See Allocator."""
+        parts = self.parts
+        seen = parts.extents
+        i = seen.at(address)
+        if i >= 0:
+            where = arenas.name(seen.arena[i])
+            if seen.state[i]:
+                return f"{extents.state_name(seen.state[i])} pages of {where}"
+            size = seen.usable(i) if seen.good[i] else 0
+            return f"slab of {size}-byte regions of {where}" if seen.slab[i] else f"extent of a {size}-byte block of {where}"
+        if parts.root.address <= address < parts.root.address + parts.root.size:
+            return "root of the radix tree"
+        if parts.classes.address <= address < parts.classes.end:
+            return "table of small classes"
+        for cache in self.caches_found:
+            if any(start <= address < end for start, end in cache.own):
+                return f"thread cache of thread {cache.tid}" if cache.tid else "thread cache"
+        if any(start <= address < end for start, end in parts.bases.ranges()):
+            near = [arena for arena in parts.arenas if arena.address <= address < arena.address + (parts.shape.bins or 0)]
+            return f"arena {near[0].index}'s structure" if near else "jemalloc's own memory"
+        return ""
+
+    def caches(self, blocks: Blocks) -> list[base.Cache]:
+        """See Allocator."""
+        return report.caches(self)
+
+    def arenas(self, blocks: Blocks) -> list[base.Arena]:
+        """See Allocator."""
+        return report.arenas_of(self)
+
+    def thread_caches(self, blocks: Blocks) -> list[base.ThreadCache]:
+        """See Allocator."""
+        sizes = self.parts.classes.sizes
+        found = []
+        for cache in self.caches_found:
+            for stack in cache.stacks:
+                count = len(stack.entries) + len(stack.stashed)
+                if count:
+                    size = sizes[stack.szind]
+                    found.append(base.ThreadCache(cache.tid, cache.address, str(size), size, count, count * size))
+        return found
+
+    def counted(self) -> Mapping[str, int]:
+        """See Allocator: stats.* as malloc_stats_print prints them."""
+        return report.totals(self)
+
+    def verify(self, blocks: Blocks) -> Iterator[Problem]:
+        """See Allocator."""
+        return verify.run(self)

@@ -1,0 +1,130 @@
+"""How jemalloc lays out its structures, release by release, newest first; which row fits is decided by what stands in memory.
+
+Offsets and sizes are bytes. Compared with the DWARF of builds of 5.2.1, 5.3.0 and 5.3.1 for x86-64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FRAME = 2 << 20
+"""What blocks of the base allocator are aligned to, and multiples of (base.c, HUGEPAGE_CEILING)."""
+
+CACHELINE = 64
+BITMAP = 64  # where a descriptor's bitmap begins
+ARENAS = 4095  # MALLOCX_ARENA_LIMIT less one (jemalloc_internal_types.h)
+NO_ARENA = 4095  # arena_ind of a descriptor that belongs to none
+
+ACTIVE, DIRTY, MUZZY, RETAINED = 0, 1, 2, 3
+STATES = ("active", "dirty", "muzzy", "retained")
+
+
+@dataclass(frozen=True)
+class Extent:
+    """extent_t or edata_t, the descriptor of a run of pages: bits at 0, address at 8, size and esn at 16, the slab's bitmap at 64. The
+    numbers are shifts in the bits; arena is bits 0-11 and slab bit 12."""
+
+    name: str
+    state: int
+    state_bits: int
+    szind: int
+    nfree: int
+    hpa: int  # bit that says that it comes from the hugepage allocator; -1 where there is none
+    next: int  # link of the list of large extents, or of full slabs
+    prev: int
+    bitmap: int = BITMAP
+    arena_mask: int = 0xFFF
+    slab: int = 12
+
+
+EDATA = Extent("5.3", 17, 3, 20, 28, 14, 40, 48)
+"""edata.h, 5.3.0 and 5.3.1."""
+
+EXTENT = Extent("5.2", 16, 2, 18, 26, -1, 24, 32)
+"""extent_structs.h, 5.2.0 and 5.2.1."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """bin_t, one a small class and shard. `stats` is bin_stats_t: nmalloc, ndalloc, nrequests, curregs, nfills, nflushes, nslabs, reslabs,
+    curslabs, nonfull_slabs, a word each."""
+
+    extent: Extent
+    size: int
+    slabcur: int
+    nonfull: int
+    full: int
+    stats: int
+
+
+BINS = (
+    # bin.h, 5.3.0 and 5.3.1
+    Bin(EDATA, 224, 192, 200, 216, 112),
+    # bin.h, 5.2.1
+    Bin(EXTENT, 280, 112, 120, 128, 136),
+)
+
+BIN_STATS = ("nmalloc", "ndalloc", "nrequests", "curregs", "nfills", "nflushes", "nslabs", "reslabs", "curslabs", "nonfull_slabs")
+
+
+@dataclass(frozen=True)
+class Large:
+    """arena_stats_large_t, one a large class: nmalloc and ndalloc are its first two words."""
+
+    size: int
+    nrequests: int
+    nflushes: int
+
+
+LARGES = (
+    # arena_stats.h, 5.3.1: active_bytes came third
+    Large(56, 24, 40),
+    # 5.2.1 and 5.3.0
+    Large(48, 16, 32),
+)
+
+
+@dataclass(frozen=True)
+class ArenaStats:
+    """Where arena_s has bytes of its own that it took from itself (stats.internal), by where its list of thread caches stands."""
+
+    tcaches: int
+    internal: int
+
+
+INTERNAL = (
+    # arena_structs.h and arena_stats.h, with pages of 4 KiB: 5.3.1, 5.3.0, 5.2.1
+    ArenaStats(11976, 24 + 48),
+    ArenaStats(10392, 24 + 32),
+    ArenaStats(10184, 24 + 80),
+)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """How an address finds its descriptor in the radix tree (rtree.h). `bits` are those of the levels below the root's."""
+
+    address: int  # significant bits of an address, LG_VADDR
+    root: int
+    inner: tuple[int, ...]  # bits of the levels between root and leaf
+    leaf: int
+    element: int  # bytes of a leaf's element: a word with the descriptor and its class packed, or two
+
+    def under_root(self, page: int) -> int:
+        """Bits of an address below those that pick an element of the root."""
+        return page + self.leaf + sum(self.inner)
+
+
+def levels(page: int) -> list[Levels]:
+    """What trees there may be with pages of 2 ** `page` bytes: rtree.h splits the bits into two or three levels, the odd ones to the
+    later. With 57 bits an element no longer has room for the size class."""
+    found = []
+    for address in (48, 57):
+        bits = address - page
+        element = 8 if 64 - address >= 8 else 16
+        if bits <= 36:
+            found.append(Levels(address, bits // 2, (), bits // 2 + bits % 2, element))
+        else:
+            rest = bits % 3
+            found.append(Levels(address, bits // 3, (bits // 3 + rest // 2,), bits // 3 + rest - rest // 2, element))
+    return found

@@ -1,0 +1,100 @@
+"""Where a process has jemalloc, and which release's structures it has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.images import Image
+from findleaks.allocators.jemalloc import arenas, classes, extents, tree
+from findleaks.allocators.jemalloc.base import Bases
+from findleaks.allocators.jemalloc.classes import Classes
+from findleaks.allocators.jemalloc.extents import Extents
+from findleaks.allocators.jemalloc.instance import Jemalloc, Parts
+from findleaks.allocators.jemalloc.layout import ACTIVE, EDATA, EXTENT
+from findleaks.allocators.memory import Memory
+from findleaks.graph.base import Engine
+from findleaks.target.base import Target
+
+VERSION = re.compile(rb"\0(\d{1,2}\.\d{1,3}\.\d{1,3})-\d{1,6}-g[0-9a-f]{7,40}\0")
+"""JEMALLOC_VERSION: the release, commits since, and the commit."""
+
+
+def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[Jemalloc]:
+    """Every jemalloc that one of these places, words that hold 32, belongs to."""
+    memory = Memory(target)
+    found: dict[int, tuple[Image, list[Classes]]] = {}
+    for image, address in places:
+        table = classes.read(memory, address)
+        if table is not None:
+            found.setdefault(image.module.start, (image, []))[1].append(table)
+    made = []
+    for image, tables in found.values():
+        bases = Bases(memory, tables[0])
+        words = list(tree.candidates(engine, memory, image, bases))
+        roots = tree.find(memory, engine, image, tables[0], bases, words)
+        for i, root in enumerate(sorted(roots)):
+            # Two in one image have tables alike: which is whose does not matter.
+            made.append(_allocator(target, engine, memory, image, tables[min(i, len(tables) - 1)], bases, words, root))
+    return made
+
+
+def _allocator(
+    target: Target,
+    engine: Engine,
+    memory: Memory,
+    image: Image,
+    table: Classes,
+    bases: Bases,
+    words: Sequence[tuple[int, int]],
+    root: tree.Root,
+) -> Jemalloc:
+    problems: list[Problem] = []
+    broken: list[tuple[int, str]] = []
+    leaves = tree.leaves(memory, engine, root, bases, broken)
+    problems += [Problem(address, what) for address, what in broken]
+    elements = tree.elements(memory, engine, root, leaves)
+    seen = _extents(engine, bases, elements, table, problems)
+    nodes = {value for _, value in words if root.address <= _ < root.address + root.size} | {leaf for leaf, _ in leaves}
+    list_ = arenas.table(bases, words, nodes)
+    firsts = arenas.others(bases, words, nodes)
+    shape = arenas.shape(memory, engine, bases, list_, firsts, seen)
+    parts = Parts(image, table, root, leaves, bases, elements, seen, list_, shape)
+    version = _version(target, image) or seen.layout.name
+    return Jemalloc(target, engine, parts, version, problems)
+
+
+def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Classes, problems: list[Problem]) -> Extents:
+    """The extents in the layout that makes most sense of them; the newer where both do."""
+    tried = []
+    for layout in (EDATA, EXTENT):
+        told: list[Problem] = []
+        seen = extents.read(engine, bases, elements, table, layout, told)
+        tried.append((_sense(seen), seen, told))
+    _, seen, told = max(tried, key=lambda one: one[0])
+    problems += told
+    return seen
+
+
+def _sense(seen: Extents) -> float:
+    """How many of the active extents have a class that fits their size, and (slabs) as many free regions as their bitmaps have."""
+    active = [i for i in range(len(seen)) if seen.state[i] == ACTIVE]
+    # States 6 and 7 are none.
+    good = sum(1 for i in range(len(seen)) if seen.good[i] and seen.state[i] < 6)
+    for i in active[:4096]:
+        if seen.good[i] and seen.slab[i]:
+            good += seen.nfree(i) == seen.bitmap(i).bit_count() if hasattr(int, "bit_count") else seen.nfree(i) == bin(seen.bitmap(i)).count("1")
+    return good + len(active) / (len(seen) + 1)
+
+
+def _version(target: Target, image: Image) -> str:
+    """The release named in the read-only bytes of the image, or ""."""
+    module = image.module
+    for region in target.regions():
+        if module.start <= region.start < module.end and region.readable and not region.writable:
+            for piece in target.pieces(region.start, region.end):
+                match = VERSION.search(bytes(piece.data))
+                if match:
+                    return match.group(1).decode("ascii")
+    return ""

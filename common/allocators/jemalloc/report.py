@@ -1,0 +1,241 @@
+"""Size classes, arenas and totals, from the extents and from jemalloc's own counters; and where the two differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.allocators import base
+from findleaks.allocators.base import Problem
+from findleaks.allocators.jemalloc import arenas, stats
+from findleaks.allocators.jemalloc.layout import ACTIVE, DIRTY, MUZZY, RETAINED
+
+if TYPE_CHECKING:
+    from findleaks.allocators.jemalloc.instance import Jemalloc
+
+Key = tuple[int, int, bool]
+"""Arena, size class, and whether the blocks stand in slabs."""
+
+
+class Row:
+    """What the extents say of a size class of an arena."""
+
+    def __init__(self) -> None:
+        self.extents = self.blocks = self.total = self.memory = self.bytes = self.cached = self.internal = 0
+
+
+def rows(allocator: Jemalloc) -> dict[Key, Row]:
+    """By arena and class, slabs and extents of single blocks apart."""
+    seen, found = allocator.parts.extents, {}
+    shift, mask = seen.layout.nfree, (1 << seen.nfree_bits) - 1
+    for i, state in enumerate(seen.state):
+        if state != ACTIVE or not seen.good[i]:
+            continue
+        key = seen.arena[i], seen.szind[i], bool(seen.slab[i])
+        row = found.get(key)
+        if row is None:
+            row = found[key] = Row()
+        row.extents += 1
+        row.memory += seen.size[i]
+        if seen.slab[i]:
+            small = seen.classes.small[seen.szind[i]]
+            used = max(small.count - (seen.bits[i] >> shift & mask), 0)
+            row.blocks += used
+            row.total += small.count
+            row.bytes += used * small.size
+        else:
+            row.blocks += 1
+            row.total += 1
+            row.bytes += seen.usable(i)
+    entries = ((entry, False) for cache in allocator.caches_found for entry in cache.entries())
+    for address, internal in (*entries, *((block, True) for block in allocator.internal)):
+        i = seen.at(address)
+        row = found.get((seen.arena[i], seen.szind[i], bool(seen.slab[i]))) if i >= 0 else None
+        if row is not None:
+            row.internal += internal
+            row.cached += not internal
+    return found
+
+
+def caches(allocator: Jemalloc) -> list[base.Cache]:
+    """A row for each small class of each arena, as malloc_stats_print's table of bins has it; for each large class; and for small
+    blocks that the profiler sampled, which have an extent each. What jemalloc counts as in use (curregs) here is in use, cached, or
+    (own["internal"]) holds the stacks of thread caches."""
+    memory, parts = allocator.memory, allocator.parts
+    table, nbins = parts.classes, len(parts.classes.small)
+    by_class = rows(allocator)
+    known = {arena.index: arena for arena in parts.arenas}
+    found = []
+    for index in sorted({*known, *(key[0] for key in by_class)}):
+        arena = known.get(index)
+        small = stats.bins(memory, table, arena, parts.shape) if arena else None
+        large = stats.large(memory, table, arena, parts.shape) if arena else None
+        for szind, size in enumerate(table.sizes):
+            slabs = by_class.get((index, szind, True)) if szind < nbins else None
+            single = by_class.get((index, szind, False))
+            if szind < nbins:
+                counters = dict(small[szind]) if small else {}
+                if slabs is not None or counters.get("nslabs"):
+                    found.append(_bin(index, table.small[szind], szind, slabs or Row(), counters))
+                if single is not None:
+                    found.append(_large(index, f"{size} sampled", szind, single, {}))
+            else:
+                counters = dict(large[szind - nbins]) if large else {}
+                if single is not None or counters.get("nmalloc"):
+                    found.append(_large(index, str(size), szind, single or Row(), counters))
+    return found
+
+
+def _bin(arena: int, small: object, szind: int, row: Row, counters: dict[str, int]) -> base.Cache:
+    size, slab, count, shards = small  # type: ignore[misc]
+    own = {"ind": szind, "nregs": count, "slab_size": slab, "nshards": shards, "internal": row.internal, **counters}
+    if counters:
+        own["allocated"] = own["curregs"] * size
+    used, free = row.blocks - row.cached - row.internal, row.total - row.blocks
+    return base.Cache(
+        arenas.name(arena),
+        str(size),
+        size,
+        used,
+        row.cached,
+        free,
+        used * size,
+        row.cached * size,
+        free * size,
+        row.memory,
+        counters.get("nmalloc"),
+        None,
+        own,
+    )
+
+
+def _large(arena: int, name: str, szind: int, row: Row, counters: dict[str, int]) -> base.Cache:
+    own = {"ind": szind, "internal": row.internal, **counters}
+    each = row.bytes // row.blocks if row.blocks else 0
+    size = each if each * row.blocks == row.bytes else 0
+    used = row.blocks - row.cached - row.internal
+    cached = row.cached * each
+    return base.Cache(
+        arenas.name(arena),
+        name,
+        size,
+        used,
+        row.cached,
+        0,
+        row.bytes - cached - row.internal * each,
+        cached,
+        0,
+        row.memory,
+        counters.get("nmalloc"),
+        None,
+        own,
+    )
+
+
+def pages(allocator: Jemalloc) -> dict[tuple[int, int], int]:
+    """Bytes of extents by (arena, state)."""
+    seen = allocator.parts.extents
+    found: dict[tuple[int, int], int] = {}
+    for arena, state, size in zip(seen.arena, seen.state, seen.size):
+        found[arena, state] = found.get((arena, state), 0) + size
+    return found
+
+
+def arenas_of(allocator: Jemalloc) -> list[base.Arena]:
+    """An arena's bytes: `free` are free regions of slabs and free pages, those that were given back to the kernel (retained) left
+    out; `mapped` counts jemalloc's own memory, and not what it retained."""
+    memory, parts = allocator.memory, allocator.parts
+    by_state = pages(allocator)
+    sums: dict[str, list[int]] = {}
+    for cache in caches(allocator):
+        each = sums.setdefault(cache.arena, [0, 0, 0])
+        each[0] += cache.in_use_bytes
+        each[1] += cache.cached_bytes
+        each[2] += cache.free_bytes
+    known = {arena.index: arena for arena in parts.arenas}
+    found = []
+    for index in sorted({*known, *(key[0] for key in by_state)}):
+        used, cached, free = sums.get(arenas.name(index), [0, 0, 0])
+        active, dirty, muzzy = (by_state.get((index, state), 0) for state in (ACTIVE, DIRTY, MUZZY))
+        page = 1 << parts.classes.page
+        own = {"pactive": active // page, "pdirty": dirty // page, "pmuzzy": muzzy // page}
+        own["retained"] = by_state.get((index, RETAINED), 0)
+        arena = known.get(index)
+        mapped = active + dirty + muzzy
+        if arena is not None:
+            threads = memory.int32(arena.address)
+            own["nthreads"] = threads or 0
+            own["internal"] = stats.internal(memory, arena, parts.shape)
+            own["tcache_bytes"] = sum(
+                len(stack.entries) * parts.classes.sizes[stack.szind]
+                for each in allocator.caches_found
+                if each.arena == index
+                for stack in each.stacks
+            )
+            if arena.base is not None and arena.base.mapped >= 0:
+                own["base"] = arena.base.allocated
+                own["mapped"] = mapped + arena.base.mapped
+                own["resident"] = arena.base.resident + mapped
+                mapped += arena.base.mapped
+        found.append(base.Arena(arenas.name(index), used, cached, free + dirty + muzzy, mapped, own))
+    return found
+
+
+def totals(allocator: Jemalloc) -> dict[str, int]:
+    """stats.allocated, active, metadata, resident, mapped, retained, in bytes (ctl.c, ctl_refresh; arena.c, arena_stats_merge). What
+    jemalloc adds up from counters is added up from the extents where those have it."""
+    of_arenas = [arena.own for arena in arenas_of(allocator)]
+    if not of_arenas or any("base" not in own for own in of_arenas):
+        return {}
+    page = 1 << allocator.parts.classes.page
+    nbins = len(allocator.parts.classes.small)
+    allocated = 0
+    for (_, szind, slab), row in rows(allocator).items():
+        # A small block that was sampled counts as the smallest large class.
+        allocated += row.blocks * allocator.parts.classes.sizes[nbins] if not slab and szind < nbins else row.bytes
+    # Muzzy pages count as resident in 5.2 only: 5.3 knows that the kernel may have them back (pa_extra.c).
+    muzzy = 0 if allocator.parts.extents.layout.name == "5.2" else sum(own["pmuzzy"] for own in of_arenas) * page
+    return {
+        "allocated": allocated,
+        "active": sum(own["pactive"] for own in of_arenas) * page,
+        "metadata": sum(own["base"] + own["internal"] for own in of_arenas),
+        "resident": sum(own["resident"] for own in of_arenas) - muzzy,
+        "mapped": sum(own["mapped"] for own in of_arenas),
+        "retained": sum(own["retained"] for own in of_arenas),
+    }
+
+
+def reconcile(allocator: Jemalloc) -> Iterator[Problem]:
+    """Where an arena's counters and its extents differ: a thread was inside malloc, or something wrote over either."""
+    memory, parts = allocator.memory, allocator.parts
+    counts = arenas.count(parts.extents)
+    for arena in parts.arenas:
+        small: Optional[list[dict[str, int]]] = stats.bins(memory, parts.classes, arena, parts.shape)
+        off = []
+        for szind, counters in enumerate(small or ()):
+            key = arena.index, szind
+            found = counts.slabs.get(key, 0), counts.regions.get(key, 0)
+            if found != (counters["curslabs"], counters["curregs"]):
+                size = parts.classes.small[szind].size
+                told = f"{counters['curregs']:,} regions in {counters['curslabs']:,} slabs"
+                off.append(f"{told} of {size} bytes, found were {found[1]:,} in {found[0]:,}")
+        if off:
+            more = f" (and {len(off) - 1} more classes)" if len(off) > 1 else ""
+            yield Problem(arena.address, f"arena {arena.index} counts {off[0]}{more}", False)
+
+
+def summary(allocator: Jemalloc) -> dict[str, object]:
+    """For `allocators[]` in the JSON."""
+    parts = allocator.parts
+    return {
+        "arenas": [
+            {"name": arena.name, "in_use": arena.in_use, "cached": arena.cached, "free": arena.free, "mapped": arena.mapped}
+            for arena in arenas_of(allocator)
+        ],
+        "extents": len(parts.extents),
+        "thread_caches": len(allocator.caches_found),
+        "page": 1 << parts.classes.page,
+        "sampled": any(not slab and szind < len(parts.classes.small) for _, szind, slab in rows(allocator)),
+        "rtree": hex(parts.root.address),
+        "reconciled": not allocator.problems,
+    }

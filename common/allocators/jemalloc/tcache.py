@@ -1,0 +1,131 @@
+"""Thread caches: stacks of freed blocks, one a size class, and what of them jemalloc keeps in thread-local storage.
+
+They are found through the arenas' lists, so that no thread pointer is needed; those only tell whose they are. Above (in 5.2 and 5.3: below)
+the top of a stack old entries stay: the block that holds the stacks is jemalloc's own, so that they are no references.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from findleaks.allocators.jemalloc.arenas import Arena
+from findleaks.allocators.jemalloc.classes import Classes
+from findleaks.allocators.jemalloc.layout import EDATA, Extent
+from findleaks.allocators.memory import Memory
+from findleaks.target.base import Range, Thread
+
+STACKS = 4 << 20  # bytes the stacks of a cache can take in all
+SLOW = 512  # bytes of tcache_slow_s looked at
+BIN = 24
+TLS = 1 << 20  # between a thread's pointer and its cache
+NEAR = 4096  # bytes on either side of a thread cache where rtree_ctx stands
+
+
+class Stack(NamedTuple):
+    """The cached blocks of a size class; `stashed` are freed ones kept out of use (use-after-free detection)."""
+
+    szind: int
+    address: int
+    entries: Sequence[int]
+    stashed: Sequence[int] = ()
+
+
+@dataclass
+class Cache:
+    """A thread cache at `address`, of thread `tid` (0: not known, or made by hand). `stacks_at` is an address inside the block that holds
+    its stacks; `own` are parts of thread-local storage."""
+
+    tid: int
+    address: int
+    arena: int
+    stacks_at: int = 0
+    stacks: list[Stack] = field(default_factory=list)
+    own: list[Range] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def entries(self) -> list[int]:
+        return [entry for stack in self.stacks for entry in (*stack.entries, *stack.stashed)]
+
+
+def read(memory: Memory, classes: Classes, layout: Extent, arena: Arena, cache: int, descriptor: int) -> Cache:
+    """The thread cache of this arena's list."""
+    found = Cache(0, cache, arena.index)
+    if layout is EDATA:
+        _read_53(memory, classes, cache, descriptor, found)
+    else:
+        _read_52(memory, classes, cache, descriptor, found)
+    return found
+
+
+def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found: Cache) -> None:
+    """cache_bin.h, 5.3: {top of the stack, requests, low bits of: low water, full, empty; (5.3.1) its length}. The stack grows down."""
+    bins = memory.word(descriptor + 16)
+    words = memory.words(slow, SLOW // 8) or ()
+    last = next((i for i in range(7, len(words)) if bins and words[i] == bins - 8), 0)  # tcache_slow_s ends in {dyn_alloc, tcache}
+    if not bins or not last:
+        found.problems.append("does not say where its stacks are")
+        return
+    start = found.stacks_at = words[last - 1]
+    before, count = start + 8, 0
+    for szind in range(len(classes.sizes)):
+        entry = memory.words(bins + BIN * szind, 3)
+        if entry is None or not entry[0]:
+            break
+        top, _, packed = entry
+        if not start < top <= start + STACKS:
+            continue  # a class that is not cached has a stack elsewhere, of no length (5.3.1), as has what stands behind the last bin
+        _, full, empty, length = struct.unpack("<4H", struct.pack("<Q", packed))
+        size = (empty - top) & 0xFFFF
+        end = top + size
+        if size % 8 or (length and size > 8 * length) or (end - before) > STACKS or top < before:
+            found.problems.append(f"has a stack for {classes.sizes[szind]:,} bytes at {top:#x} that ends at {end:#x}: its blocks count as in use")
+            continue
+        low = end - 8 * length if length else before
+        kept = (full - low) & 0xFFFF
+        stashed = memory.words(low, kept // 8) if 0 < kept <= top - low and kept % 8 == 0 else ()
+        found.stacks.append(Stack(szind, top, memory.words(top, size // 8) or (), stashed or ()))
+        before, count = end, szind + 1
+    found.own = [Range(slow, slow + 8 * (last + 1)), Range(bins - 8, bins + BIN * count)]
+
+
+def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, found: Cache) -> None:
+    """cache_bin.h, 5.2: {low water, how many, requests, end of the stack}; the entries are the last before the end."""
+    heads = memory.words(descriptor + 16, 2)
+    if heads is None:
+        return
+    nbins, before, count = len(classes.small), 0, 0
+    for szind in range(len(classes.sizes)):
+        at = heads[0] + BIN * szind if szind < nbins else heads[1] + BIN * (szind - nbins)
+        entry = memory.words(at, 3)
+        if entry is None or not entry[2]:
+            break
+        number, end = entry[0] >> 32, entry[2]
+        if not found.stacks_at:
+            found.stacks_at = before = end - 8
+        if not before <= end <= before + STACKS:
+            break
+        if szind and number > (end - before) // 8:
+            found.problems.append(f"counts {number:,} blocks of {classes.sizes[szind]:,} bytes, more than its stack can have")
+        else:
+            found.stacks.append(Stack(szind, end - 8 * number, memory.words(end - 8 * number, number) or ()))
+        before, count = end, szind + 1
+    found.own = [Range(cache, heads[1] + BIN * max(count - nbins, 0))]
+
+
+def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread], leaves: dict[int, int]) -> None:
+    """Find out whose caches these are: of the thread whose pointer is the next above (the static thread-local storage stands below it), or
+    else below. What is cached of the tree (rtree_ctx: pairs of the first address a leaf is about, and the leaf) becomes its own, too."""
+    known = sorted((thread.thread_pointer, thread.tid) for thread in threads if thread.thread_pointer)
+    for cache in caches:
+        near = [(pointer - cache.address, tid) for pointer, tid in known if 0 <= pointer - cache.address < TLS]
+        if near:
+            cache.tid = min(near)[1]
+        for start in [cache.address - NEAR]:
+            low = max((region.start for region in memory.target.regions() if cache.address in region), default=start)
+            for base, words in memory.scan(max(start, low), cache.address + 2 * NEAR):
+                cache.own += [
+                    Range(base + 8 * i - 8, base + 8 * i + 8) for i, word in enumerate(words) if i and leaves.get(word) == words[i - 1]
+                ]

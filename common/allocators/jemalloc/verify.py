@@ -1,0 +1,125 @@
+"""Integrity of jemalloc's structures beyond what reading blocks needs: everything that is wrong, address by address."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.jemalloc import stats
+from findleaks.allocators.jemalloc.extents import Extents
+from findleaks.allocators.jemalloc.layout import ACTIVE
+from findleaks.allocators.memory import Memory
+
+if TYPE_CHECKING:
+    from findleaks.allocators.jemalloc.instance import Jemalloc
+
+LINKS = 1 << 24  # elements of a list
+
+
+def run(allocator: Jemalloc) -> Iterator[Problem]:
+    """Everything, thread caches first: a block freed twice shows there."""
+    yield from _cached(allocator)
+    yield from _bitmaps(allocator.parts.extents)
+    yield from _tree(allocator)
+    yield from _lists(allocator)
+    yield from _bins(allocator)
+
+
+def _cached(allocator: Jemalloc) -> Iterator[Problem]:
+    """Each cached block is a region that counts as in use, of the stack's class, and is cached once."""
+    seen = allocator.parts.extents
+    times = Counter(entry for cache in allocator.caches_found for entry in cache.entries())
+    for cache in allocator.caches_found:
+        whose = f"thread {cache.tid}'s cache" if cache.tid else f"the thread cache at {cache.address:#x}"
+        for stack in cache.stacks:
+            for entry in (*stack.entries, *stack.stashed):
+                i = seen.at(entry)
+                if i < 0 or seen.state[i] != ACTIVE:
+                    yield Problem(entry, f"{whose} holds {entry:#x}, which is no block: it was written over, or the block is gone")
+                    continue
+                if seen.szind[i] != stack.szind:
+                    size = seen.classes.sizes[stack.szind]
+                    yield Problem(entry, f"{whose} holds {entry:#x} among blocks of {size} bytes, which is one of another size")
+                if seen.slab[i] and seen.good[i]:
+                    region, offset = divmod(entry - seen.start[i], seen.classes.small[seen.szind[i]].size)
+                    if offset:
+                        yield Problem(entry, f"{whose} holds {entry:#x}, {offset} bytes inside a block: what was freed was no block's address")
+                    elif seen.bitmap(i) >> region & 1:
+                        yield Problem(entry, f"{whose} holds {entry:#x}, which its slab has as free: freed twice")
+    for entry, number in times.items():
+        if number > 1:
+            yield Problem(entry, f"thread caches hold {entry:#x} {number} times: it was freed {number} times")
+
+
+def _bitmaps(seen: Extents) -> Iterator[Problem]:
+    """A slab has as many free regions as its bitmap has bits, and none beyond its last."""
+    for i in range(len(seen)):
+        if seen.state[i] != ACTIVE or not seen.slab[i] or not seen.good[i]:
+            continue
+        free, told = bin(seen.bitmap(i)).count("1"), seen.nfree(i)
+        if free != told:
+            size = seen.classes.small[seen.szind[i]].size
+            what = f"the slab of {size}-byte regions at {seen.start[i]:#x} counts {told} free, its bitmap has {free}"
+            yield Problem(seen.descriptors[i], what + ": freed twice, or its descriptor was written over")
+
+
+def _tree(allocator: Jemalloc) -> Iterator[Problem]:
+    """The tree's elements name descriptors of the extents they are about; slabs have all their pages in it, others the first and last."""
+    parts = allocator.parts
+    seen, page = parts.extents, parts.classes.page
+    named = dict(zip(parts.elements.pages, parts.elements.descriptors))
+    for i in range(len(seen)):
+        first, last = seen.start[i] >> page, seen.end(i) - 1 >> page
+        inner = range(first, last + 1) if seen.slab[i] and seen.state[i] == ACTIVE and seen.good[i] else (first, last)
+        for number in inner:
+            if named.get(number) != seen.descriptors[i]:
+                other = named.get(number)
+                is_ = f"{other:#x}" if other is not None else "none"
+                at = f"the radix tree has {is_} for the page {number << page:#x} of the extent at {seen.start[i]:#x}"
+                yield Problem(seen.descriptors[i], f"{at}, whose descriptor is {seen.descriptors[i]:#x}")
+                break
+
+
+def _lists(allocator: Jemalloc) -> Iterator[Problem]:
+    """Large extents of an arena other than the automatic ones are linked in a ring, and full slabs too: both ways, where they are linked."""
+    seen = allocator.parts.extents
+    index = {descriptor: i for i, descriptor in enumerate(seen.descriptors)}
+    for i in range(len(seen)):
+        if seen.state[i] != ACTIVE or seen.slab[i]:
+            continue
+        after, before = seen.word(i, seen.layout.next), seen.word(i, seen.layout.prev)
+        if not after or not before:
+            continue
+        behind, ahead = index.get(after), index.get(before)
+        at = f"the descriptor at {seen.descriptors[i]:#x} of the block at {seen.address[i]:#x}"
+        if behind is not None and seen.state[behind] == ACTIVE and seen.word(behind, seen.layout.prev) not in (seen.descriptors[i],):
+            yield Problem(seen.descriptors[i], f"{at} links to {after:#x}, which does not link back")
+        if ahead is not None and seen.state[ahead] == ACTIVE and seen.word(ahead, seen.layout.next) not in (seen.descriptors[i],):
+            yield Problem(seen.descriptors[i], f"{at} links back to {before:#x}, which does not link to it")
+
+
+def _bins(allocator: Jemalloc) -> Iterator[Problem]:
+    """Each bin's current slab is a slab of its class and arena; its counters add up."""
+    memory: Memory = allocator.memory
+    parts = allocator.parts
+    seen, shape = parts.extents, parts.shape
+    if shape.bins is None:
+        return
+    index = {descriptor: i for i, descriptor in enumerate(seen.descriptors)}
+    for arena in parts.arenas:
+        at = arena.address + shape.bins
+        for szind, small in enumerate(parts.classes.small):
+            for _ in range(small.shards):
+                current = memory.word(at + shape.bin.slabcur)
+                i = index.get(current or 0)
+                if current and (i is None or not seen.slab[i] or seen.szind[i] != szind or seen.arena[i] != arena.index):
+                    what = f"arena {arena.index}'s bin of {small.size} bytes has the current slab {current:#x}, which is none of its own"
+                    yield Problem(at + shape.bin.slabcur, what)
+                at += shape.bin.size
+        for szind, counters in enumerate(stats.bins(memory, parts.classes, arena, shape) or ()):
+            if counters["nmalloc"] - counters["ndalloc"] != counters["curregs"]:
+                made = f"{counters['nmalloc']:,} made, {counters['ndalloc']:,} gone, {counters['curregs']:,} there"
+                size = parts.classes.small[szind].size
+                yield Problem(arena.address + shape.bins, f"arena {arena.index}'s counters of {size}-byte regions do not add up: {made}")
