@@ -14,7 +14,7 @@ from typing import Optional
 from findleaks.allocators.base import Allocator, Arena, Blocks, Cache, Engine, Heap, Problem, State, ThreadCache
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.mimalloc import aligned, checks, pagemap, segments
+from findleaks.allocators.mimalloc import aligned, arenas, checks, pagemap, segments
 from findleaks.allocators.mimalloc.layout import Page, Segments
 from findleaks.allocators.mimalloc.lists import Lists, decode
 from findleaks.graph.base import run_states
@@ -309,6 +309,8 @@ def find(
         tids = {thread.thread_pointer: f"thread {thread.tid}" for thread in target.threads()}
         labels = {s.thread: tids.get(s.thread, f"thread at {s.thread:#x}") if s.thread else "abandoned" for s in entry.segments}
         spans = [Span(s.start, s.end, labels[s.thread], s.header) for s in entry.segments]
+        ranges = [Range(s.start, s.end) for s in entry.segments]
+        spans += [Span(r.start, r.end, "free in arenas", 0) for r in arenas.spare(target, engine, ranges)]
         pages = [page._replace(arena=labels[page.owner]) for page in pages]
         allocator = Mimalloc(target, engine, entry.layout.version, where, spans, pages, [])
         allocator._segments = entry.layout

@@ -1,0 +1,43 @@
+"""Arenas of mimalloc 2.x: memory reserved for segments, of which some holds none now (src/arena.c).
+
+mi_arena_t has in a row `start`, `block_count` (of 32 MiB), and `field_count`, words of a bitmap of the blocks; it stands in the
+library's data, where memory for the first ones is set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from findleaks.allocators.images import images
+from findleaks.allocators.mimalloc.layout import SEGMENT
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import merged, subtract
+
+MOST_BLOCKS = 1 << 20
+REACH = 1 << 40
+
+
+def spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Range]:
+    """The parts of the arenas around these segments (ascending) that no segment takes. Never roots: nothing there is in use."""
+    if not segments:
+        return []
+    found = []
+    low, high = max(segments[0].start - REACH, SEGMENT), segments[-1].end
+    for image in images(target):
+        for start, end in image.data:
+            for piece in target.pieces(start, end):
+                skip = -piece.address % 8
+                words = piece.data[skip : skip + (len(piece.data) - skip) // 8 * 8].cast("Q")
+                for at in engine.search(piece, low, high):
+                    index = (at - piece.address - skip) >> 3
+                    if words[index] % SEGMENT or index + 2 >= len(words):
+                        continue
+                    first, count, fields = words[index : index + 3]
+                    if 1 <= count <= MOST_BLOCKS and fields == (count + 63) // 64:
+                        whole = Range(first, first + count * SEGMENT)
+                        if any(whole.start <= segment.start and segment.end <= whole.end for segment in segments):
+                            found.append(whole)
+    writable = [Range(r.start, r.end) for r in target.regions() if r.writable]
+    covered = merged(found)
+    return subtract(covered, [*segments, *subtract(covered, writable)])
