@@ -174,7 +174,9 @@ def words_of_find(words: Sequence[str]) -> list[str]:
 
 def failure(prog: str, word: str, status: int) -> str:
     """Why a command whose result is printed is still an error to scripts."""
-    why = "more is lost than --fail-over allows" if status == 1 else "the question could not be answered"
+    why = "the question could not be answered"
+    if status == 1:
+        why = "the heap is corrupt" if word == "verify" else "more is lost than --fail-over allows"
     return f"{prog} {word}: {why} (status {status})"
 
 

@@ -280,7 +280,7 @@ class Glibc(Allocator):
         from findleaks.allocators.glibc.verify import verify  # only `verify` needs it
 
         follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self.all_pieces)
-        return verify(self, follow)
+        return verify(self, blocks, follow)
 
     def caches(self, blocks: Blocks) -> list[Cache]:
         """See Allocator: a class for each size that thread caches have a list for, bands above."""

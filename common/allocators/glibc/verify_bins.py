@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
@@ -22,6 +22,9 @@ from findleaks.target.base import Piece, Range
 LONGEST = 1 << 31
 MOST = 20
 """Problems of one bin."""
+
+LOOK = 1 << 18
+"""Bytes behind a chunk in which its true end is looked for."""
 
 NSMALLBINS = 64
 LARGE_64 = ((6, 48, 48), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
@@ -50,7 +53,7 @@ class Chain(NamedTuple):
 
 class Bins:
     """Checks the bins of one arena. `chunks`: what is in them, filled by `check`; `links`: how many links were looked at; `broken`: a
-    link led astray, so that `chunks` may lack some."""
+    link led astray, so that `chunks` may lack some; `resized`: chunks whose size word is wrong."""
 
     def __init__(self, memory: Memory, engine: Engine, arena: Arena, pieces: tuple[Piece, ...]) -> None:
         self.memory = memory
@@ -58,6 +61,7 @@ class Bins:
         self.arena = arena
         self.pieces = pieces
         self.chunks: set[int] = set()
+        self.resized: set[int] = set()
         self.links = 0
         self.broken = False
 
@@ -96,8 +100,9 @@ class Bins:
             self.broken = True
             yield from self._links(index, head, forward, list(backs), expected)
         self.chunks.update(nodes)
-        yield from self._sizes(index, nodes, [value & ~FLAG_BITS for value in column(words, 1, width)])
-        if sound and index >= NSMALLBINS - 1:
+        wrong = list(self._sizes(index, nodes, [value & ~FLAG_BITS for value in column(words, 1, width)]))
+        yield from wrong
+        if sound and not wrong and index >= NSMALLBINS - 1:
             yield from self._order(index, nodes, words, width)
 
     def _links(self, index: int, head: int, forward: Chain, backs: Sequence[int], expected: Sequence[int]) -> Iterator[Problem]:
@@ -126,13 +131,14 @@ class Bins:
             low, high = min(places), max(places)
             name = "fd" if (low, high) == (2, 2) else "bk" if low == 3 else "fd and bk"
             values = " and ".join(f"{self.memory.word(chunk + place * word) or 0:#x}" for place in range(low, high + 1))
+            verb = "is" if low == high else "are"
             where, damaged = self._name(index), Range(chunk + low * word, chunk + (high + 1) * word)
             if chunk == head:
                 what = f"{where} of {self.arena.name}: its own {name}, in the arena, is {values}, which is no chunk that links back"
             else:
                 what = (
-                    f"the free block at {chunk + 2 * word:#x}, in {where} of {self.arena.name}: its {name} is {values}, which no chunk "
-                    "links back; written to after it was freed"
+                    f"the free block at {chunk + 2 * word:#x}, in {where} of {self.arena.name}: its {name} {verb} {values}, which no "
+                    "chunk links back; written to after it was freed"
                 )
             yield Problem(damaged.start, what, damaged=damaged)
 
@@ -148,12 +154,24 @@ class Bins:
         for node, size in zip(nodes, sizes):
             if size not in right and found < MOST:
                 found += 1
+                self.resized.add(node)
                 yield Problem(
                     node,
                     f"the free block at {node + 2 * word:#x} is in {self._name(index)} of {self.arena.name}, but its size is {size:#x}",
                     damaged=Range(node + word, node + 2 * word),
-                    expected=(index + 1) * align | 1 if index + 1 < NSMALLBINS and align == 2 * word else None,
+                    expected=self._true_size(node, index, align),
                 )
+
+    def _true_size(self, node: int, index: int, align: int) -> Optional[int]:
+        """The size word of a free chunk by the copy of its size behind it."""
+        word = self.memory.size
+        for size in range(4 * word, LOOK, 2 * word):
+            behind = self.memory.words(node + size, 2)
+            if behind is None:
+                break
+            if behind[0] == size and not behind[1] & PREV_INUSE and bin_index(size, word, align) == index + 1:
+                return size | PREV_INUSE
+        return None
 
     def _order(self, index: int, nodes: Sequence[int], words: Sequence[int], width: int) -> Iterator[Problem]:
         """A large bin is sorted, largest first; the first chunk of each size is in a ring of its own (fd_nextsize, bk_nextsize)."""

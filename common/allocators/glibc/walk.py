@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE
+from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Blocks, ChunkWalk
@@ -64,7 +64,7 @@ def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Seque
             return
         fence = fencepost(memory, at)
         if fence:
-            resume = _after_foreign(memory, at + fence, span)
+            resume = sound_from(memory, at + fence, span)
             head = memory.word(at + memory.size)
             if head is not None and not head & PREV_INUSE:
                 span.last_free.append(at)
@@ -77,7 +77,10 @@ def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Seque
         else:
             found += 1
             resume = _anchor(memory, at, span, anchors()) if found < MOST_PROBLEMS else None
-            what = _corrupt(memory, at, span, walked.problem, resume)
+            listed = resume is not None
+            if resume is None and found < MOST_PROBLEMS and walked.problem != ABSENT:
+                resume = sound_from(memory, at + 2 * memory.size, span)
+            what = _corrupt(memory, at, span, walked.problem, resume, listed)
             there = walked.problem != ABSENT and memory.word(at + memory.size) is not None
             place = Range(at + memory.size, at + 2 * memory.size) if there else None
             problems.append(Problem(at, what, there, place))
@@ -106,39 +109,48 @@ def _sound(memory: Memory, chunk: int, span: Span) -> bool:
     return 4 * memory.size <= size <= span.stop - chunk and size % (2 * memory.size) == 0
 
 
-def _after_foreign(memory: Memory, start: int, span: Span) -> Optional[int]:
-    """Where the main arena goes on behind memory that somebody else got from sbrk: the first place from which HOPS chunks in a row
-    are sound and agree with their neighbours, or which reaches top."""
+def sound_from(memory: Memory, start: int, span: Span) -> Optional[int]:
+    """Where malloc's memory goes on behind corruption, or behind memory that somebody else got from sbrk: the first place from which HOPS
+    chunks in a row are sound and agree with their neighbours, or which reaches top."""
     word, align = memory.size, span.arena.layout.align
+    flags = FLAG_BITS & ~_own_flag(span)
     for base, words in memory.scan(start, span.stop + 2 * word):
         for index, head in enumerate(words):
-            if head & FLAG_BITS == PREV_INUSE and head > 4 * word:
+            if head & flags == PREV_INUSE and head > 4 * word:
                 chunk = base + (index - 1) * word
-                if start <= chunk <= span.stop and (chunk + 2 * word) % align == 0 and _chain(memory, chunk, span):
+                if start <= chunk <= span.stop and (chunk + 2 * word) % align == 0 and chained(memory, chunk, span):
                     return chunk
     return None
 
 
-def _chain(memory: Memory, chunk: int, span: Span) -> bool:
-    """Whether chunk after chunk is sound from here."""
+def _own_flag(span: Span) -> int:
+    """The flag that chunks of this arena may have beside PREV_INUSE."""
+    return NON_MAIN_ARENA if span.arena.number else 0
+
+
+def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
+    """Whether chunk after chunk is sound from here, for HOPS of them (counted from `avoid` on, which none of them may be)."""
     word = memory.size
-    for _ in range(HOPS):
+    strange = FLAG_BITS & ~PREV_INUSE & ~_own_flag(span)
+    hops = 0
+    while hops < HOPS:
         if chunk == span.stop:
             return True
-        if chunk > span.stop or fencepost(memory, chunk):
-            return chunk < span.stop
+        if chunk == avoid or chunk > span.stop or fencepost(memory, chunk):
+            return avoid < chunk < span.stop
         head = memory.word(chunk + word)
-        if head is None or not _sound(memory, chunk, span) or head & FLAG_BITS & ~PREV_INUSE:
+        if head is None or not _sound(memory, chunk, span) or head & strange:
             return False
         size = head & ~FLAG_BITS
         after = memory.words(chunk + size, 2)
         if after is None or (not after[1] & PREV_INUSE and after[0] != size):
             return False
         chunk += size
+        hops += chunk > avoid
     return True
 
 
-def _corrupt(memory: Memory, chunk: int, span: Span, why: str, resume: Optional[int]) -> str:
+def _corrupt(memory: Memory, chunk: int, span: Span, why: str, resume: Optional[int], listed: bool) -> str:
     """The line a user sees."""
     head = memory.word(chunk + memory.size)
     name = "the main heap" if span.arena.number == 0 else f"a heap of {span.arena.name}"
@@ -153,4 +165,5 @@ def _corrupt(memory: Memory, chunk: int, span: Span, why: str, resume: Optional[
         what = f"{name} is corrupt at {chunk:#x}: size {head & ~FLAG_BITS:#x}{text}, expected {4 * memory.size:#x} to {limit:#x}"
     if resume is None:
         return f"{what}. Used are the {chunk - span.first:,} bytes before it, not the {span.stop - chunk:,} after it, which count as roots"
-    return f"{what}. Used again from {resume:#x}, a chunk on a free list; the {resume - chunk:,} bytes between are not, and count as roots"
+    where = "a chunk on a free list" if listed else "where chunks are sound again"
+    return f"{what}. Used again from {resume:#x}, {where}; the {resume - chunk:,} bytes between are not, and count as roots"

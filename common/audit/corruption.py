@@ -1,0 +1,372 @@
+"""What a damaged place of a heap looks like: the blocks around it, and what was probably written over it."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.describe import BlockInfo, Describer
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.base import State
+from findleaks.report.text import number, printable
+from findleaks.session import Session
+from findleaks.target.base import Range
+
+AROUND = 256
+"""Bytes before and behind a damaged place in which what was written is followed."""
+
+NEAR = 64
+"""Bytes that may lie between neighbouring blocks: headers, canaries, alignment."""
+
+BARELY = 16
+"""Bytes of the block before that one who writes before the start of the block behind reaches, too."""
+
+RUN = 4
+"""Bytes alike that make a text, or a pattern."""
+
+PATTERNS = {
+    0xDEADBEEF: "0xdeadbeef, a mark for freed memory",
+    0xDEADC0DE: "0xdeadc0de, a mark for freed memory",
+    0xBAADF00D: "0xbaadf00d, a mark for fresh memory",
+    0xFEEDFACE: "0xfeedface, a mark",
+    0xCAFEBABE: "0xcafebabe, a mark",
+    0x0BADF00D: "0x0badf00d, a mark",
+    0xABABABAB: "0xabababab, a mark behind blocks",
+}
+
+_TEXT = re.compile(rb"[\t\n\r\x20-\x7e]+")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What stands in a damaged place. `start`, `end`: the whole run of bytes alike, which may begin before the place and end behind it;
+    `sort`: "text", "pattern", "zeros", "pointer", "link", "number" or "bytes"; `phrase` for a reader."""
+
+    start: int
+    end: int
+    sort: str
+    phrase: str
+    value: object = None
+
+    def json(self) -> dict[str, object]:
+        made: dict[str, object] = {"bytes": self.end - self.start, "address": hex(self.start), "is": self.sort, "description": self.phrase}
+        if self.value is not None:
+            made[self.sort] = self.value
+        return made
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A block beside or around the damage, with a look at its content."""
+
+    info: BlockInfo
+    content: str
+    end: int
+    """Where its memory ends. That of a free block of glibc is a word longer than its usable size, as it was when it was in use."""
+
+    def json(self) -> dict[str, object]:
+        return {**self.info.json(), "content": self.content or None}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem, explained. `past_end`: bytes from the end of the block before to the first damaged byte, None where that cannot be
+    told; `overrun`: bytes by which what was written reaches past that end at the least, 0 if it does not begin in that block;
+    `part_of`: `place` of an earlier problem whose run of bytes reaches here."""
+
+    problem: Problem
+    allocator: str
+    before: Optional[Neighbour]
+    at: Optional[Neighbour]
+    after: Optional[Neighbour]
+    damaged: Optional[Range]
+    written: Optional[Written]
+    past_end: Optional[int]
+    overrun: int
+    cause: str
+    part_of: Optional[int] = None
+
+    @property
+    def place(self) -> int:
+        """The first wrong byte, as far as that is known."""
+        return self.damaged.start if self.damaged else self.problem.address
+
+    def json(self) -> dict[str, object]:
+        expected = self.problem.expected
+        return {
+            "allocator": self.allocator,
+            "address": hex(self.place),
+            "what": printable(self.problem.what, 600),
+            "corrupt": self.problem.corrupt,
+            "damaged": {"address": hex(self.damaged.start), "bytes": self.damaged.end - self.damaged.start} if self.damaged else None,
+            "expected": hex(expected) if expected is not None else None,
+            "neighbours": {
+                "before": self.before.json() if self.before else None,
+                "at": self.at.json() if self.at else None,
+                "after": self.after.json() if self.after else None,
+            },
+            "written": self.written.json() if self.written else None,
+            "past_end": self.past_end,
+            "overrun": self.overrun,
+            "cause": self.cause or None,
+            "part_of": hex(self.part_of) if self.part_of is not None else None,
+        }
+
+
+class Explainer:
+    """Explains the problems of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.target = session.target
+        self.describer = Describer(session)
+
+    def explain(self, allocator: str, problem: Problem) -> Finding:
+        """Look around a problem. What is no damage, or has no place, stays as it is."""
+        place = self._place(problem) if problem.corrupt else None
+        if place is None:
+            return Finding(problem, allocator, None, None, None, None, None, None, 0, "")
+        changed = self._changed(place, problem.expected)
+        written = self._written(place, changed)
+        before, at, after = self._neighbours(changed.start)
+        past_end, overrun = None, 0
+        if before is not None and at is None:
+            end = before.end
+            if changed.start >= end:
+                past_end = changed.start - end
+                if written is not None and written.start < end:
+                    overrun = min(written.end, place.end) - end
+        cause = _cause(before, at, after, written, changed, overrun)
+        return Finding(problem, allocator, before, at, after, changed, written, past_end, overrun, cause)
+
+    def explain_all(self, allocator: str, problems: Sequence[Problem]) -> list[Finding]:
+        """Problems in the order of their places. What one run of bytes did belongs together: the later ones are parts of the first."""
+        found: list[Finding] = []
+        first: Optional[Finding] = None
+        for problem in problems:
+            finding = self.explain(allocator, problem)
+            run = first.written if first is not None else None
+            if first is not None and run is not None and finding.damaged is not None and run.start <= finding.place < run.end:
+                finding = replace(finding, part_of=first.place)
+            else:
+                first = finding
+            found.append(finding)
+        return found
+
+    def _place(self, problem: Problem) -> Optional[Range]:
+        """Where the wrong bytes stand; the word at the problem's address, where that lies in a heap."""
+        if problem.damaged is not None:
+            return problem.damaged if self._read(problem.damaged.start, 1) else None
+        word = self.target.arch.word
+        if self.session.directory.owner(problem.address) is None or not self._read(problem.address, word):
+            return None
+        return Range(problem.address, problem.address + word)
+
+    def _changed(self, place: Range, expected: Optional[int]) -> Range:
+        """The part of a word that differs from what should stand there, as memory has it byte by byte."""
+        arch = self.target.arch
+        found = self._read(place.start, arch.word)
+        if expected is None or place.end - place.start != arch.word or len(found) != arch.word:
+            return place
+        right = expected.to_bytes(arch.word, arch.byteorder)
+        differ = [i for i in range(arch.word) if found[i] != right[i]]
+        return Range(place.start + differ[0], place.start + differ[-1] + 1) if differ else place
+
+    def _written(self, place: Range, changed: Range) -> Optional[Written]:
+        """What the changed bytes are, followed to either side."""
+        data = self._read(changed.start, changed.end - changed.start)
+        if not data:
+            return None
+        low, before = self._before(changed.start)
+        behind = self._behind(changed.end)
+        base, whole = changed.start - len(before), before + data + behind
+        first, last = len(before), len(before) + len(data)
+        if not data.strip(b"\0"):
+            return Written(changed.start, changed.end, "zeros", "a zero byte" if len(data) == 1 else f"{len(data)} zero bytes")
+        found = _same_byte(whole, first, last)
+        if found is not None:
+            start, end = found
+            byte = whole[start]
+            shown = f' ("{chr(byte)}")' if 33 <= byte < 127 else ""
+            phrase = f"the byte {byte:#04x}{shown}, {number(end - start)} times"
+            return Written(base + start, base + end, "pattern", phrase, hex(byte))
+        wide = last - first >= self.target.arch.word // 2
+        if wide and self._points(int.from_bytes(self._read(place.start, self.target.arch.word), self.target.arch.byteorder)):
+            return self._word(place)
+        found = _text(whole, first, last)
+        if found is not None:
+            start, end = found
+            text = whole[start:end].decode("ascii", "replace")
+            cut = "…" if start == 0 and low else ""
+            return Written(base + start, base + end, "text", f'text, "{cut}{_shown(text)}"', printable(text, 600))
+        return self._word(place)
+
+    def _word(self, place: Range) -> Written:
+        """Not bytes alike: a pointer, a number, a known mark, or nothing known."""
+        arch = self.target.arch
+        size = arch.word
+        data = self._read(place.start, size)
+        if len(data) < size:
+            raw = self._read(place.start, place.end - place.start)
+            return Written(place.start, place.end, "bytes", f"the bytes {raw.hex(' ')}", raw.hex())
+        value = int.from_bytes(data, arch.byteorder)
+        for half in (value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF):
+            if half in PATTERNS:
+                return Written(place.start, place.start + size, "pattern", PATTERNS[half], hex(half))
+        if self._points(value):
+            start, end = self._pointers(place.start)
+            answer = self.describer.answer(value)
+            count = (end - start) // size
+            many = f", one of {count} pointers in a row" if count > 1 else ""
+            phrase = f"a pointer, {value:#x}{many}: {printable(answer.phrase)}"
+            return Written(start, end, "pointer", phrase, answer.json())
+        clear = value ^ place.start >> 12
+        if self._points(clear):
+            answer = self.describer.answer(clear)
+            phrase = f"a link as glibc mangles it, to {clear:#x}: {printable(answer.phrase)}"
+            return Written(place.start, place.start + size, "link", phrase, answer.json())
+        signed = value - (1 << 8 * size) if value >> (8 * size - 1) else value
+        if abs(signed) < 1 << 32:
+            shown = f"the number {signed:,}" + (f" ({value:#x})" if abs(signed) > 9 else "")
+            return Written(place.start, place.start + size, "number", shown, signed)
+        if size == 8 and value & 0xFFFFF == 0 and 0x3E0 <= value >> 52 & 0x7FF <= 0x43F:
+            real = struct.unpack("<d", value.to_bytes(8, "little"))[0]
+            return Written(place.start, place.start + size, "number", f"the floating-point number {real:g}", real)
+        return Written(place.start, place.start + size, "bytes", f"{value:#x}, neither text nor pointer", data.hex())
+
+    def _points(self, value: int) -> bool:
+        return value >= self.target.arch.page and self.describer.region(value) is not None
+
+    def _pointers(self, start: int) -> tuple[int, int]:
+        """The run of pointers around the one at `start`."""
+        size, arch = self.target.arch.word, self.target.arch
+        low, high = start, start + size
+        while start - low < AROUND:
+            data = self._read(low - size, size)
+            if len(data) < size or not self._points(int.from_bytes(data, arch.byteorder)):
+                break
+            low -= size
+        while high - start < AROUND:
+            data = self._read(high, size)
+            if len(data) < size or not self._points(int.from_bytes(data, arch.byteorder)):
+                break
+            high += size
+        return low, high
+
+    def _before(self, address: int) -> tuple[bool, bytes]:
+        """Up to AROUND bytes before; whether there are more."""
+        for count in (AROUND, 64, 16):
+            data = self._read(address - count, count)
+            if data:
+                return True, data
+        return False, b""
+
+    def _behind(self, address: int) -> bytes:
+        for count in (AROUND, 64, 16):
+            data = self._read(address, count)
+            if data:
+                return data
+        return b""
+
+    def _read(self, address: int, size: int) -> bytes:
+        if not 0 < address < self.target.arch.mask - size:
+            return b""
+        try:
+            return self.target.read(address, size)
+        except UnreadableMemory:
+            return b""
+
+    def _neighbours(self, address: int) -> tuple[Optional[Neighbour], Optional[Neighbour], Optional[Neighbour]]:
+        """The blocks before, around and behind an address, of the same heap."""
+        blocks = self.session.directory.blocks
+        index = blocks.find(address)
+        following = blocks.at_or_after(address) if index < 0 else index + 1
+        before = (following if index < 0 else index) - 1
+        found = []
+        for number_ in (before, index, following):
+            held = 0 <= number_ < len(blocks) and (number_ == index or self._together(blocks.address(number_), address))
+            found.append(self._neighbour(number_) if held else None)
+        return found[0], found[1], found[2]
+
+    def _together(self, one: int, other: int) -> bool:
+        """Whether two addresses lie in one heap, or nearly side by side: `one` begins a block, in front of or behind `other`."""
+        blocks = self.session.directory.blocks
+        gap = other - one - blocks.size(blocks.find(one)) if one < other else one - other
+        if gap <= NEAR:
+            return True
+        first, second = self.session.directory.owner(one), self.session.directory.owner(other)
+        return first is not None and second is not None and first.heap is second.heap
+
+    def _neighbour(self, index: int) -> Neighbour:
+        info = self.describer.block(index)
+        data = self._read(info.address, min(info.size, 64))
+        spare = self.target.arch.word if info.allocator == "glibc" and info.state == "free" else 0
+        return Neighbour(
+            info,
+            info.type or info.hint or self.session.types.hint(data) or data[:8].hex(" ") + (" …" if len(data) > 8 else ""),
+            info.address + info.size + spare,
+        )
+
+
+def _same_byte(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
+    """The run of one byte that fills [first, last), if it is long enough to be a pattern."""
+    if len(set(data[first:last])) != 1:
+        return None
+    start, end, byte = first, last, data[first]
+    while start and data[start - 1] == byte:
+        start -= 1
+    while end < len(data) and data[end] == byte:
+        end += 1
+    return (start, end) if end - start >= RUN else None
+
+
+def _text(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
+    """The run of text that begins the changed bytes: it fills them, or ends in them with a NUL."""
+    for match in _TEXT.finditer(data):
+        if match.start() <= first < match.end():
+            start, end = match.span()
+            whole = end >= last or data[end : end + 1] == b"\0"
+            return (start, end) if whole and end - start >= RUN else None
+    return None
+
+
+def _shown(text: str) -> str:
+    safe = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    return safe if len(safe) <= 60 else safe[:28] + "…" + safe[-31:]
+
+
+def _cause(
+    before: Optional[Neighbour], at: Optional[Neighbour], after: Optional[Neighbour], written: Optional[Written], place: Range, overrun: int
+) -> str:
+    """The likeliest way it came about, in a phrase."""
+    if at is not None:
+        if written is not None and written.sort == "link":
+            return ""
+        freed = at.info.state in ("cached", "free")
+        return "written through a pointer to the block after it was freed" if freed else ""
+    if overrun and before is not None and written is not None and written.start < before.end - BARELY:
+        return f"the block at {before.info.address:#x} was written past its end"
+    if written is None:
+        return ""
+    if written.end > place.end and before is not None and written.start == place.start and written.sort in ("text", "pointer"):
+        return "written before the start of the block behind it, or by a stray pointer"
+    if before is not None and after is not None and abs(written.start - before.end) <= BARELY:
+        return f"the block at {before.info.address:#x} was written past its end, or what follows it before its start"
+    return f"most likely the block at {before.info.address:#x} was written past its end" if before is not None else ""
+
+
+def state_name(state: State) -> str:
+    return state.name.lower().replace("_", "-")
+
+
+def first_each(problems: Sequence[Problem]) -> list[Problem]:
+    """One problem for each damaged place, the first that was told; in order of addresses, damage before the limits of reading."""
+    kept: dict[tuple[int, int], Problem] = {}
+    for problem in problems:
+        place = problem.damaged or (problem.address, hash(problem.what))
+        kept.setdefault((place[0], place[1]), problem)
+    return sorted(kept.values(), key=lambda p: (not p.corrupt, p.damaged.start if p.damaged else p.address))

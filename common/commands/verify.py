@@ -1,0 +1,202 @@
+"""`verify`: is the heap sound, and if not, what was written where."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from findleaks.allocators.base import Allocator, Problem
+from findleaks.audit.corruption import Explainer, Finding, Neighbour, first_each
+from findleaks.audit.inside import inside_malloc
+from findleaks.commands import Door, command
+from findleaks.commands.result import Plain
+from findleaks.errors import UsageError
+from findleaks.graph.base import State
+from findleaks.report.text import blocks as blocks_of
+from findleaks.report.text import number, printable, wrapped
+from findleaks.session import Session
+from findleaks.words import count_word
+
+MOST = 1000
+"""Problems of one allocator that are explained; the others are counted."""
+
+MOST_PARTS = 5
+"""Further places of one run of damage that are printed."""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--allocator", metavar="NAME", help="only allocators of this name")
+    parser.add_argument("--limit", type=count_word, default=10, help="problems to print as text (10; 0: all); JSON has all")
+
+
+@command(arguments=_arguments)
+def verify(session: Session, args: argparse.Namespace) -> Plain:
+    """Look for heap corruption: sizes and flags of all blocks, links of all free lists in both directions, counters, canaries, whatever
+    the allocator keeps twice. Of each problem: the first wrong byte, the blocks around it (the one in front probably overran), and what
+    was written there: a text, a pointer to what, a number, a pattern.
+
+    Exit status: 0 sound, 1 corrupt, 2 nothing can be said, or nothing wrong in what could be read of a target that is not whole."""
+    chosen = _chosen(session, args.allocator)
+    entries: list[dict[str, object]] = []
+    findings: list[Finding] = []
+    explainer = Explainer(session)
+    for allocator in chosen:
+        problems = _problems(session, allocator)
+        corrupt = [problem for problem in problems if problem.corrupt]
+        findings += explainer.explain_all(allocator.name, problems[:MOST])
+        entries.append(_entry(session, allocator, corrupt, len(problems) - len(corrupt), max(0, len(problems) - MOST)))
+    others = [problem for problem in session.directory.problems if not any(problem in one.problems for one in session.directory.allocators)]
+    findings += explainer.explain_all("", [problem for problem in others if not args.allocator and not problem.corrupt])
+    doubt = [finding for finding in findings if not finding.problem.corrupt]
+    whole = not (session.target.unread or session.target.truncated or doubt)
+    corrupt_ = any(entry["problems"] for entry in entries)
+    running = inside_malloc(session, chosen) if corrupt_ else []
+    body = {
+        "sound": None if not _blocks(session, chosen) else not corrupt_,
+        "complete": whole,
+        "allocators": entries,
+        "problems": [finding.json() for finding in findings],
+        "inside": [{"thread": tid, "where": where} for tid, where in running],
+    }
+    status = 1 if corrupt_ else 0 if whole and _blocks(session, chosen) else 2
+    return Plain(session, "verify", body, lambda width, door: _text(session, body, findings, args.limit, width, door), status)
+
+
+def _chosen(session: Session, name: str | None) -> list[Allocator]:
+    allocators = list(session.directory.allocators)
+    known = sorted({allocator.name for allocator in allocators})
+    if name is not None and name not in known:
+        raise UsageError(f"no allocator {name!r} in this process; found: {', '.join(known) or 'none'}")
+    return [allocator for allocator in allocators if name in (None, allocator.name)]
+
+
+def _problems(session: Session, allocator: Allocator) -> list[Problem]:
+    """Everything wrong with one allocator, each damaged place once. The reader's own come last to be looked at: `verify` may have made
+    them more exact."""
+    found: list[Problem] = []
+    phase = f"checking the heap of {allocator.name}"
+    for problem in allocator.verify(session.directory.blocks):
+        session.tell(phase, 0.0)
+        if problem is not None:
+            found.append(problem)
+    return first_each([*allocator.problems, *found])
+
+
+def _blocks(session: Session, chosen: Sequence[Allocator]) -> int:
+    return sum(_count(session, allocator) for allocator in chosen)
+
+
+def _count(session: Session, allocator: Allocator) -> int:
+    """Its blocks, in any state but its own data."""
+    directory = session.directory
+    states = (State.IN_USE, State.CACHED, State.FREE)
+    return sum(directory.blocks.totals(state, start, end).blocks for start, end in directory.of(allocator) for state in states)
+
+
+def _entry(session: Session, allocator: Allocator, corrupt: Sequence[Problem], doubts: int, more: int) -> dict[str, object]:
+    return {
+        "name": allocator.name,
+        "version": allocator.version,
+        "where": allocator.where,
+        "sound": not corrupt,
+        "blocks": _count(session, allocator),
+        "checked": dict(allocator.checked),
+        "problems": len(corrupt),
+        "limits": doubts,
+        "not_listed": more,
+    }
+
+
+# -- text ---------------------------------------------------------------------------------------------------------------------
+
+
+def _text(session: Session, body: Mapping[str, Any], findings: Sequence[Finding], limit: int, width: int, door: Door) -> Iterator[str]:
+    if not body["allocators"]:
+        yield "nothing can be said: no allocator was found"
+    damage = [finding for finding in findings if finding.problem.corrupt and finding.part_of is None]
+    parts: dict[int, list[Finding]] = {}
+    for finding in findings:
+        if finding.part_of is not None:
+            parts.setdefault(finding.part_of, []).append(finding)
+    shown = damage if limit <= 0 else damage[:limit]
+    for entry in body["allocators"]:
+        yield from wrapped(_verdict(entry, body["complete"]), width)
+    for count, finding in enumerate(shown, 1):
+        yield ""
+        yield from _finding(finding, count, width)
+        for part in parts.get(finding.place, [])[:MOST_PARTS]:
+            yield from _hanging(f"     also: {part.place:#x}  ", printable(part.problem.what, 600), width)
+    rest = sum(entry["problems"] for entry in body["allocators"]) - sum(1 + len(parts.get(one.place, ())) for one in shown)
+    if rest > 0:
+        yield ""
+        yield f"  … {number(rest)} more problem{'' if rest == 1 else 's'} (--limit 0 shows all)"
+    for one in body["inside"]:
+        yield ""
+        line = f"thread {one['thread']} was stopped inside {one['where']}: what it was changing may look wrong for that moment. Ask again"
+        yield from wrapped(f"  {line}, or let it run on and stop it elsewhere.", width)
+    if damage:
+        yield ""
+        yield from door.next(width, *_next(damage[0]))
+
+
+def _verdict(entry: Mapping[str, Any], whole: bool) -> str:
+    name = f"{entry['name']} {entry['version']}".strip() + (f" ({entry['where']})" if entry["where"] else "")
+    checked = ", ".join(f"{number(count)} {what if count != 1 else what[:-1]}" for what, count in entry["checked"].items())
+    if entry["problems"]:
+        count = entry["problems"]
+        return f"{name}: CORRUPT, {number(count)} problem{'' if count == 1 else 's'}; checked: {blocks_of(entry['blocks'])}, {checked}"
+    if not entry["blocks"]:
+        return f"{name}: no blocks"
+    sound = "heap sound" if whole else "nothing wrong in what could be read"
+    return f"{name}: {sound}: {blocks_of(entry['blocks'])}" + (f", {checked}" if checked else "") + " checked"
+
+
+def _finding(finding: Finding, count: int, width: int) -> Iterator[str]:
+    yield from _hanging(f"{count:3}. {finding.place:#x}  ", printable(finding.problem.what, 600), width)
+    if finding.written is not None:
+        yield from _hanging("     written: ", finding.written.phrase + _place(finding), width)
+    if finding.cause:
+        yield from _hanging("     cause:   ", finding.cause, width)
+    for name, one in (("before", finding.before), ("in", finding.at), ("after", finding.after)):
+        if one is not None:
+            yield from _hanging(f"     {name + ':':8} ", _block(one), width)
+
+
+def _place(finding: Finding) -> str:
+    """Where what was written begins and ends, beside the end of the block in front."""
+    written, before = finding.written, finding.before
+    if written is None or before is None or finding.past_end is None:
+        return ""
+    end = before.end
+    if finding.overrun:
+        begins = written.start - before.info.address
+        inside = f"from byte {number(begins)} of the block before" if begins >= 0 else "from before the block before"
+        most = written.end - end
+        least = f"{number(finding.overrun)} byte{'' if finding.overrun == 1 else 's'} past its end"
+        return f"; {inside} to " + (least if most == finding.overrun else f"at least {least}, {number(most)} at most")
+    if finding.past_end == 0:
+        return "; right behind the end of the block before"
+    return f"; {number(finding.past_end)} bytes behind the end of the block before"
+
+
+def _block(one: Neighbour) -> str:
+    info = one.info
+    return f"{info.address:#x}, {info.kind or info.state} {number(info.size)}-byte block" + (
+        f": {printable(one.content, 80)}" if one.content else ""
+    )
+
+
+def _hanging(lead: str, text: str, width: int) -> Iterator[str]:
+    """Text behind a lead, its further lines indented."""
+    indent = " " * min(len(lead), 14)
+    for index, line in enumerate(wrapped(text, max(width - len(lead), 20))):
+        yield (indent if index else lead) + line.strip()
+
+
+def _next(finding: Finding) -> list[str]:
+    """What to type next: the block that overran, or the one written to, and who points there."""
+    block = finding.at or finding.before or finding.after
+    if block is None:
+        return [f"whatis {finding.place:#x}"]
+    return [f"whatis {block.info.address:#x}", f"refs {block.info.address:#x}"]

@@ -1,0 +1,149 @@
+/* Heaps of glibc damaged in the ways that programs damage them.
+ *
+ * Usage: corrupt_glibc SCENARIO [BYTES [WHAT [VICTIM]]] [-t]
+ *   overrun BYTES text|pointers used|cached|fast|unsorted|small|large     past the end of the block in front of the victim
+ *   null                   a string's end one byte past the block
+ *   underrun BYTES WHAT    before the start of a block
+ *   double | triangle      freed twice into the thread cache, the mark cleared in between; with another block in between
+ *   key                    the mark of a cached block cleared, no more
+ *   uaf BYTES WHAT cached|fast|unsorted|small|large      written to after it was freed
+ *   top                    the size of top set to -1
+ *   mapped                 the header of a block that was mapped by itself
+ *   none
+ * -t: in a thread, whose arena is not the main one. See corrupt.h for what it prints. */
+#include "corrupt.h"
+
+#include <pthread.h>
+
+static int argc_;
+static char **argv_;
+static void *hold[64];
+
+static void *own(int index, size_t size) { return hold[index] = keep(size); }
+
+/* A chunk of the wanted state between two that stay in use; `before` is the one in front of it. */
+static char *victim(const char *kind, char **before) {
+    size_t size = !strcmp(kind, "large") || !strcmp(kind, "unsorted") ? 2000 : !strcmp(kind, "small") ? 200 : 40;
+    void *fill[40];
+    int fills = 0;
+    if (!strcmp(kind, "fast") || !strcmp(kind, "small")) /* fill the thread cache's list first */
+        for (; fills < 40; fills++) fill[fills] = keep(size);
+    *before = own(0, 40);
+    char *made = own(1, size);
+    own(2, 40);
+    if (made != *before + 48) _exit(5);
+    char *other = own(3, size); /* a second one for the same list, so that links lead somewhere */
+    own(4, 40);
+    if (!strcmp(kind, "used")) return made;
+    for (int i = 0; i < fills; i++) own(10, 24), own(11, 24);
+    for (int i = 0; i < fills && i < 16; i++) free(fill[i]);
+    free(made);
+    free(other);
+    if (!strcmp(kind, "small") || !strcmp(kind, "large")) own(5, 5000); /* sorts the unsorted bin */
+    return made;
+}
+
+static const char *state_of(const char *kind) { return !strcmp(kind, "used") ? "in-use" : !strcmp(kind, "cached") ? "cached" : "free"; }
+
+static void story(void) {
+    const char *scenario = argv_[1];
+    size_t bytes = argc_ > 2 ? strtoul(argv_[2], 0, 0) : 0;
+    const char *what = argc_ > 3 ? argv_[3] : "text", *kind = argc_ > 4 ? argv_[4] : "used";
+    char *before, *made;
+    own(20, 100);
+    if (!strcmp(scenario, "overrun")) {
+        made = victim(kind, &before);
+        block("before", before, "in-use");
+        say("block victim %#lx 0 %s\n", (unsigned long)made, state_of(kind));
+        scribble(before, malloc_usable_size(before), what);
+        scribble(before + 40, bytes, what);
+        wrote(before + 40, bytes, what);
+        say("damage %#lx 8\n", (unsigned long)(made - 8));
+    } else if (!strcmp(scenario, "null")) {
+        before = own(0, 0xf8);
+        made = own(1, 0xf8);
+        block("before", before, "in-use");
+        block("victim", made, "in-use");
+        scribble(before, 0xf8, "text");
+        scribble(before + 0xf8, 1, "zero");
+        wrote(before + 0xf8, 1, "zero");
+        say("damage %#lx 8\n", (unsigned long)(made - 8));
+    } else if (!strcmp(scenario, "underrun")) {
+        made = victim("used", &before);
+        block("before", before, "in-use");
+        block("victim", made, "in-use");
+        scribble(made - bytes, bytes, what);
+        wrote(made - bytes, bytes, what);
+        say("damage %#lx 8\n", (unsigned long)(made - 8));
+    } else if (!strcmp(scenario, "double") || !strcmp(scenario, "triangle")) {
+        made = own(0, 40);
+        char *other = own(1, 40);
+        own(2, 40);
+        free(made);
+        if (!strcmp(scenario, "triangle")) free(other);
+        scribble(made + 8, 8, "zero");
+        wrote(made + 8, 8, "zero");
+        free(made);
+        say("block victim %#lx 40 cached\n", (unsigned long)made);
+        say("damage %#lx 8\n", (unsigned long)(!strcmp(scenario, "double") ? made : other));
+    } else if (!strcmp(scenario, "key")) {
+        void *blocks[5];
+        for (int i = 0; i < 5; i++) blocks[i] = own(i, 40);
+        for (int i = 0; i < 5; i++) free(blocks[i]);
+        made = blocks[2];
+        say("block victim %#lx 40 cached\n", (unsigned long)made);
+        scribble(made + 8, 8, "zero");
+        wrote(made + 8, 8, "zero");
+        say("damage %#lx 8\n", (unsigned long)(made + 8));
+    } else if (!strcmp(scenario, "uaf")) {
+        if (!strcmp(kind, "cached")) {
+            own(3, 40), own(4, 40), own(5, 40);
+            made = hold[4];
+            free(hold[3]), free(hold[4]), free(hold[5]);
+        } else
+            made = victim(kind, &before);
+        say("block victim %#lx 0 %s\n", (unsigned long)made, state_of(kind));
+        scribble(made, bytes, what);
+        wrote(made, bytes, what);
+        say("damage %#lx 8\n", (unsigned long)made);
+    } else if (!strcmp(scenario, "top")) {
+        made = own(0, 40);
+        block("before", made, "in-use");
+        scribble(made, 40, "text");
+        memset(made + 40, 0xff, 8); /* by the address of the last block: it stands in front of top */
+        wrote(made + 40, 8, "pattern");
+        say("damage %#lx 8\n", (unsigned long)(made + 40));
+    } else if (!strcmp(scenario, "mapped")) {
+        char *first = own(0, 200000), *second = own(1, 300000); /* the second is mapped right below the first */
+        made = second < first ? first : second;
+        before = second < first ? second : first;
+        block("before", before, "in-use");
+        block("victim", made, "in-use");
+        scribble(made - 16, 16, "text");
+        wrote(made - 16, 16, "text");
+        say("damage %#lx 8\n", (unsigned long)(made - 16));
+    } else {
+        for (int i = 0; i < 40; i++) own(i, 24 + 40 * (size_t)i);
+        for (int i = 0; i < 40; i += 2) free(hold[i]), hold[i] = 0;
+        say("damage none\n");
+    }
+    ready();
+}
+
+static void *thread(void *unused) {
+    (void)unused;
+    story();
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    argc_ = argc, argv_ = argv;
+    if (argc < 2) return 2;
+    if (!strcmp(argv[argc - 1], "-t")) {
+        pthread_t id;
+        argc_--;
+        if (pthread_create(&id, 0, thread, 0)) return 1;
+        pthread_join(id, 0);
+    }
+    story();
+}
