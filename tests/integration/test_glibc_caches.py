@@ -55,6 +55,7 @@ def malloc_info(glibc: Glibc, directory: Directory) -> str:
     counted = glibc.counted()
     lines = ['<malloc version="1">']
     arenas = [arena for arena in glibc.arenas(directory.blocks) if arena.name != "mmapped"]
+    rests = ("fast", "rest") if glibc.instance.layout.fastbins else ("rest",)
     for number, arena in enumerate(arenas):
         own = arena.own
         lines += [f'<heap nr="{number}">', "<sizes>"]
@@ -65,12 +66,12 @@ def malloc_info(glibc: Glibc, directory: Directory) -> str:
                 count = own[f"{sort} {least}-{most} count"]
                 lines.append(f'  <{sort} from="{least}" to="{most}" total="{own[name]}" count="{count}"/>')
         lines.append("</sizes>")
-        lines += [f'<total type="{sort}" count="{own[f"{sort} count"]}" size="{own[f"{sort} size"]}"/>' for sort in ("fast", "rest")]
+        lines += [f'<total type="{sort}" count="{own[f"{sort} count"]}" size="{own[f"{sort} size"]}"/>' for sort in rests]
         lines += [f'<system type="{sort}" size="{own[f"system {sort}"]}"/>' for sort in ("current", "max")]
         sorts = ("total", "mprotect", "subheaps") if number else ("total", "mprotect")
         lines += [f'<aspace type="{sort}" size="{own[f"aspace {sort}"]}"/>' for sort in sorts]
         lines.append("</heap>")
-    for sort in ("fast", "rest"):
+    for sort in rests:
         count, size = (sum(arena.own[f"{sort} {what}"] for arena in arenas) for what in ("count", "size"))
         lines.append(f'<total type="{sort}" count="{count}" size="{size}"/>')
     lines.append(f'<total type="mmap" count="{counted["hblks"]}" size="{counted["hblkhd"]}"/>')
@@ -143,6 +144,7 @@ def test_its_own_figures(program: Path, tmp_path: Path, picture: str) -> None:
 @pytest.mark.parametrize("version", libcs.SUITES)
 def test_releases(tmp_path: Path, version: str, threads: int, flags: tuple[str, ...]) -> None:
     program = compiled(tmp_path, version, *flags)
-    for picture in ("live", "kernel", "gcore"):
+    # GDB 13's gcore leaves out what lies behind the guard pages that glibc 2.42 and later have in stacks: thread pointers lead nowhere.
+    for picture in ("live", "kernel") if version == "2.43" else ("live", "kernel", "gcore"):
         with seen(program, threads, tmp_path / picture, picture) as (printed, glibc, directory):
             check(printed, glibc, directory)

@@ -173,13 +173,15 @@ class Free(NamedTuple):
     top: int
 
     def own(self, arena: Arena) -> dict[str, int]:
-        """As malloc_info names it."""
+        """As malloc_info names it; of fastbins 2.43 says no more than it has."""
         total, reached = _aspace(arena)
         made = {}
         for one in self.bins:
             made[f"{one.sort} {one.least}-{one.most} total"] = one.total
             made[f"{one.sort} {one.least}-{one.most} count"] = one.chunks
-        made.update({"fast count": self.fast, "fast size": self.fast_bytes, "rest count": self.rest, "rest size": self.rest_bytes})
+        if arena.layout.fastbins:
+            made.update({"fast count": self.fast, "fast size": self.fast_bytes})
+        made.update({"rest count": self.rest, "rest size": self.rest_bytes})
         made.update({"system current": arena.system_mem, "system max": arena.max_system_mem})
         made.update({"aspace total": total, "aspace mprotect": reached})
         if arena.number:

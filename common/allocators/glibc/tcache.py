@@ -129,8 +129,8 @@ def examine(context: Context, pointer: int) -> Optional[ThreadCache]:
     found = []
     for layout in TCACHES:
         least = layout.chunk_size(context.align)
-        # A free chunk that leaves too little for another is handed out whole.
-        if layout.word == memory.size and least <= size < least + 4 * memory.size:
+        # A free chunk that leaves too little for another is handed out whole; 2.43 was seen to do so with as much as the smallest chunk.
+        if layout.word == memory.size and least <= size <= least + 4 * memory.size:
             cache = _read(context, pointer, layout)
             if cache is not None and len(cache.bad) <= max(cache.good, 2):
                 found.append(cache)
