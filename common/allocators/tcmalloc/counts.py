@@ -20,7 +20,7 @@ def central(one: Tcmalloc, number: int) -> dict[str, int]:
     at = place.of_class(number)
     spans, counter = memory.word(at + NUM_SPANS) or 0, memory.word(at + COUNTER) or 0
     used = (memory.int32(at + place.layout.used_slots) or 0) if place.layout.slots else 0
-    pages = memory.word(place.table + PAGES + WORD * number) or 0
+    pages = memory.word((place.table + PAGES + WORD - 1 & -WORD) + WORD * number) or 0
     rest = pages * place.layout.page % place.sizes[number]
     moved = memory.int32(place.table + MOVES + 4 * number) or 0
     return {"central": counter, "transfer": used * moved, "spans": spans, "overhead": spans * rest}
@@ -98,11 +98,12 @@ def rows(one: Tcmalloc, blocks: Blocks) -> list[Cache]:
             for size, state, count in blocks.by_size(start, end):
                 if state != State.METADATA:
                     _add(tally, numbers.get(size, 0), size, state, count)
+    _add(tally, 1, sizes[1], State.IN_USE, len(one.replaced))
     memory: dict[int, int] = {}
     for span in one.spans:
         if span.location == IN_USE:
             memory[span.number] = memory.get(span.number, 0) + span.end - span.start
-            if not span.number and span.end - span.start in numbers:  # large, but of a size that is a class's, too
+            if not span.number and (span.sampled or span.end - span.start in numbers):  # of a size that is a class's, too
                 index = blocks.find(span.start)
                 if index >= 0 and blocks.address(index) == span.start and blocks.state(index) != State.METADATA:
                     size, state = blocks.size(index), blocks.state(index)

@@ -12,10 +12,10 @@ from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Th
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc import caches, counts, extension, integrity
 from findleaks.allocators.tcmalloc.caches import FreeList
-from findleaks.allocators.tcmalloc.layout import CACHE, CLASSES, IN_USE, MAP_END, MAP_START, NORMAL, RELEASES, SPAN
+from findleaks.allocators.tcmalloc.layout import CACHE, CLASSES, IN_USE, MAP_END, MAP_START, NORMAL, RELEASES, SPAN, STACK
 from findleaks.allocators.tcmalloc.lists import Lists
 from findleaks.allocators.tcmalloc.locate import Place
-from findleaks.allocators.tcmalloc.spans import Span, bridged, contiguous, read_spans, read_tree, runs
+from findleaks.allocators.tcmalloc.spans import Span, bridged, contiguous, read_spans, read_tree, runs, sampled_sizes
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged, subtract
@@ -41,9 +41,11 @@ class Tcmalloc(Allocator):
         self.tree = read_tree(self.memory, engine, place)
         self.spans = read_spans(target, engine, place, self.tree, self.problems)
         self.ranges = [Range(self.spans[first].start, self.spans[last - 1].end) for first, last in contiguous(self.spans)]
+        self.sampled = sampled_sizes(target, engine, place, self.spans)
         self.found = caches.find(self.memory, engine, place, self.ranges, self.problems)
         self.version = self._version() or self.found.release
         self.lists = Lists(target, engine, place, self.spans, self.ranges)
+        self.replaced: list[int] = []  # blocks of size class 1 that are its own; tcmalloc counts them as in use
         self._heaps: Optional[list[Heap]] = None
         self._metadata: Optional[list[Range]] = None
         self._starts: Optional[list[int]] = None
@@ -68,7 +70,7 @@ class Tcmalloc(Allocator):
 
     def _heap(self, first: int, last: int) -> Heap:
         def walk(blocks: Blocks) -> None:
-            blocks.append_runs(runs(self.spans[first:last], self.place.sizes))
+            blocks.append_runs(runs(self.spans[first:last], self.place.sizes, self.sampled))
 
         return Heap(self.spans[first].start, self.spans[last - 1].end, "", walk)
 
@@ -79,7 +81,8 @@ class Tcmalloc(Allocator):
         cached = self.lists.follow_cached(self.cached_lists(), self.found.heaps, self.problems)
         self._mark(blocks, cached, State.CACHED, "a cache's list")
         if self.found.release == RELEASES[1]:
-            blocks.set_state(extension.replaced(self, blocks), State.METADATA)
+            self.replaced = extension.replaced(self, blocks)
+            blocks.set_state(self.replaced, State.METADATA)
         counts.reconcile(self)
 
     def cached_lists(self) -> list[FreeList]:
@@ -100,6 +103,7 @@ class Tcmalloc(Allocator):
         if self._metadata is None:
             place, layout = self.place, self.place.layout
             own = [Range(span.address, span.address + SPAN) for span in self.spans]
+            own += [Range(span.objects, span.objects + STACK) for span in self.spans if span.start in self.sampled]
             own += self.tree.nodes
             own += [Range(heap.address, heap.address + CACHE) for heap in self.found.heaps]
             outside = subtract(bridged(merged(own)), self.ranges)

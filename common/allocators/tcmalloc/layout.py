@@ -10,9 +10,9 @@ MOST_SMALL = 256 << 10  # common.h, kMaxSize: the largest size class
 
 # common.h, SizeMap: class_array_, num_objects_to_move_, class_to_size_ (both int32 of CLASSES), class_to_pages_ (size_t of CLASSES).
 MOVES = -4 * CLASSES  # from class_to_size_
-PAGES = 4 * CLASSES
+PAGES = 4 * CLASSES  # rounded up to a word
 MAP_START = MOVES - 2172  # class_array_, rounded up to an int
-MAP_END = PAGES + WORD * CLASSES + 2 * WORD
+MAP_END = PAGES + WORD * CLASSES + 3 * WORD
 
 # span.h, Span: start, length (pages), next, prev, objects; then bits: refcount 16, sizeclass 8, location 2, sample 1, has_span_iter 1.
 SPAN = 48
@@ -49,8 +49,7 @@ PAGE_HEAP_STATS = (  # page_heap.h, PageHeap::Stats
     "total_reserve_bytes",
 )
 
-METADATA_CHUNK = 8 << 20  # common.cc, kMetadataAllocChunkSize
-INCREMENT = 128 << 10  # page_heap_allocator.h, kAllocIncrement
+STACK = 33 * WORD  # common.h, StackTrace: size, depth, and room for 31 frames, unused ones with what was there before
 
 
 @dataclass(frozen=True)

@@ -124,9 +124,8 @@ class Lists:
             seen: dict[int, None] = {}
             while node:
                 if node in seen or len(seen) >= longest:
-                    problems.append(
-                        (number, f"it runs into itself at {node:#x}" if node in seen else f"it has more than {longest} entries")
-                    )
+                    why = f"it runs into itself at {node:#x}" if node in seen else f"it has more than {longest} entries"
+                    problems.append((number, why))
                     break
                 try:
                     following = self._target.word(node)

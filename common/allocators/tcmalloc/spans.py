@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
@@ -145,8 +145,22 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
     return found
 
 
-def runs(spans: Sequence[Span], sizes: Sequence[int]) -> array[int]:
-    """What `Blocks.append_runs` takes for these spans: all their blocks, in use."""
+def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[Span]) -> dict[int, int]:
+    """Start -> usable size of sampled blocks: a span each, which names the stack that allocated it and the size asked for (common.h,
+    StackTrace); malloc_usable_size says what a block of that size usually has (tcmalloc.cc, GetSizeWithCallback)."""
+    chosen = sorted((span for span in spans if span.sampled and span.location == IN_USE), key=lambda span: span.objects)
+    words, missing = records(target, engine, [span.objects for span in chosen], WORD)
+    found = {}
+    for number, span in enumerate(chosen):
+        asked = words[number]
+        if number not in missing and asked <= span.end - span.start:
+            fits = bisect_left(place.sizes, asked or 1)
+            found[span.start] = place.sizes[fits] if fits < len(place.sizes) else span.end - span.start
+    return found
+
+
+def runs(spans: Sequence[Span], sizes: Sequence[int], sampled: Mapping[int, int]) -> array[int]:
+    """What `Blocks.append_runs` takes for these spans: all their blocks, in use. `sampled`: see `sampled_sizes`."""
     words: list[int] = []
     for _, start, end, number, location, _, _, _ in spans:
         if location == IN_USE:
@@ -154,7 +168,8 @@ def runs(spans: Sequence[Span], sizes: Sequence[int]) -> array[int]:
                 size = sizes[number]
                 words += (start, size, size, (end - start) // size, 0, 0)
             else:
-                words += (start, end - start, end - start, 1, 0, 0)
+                size = sampled.get(start, end - start)
+                words += (start, size, size, 1, 0, 0)
     return array("Q", words)
 
 
