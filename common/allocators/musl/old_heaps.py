@@ -1,0 +1,254 @@
+"""oldmalloc's memory: stretches of chunks from the program break, from mappings, and from what ld.so donates; and mapped chunks.
+
+A stretch begins with a chunk whose psize says that what is before it is in use and has no size, and ends with one of size 0 in use: both
+are the number 1. Between them each chunk's csize stands again in the psize of the next, with the same bit for its use. A mapped chunk
+stands at the beginning of a page, one alignment in, its psize the bytes before it and its csize the others of its mapping, both even.
+Nothing lists the stretches or the mapped chunks: they are looked for at every page of memory that is nobody else's.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.images import images
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.musl.layout import Old
+from findleaks.errors import Interrupted
+from findleaks.graph.base import Engine, State
+from findleaks.libc.stacks import thread_stacks
+from findleaks.target.base import Range
+from findleaks.target.ranges import subtract
+
+PAGE = 4096
+_NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
+_RESYNC = 1 << 20
+"""Bytes behind a chunk of corrupt size that are searched for the next one."""
+
+_MOST_DAMAGE = 64
+"""Corrupt chunks of one stretch after which the rest of it is given up."""
+
+
+@dataclass
+class Segment:
+    """A stretch of chunks [start, end): its blocks, and what is wrong with their headers."""
+
+    start: int
+    end: int
+    label: str
+    starts: array[int] = field(default_factory=lambda: array("Q"))
+    sizes: array[int] = field(default_factory=lambda: array("Q"))
+    states: bytearray = field(default_factory=bytearray)
+    problems: list[Problem] = field(default_factory=list)
+
+
+class Mapped(NamedTuple):
+    """A chunk with a mapping [start, end) of its own: its block, and the usable size."""
+
+    start: int
+    end: int
+    block: int
+    size: int
+
+
+def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Range]) -> tuple[list[Segment], list[Mapped]]:
+    """All stretches and all mapped chunks, each ascending."""
+    segments: list[Segment] = []
+    mapped: list[Mapped] = []
+    for start, end in _free_memory(memory, taken):
+        _search(memory, engine, layout, Range(start, end), segments, mapped)
+    for image in images(memory.target):
+        for data in image.data:
+            segments += _donated(memory, engine, layout, data)
+    segments = [segment for segment in segments if segment.starts]
+    segments.sort(key=lambda segment: segment.start)
+    kept: list[Segment] = []
+    for segment in segments:
+        if not kept or segment.start >= kept[-1].end:
+            kept.append(segment)
+    return kept, sorted(mapped)
+
+
+def _free_memory(memory: Memory, taken: Sequence[Range]) -> list[Range]:
+    """Anonymous writable memory, adjacent regions joined, less what is others' and live threads' stacks."""
+    joined: list[Range] = []
+    files = [Range(start, end) for image in images(memory.target) for start, end in image.data]
+    for region in memory.target.regions():
+        if region.writable and region.readable and region.private and not region.name.startswith(_NOT_HEAP):
+            if joined and joined[-1].end == region.start:
+                joined[-1] = Range(joined[-1].start, region.end)
+            else:
+                joined.append(Range(region.start, region.end))
+    return subtract(joined, [*taken, *files, *thread_stacks(memory.target).values()])
+
+
+def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: list[Segment], mapped: list[Mapped]) -> None:
+    """What begins at a page of `free`, from its lower end up, leaving out what is inside of what was found."""
+    word, header, align = layout.word, layout.overhead, layout.align
+    start = -(-free.start // PAGE) * PAGE
+    skip = start
+    for piece in memory.target.pieces(start, free.end):
+        if memory.target.interrupted():
+            raise Interrupted
+        first = -(-piece.address // PAGE) * PAGE
+        pages = range(max(first, skip // PAGE * PAGE), piece.address + len(piece.data), PAGE)
+        data, _ = engine.gather((piece,), array("Q", [page + align - header for page in pages]), header)
+        words = memoryview(data).cast("Q" if word == 8 else "I")
+        for page, psize, csize in zip(pages, words[::2], words[1::2]):
+            if page < skip or csize < align:
+                continue
+            if psize == 1 and csize & (align - 2) == 0:
+                segment = walk(memory, layout, page, page + align - header, free.end, "main")
+                if segment is not None:
+                    segments.append(segment)
+                    skip = segment.end
+            elif psize == align - header and (psize + csize) % PAGE == 0:
+                one = _mapped(memory, layout, page, csize, free.end)
+                if one is not None:
+                    mapped.append(one)
+                    skip = one.end
+
+
+def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> Optional[Mapped]:
+    """The mapped chunk at a page; where memory of some alignment was asked for, its block begins further on, behind a header of its own,
+    which alone keeps up with realloc()."""
+    header, align = layout.overhead, layout.align
+    length = csize + align - header
+    reach = min(base + length, limit)
+    offsets = [1 << shift for shift in range(align.bit_length(), PAGE.bit_length() - 1)]
+    for offset in [*offsets, *range(PAGE, min(reach - base, 1 << 30), PAGE)]:
+        words = memory.words(base + offset - header, 2)
+        if words is None:
+            break
+        psize, rest = words
+        if psize == offset - header and not rest & 1 and (psize + rest) % PAGE == 0 and rest >= align and base + psize + rest <= limit:
+            return Mapped(base, base + psize + rest, base + offset, rest - header)
+    if base + length > limit:
+        return None
+    return Mapped(base, base + length, base + align, csize - header)
+
+
+def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterator[Segment]:
+    """Stretches in the gaps of a loaded file's data (reclaim_gaps in ldso/dynlink.c): they begin anywhere that chunks may."""
+    skip = 0
+    for piece in memory.target.pieces(data.start, data.end):
+        for chunk in engine.search(piece, 1, 2):
+            if chunk < skip or (chunk + layout.overhead) % layout.align:
+                continue
+            page_end = -(-(chunk + 1) // PAGE) * PAGE
+            segment = walk(memory, layout, chunk, chunk, min(page_end, data.end), "donated")
+            if segment is not None and not segment.problems:
+                skip = segment.end
+                yield segment
+
+
+def walk(memory: Memory, layout: Old, start: int, chunk: int, limit: int, label: str) -> Optional[Segment]:
+    """The stretch that begins at `start` with a header at `chunk` and ends before `limit`; None if there is none.
+
+    A chunk whose size cannot be is passed over, if the header of a later one names it as the one before."""
+    word, header, align = layout.word, layout.overhead, layout.align
+    made = Segment(start, chunk, label)
+    starts, sizes, states = made.starts, made.sizes, made.states
+    odd = align - 2  # bits that no size has, but for that of use
+    reader = _Words(memory, chunk, limit)
+    at, before, damage = chunk, 1, 0
+    while True:
+        words, index, last = reader.around(at)
+        while index < last:
+            psize, csize = words[index], words[index + 1]
+            if psize != before:
+                if len(starts) < 2 and label == "main" and not (csize & odd == 0 and len(starts)):
+                    return None
+                damage += 1
+                _mismatch(made, at, before, psize, header, word)
+                if damage > _MOST_DAMAGE:
+                    break
+            size = csize & -2
+            if csize == 1:
+                made.end = at + header
+                return made if starts else None
+            if csize & odd or not size or at + size + header > limit:
+                break
+            starts.append(at + header)
+            sizes.append(size - header)
+            states.append(State.IN_USE if csize & 1 else State.FREE)
+            before = csize
+            at += size
+            index += size // word
+        else:
+            if last:
+                continue
+        # A corrupt size, or no memory: where does it go on?
+        made.end = at
+        if len(starts) < 2:
+            return None
+        damage += 1
+        after = _resync(reader, layout, at, limit) if last and damage <= _MOST_DAMAGE else None
+        if after is None:
+            what = f"the chunk at {at:#x} has no size that can be" if last else f"memory is missing at {at:#x}"
+            damaged = Range(at, at + header) if last else None
+            made.problems.append(Problem(at, f"{what}: the blocks behind it are not seen", bool(last), damaged))
+            return made
+        place, before = after
+        what = (
+            f"the header of the chunk at {at:#x} was overwritten; the next one, at {place:#x}, tells its size: the block before it overran"
+        )
+        made.problems.append(Problem(at, what, True, Range(at, at + header)))
+        starts.append(at + header)
+        sizes.append(place - at - header)
+        states.append(State.IN_USE if before & 1 else State.FREE)
+        at = place
+
+
+def _mismatch(made: Segment, at: int, before: int, psize: int, header: int, word: int) -> None:
+    """csize of a chunk is not the psize of the next: free() of the former crashes on purpose (__bin_chunk)."""
+    block = made.starts[-1] if made.starts else at
+    size = made.sizes[-1] if made.sizes else 0
+    what = f"the block {block:#x} ({size:,} bytes) was overrun: behind its end stands {psize:#x}, not its size {before:#x} once more"
+    made.problems.append(Problem(at, f"{what}; free() of it would crash", True, Range(at, at + word), before))
+
+
+def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[int, int]]:
+    """(header, its psize) of the chunk that says that the one at `at` is right before it."""
+    for place in range(at + layout.align, min(at + _RESYNC, limit - layout.overhead), layout.align):
+        words, index, last = reader.around(place)
+        if index >= last:
+            return None
+        psize, csize = words[index], words[index + 1]
+        if psize & -2 == place - at and csize & (layout.align - 2) == 0:
+            after = place + (csize & -2)
+            if csize == 1:
+                return place, psize
+            words, index, last = reader.around(after)
+            if index < last and words[index] == csize:
+                return place, psize
+    return None
+
+
+class _Words:
+    """Memory from `start` to `limit` as words, a piece at a time."""
+
+    def __init__(self, memory: Memory, start: int, limit: int) -> None:
+        self._memory = memory
+        self._limit = limit
+        self._first = self._end = start
+        self._words: memoryview = memoryview(b"")
+
+    def around(self, at: int) -> tuple[memoryview, int, int]:
+        """Words, the index of that at `at`, and the index that headers must be below; (…, 0, 0) where nothing can be read."""
+        size = self._memory.size
+        if not self._first <= at <= self._end - 2 * size:
+            self._first = self._end = at
+            for piece in self._memory.target.pieces(at, min(self._limit, at + (16 << 20))):
+                if piece.address == at:
+                    length = len(piece.data) // size * size
+                    data = piece.data[:length]
+                    self._words = data.cast("Q") if size == 8 else data.cast("I")
+                    self._end = at + length
+                break
+            if self._end - 2 * size < at:
+                return self._words, 0, 0
+        return self._words, (at - self._first) // size, len(self._words) - 1

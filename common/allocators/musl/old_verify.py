@@ -1,0 +1,68 @@
+"""What oldmalloc's bins, their bitmap and the chunks must agree on; sizes in front and behind are compared when chunks are walked.
+
+Sources: src/malloc/oldmalloc/malloc.c (bin_chunk, unbin, lock_bin), musl 1.2.1 to 1.2.6; src/malloc/malloc.c before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.musl.layout import bin_of
+from findleaks.graph.base import State
+
+if TYPE_CHECKING:
+    from findleaks.allocators.musl.old import OldMalloc
+
+
+def verify(allocator: OldMalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+    """Each bin's ring both ways, sizes, the bitmap; then the free chunks that are in no bin."""
+    memory, mal, layout = allocator.memory, allocator.mal, allocator.mal.layout
+    header = layout.overhead
+    checked["chunk headers"] = sum(len(segment.starts) + 1 for segment in allocator.segments) + len(allocator.mapped)
+    free = {}
+    for segment in allocator.segments:
+        for start, size, state in zip(segment.starts, segment.sizes, segment.states):
+            if state == State.FREE:
+                free[start - header] = size + header
+        yield None
+    words = memory.words(mal.address, 8 // memory.size) or (0,)
+    bits = words[0] if len(words) == 1 else words[0] | words[1] << 32
+    binned: set[int] = set()
+    for number in range(layout.bins):
+        end = mal.bin(number)
+        ends = memory.words(end + header, 2)
+        if ends is None or ends[0] == 0:
+            if bits >> number & 1:
+                yield Problem(mal.address, f"binmap says that bin {number} has chunks, but it was never used")
+            continue
+        if (ends[0] != end) != bool(bits >> number & 1):
+            what = "has chunks, but not by binmap: they are never used" if ends[0] != end else "is empty, but not by binmap"
+            yield Problem(mal.address, f"bin {number} {what}")
+        before, chunk = end, ends[0]
+        while chunk != end:
+            links = memory.words(chunk, 4)
+            if chunk not in free or links is None:
+                yield Problem(before + header, f"bin {number} goes on from {before:#x} to {chunk:#x}, where no free chunk is")
+                break
+            if chunk in binned:
+                yield Problem(chunk, f"the free chunk {chunk:#x} is twice in the bins (bin {number})")
+                break
+            binned.add(chunk)
+            if links[3] != before:
+                what = f"the free chunk {chunk:#x} in bin {number} has {links[3]:#x} before it, not {before:#x}: written after it was freed"
+                yield Problem(chunk + header + memory.size, what, expected=before)
+            if bin_of(free[chunk], layout.align) != number:
+                yield Problem(chunk, f"the free chunk {chunk:#x} of {free[chunk]:,} bytes is in bin {number}, which is not for its size")
+            before, chunk = chunk, links[2]
+        else:
+            if ends[1] != before:
+                yield Problem(end + header, f"the tail of bin {number} is {ends[1]:#x}, but its last chunk is {before:#x}")
+        checked["bin links"] = checked.get("bin links", 0) + 1
+    checked["bin links"] = checked.get("bin links", 0) + len(binned)
+    lost = sorted(set(free) - binned)
+    for chunk in lost[:100]:
+        yield Problem(chunk, f"the free chunk {chunk:#x} of {free[chunk]:,} bytes is in no bin: it is never used again")
+    if len(lost) > 100:
+        yield Problem(lost[100], f"and {len(lost) - 100:,} more free chunks are in no bin")
