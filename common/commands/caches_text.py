@@ -236,9 +236,9 @@ def _name(name: str, bytes_: int) -> str:
         return number(bytes_) if bytes_ else printable(name)
     low, above = int(band[1]), int(band[2]) + 1
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if low >> power:
+        if low >> power and above >> power >= 2 * (low >> power):
             return f"{low >> power}–{above >> power} {unit}"
-    return f"{low}–{above - 1}"
+    return f"{number(low)}–{number(above - 1)}"
 
 
 def percent(part: int, whole: int) -> str:
