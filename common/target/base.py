@@ -130,6 +130,10 @@ class Target(Protocol):
         """The symbol of exactly this (mangled) name, from .symtab or .dynsym of any module or the one whose basename starts so."""
         ...
 
+    def symbols_starting(self, prefix: str) -> Sequence[Symbol]:
+        """Every symbol whose (mangled) name starts so, of all modules: families of constants such as v8dbg_…"""
+        ...
+
     def symbolize(self, address: int) -> Optional[Symbol]:
         """The symbol that covers `address` (demangled name), or None."""
         ...

@@ -59,6 +59,24 @@ class ModuleSymbols:
                 spellings += 1
         return local
 
+    def starting(self, prefix: str) -> list[Symbol]:
+        """The defined symbols whose name starts so, in the tables' order; each name once."""
+        found: dict[str, Symbol] = {}
+        mark = b"\0" + prefix.encode("utf-8", "surrogateescape")
+        for table in self._tables:
+            names: dict[int, str] = {}
+            at = table.strings.find(mark)
+            while at >= 0:
+                names[at + 1] = text(table.strings, at + 1)
+                at = table.strings.find(mark, at + 1)
+            if names:
+                for row in struct.iter_unpack(table.form, table.symbols):
+                    if row[0] in names:
+                        symbol = self._symbol(table, row, names[row[0]])
+                        if symbol is not None:
+                            found.setdefault(symbol.name, symbol)
+        return list(found.values())
+
     def _symbol(self, table: Table, row: tuple[int, ...], name: str) -> Optional[Symbol]:
         if table.wide:
             _, info, _, section, value, size = row
@@ -151,6 +169,10 @@ class Symbolic:
                 if found is not None:
                     return found
         return None
+
+    def symbols_starting(self, prefix: str) -> list[Symbol]:
+        """Every symbol whose (mangled) name starts so, of all modules."""
+        return [symbol for module in self.modules() for symbol in self.symbols_of(module).starting(prefix)]
 
     def symbolize(self, address: int) -> Optional[Symbol]:
         """The symbol that covers `address` (demangled name), or None."""

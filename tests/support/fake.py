@@ -86,6 +86,9 @@ class FakeTarget(ExtentReader):
                 return symbol
         return None
 
+    def symbols_starting(self, prefix: str) -> Sequence[Symbol]:
+        return [symbol for symbol in self._symbols if symbol.name.startswith(prefix)]
+
     def symbolize(self, address: int) -> Optional[Symbol]:
         for symbol in self._symbols:
             if symbol.address <= address < symbol.address + max(symbol.size, 1):

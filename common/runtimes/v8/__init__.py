@@ -1,0 +1,1 @@
+"""V8: isolates, their handles and handle scopes."""

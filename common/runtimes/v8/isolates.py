@@ -1,0 +1,121 @@
+"""Isolates, and the blocks their handles are in."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from findleaks.errors import UnreadableMemory
+from findleaks.runtimes.v8.layout import Layout
+from findleaks.target.base import Target, Thread
+
+MOST_BLOCKS = 1 << 24
+"""Blocks of handles an isolate may have before its count is taken for nonsense: 128 GiB of handles."""
+
+KEYS = 0x310
+"""Thread-specific data in glibc's struct pthread: an array of {sequence, value} pairs at this offset from the thread pointer (glibc 2.4
+to 2.43, nptl/descr.h: specific_1stblock). musl keeps a pointer to plain values instead, and is not looked at."""
+
+
+@dataclass
+class Isolate:
+    """`blocks` are the addresses of its blocks of handles in the order they were filled; `handles` how many handles there are.
+    `problem` is "" or what is wrong with them; blocks before that are kept."""
+
+    address: int
+    threads: list[Thread]
+    level: int
+    next: int
+    limit: int
+    blocks: Sequence[int] = ()
+    handles: int = 0
+    problem: str = ""
+    values: array[int] = field(default_factory=lambda: array("Q"), repr=False)
+
+    def ordinal(self, place: int, size: int) -> Optional[int]:
+        """How many handles were made before the one at `place`, which may be a block's end; None where it is in no block. `size` is
+        a block's, in bytes."""
+        for number, block in enumerate(self.blocks):
+            if block <= place <= block + size and (place - block) % 8 == 0:
+                return number * (size // 8) + (place - block) // 8
+        return None
+
+
+def isolates(target: Target, layout: Layout) -> list[Isolate]:
+    """Every isolate that is some thread's current one, by address."""
+    found: dict[int, Isolate] = {}
+    key = 0
+    if layout.key:
+        try:
+            key = int.from_bytes(target.read(layout.key, 4), target.arch.byteorder)
+        except UnreadableMemory:
+            return []
+    for thread in target.threads():
+        address = _current(target, layout, thread, key)
+        if not address:
+            continue
+        if address in found:
+            found[address].threads.append(thread)
+        else:
+            found[address] = _read(target, layout, address, thread)
+    return [found[address] for address in sorted(found)]
+
+
+def _current(target: Target, layout: Layout, thread: Thread, key: int) -> int:
+    """The isolate this thread is in, or 0. Every implementer points back at its isolate, which tells it from anything else."""
+    mask = target.arch.mask
+    place = thread.thread_pointer + (layout.tls if layout.tls else KEYS + 16 * key + 8)
+    if not thread.thread_pointer or key >= 32:
+        return 0
+    try:
+        isolate = target.word(place & mask)
+        implementer = target.word((isolate + layout.implementer) & mask) if isolate else 0
+        return isolate if implementer and target.word(implementer) == isolate else 0
+    except UnreadableMemory:
+        return 0
+
+
+def _read(target: Target, layout: Layout, address: int, thread: Thread) -> Isolate:
+    order = target.arch.byteorder
+    made = Isolate(address, [thread], 0, 0, 0)
+    try:
+        made.next, made.limit = target.word(address + layout.next), target.word(address + layout.limit)
+        made.level = int.from_bytes(target.read(address + layout.level, 4), order)
+        implementer = target.word(address + layout.implementer)
+        count = int.from_bytes(target.read(implementer + layout.count, layout.count_size), order)
+        vector = target.word(implementer + layout.blocks)
+    except UnreadableMemory as error:
+        made.problem = f"isolate {address:#x} cannot be read whole: {error}"
+        return made
+    if not count:
+        return made
+    if count > MOST_BLOCKS:
+        made.problem = f"isolate {address:#x} is corrupt: it counts {count:,} blocks of handles"
+        return made
+    try:
+        made.blocks = target.arch.unpack(target.read(vector, 8 * count))
+    except UnreadableMemory:
+        made.problem = f"isolate {address:#x}: the list of its {count:,} blocks of handles at {vector:#x} cannot be read"
+        return made
+    size = 8 * layout.handles
+    seen: set[int] = set()
+    for number, block in enumerate(made.blocks):
+        last = number == count - 1
+        used = made.next - block if last else size
+        if block in seen or block % 8 or not 0 <= used <= size:
+            why = "stands in the list twice" if block in seen else "does not hold the next handle" if last else "is misaligned"
+            made.problem = f"isolate {address:#x}: block {number + 1} of {count:,}, {block:#x}, {why}: handles before it are counted"
+        else:
+            try:
+                made.values.frombytes(target.read(block, used))
+            except UnreadableMemory:
+                where = f"isolate {address:#x}: block {number + 1} of {count:,}, {block:#x}"
+                made.problem = f"{where}, cannot be read: handles before it are counted"
+        if made.problem:
+            made.blocks = made.blocks[:number]
+            break
+        seen.add(block)
+    made.handles = len(made.values)
+    return made

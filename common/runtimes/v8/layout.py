@@ -1,0 +1,168 @@
+"""Where this V8 keeps its handles: offsets taken from the operands of its own code, so that no version needs to be known.
+
+The functions (names as of V8 3.14 and later; deps/v8/src/handles.cc, src/api.cc of Node 0.10 to 24):
+`HandleScope::NumberOfHandles` loads the HandleScopeImplementer from the isolate (the first far offset), the number of blocks and the
+vector of blocks from that (near ones), and the scope data's `next` from the isolate (the second far offset); it multiplies by the
+handles a block has. `HandleScope`'s constructor adds 1 to the level. `Isolate::GetCurrent` tells how a thread finds its isolate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from findleaks.errors import UnreadableMemory
+from findleaks.runtimes.v8.decode import JUMP, JUMP_SHORT, RIP, Instruction, instructions
+from findleaks.target.base import Symbol, Target
+
+FAR = 0x100
+"""Offsets from here on are within an isolate, which is large; smaller ones within the implementer or a vector."""
+
+LONGEST = 512
+"""Bytes of a function that are looked at."""
+
+COUNT = (
+    "_ZN2v88internal11HandleScope15NumberOfHandlesEPNS0_7IsolateE",
+    "_ZN2v88internal11HandleScope15NumberOfHandlesEv",
+    "_ZN2v811HandleScope15NumberOfHandlesEPNS_7IsolateE",
+    "_ZN2v811HandleScope15NumberOfHandlesEv",
+)
+ENTER = ("_ZN2v811HandleScope10InitializeEPNS_7IsolateE", "_ZN2v811HandleScopeC1Ev", "_ZN2v811HandleScopeC2Ev")
+CURRENT = (
+    "_ZN2v87Isolate13TryGetCurrentEv",
+    "_ZN2v87Isolate10GetCurrentEv",
+    "_ZN2v88internal7Isolate7CurrentEv",
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets in bytes. `implementer`, `next`, `limit` and `level` from the isolate; `blocks` and `count` from the implementer.
+
+    The current isolate of a thread is in thread-specific data under the key that stands at `key` (0: not so), or in thread-local
+    storage at `tls` from the thread pointer (0: not so).
+    """
+
+    implementer: int
+    next: int
+    level: int
+    blocks: int
+    count: int
+    count_size: int
+    handles: int  # of a block
+    key: int
+    tls: int
+
+    @property
+    def limit(self) -> int:
+        return self.next + 8
+
+
+class Underivable(Exception):
+    """This V8's code could not be understood; the message says what is missing."""
+
+
+def present(target: Target) -> bool:
+    """Whether the process has a V8 with symbols."""
+    return any(target.symbol(name) is not None for name in COUNT)
+
+
+def derive(target: Target) -> Layout:
+    """The layout of the target's V8. Raises Underivable."""
+    if target.arch.name != "x86-64":
+        raise Underivable(f"handles are found in code of x86-64 only, not of {target.arch.name}")
+    counted = _first(target, COUNT)
+    if counted is None:
+        raise Underivable("v8::HandleScope::NumberOfHandles has no symbol: no V8, or one that was stripped")
+    fields = _count_fields(counted)
+    if fields is None:
+        raise Underivable("v8::HandleScope::NumberOfHandles is not the code that was expected")
+    implementer, following, blocks, count, size, handles = fields
+    level = _level(_first(target, ENTER) or (), following)
+    key, tls = _current(target)
+    if not key and not tls:
+        raise Underivable("v8::Isolate::GetCurrent is not the code that was expected")
+    return Layout(implementer, following, level, blocks, count, size, handles, key, tls)
+
+
+def _first(target: Target, names: Iterable[str]) -> Optional[list[Instruction]]:
+    """The code of the first of these functions that is there."""
+    for name in names:
+        symbol = target.symbol(name)
+        if symbol is not None:
+            code = _code(target, symbol)
+            if code:
+                return code
+    return None
+
+
+def _code(target: Target, symbol: Symbol) -> list[Instruction]:
+    size = min(symbol.size or LONGEST, LONGEST)
+    try:
+        found = list(instructions(target.read(symbol.address, size), symbol.address))
+    except UnreadableMemory:
+        return []
+    return found
+
+
+def _count_fields(code: Sequence[Instruction]) -> Optional[tuple[int, int, int, int, int, int]]:
+    """implementer, next, blocks, count, count's size, handles a block; None where the code is another."""
+    far: list[int] = []
+    near: list[tuple[int, int]] = []  # offset, size; of what the implementer's register points to
+    holder = -1
+    handles = 0
+    for one in code:
+        if one.opcode == 0x69 and one.immediate is not None:
+            handles = one.immediate
+        if not one.loads or one.base in (RIP, -1) or one.displacement is None:
+            continue
+        if one.displacement >= FAR:
+            if not far:
+                holder = one.reg
+            far.append(one.displacement)
+        elif one.base == holder and one.index < 0:
+            near.append((one.displacement, 8 if one.wide else 4))
+            if one.reg == holder:
+                holder = -1
+    vectors = [offset for offset, size in near[1:] if size == 8]
+    if len(far) < 2 or not near or not vectors or not 16 <= handles <= 1 << 20:
+        return None
+    return far[0], far[1], vectors[0], near[0][0], near[0][1], handles
+
+
+def _level(code: Sequence[Instruction], following: int) -> int:
+    """Where the constructor adds 1 (addl $1, or incl); two words behind `next` if it cannot be seen."""
+    for one in code:
+        adds = one.opcode == 0x83 and one.reg & 7 == 0 and one.immediate == 1
+        if (adds or (one.opcode == 0xFF and one.reg & 7 == 0)) and one.displacement is not None and one.displacement >= following:
+            return one.displacement
+    return following + 16
+
+
+def _current(target: Target) -> tuple[int, int]:
+    """(address of the key, offset in thread-local storage): one of them, or (0, 0)."""
+    for name in CURRENT:
+        symbol = target.symbol(name)
+        code = _code(target, symbol) if symbol is not None else []
+        slots: dict[int, int] = {}
+        for one in code:
+            if one.loads and one.fs and one.base == -1 and one.displacement is not None:
+                return 0, one.displacement
+            if one.loads and one.fs and one.base in slots:
+                return 0, _signed(target, slots[one.base])
+            if one.loads and one.base == RIP and one.displacement is not None:
+                if one.wide:
+                    slots[one.reg] = one.displacement
+                elif any(after.opcode in (JUMP, JUMP_SHORT, 0xE8) for after in code):
+                    return one.displacement, 0
+    return 0, 0
+
+
+def _signed(target: Target, address: int) -> int:
+    """The thread pointer's offset that a slot of the global offset table holds; 0 if it is not there."""
+    try:
+        value = target.word(address)
+    except UnreadableMemory:
+        return 0
+    return value - (1 << 64) if value >> 63 else value

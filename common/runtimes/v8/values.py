@@ -1,0 +1,156 @@
+"""What handles hold: small integers, oddballs by name, objects by instance type.
+
+Tagging (V8, include/v8-internal.h of every version to 13): a word whose lowest bit is clear is a small integer, with 01 it is the
+address of an object plus 1, with 11 a weak reference. An object's first word is its map. Instance types have names where the binary
+has the symbols that post-mortem debuggers use (v8dbg_…, tools/gen-postmortem-metadata.py); Node 4 and later do.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.graph.base import Engine
+from findleaks.target.base import Piece, Target
+
+INTEGERS = "small integers"
+
+ODDBALLS = ("undefined", "null", "true", "false", "hole", "uninitialized", "arguments_marker", "exception", "termination_exception")
+
+LOOKED_AT = 64
+"""Of the values that most handles hold, how many are looked at one by one: oddballs are single objects with many handles."""
+
+
+class Held(NamedTuple):
+    """What `handles` handles hold, in `objects` different objects (of small integers: values)."""
+
+    value: str
+    handles: int
+    objects: int
+
+
+class Namer:
+    """Names values. Keeps the target's memory at hand, and the names of instance types."""
+
+    def __init__(self, target: Target, engine: Engine) -> None:
+        self._target, self._engine = target, engine
+        self._types: Optional[dict[int, str]] = None
+        self._type_field = -1
+        self._type_size = 2
+
+    def held(self, values: array[int]) -> list[Held]:
+        """What these handles hold, most handles first. Interrupted when the user asked to stop."""
+        counts = Counter(values)
+        sums: dict[str, list[int]] = {}
+
+        def add(name: str, handles: int, objects: int) -> None:
+            one = sums.setdefault(name, [0, 0])
+            one[0] += handles
+            one[1] += objects
+
+        integers = [value for value in counts if not value & 1]
+        if integers:
+            add(INTEGERS, sum(counts.pop(value) for value in integers), len(integers))
+        for value, handles in counts.most_common(LOOKED_AT):
+            name = self.oddball(value)
+            if name:
+                add(name, handles, 1)
+                del counts[value]
+        if self._target.interrupted():
+            raise Interrupted
+        objects = array("Q", sorted(value & ~3 for value in counts))
+        maps = self._maps(objects)
+        handles_of: Counter[int] = Counter()
+        objects_of: Counter[int] = Counter(maps)
+        for value, map_ in zip(sorted(counts, key=lambda value: value & ~3), maps):
+            handles_of[map_] += counts[value]
+        for map_, handles in handles_of.items():
+            add(self.type_name(map_), handles, objects_of[map_])
+        return sorted((Held(name, *both) for name, both in sums.items()), key=lambda held: (-held.handles, held.value))
+
+    def oddball(self, value: int) -> str:
+        """ "undefined" for the object that is undefined, and so on; "" for any other. An oddball's first words refer to its own text."""
+        for word in self._words(value - 1, 6)[1:]:
+            if word & 3 == 1:
+                text = self._text(word - 1)
+                if text in ODDBALLS:
+                    return "the hole" if text == "hole" else text
+        return ""
+
+    def type_name(self, map_: int) -> str:
+        """The instance type of objects of this map, or "objects of map 0x…"."""
+        if self._types is None:
+            self._learn()
+        unknown = f"objects of map {map_ & ~3:#x}" if map_ else "objects that cannot be read"
+        if self._type_field < 0 or not map_ or not self._types:
+            return unknown
+        try:
+            data = self._target.read((map_ & ~3) + self._type_field, self._type_size)
+        except UnreadableMemory:
+            return unknown
+        return self._types.get(int.from_bytes(data, self._target.arch.byteorder), unknown)
+
+    def _maps(self, objects: array[int]) -> Sequence[int]:
+        """The map of each object; 0 where it cannot be read. `objects` ascend."""
+        pieces = tuple(self._memory(objects))
+        records, _ = self._engine.gather(pieces, objects, self._target.arch.word)
+        return self._target.arch.unpack(bytes(records))
+
+    def _memory(self, objects: array[int]) -> Iterable[Piece]:
+        """The regions that hold any of them."""
+        at = 0
+        for region in self._target.regions():
+            while at < len(objects) and objects[at] < region.start:
+                at += 1
+            if at == len(objects):
+                return
+            if objects[at] < region.end and region.readable:
+                for piece in self._target.pieces(region.start, region.end):
+                    if self._target.interrupted():
+                        raise Interrupted
+                    yield piece
+
+    def _words(self, address: int, count: int) -> Sequence[int]:
+        try:
+            return self._target.arch.unpack(self._target.read(address, count * self._target.arch.word))
+        except UnreadableMemory:
+            return ()
+
+    def _text(self, address: int) -> str:
+        """The characters of a one-byte string: behind the map, and its hash and length in 8 or 16 bytes."""
+        try:
+            data = self._target.read(address, 64)
+        except UnreadableMemory:
+            return ""
+        for offset in (24, 16, 12):
+            length = data[offset : offset + 24]
+            for name in ODDBALLS:
+                known = len(name).to_bytes(4, "little")
+                if length.startswith(name.encode()) and known in data[8:offset]:
+                    return name
+        return ""
+
+    def _learn(self) -> None:
+        """Read the constants for post-mortem debuggers: `v8dbg_type_CLASS__TYPE` is an instance type's number."""
+        self._types = {}
+        order = self._target.arch.byteorder
+        for name in ("v8dbg_class_Map__instance_type__uint16_t", "v8dbg_class_Map__instance_attributes__int"):
+            symbol = self._target.symbol(name)
+            if symbol is None:
+                continue
+            try:
+                self._type_field = int.from_bytes(self._target.read(symbol.address, 4), order)
+                self._type_size = 2 if name.endswith("uint16_t") else 1
+                break
+            except UnreadableMemory:
+                pass
+        for symbol in self._target.symbols_starting("v8dbg_type_"):
+            name = symbol.name.rpartition("__")[2]
+            try:
+                number = int.from_bytes(self._target.read(symbol.address, 4), order)
+            except UnreadableMemory:
+                continue
+            self._types.setdefault(number, name.removesuffix("_TYPE").lower().replace("_", " "))
