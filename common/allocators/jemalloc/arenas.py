@@ -7,7 +7,7 @@ the extents.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
@@ -19,6 +19,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 
 LONGEST = 512 << 10  # bytes of arena_s looked at
+CHOICES = 4  # places for the bins that are looked at closely
 RING = 1 << 16  # thread caches of an arena
 
 
@@ -111,37 +112,33 @@ def others(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> 
 def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], firsts: Sequence[int], extents: Extents) -> Shape:
     """Find out; where only arena 0 is there, also which of `firsts` it is."""
     counts = count(extents)
-    slabs = {
-        extents.descriptors[i]: i for i in range(len(extents)) if extents.slab[i] and extents.state[i] == ACTIVE
-    }
+    slabs = {extents.descriptors[i]: i for i in range(len(extents)) if extents.slab[i] and extents.state[i] == ACTIVE}
     if not slabs:
         return Shape(None, BINS[0], None, LARGES[0], None)
     low, high = min(slabs), max(slabs) + 1
     best: tuple[int, int, int, Bin] = (0, 0, 0, BINS[0])
     tried = [(arena, arena.address) for arena in arenas]
-    if arenas:
-        first = min(arenas, key=lambda arena: arena.index)
-        tried += [(first, at) for at in firsts if first.index == 0 and at != first.address]
+    if len(arenas) == 1 and arenas[0].index == 0:
+        tried += [(arenas[0], at) for at in firsts if at != arenas[0].address]
+    known: dict[int, int] = {}
     for arena, at in tried:
         votes: dict[tuple[int, int], int] = {}
-        for piece in memory.target.pieces(at, at + LONGEST):
-            found = engine.search(piece, low, high)
-            values, _ = engine.gather((piece,), found, 8)
-            for place, value in zip(found, array("Q", bytes(values))):
-                i = slabs.get(value)
-                if i is None or extents.arena[i] != arena.index:
-                    continue
+        for place, i in _named(memory, engine, at, slabs, low, high):
+            if extents.arena[i] == arena.index:
                 before = sum(small.shards for small in extents.classes.small[: extents.szind[i]]) + extents.shard(i)
                 for row, layout in enumerate(BINS):
                     if layout.extent is extents.layout:
                         key = place - at - layout.slabcur - before * layout.size, row
                         votes[key] = votes.get(key, 0) + 1
-        for (offset, row), weight in votes.items():
-            if offset > 0:
-                score = _agreement(memory, extents.classes, counts, arena.index, at + offset, BINS[row]) + weight
-                # Of several words in base 0 the nearest below the bins is the arena.
-                if (score, -offset) > (best[0], -best[1]):
-                    best = score, offset, at if arena.index == 0 else best[2], BINS[row]
+        for offset, row in sorted((key for key in votes if key[0] > 0), key=lambda key: -votes[key])[:CHOICES]:
+            if at + offset not in known:
+                known[at + offset] = _agreement(memory, extents.classes, counts, arena.index, at + offset, BINS[row])
+            score = known[at + offset]
+            # Of several words in base 0 the nearest below the bins is the arena.
+            if (score, -offset) > (best[0], -best[1]):
+                best = score, offset, at if arena.index == 0 else best[2], BINS[row]
+        if best[0] >= len(extents.classes.small) and len(arenas) > 1:
+            break
     if not best[0]:
         return Shape(None, BINS[0], None, LARGES[0], None)
     _, offset, zero, layout = best
@@ -149,6 +146,16 @@ def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], fir
         arenas[0].address = zero
     large, row_large = _large(memory, extents.classes, counts, arenas, offset)
     return Shape(offset, layout, large, row_large, _tcaches(memory, arenas, offset))
+
+
+def _named(memory: Memory, engine: Engine, at: int, slabs: dict[int, int], low: int, high: int) -> Iterator[tuple[int, int]]:
+    """(address, number of the slab) of the words behind `at` that are descriptors of slabs."""
+    for piece in memory.target.pieces(at, at + LONGEST):
+        found = engine.search(piece, low, high)
+        values, _ = engine.gather((piece,), found, 8)
+        for place, value in zip(found, array("Q", bytes(values))):
+            if value in slabs:
+                yield place, slabs[value]
 
 
 def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bins: int, layout: Bin) -> int:

@@ -120,9 +120,7 @@ class Extents:
         return runs
 
 
-def read(
-    engine: Engine, bases: Bases, elements: Elements, classes: Classes, layout: Extent, problems: list[Problem]
-) -> Extents:
+def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, layout: Extent, problems: list[Problem]) -> Extents:
     """The extents that the radix tree names. Descriptors that do not fit the tree, or overlap others, are left out and named."""
     pages = dict(zip(elements.pages, elements.descriptors))
     wanted = sorted(set(elements.descriptors))

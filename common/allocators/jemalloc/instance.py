@@ -102,7 +102,9 @@ class Jemalloc(Allocator):
         for entry in unknown[:SHOWN]:
             self.problems.append(Problem(entry, f"a thread cache holds {entry:#x}, where no block begins"))
         if len(unknown) > SHOWN:
-            self.problems.append(Problem(unknown[SHOWN], f"thread caches hold {len(unknown) - SHOWN:,} more addresses where no block begins"))
+            self.problems.append(
+                Problem(unknown[SHOWN], f"thread caches hold {len(unknown) - SHOWN:,} more addresses where no block begins")
+            )
         for cache in self.caches_found:
             index = blocks.find(cache.stacks_at) if cache.stacks_at else -1
             if index >= 0:

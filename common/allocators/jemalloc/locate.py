@@ -84,7 +84,11 @@ def _sense(seen: Extents) -> float:
     good = sum(1 for i in range(len(seen)) if seen.good[i] and seen.state[i] < 6)
     for i in active[:4096]:
         if seen.good[i] and seen.slab[i]:
-            good += seen.nfree(i) == seen.bitmap(i).bit_count() if hasattr(int, "bit_count") else seen.nfree(i) == bin(seen.bitmap(i)).count("1")
+            good += (
+                seen.nfree(i) == seen.bitmap(i).bit_count()
+                if hasattr(int, "bit_count")
+                else seen.nfree(i) == bin(seen.bitmap(i)).count("1")
+            )
     return good + len(active) / (len(seen) + 1)
 
 

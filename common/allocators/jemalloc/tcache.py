@@ -81,7 +81,9 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
         size = (empty - top) & 0xFFFF
         end = top + size
         if size % 8 or (length and size > 8 * length) or (end - before) > STACKS or top < before:
-            found.problems.append(f"has a stack for {classes.sizes[szind]:,} bytes at {top:#x} that ends at {end:#x}: its blocks count as in use")
+            found.problems.append(
+                f"has a stack for {classes.sizes[szind]:,} bytes at {top:#x} that ends at {end:#x}: its blocks count as in use"
+            )
             continue
         low = end - 8 * length if length else before
         kept = (full - low) & 0xFFFF

@@ -45,7 +45,9 @@ def _cached(allocator: Jemalloc) -> Iterator[Problem]:
                 if seen.slab[i] and seen.good[i]:
                     region, offset = divmod(entry - seen.start[i], seen.classes.small[seen.szind[i]].size)
                     if offset:
-                        yield Problem(entry, f"{whose} holds {entry:#x}, {offset} bytes inside a block: what was freed was no block's address")
+                        yield Problem(
+                            entry, f"{whose} holds {entry:#x}, {offset} bytes inside a block: what was freed was no block's address"
+                        )
                     elif seen.bitmap(i) >> region & 1:
                         yield Problem(entry, f"{whose} holds {entry:#x}, which its slab has as free: freed twice")
     for entry, number in times.items():
