@@ -40,10 +40,11 @@ class _Table(NamedTuple):
     left: int = 0  # columns that are left-aligned, the first ones
 
     def lines(self, width: int, marked: int = -1, marks: Sequence[str] = ()) -> list[str]:
-        """Lines of at most `width`, the mark behind row number `marked` where it fits."""
-        for write in (number, short):
-            rows = [self.head, *self.rows(write)]
-            lines = table(self.head, rows[1:], range(self.left, len(self.head)), width, cut=0)
+        """Lines of at most `width`, the mark behind row number `marked` where it fits. Too long lines lose digits first, then TOTAL."""
+        for write, without in ((number, ""), (short, ""), (short, "TOTAL")):
+            kept = [at for at, name in enumerate(self.head) if name != without]
+            cells = [[row[at] for at in kept] for row in (self.head, *self.rows(write))]
+            lines = table(cells[0], cells[1:], range(self.left, len(kept)), width, cut=0)
             if max(map(len, lines)) <= width:
                 break
         if marked >= 0:
