@@ -8,7 +8,7 @@ from typing import Any
 from findleaks.commands import Door
 from findleaks.graph.base import Kind
 from findleaks.leaks import Leak, add
-from findleaks.report.text import blocks, number, printable, size, table
+from findleaks.report.text import blocks, number, printable, size, table, wrapped
 from findleaks.session import Session
 
 HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
@@ -20,7 +20,7 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
     found = found_allocators(body["allocators"])
     in_use = totals["in_use"]
     seconds = sum(session.seconds.values())
-    yield f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s"
+    yield from wrapped(f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s", width)
     if not in_use["blocks"]:  # never "nothing is lost" of a process whose real allocator cannot be read
         yield "nothing can be said of leaks: no allocator's blocks were found"
         return
