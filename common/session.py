@@ -124,10 +124,11 @@ class Session:
         return graph
 
     def _running_on(self) -> list[int]:
-        """Starts of the blocks that threads run on: coroutines' and alternate stacks that malloc gave. Only the stack pointer, an
-        interior one, may refer to such a block, and yet it is surely used."""
+        """Starts of the blocks that threads run on: coroutines' and alternate stacks that malloc gave, and thread control blocks (musl's
+        ld.so takes the main thread's from malloc, where it has much thread-local storage). Only the stack pointer or the thread
+        pointer, interior ones, may refer to such a block, and yet it is surely used."""
         blocks = self.directory.blocks
-        found = (blocks.find(thread.sp) for thread in self.target.threads())
+        found = (blocks.find(address) for thread in self.target.threads() for address in (thread.sp, thread.thread_pointer))
         return [blocks.address(index) for index in found if index >= 0]
 
     def tell(self, phase: str, part: float) -> None:

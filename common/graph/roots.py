@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.libc.loader import table_blocks
-from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, thread_stacks
+from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, is_musl, thread_stacks
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import subtract
 
@@ -86,6 +86,8 @@ def register_words(target: Target) -> list[int]:
 
 
 def _dtv(target: Target, thread_pointer: int) -> list[int]:
+    if is_musl(target, thread_pointer):
+        return []  # its DTV begins where the thread control block says
     try:
         dtv = target.word(thread_pointer + target.arch.dtv_offset)
     except UnreadableMemory:

@@ -55,11 +55,17 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
     cached = _cached_descriptors(target, threads)
     if cached is None:
         cached = list(_descriptors(target, engine, regions))
-    found = [_candidates(target, tcb) for tcb in cached if tcb not in live]
+    ended = [tcb for tcb in cached if tcb not in live]
+    found = [_candidates(target, tcb) for tcb in ended]
     offset = _offset([_candidates(target, tcb) for tcb in live])
     if offset < 0:
         offset = _offset(found)
-    stacks = {candidates[offset] for candidates in found if offset in candidates}
+    stacks = set()
+    for tcb, candidates in zip(ended, found):
+        if offset in candidates:
+            stack = candidates[offset]
+            # musl keeps only the stacks of threads that nobody joined yet: what they returned stands in struct pthread, above the stack.
+            stacks.add(Range(stack.start, tcb) if is_musl(target, tcb) else stack)
     return sorted(stack for stack in stacks if not any(stack.start <= tcb < stack.end for tcb in live))
 
 
@@ -110,6 +116,17 @@ def _offset(found: Iterable[dict[int, Range]]) -> int:
         for offset, (start, end) in candidates.items():
             votes[offset] += 1 if (start | end) % LEAST_STACK else 2
     return max(votes, key=lambda offset: (votes[offset], -offset)) if votes else -1
+
+
+def is_musl(target: Target, tcb: int) -> bool:
+    """Whether a thread control block is musl's struct pthread (src/internal/pthread_impl.h): words 2 and 3 are its neighbours on the ring
+    of threads, itself where it is alone. glibc's have a small number for word 3. (False on variant I, whose DTV stands elsewhere.)"""
+    word = target.arch.word
+    try:
+        after = target.word(tcb + 3 * word)
+        return target.word(tcb) == tcb and after > 0 and target.word(after) == after and target.word(after + 2 * word) == tcb
+    except UnreadableMemory:
+        return False
 
 
 def _is_descriptor(target: Target, tcb: int) -> bool:
