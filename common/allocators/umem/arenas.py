@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from findleaks.allocators.base import Problem
@@ -86,30 +87,35 @@ def _wide(memory: Memory, address: int, count: int) -> list[int]:
     return [int.from_bytes(raw[at : at + 8], memory.arch.byteorder) for at in range(0, len(raw), 8)]
 
 
-def find_arenas(memory: Memory, known: Iterable[int], problems: list[Problem]) -> list[Vmem]:
-    """Every arena: those that caches name, what they import from, and all that were made after these."""
-    first = next(iter(known), 0)
+def find_arenas(memory: Memory, known: Sequence[int], problems: list[Problem]) -> list[Vmem]:
+    """Every arena: those that caches name (`known`, once for each cache), what they import from, and all that were made after these.
+    The heap's root is that of most caches: a program may make caches of numbers over arenas of its own."""
+    first = known[0] if known else 0
     layout = measure_arena(memory, first)
     if layout is None:
         problems.append(Problem(first, f"libumem: no vmem arena at {first:#x}, where a cache has its arena: heaps are not seen"))
         return []
     found: dict[int, Vmem] = {}
-    roots = []
+    tops: Counter[int] = Counter()
+    bad: set[int] = set()
     for start in known:
-        address = start
-        while address and address not in found and len(found) < MOST_ARENAS:
-            arena = read_arena(memory, address, layout)
+        address = top = start
+        for _ in range(MOST_ARENAS):
+            arena = found.get(address) or read_arena(memory, address, layout)
             if arena is None:
-                problems.append(Problem(address, f"libumem: {address:#x} is no vmem arena: what it has is not seen"))
+                bad.add(address)
                 break
             found[address] = arena
-            if not arena.source:
-                roots.append(arena)
-            address = arena.source
-    for arena in roots:
-        arena.heap = True
+            top, address = address, arena.source
+            if not address:
+                tops[top] += 1
+                break
+    problems += [Problem(address, f"libumem: {address:#x} is no vmem arena: what it has is not seen") for address in sorted(bad)]
+    root = tops.most_common(1)[0][0] if tops else 0
+    if root:
+        found[root].heap = True
     order: list[Vmem] = []
-    address = roots[0].address if roots else 0  # vmem_init makes the root before all others, and vm_next is the order of making
+    address = root  # vmem_init makes the root before all others, and vm_next is the order of making
     seen: set[int] = set()
     while address and len(order) < MOST_ARENAS:
         listed = found.get(address) or read_arena(memory, address, layout)

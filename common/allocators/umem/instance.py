@@ -52,7 +52,7 @@ class Umem(Allocator):
         self.where = image.name
         self.problems: list[Problem] = []
         self.umem_caches = slabs.read_caches(self.memory, layout, null, self.problems)
-        self.vmem = vmem.find_arenas(self.memory, dict.fromkeys(cache.arena for cache in self.umem_caches), self.problems)
+        self.vmem = vmem.find_arenas(self.memory, [cache.arena for cache in self.umem_caches], self.problems)
         self.roots: list[Range] = []
         for arena in self.vmem:
             if arena.heap and not arena.source:
@@ -348,6 +348,7 @@ def memory_of(cache: UmemCache) -> int:
 
 
 def _append(blocks: Blocks, large: Sequence[Large]) -> None:
+    """`large` are disjoint, ascending, and lie between slabs."""
     if large:
         blocks.append([one.start for one in large], [one.size for one in large], [one.state for one in large])
 

@@ -155,9 +155,7 @@ def _buffers(umem: Umem, slab: Slab) -> Iterator[Problem]:
         for index, bufctl in enumerate(bufctls):
             buffer = slab.base + index * cache.chunksize
             if bufctl != buffer + cache.bufctl:
-                yield Problem(
-                    buffer + cache.buftag + 8, f"libumem: the tag of buffer {buffer:#x} of {cache.name} names bufctl {bufctl:#x}: damaged"
-                )
+                yield _names(cache, buffer, bufctl)
 
 
 def _tag(umem: Umem, slab: Slab, buffer: int, state: State, bufctl: int, stat: int) -> Iterator[Problem]:
@@ -205,6 +203,9 @@ def _bufctls(umem: Umem, slab: Slab, bufctls: Sequence[int]) -> Iterator[Problem
     for index, bufctl in enumerate(bufctls):
         buffer = slab.base + index * cache.chunksize
         if index in absent or (values[2 * index], values[2 * index + 1]) != (buffer, slab.address):
-            yield Problem(
-                buffer + cache.buftag + 8, f"libumem: the tag of buffer {buffer:#x} of {cache.name} names bufctl {bufctl:#x}: damaged"
-            )
+            yield _names(cache, buffer, bufctl)
+
+
+def _names(cache: UmemCache, buffer: int, bufctl: int) -> Problem:
+    what = f"libumem: the tag of buffer {buffer:#x} of {cache.name} names {bufctl:#x}, which is not its bufctl"
+    return Problem(buffer + cache.buftag + 8, f"{what}: one of them is damaged")
