@@ -88,7 +88,7 @@ class Bins:
 
     def _bin(self, index: int, head: int, forward: Chain) -> Iterator[Problem]:
         word, nodes = self.memory.size, forward.nodes
-        width = 4 if index < NSMALLBINS else 6
+        width = 4 if index + 1 < NSMALLBINS else 6
         records, missing = self.engine.gather(self.pieces, nodes, width * word)
         words = words_of(self.memory, memoryview(records))
         backs = column(words, 3, width)
@@ -102,7 +102,7 @@ class Bins:
         self.chunks.update(nodes)
         wrong = list(self._sizes(index, nodes, [value & ~FLAG_BITS for value in column(words, 1, width)]))
         yield from wrong
-        if sound and not wrong and index >= NSMALLBINS - 1:
+        if sound and not wrong and width == 6:
             yield from self._order(index, nodes, words, width)
 
     def _links(self, index: int, head: int, forward: Chain, backs: Sequence[int], expected: Sequence[int]) -> Iterator[Problem]:
