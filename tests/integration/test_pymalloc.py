@@ -1,0 +1,137 @@
+"""CPython's own allocator in real interpreters: its statistics byte for byte, lost blocks, and nothing lost where nothing is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import mallocs_python
+import pytest
+import truth
+from mallocs_python import SUITES, Python
+
+import cores
+from findleaks.allocators.pymalloc.instance import Pymalloc
+from findleaks.graph.base import Kind, State
+from findleaks.session import Session
+from findleaks.target.core import open_core
+from findleaks.target.live import attach
+
+REDUCED = "3.11"
+VERSIONS = [pytest.param(v, marks=() if v == REDUCED else pytest.mark.matrix) for v in SUITES]
+CHURN = truth.PROGRAMS / "pymalloc_churn.py"
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the module that knows the truth."""
+    folder = tmp_path_factory.mktemp("modules")
+    mallocs_python.extension(truth.PROGRAMS / "pymalloc_truth.c", folder)
+    return folder
+
+
+@contextmanager
+def session_of(running: cores.Running, picture: str) -> Iterator[Session]:
+    session = Session(attach(running.pid) if picture == "live" else open_core(str(running.kernel_core())))
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def run(python: Python, folder: Path, script: Path, *arguments: str, **environment: str) -> cores.Running:
+    return cores.Running(python.command(str(script), *arguments), folder, python.environment(**environment))
+
+
+def printed(folder: Path) -> tuple[dict[int, tuple[int, int, int]], dict[str, int]]:
+    """What sys._debugmallocstats() wrote: pools, blocks in use and available by class; and the totals."""
+    text = (folder / "stderr").read_text()
+    rows = re.findall(r"^ *(\d+) +\d+ +(\d+) +(\d+) +(\d+)$", text, re.M)
+    totals = dict(re.findall(r"^# ([a-z ]+?) += +([\d,]+)$", text, re.M))
+    arenas = re.search(r"^(\d+) arenas \* \d+ bytes/arena += +([\d,]+)$", text, re.M)
+    pools = re.search(r"^(\d+) unused pools \* \d+ bytes += +([\d,]+)$", text, re.M)
+    assert rows and arenas and pools, text
+    totals |= {"bytes in arenas": arenas[2], "unused pools": pools[1], "bytes in unused pools": pools[2]}
+    return {int(row[0]): (int(row[1]), int(row[2]), int(row[3])) for row in rows}, {k: int(v.replace(",", "")) for k, v in totals.items()}
+
+
+def pymalloc_of(session: Session) -> Pymalloc:
+    (found,) = (allocator for allocator in session.directory.allocators if isinstance(allocator, Pymalloc))
+    return found
+
+
+def compare_statistics(session: Session, folder: Path) -> None:
+    """Every row and every total as the interpreter itself printed them, and the sum of all that is in its arenas."""
+    allocator, blocks = pymalloc_of(session), session.directory.blocks
+    rows, totals = printed(folder)
+    caches = allocator.caches(blocks)
+    assert {c.own["class"]: (c.own["num pools"], c.own["blocks in use"], c.own["avail blocks"]) for c in caches} == rows
+    counted = allocator.counted()
+    common = set(counted) & set(totals)
+    assert len(common) == 12
+    assert {name: counted[name] for name in common} == {name: totals[name] for name in common}
+    spent = ("allocated blocks", "available blocks", "unused pools")
+    lost = ("pool headers", "quantization", "arena alignment")
+    assert counted["bytes in arenas"] == sum(counted[f"bytes in {n}"] for n in spent) + sum(counted[f"bytes lost to {n}"] for n in lost)
+    parts = session.directory.of(allocator)
+    for state, told in ((State.IN_USE, sum(c.in_use for c in caches)), (State.FREE, sum(c.free for c in caches))):
+        assert sum(blocks.totals(state, *part).blocks for part in parts) == told
+    assert sum(arena.in_use for arena in allocator.arenas(blocks)) == counted["bytes in allocated blocks"]
+    assert sum(arena.mapped for arena in allocator.arenas(blocks)) == counted["bytes in arenas"]
+    assert list(allocator.verify(blocks)) == []
+    assert [problem for problem in session.directory.problems if "pymalloc" in problem.what] == []
+
+
+@pytest.mark.parametrize("picture", ["live", "kernel"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_statistics_are_the_interpreters_own(tmp_path: Path, version: str, picture: str) -> None:
+    with run(mallocs_python.get(version), tmp_path, CHURN) as running, session_of(running, picture) as session:
+        compare_statistics(session, tmp_path)
+        assert pymalloc_of(session).version.startswith(version)
+
+
+@pytest.mark.parametrize("picture", ["live", "kernel"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_is_lost_in_a_healthy_interpreter(tmp_path: Path, version: str, picture: str) -> None:
+    """Every object counts as referred to where references point, behind the garbage collector's header: nothing is in doubt."""
+    with run(mallocs_python.get(version), tmp_path, CHURN) as running, session_of(running, picture) as session:
+        graph = session.graph()
+        assert graph.totals(Kind.REACHABLE).blocks > 30_000
+        assert [graph.totals(kind).blocks for kind in (Kind.POSSIBLE, Kind.DEFINITE, Kind.INDIRECT)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("picture", ["live", "kernel", pytest.param("gcore", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_lost_blocks_none_false_none_missed(modules: Path, tmp_path: Path, version: str, picture: str) -> None:
+    python = mallocs_python.get(version)
+    command = python.command("-c", "import pymalloc_truth; pymalloc_truth.stop()")
+    with cores.Running(command, tmp_path, python.environment(modules)) as running:
+        records = truth.parse(running.output)
+        core = None if picture == "live" else running.kernel_core() if picture == "kernel" else running.gcore()
+        blocks, _ = truth.ask(*(["--pid", str(running.pid)] if core is None else [str(core)]))
+    verdict = truth.compare(records, blocks)
+    assert verdict.perfect, str(verdict)
+    assert {block["allocator"] for block in blocks} == {"pymalloc", "glibc"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_without_pymalloc_there_is_none(modules: Path, tmp_path: Path, version: str) -> None:
+    """PYTHONMALLOC=malloc: all objects are malloc's blocks, and still nothing is in doubt."""
+    with (
+        run(mallocs_python.get(version), tmp_path, CHURN, "quiet", PYTHONMALLOC="malloc") as running,
+        session_of(running, "live") as session,
+    ):
+        assert [allocator.name for allocator in session.directory.allocators] == ["glibc"]
+        graph = session.graph()
+        assert [graph.totals(kind).blocks for kind in (Kind.DEFINITE, Kind.INDIRECT)] == [0, 0]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_under_debug_hooks_blocks_are_pymallocs(tmp_path: Path, version: str) -> None:
+    """PYTHONMALLOC=debug: the program's part begins two words into a block; references to it count as references to the block."""
+    with run(mallocs_python.get(version), tmp_path, CHURN, PYTHONMALLOC="debug") as running, session_of(running, "live") as session:
+        compare_statistics(session, tmp_path)
+        graph = session.graph()
+        assert [graph.totals(kind).blocks for kind in (Kind.DEFINITE, Kind.INDIRECT)] == [0, 0]

@@ -1,0 +1,75 @@
+"""Debian's CPython of several releases, unpacked beside the system's own, with the libc they were built for."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import debian
+
+LIBRARIES = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
+FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g")
+
+SUITES = {"3.9": "bullseye", "3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
+"""Which Debian suite has which CPython: linked into the program, and optimised at link time. sid moves on: `get` warns when it did."""
+
+SHARED = {"3.11": ("libpython3.11",)}
+"""Where the interpreter is wanted as a library, too, to be embedded."""
+
+PINNED: debian.Pins = {
+    ("python3.9-minimal", "3.9.2-1"): "5d6003c5c20223a2547ac4976e09a9ec778dbe351507a6292bef3b60df5f4aa7",
+    ("python3.11-minimal", "3.11.2-6+deb12u8"): "4aba533f7cc5e7b93b7ff24482840e96813f5bcde9cce028395b65a0d799ccee",
+    ("libpython3.11", "3.11.2-6+deb12u8"): "63845d53d5f64d2362cfb6007ec175ad1c6044cebe60a1885eff76d2ce637c35",
+    ("python3.13-minimal", "3.13.5-2+deb13u5"): "c1fda9e7b1bf15b2fa75a238d8a8710e142fe14c722fc650c5fc614f078c9073",
+    ("python3.14-minimal", "3.14.10-1"): "a23204aa66be03a9ad427367e75ee2142c60685c8c229bcde0bdde8b421cefb8",
+}
+
+
+@dataclass(frozen=True)
+class Python:
+    """An unpacked interpreter. `package` is its Debian version."""
+
+    version: str
+    package: str
+    root: Path
+
+    def command(self, *arguments: str) -> list[str]:
+        """Runs the interpreter by way of its own dynamic linker: it needs no newer libc than the machine's, nor an older one."""
+        paths = ":".join(str(self.root / folder) for folder in LIBRARIES)
+        linker = self.root / "lib64" / "ld-linux-x86-64.so.2"
+        return [str(linker), "--library-path", paths, str(self.root / "usr" / "bin" / f"python{self.version}"), *arguments]
+
+    def environment(self, *modules: Path, **more: str) -> dict[str, str]:
+        """Finds its own standard library, and modules in these folders."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LD_"))}
+        paths = os.pathsep.join(str(folder) for folder in modules)
+        return {**inherited, "PYTHONHOME": str(self.root / "usr"), "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+    def library(self) -> Path:
+        """libpython, of those in SHARED."""
+        return self.root / LIBRARIES[0] / f"libpython{self.version}.so.1.0"
+
+
+@functools.cache
+def get(version: str) -> Python:
+    """The interpreter of a version in SUITES, downloaded and unpacked at the first use."""
+    packages = [f"python{version}-minimal", *SHARED.get(version, ())]
+    folder = debian.cache() / "pythons" / version
+    debs = debian.unpacked(SUITES[version], packages, folder, PINNED, dependencies=True)
+    package = debian.version_of(packages[0], debs)
+    if (packages[0], package) not in PINNED:
+        warnings.warn(f"Debian {SUITES[version]} now has {packages[0]} {package}", stacklevel=2)
+    return Python(version, package, folder / "root")
+
+
+def extension(source: Path, folder: Path, flags: Sequence[str] = ()) -> Path:
+    """Build a module of the stable ABI, which every version can import, into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder / f"{source.stem}.abi3.so"
+    subprocess.run(["gcc", *FLAGS, *flags, "-shared", "-fPIC", "-o", str(made), str(source)], check=True)
+    return made
