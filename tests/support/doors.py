@@ -55,6 +55,8 @@ def questions(at: Placed) -> list[list[str]]:
         ["find", "--by", "type", "--heuristics", "all", "--json"],
         ["blocks", "--json"],
         ["blocks", "--kind", "definite,possible", "--json"],
+        ["caches", "--json"],
+        ["caches", "--by-arena", "--sort", "memory", "--json"],
         ["whatis", "--json", *everything],
         ["refs", "--json", at["first"]],
         ["path", "--json", at["general"]],
@@ -80,7 +82,7 @@ def check_truth(lines: list[str], at: Placed) -> None:
     """These are the program's blocks, in their kinds, nothing is doubtful, and every question was answered."""
     answers = [json.loads(line) for line in lines]
     assert [a["command"] for a in answers if "command" in a][:2] == ["find", "find"]
-    assert {a["command"] for a in answers if "command" in a} >= {"find", "whatis", "refs", "path"}
+    assert {a["command"] for a in answers if "command" in a} >= {"find", "caches", "whatis", "refs", "path"}
     kinds = {a["address"]: a["kind"] for a in answers if "address" in a and "size" in a}
     assert {name: kinds.get(at[name]) for name in KINDS} == KINDS
     assert [a["warnings"] for a in answers if a.get("warnings")] == []
