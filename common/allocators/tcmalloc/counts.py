@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Arena, Cache, Problem, ThreadCache
-from findleaks.allocators.tcmalloc.layout import COUNTER, IN_USE, MOVES, NUM_SPANS, PAGE_HEAP_STATS, PAGES, RETURNED, WORD
+from findleaks.allocators.tcmalloc.layout import COUNTER, IN_USE, MOVES, NUM_SPANS, PAGE_HEAP_STATS, RETURNED, WORD, pages_table
 from findleaks.graph.base import Blocks, State
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def central(one: Tcmalloc, number: int) -> dict[str, int]:
     at = place.of_class(number)
     spans, counter = memory.word(at + NUM_SPANS) or 0, memory.word(at + COUNTER) or 0
     used = (memory.int32(at + place.layout.used_slots) or 0) if place.layout.slots else 0
-    pages = memory.word((place.table + PAGES + WORD - 1 & -WORD) + WORD * number) or 0
+    pages = memory.word(pages_table(place.table) + WORD * number) or 0
     rest = pages * place.layout.page % place.sizes[number]
     moved = memory.int32(place.table + MOVES + 4 * number) or 0
     return {"central": counter, "transfer": used * moved, "spans": spans, "overhead": spans * rest}

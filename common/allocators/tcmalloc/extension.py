@@ -1,4 +1,6 @@
-"""A block that tcmalloc itself loses: 2.7 to 2.15 make a MallocExtension at the first call, and replace it by a TCMallocImplementation as
+"""What tcmalloc keeps in objects of C++ classes, which run-time types tell.
+
+A block that tcmalloc itself loses: 2.7 to 2.15 make a MallocExtension at the first call, and replace it by a TCMallocImplementation as
 soon as constructors run, without freeing it (malloc_extension.cc, InitModule and Register). It is the allocator's own, no leak of the
 program's.
 
@@ -80,3 +82,22 @@ def _slots(one: Tcmalloc, table: int) -> bool:
     module = one.place.image.module
     words = one.memory.words(table, LEAST_SLOTS)
     return words is not None and all(module.start <= word < module.end for word in words)
+
+
+MMAP = b"MmapSysAllocator"
+
+
+def hints(one: Tcmalloc) -> list[Range]:
+    """Where the system allocator for mappings keeps the end of its last one (system-alloc.cc, MmapSysAllocator::hint_, since 2.16): a
+    block may begin there. Told by the name of its run-time type, where that can be read."""
+    memory, module, found = one.memory, one.place.image.module, []
+    low, high = min(span.start for span in one.spans), max(span.end for span in one.spans)
+    for start, end in one.place.image.data:
+        for piece in one.target.pieces(start, end):
+            for at in one.engine.search(piece, low, high + 1):
+                table = memory.word(at - WORD) or 0
+                if not (memory.word(at) or 1) % memory.arch.page and module.start <= table < module.end:
+                    name = memory.words((memory.word((memory.word(table - WORD) or 0) + WORD) or 0), 4)
+                    if name is not None and MMAP in b"".join(word.to_bytes(WORD, "little") for word in name):
+                        found.append(Range(at, at + WORD))
+    return found

@@ -48,6 +48,7 @@ class Tcmalloc(Allocator):
         self.replaced: list[int] = []  # blocks of size class 1 that are its own; tcmalloc counts them as in use
         self._heaps: Optional[list[Heap]] = None
         self._metadata: Optional[list[Range]] = None
+        self._by_class: Optional[dict[int, list[Span]]] = None
         self._starts: Optional[list[int]] = None
 
     def _version(self) -> str:
@@ -110,6 +111,7 @@ class Tcmalloc(Allocator):
             outside.append(Range(place.table + MAP_START, place.table + MAP_END))
             outside.append(Range(place.central, place.central + CLASSES * layout.central))
             outside.append(Range(place.root - layout.cached_pages, place.root + layout.heap_end))
+            outside += extension.hints(self) if self.spans else []
             self._metadata = merged(outside)
         return self._metadata
 
@@ -124,6 +126,15 @@ class Tcmalloc(Allocator):
             self._starts = [span.start for span in self.spans]
         index = bisect_right(self._starts, address) - 1
         return self.spans[index] if index >= 0 and address < self.spans[index].end else None
+
+    def spans_of(self, number: int) -> list[Span]:
+        """The spans of a size class."""
+        if self._by_class is None:
+            self._by_class = {}
+            for span in self.spans:
+                if span.number and span.location == IN_USE:
+                    self._by_class.setdefault(span.number, []).append(span)
+        return self._by_class.get(number, [])
 
     def locate(self, address: int) -> str:
         """See Allocator."""
@@ -163,4 +174,4 @@ class Tcmalloc(Allocator):
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """See Allocator."""
-        return integrity.verify(self, blocks)
+        return integrity.verify(self)

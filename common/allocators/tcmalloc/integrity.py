@@ -1,17 +1,190 @@
-"""verify: what walking tcmalloc does not look at."""
+"""verify: what walking tcmalloc does not look at: the page map inside spans, span lists in both directions, blocks on two lists."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.graph.base import Blocks
+from findleaks.allocators.tcmalloc.caches import transfers
+from findleaks.allocators.tcmalloc.layout import EMPTY, IN_USE, NEXT, NONEMPTY, NORMAL, NUM_SPANS, PREV, RETURNED, SPAN, WORD
+from findleaks.allocators.tcmalloc.spans import Span
+from findleaks.target.base import Range
 
 if TYPE_CHECKING:
     from findleaks.allocators.tcmalloc.instance import Tcmalloc
 
+STEP = 1 << 16
+"""Words looked at between two chances to stop."""
 
-def verify(one: Tcmalloc, blocks: Blocks) -> Iterator[Optional[Problem]]:
+
+def verify(one: Tcmalloc) -> Iterator[Optional[Problem]]:
     """See Allocator.verify."""
-    return iter(())
+    checked = dict.fromkeys(("pages", "spans on lists", "free-list links"), 0)
+    one.checked = checked
+    yield from _page_map(one, checked)
+    known = {span.address: span for span in one.spans}
+    for number in range(1, len(one.place.sizes)):
+        yield from _central(one, number, known, checked)
+        yield None
+    yield from _page_heap(one, known, checked)
+    yield from _lists(one, checked)
+    yield from _tails(one)
+
+
+def _page_map(one: Tcmalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+    """Every page of a span with a size class names it (page_heap.cc, RegisterSizeClass)."""
+    pages, pointers, shift = one.tree.pages, one.tree.pointers, one.place.layout.shift
+    at = said = 0
+    for span in one.spans:
+        if not span.number or span.location != IN_USE:
+            continue
+        first, last = span.start >> shift, span.end >> shift
+        if at >= len(pages) or pages[at] != first:
+            at = bisect_left(pages, first, at)
+        for page in range(first, last):
+            if at < len(pages) and pages[at] == page:
+                pointer = pointers[at]
+                at += 1
+            else:
+                pointer = 0
+            if pointer != span.address:
+                what = f"the page map says that page {page << shift:#x} is of the span at {pointer:#x}; it is of that at {span.address:#x}"
+                yield Problem(span.address, f"{what}: free() of a block there goes astray", expected=span.address)
+        said += last - first
+        if said >= STEP:
+            said = 0
+            yield None
+        checked["pages"] += last - first
+
+
+def _chain(one: Tcmalloc, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:
+    """Follow a ring of spans (span.cc, DLL_*) from its header; `seen` gets those whose link back agrees."""
+    before, at = header, one.memory.word(header + NEXT)
+    members: set[int] = set()
+    while at != header:
+        back = one.memory.word(at + PREV) if at else None
+        if not at or back is None:
+            yield Problem(
+                before + NEXT,
+                f"{name}: the link at {before + NEXT:#x} leads to {at or 0:#x}, which cannot be read",
+                damaged=_word(before + NEXT),
+            )
+            return
+        if back != before:
+            what = f"{name}: the span at {at:#x} has {back:#x} before it, the list has {before:#x}"
+            yield Problem(at + PREV, what, damaged=_word(at + PREV), expected=before)
+            return
+        if at in members or len(members) > limit:
+            yield Problem(at, f"{name}: runs into itself at {at:#x}")
+            return
+        members.add(at)
+        seen.append(at)
+        before, at = at, one.memory.word(at + NEXT)
+    last = one.memory.word(header + PREV)
+    if last != before:
+        yield Problem(
+            header + PREV, f"{name}: ends with {last or 0:#x}, the list with {before:#x}", damaged=_word(header + PREV), expected=before
+        )
+
+
+def _central(one: Tcmalloc, number: int, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+    """A size class's rings of spans: all of its spans, on the ring that fits."""
+    central, size, total = one.place.of_class(number), one.place.sizes[number], 0
+    mine = {span.address for span in one.spans_of(number)}
+    broken = False
+    for at, full in ((EMPTY, True), (NONEMPTY, False)):
+        name = f"central list of size {size}, spans {'without' if full else 'with'} free blocks"
+        seen: list[int] = []
+        for problem in _chain(one, central + at, name, len(known) + 1, seen):
+            broken = True
+            yield problem
+        total += len(seen)
+        checked["spans on lists"] += len(seen)
+        for address in seen:
+            span = known.get(address)
+            if span is None or address not in mine:
+                yield Problem(address, f"{name}: has the span at {address:#x}, which is not of this size class")
+            elif full != (span.objects == 0):
+                yield Problem(address, f"{name}: has the span of {span.start:#x}, which belongs on the other list")
+        mine.difference_update(seen)
+    counted = one.memory.word(central + NUM_SPANS) or 0
+    if mine and not broken:
+        yield Problem(
+            min(mine), f"{len(mine):,} spans of size class {number} ({size} bytes) are on no central list, that at {min(mine):#x} first"
+        )
+    if counted != total and not broken:
+        what = f"the central list of size {size} counts {counted:,} spans, {total:,} are on its lists"
+        yield Problem(central + NUM_SPANS, what, damaged=_word(central + NUM_SPANS), expected=total)
+
+
+def _page_heap(one: Tcmalloc, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+    """Free spans: those of few pages on rings by length, the others counted by two sets (page_heap.h)."""
+    layout = one.place.layout
+    free = [span for span in one.spans if span.location != IN_USE]
+    left = {span.address for span in free if span.end - span.start <= layout.most_pages * layout.page}
+    broken = False
+    for pages in range(1, layout.most_pages + 1):
+        for location, header in ((NORMAL, 0), (RETURNED, SPAN)):
+            name = f"page heap's list of {'returned ' if location == RETURNED else ''}spans of {pages} pages"
+            seen: list[int] = []
+            for problem in _chain(one, one.place.root + layout.lists + (pages - 1) * 2 * SPAN + header, name, len(known) + 1, seen):
+                broken = True
+                yield problem
+            checked["spans on lists"] += len(seen)
+            for address in seen:
+                span = known.get(address)
+                if span is None or span.location != location or span.end - span.start != pages * layout.page:
+                    yield Problem(address, f"{name}: has the span at {address:#x}, which does not belong there")
+            left.difference_update(seen)
+    if left and not broken:
+        yield Problem(min(left), f"{len(left):,} free spans are on no list of the page heap, that at {min(left):#x} first")
+    sets = one.place.root + layout.lists - 2 * 48
+    for location, at in ((NORMAL, sets), (RETURNED, sets + 48)):
+        counted = one.memory.word(at + 40) or 0
+        large = sum(span.location == location and span.end - span.start > layout.most_pages * layout.page for span in free)
+        if counted != large:
+            what = (
+                f"the page heap's set of large {'returned ' if location == RETURNED else ''}spans has {counted:,}, the page map {large:,}"
+            )
+            yield Problem(at + 40, what)
+
+
+def _lists(one: Tcmalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+    """Each freed block is on one list, and on one of its own size."""
+    for count, (address, number) in enumerate(one.lists.cached_blocks()):
+        span = one.span_at(address)
+        if span is not None and (span.number != number or span.location != IN_USE):
+            what = f"{one.place.sizes[span.number]} bytes" if span.number else "a span of its own"
+            yield Problem(address, f"a cache's list of blocks of {one.place.sizes[number]} has {address:#x}, which is a block of {what}")
+        if count % STEP == STEP - 1:
+            yield None
+    together = len(one.lists.free) + len(one.lists.cached)
+    checked["free-list links"] += together
+    every = set(one.lists.free)
+    every.update(one.lists.cached)
+    if len(every) != together:
+        times = Counter(one.lists.free)
+        times.update(one.lists.cached)
+        for address, count in sorted(times.items()):
+            if count > 1:
+                yield Problem(address, f"the block at {address:#x} is {count} times on lists of freed blocks: it was freed twice")
+
+
+def _tails(one: Tcmalloc) -> Iterator[Optional[Problem]]:
+    """The second word of a transfer cache's slot is the last block of its chain."""
+    last = one.lists.tails
+    for slot in transfers(one.memory, one.place, []):
+        tail = one.memory.word(slot.cache + WORD)
+        if slot.cache in last and tail != last[slot.cache]:
+            what = (
+                f"slot {slot.slot} of the transfer cache of size {one.place.sizes[slot.number]}: its chain ends with {last[slot.cache]:#x}"
+            )
+            at = slot.cache + WORD
+            yield Problem(at, f"{what}, the slot says {tail or 0:#x}", damaged=_word(at), expected=last[slot.cache])
+
+
+def _word(address: int) -> Range:
+    return Range(address, address + WORD)

@@ -10,7 +10,14 @@ MOST_SMALL = 256 << 10  # common.h, kMaxSize: the largest size class
 
 # common.h, SizeMap: class_array_, num_objects_to_move_, class_to_size_ (both int32 of CLASSES), class_to_pages_ (size_t of CLASSES).
 MOVES = -4 * CLASSES  # from class_to_size_
-PAGES = 4 * CLASSES  # rounded up to a word
+PAGES = 4 * CLASSES
+
+
+def pages_table(table: int) -> int:
+    """Address of class_to_pages_, of words, behind class_to_size_."""
+    return table + PAGES + WORD - 1 & -WORD
+
+
 MAP_START = MOVES - 2172  # class_array_, rounded up to an int
 MAP_END = PAGES + WORD * CLASSES + 3 * WORD
 

@@ -42,6 +42,10 @@ class Lists:
         self.central: Counter[int] = Counter()
         self.thread: Counter[int] = Counter()
         self.transfer: Counter[int] = Counter()
+        self.free: array[int] = array("Q")  # every block found on a span's list, and on a cache's, as often as it is there
+        self.cached: array[int] = array("Q")
+        self.tails: dict[int, int] = {}  # slot of a transfer cache -> last block of its chain
+        self._ends: list[tuple[int, int]] = []  # (size class, where its part of `cached` ends)
         self.held: dict[int, Counter[int]] = {}  # thread cache -> blocks by size class
 
     def follow_spans(self, problems: list[Problem]) -> array[int]:
@@ -69,7 +73,16 @@ class Lists:
                         problems.append(_span_problem(self._place, span, len(mine), counts[number], ended.get(number, "")))
         if said > MOST_PROBLEMS:
             problems.append(Problem(self._place.root, f"and {said - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
+        self.free = free
         return free
+
+    def cached_blocks(self) -> Iterator[tuple[int, int]]:
+        """(address, size class of the list) of every block on a cache's list."""
+        first = 0
+        for number, last in self._ends:
+            for address in self.cached[first:last]:
+                yield address, number
+            first = last
 
     def _windows(self) -> Iterator[list[Span]]:
         """Spans with blocks on their list, as many as stand in so much memory."""
@@ -102,6 +115,8 @@ class Lists:
                 self.held.setdefault(one.cache, Counter())[one.number] += count
             else:
                 self.transfer[one.number] += count
+                if count:
+                    self.tails[one.cache] = followed.nodes[last - 1]
             if count != one.length or number in ended:
                 said += 1
                 if said <= MOST_PROBLEMS:
@@ -110,6 +125,8 @@ class Lists:
             problems.append(
                 Problem(self._place.central, f"and {said - MOST_PROBLEMS:,} more lists of caches that differ from their counts")
             )
+        self.cached = followed.nodes
+        self._ends = [(one.number, last) for one, last in zip(lists, followed.ends)]
         return followed.nodes
 
     def _follow(self, heads: Sequence[int], longest: int, expected: int) -> Followed:
@@ -142,9 +159,7 @@ class Lists:
 def _span_problem(place: Place, span: Span, found: int, count: int, why: str) -> Problem:
     """`why` the list ended early; "" where it is only that the numbers differ, as they do for a moment while a thread frees."""
     size = place.sizes[span.number]
-    text = (
-        f"span at {span.start:#x} ({count:,} blocks of {size}): {found:,} on its list of free blocks, {span.refcount:,} in use by its count"
-    )
+    text = f"span at {span.start:#x}, {count:,} blocks of {size}: {found:,} on its free list, {span.refcount:,} in use by its count"
     return Problem(span.address, f"{text}; {why}" if why else text, bool(why) or found + span.refcount > count)
 
 

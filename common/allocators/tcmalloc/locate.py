@@ -22,6 +22,7 @@ from findleaks.allocators.tcmalloc.layout import (
     SPAN_WORDS,
     WORD,
     Layout,
+    pages_table,
 )
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
@@ -81,17 +82,17 @@ def size_classes(memory: Memory, table: int) -> list[int]:
 def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequence[int]) -> Optional[Place]:
     """The rest of a tcmalloc; None where it is not there."""
     regions = [Range(r.start, r.end) for r in memory.target.regions() if r.readable and r.writable]
-    done: set[int] = set()
-    for layout in LAYOUTS:
-        for central in _central(memory, engine, image, layout, len(sizes)) if layout.central not in done else ():
-            spans = list(_spans(memory, layout, central, len(sizes)))
-            for one in LAYOUTS:
-                if one.central == layout.central:
-                    for span, start in spans[:SAMPLES]:
-                        root = _root(memory, engine, image, one, span, start, regions)
-                        if root:
-                            return Place(image, one, sizes, table, central, root)
-        done.add(layout.central)
+    # A span of the largest blocks is one such block (common.cc, SizeMap::Init), which tells how large its pages are.
+    pages = memory.word(pages_table(table) + WORD * (len(sizes) - 1)) or 0
+    layouts = [layout for layout in LAYOUTS if pages << layout.shift == MOST_SMALL] or LAYOUTS
+    for slots in dict.fromkeys(layout.slots for layout in layouts):
+        alike = [layout for layout in layouts if layout.slots == slots]
+        for central in _central(memory, engine, image, alike[0], len(sizes)):
+            for span, start in list(_spans(memory, alike[0], central, len(sizes)))[:SAMPLES]:
+                for layout in alike:
+                    root = _root(memory, engine, image, layout, span, start, regions)
+                    if root:
+                        return Place(image, layout, sizes, table, central, root)
     return None
 
 
