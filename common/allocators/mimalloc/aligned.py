@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from findleaks.allocators.mimalloc.layout import SMALLEST_ALIGNMENT, Page
@@ -105,52 +104,63 @@ def moved(
 def _decided(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
     """First all suspects count as moved, and what stands before their pointers does not count; each that is found not to be lets what
     stands there count."""
-    after: dict[int, list[tuple[int, int]]] = {}  # suspect -> (another's block, a word before the suspect's pointer that refers to it)
+    around = {at: live.block(at) for suspect in suspects.values() for at in suspect.words() if at}
+
+    def counts(block: int, at: int) -> bool:
+        """Whether a reference to `block` from the word at `at` counts, as long as all suspects count as moved."""
+        holder = suspects.get(around.get(at, 0))
+        return holder is None or at >= holder.spot
+
+    for block, suspect in suspects.items():
+        suspect.settle(lambda spot, at, block=block: around.get(at) != block or at >= spot)  # type: ignore[misc]
+    for suspect in suspects.values():
+        suspect.settle(lambda spot, at, block=0: counts(block, at))  # type: ignore[misc]
+    after: dict[int, list[int]] = {}  # suspect -> others that words before its pointer refer to
     plain: set[int] = set()
     ready = []
     for block, suspect in suspects.items():
         for at in suspect.starts:
-            around = live.block(at) if at else 0
-            if around in suspects and at < suspects[around].tentative(around) and around != block:
-                after.setdefault(around, []).append((block, at))
-            elif around != block or at >= suspect.tentative(block):
+            if counts(block, at):
                 ready.append(block)
                 break
+            if around[at] != block:
+                after.setdefault(around[at], []).append(block)
     while ready:
         block = ready.pop()
         if block not in plain:
             plain.add(block)
-            ready += [other for other, _ in after.get(block, ())]
-    found = {}
-    for block, suspect in suspects.items():
-        if block in plain:
-            continue
-        if suspect.hits:
-            found[block] = min(suspect.hits)
-        elif suspect.link:
-            found[block] = suspect.spots[0]
-    return found
+            ready += after.get(block, ())
+    return {block: s.spot for block, s in suspects.items() if block not in plain and (s.hits or s.link)}
 
 
-@dataclass
 class Suspect:
     """A block whose pointer may have been moved to one of `spots`. `link`: its first word is not 0. `starts`: words (addresses in heaps,
-    0 elsewhere) that refer to its start or to between there and the first spot; `hits`: spots that are referred to."""
+    0 elsewhere) that refer to its start or to between there and the first spot; `hits`: such words by the spot they refer to. `spot` is
+    where the pointer is if it was moved."""
 
-    spots: list[int]
-    link: bool
-    starts: list[int] = field(default_factory=list)
-    hits: set[int] = field(default_factory=set)
+    __slots__ = ("hits", "link", "spot", "spots", "starts")
+
+    def __init__(self, spots: list[int], link: bool) -> None:
+        self.spots, self.link = spots, link
+        self.starts: list[int] = []
+        self.hits: dict[int, list[int]] = {}
+        self.spot = spots[0]
 
     def refer(self, value: int, at: int) -> None:
-        if value in self.spots:
-            self.hits.add(value)
-        elif len(self.starts) < MOST_STARTS:
-            self.starts.append(at)
+        """The word at `at` refers to `value`, a spot or an address below the first."""
+        words = self.hits.setdefault(value, []) if value in self.spots else self.starts
+        if len(words) < MOST_STARTS:
+            words.append(at)
 
-    def tentative(self, block: int) -> int:
-        """Where the pointer is if it was moved."""
-        return min(self.hits, default=self.spots[0])
+    def words(self) -> list[int]:
+        """All words that refer to it."""
+        return [*self.starts, *(at for words in self.hits.values() for at in words)]
+
+    def settle(self, counts: Callable[[int, int], bool]) -> None:
+        """Leave out the words that do not count: counts(spot, word)."""
+        kept = {spot: [at for at in words if counts(spot, at)] for spot, words in self.hits.items()}
+        self.hits = {spot: words for spot, words in kept.items() if words}
+        self.spot = min(self.hits, default=self.spots[0])
 
 
 def _spots(block: int, size: int) -> list[int]:
@@ -180,6 +190,6 @@ def _suspects(target: Target, page: Page, free: set[int]) -> list[tuple[int, boo
                     word = 0
                 else:
                     word = decode(word, page.keys, page.meta)
-            if not word or (page.start <= word < page.end and not (word - page.start) % page.size):
+            if not word or (page.start <= word < page.end and not (word - page.start) % page.size and word != block):
                 found.append((block, bool(word)))
     return found

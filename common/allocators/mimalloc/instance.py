@@ -70,6 +70,11 @@ class Mimalloc(Allocator):
         kept: list[Page] = []
         for page in sorted(pages, key=lambda page: page.start):
             if kept and page.start < kept[-1].end:
+                if not page.used:
+                    continue
+                if not kept[-1].used:
+                    kept[-1] = page
+                    continue
                 what = f"page {page.meta:#x} overlaps page {kept[-1].meta:#x}: its blocks are not read"
                 self.problems.append(Problem(page.meta, what))
                 continue

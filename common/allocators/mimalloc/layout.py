@@ -121,7 +121,7 @@ SEGMENTS = _segments()
 
 @dataclass(frozen=True)
 class Pages:
-    """A 3.x layout of mi_page_t. `start`: page_start, a pointer; else page_woffset, words from the descriptor. `memid`: where mi_memid_t is."""
+    """A 3.x layout of mi_page_t. `pointer`: page_start is one; else page_woffset, words from the descriptor."""
 
     version: str
     bytes: int

@@ -15,7 +15,7 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.layout import SEGMENT, SEGMENTS, SLICE, Page, Segments, reader
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Target
+from findleaks.target.base import Range, Target
 
 HUGE_SIZE = 1 << 31
 """MI_HUGE_BLOCK_SIZE: xblock_size of blocks whose size does not fit there."""
@@ -77,8 +77,9 @@ def _settled(found: Iterable[Found]) -> Iterable[Found]:
             kept.append(entry)
             continue
         segment = entry.segments[0]
-        what = f"segment {segment.start:#x} has cookie {segment.cookie:#x} in place of {segment.start ^ home.secret:#x}: its header was overwritten"
-        home.problems += [*entry.problems, Problem(segment.start + home.layout.cookie, what)]
+        right, at = segment.start ^ home.secret, segment.start + home.layout.cookie
+        what = f"segment {segment.start:#x} has cookie {segment.cookie:#x} in place of {right:#x}: its header was overwritten"
+        home.problems += [*entry.problems, Problem(at, what, damaged=Range(at, at + 8), expected=right)]
         home.segments.append(segment)
     for entry in kept:
         entry.segments.sort(key=lambda segment: segment.start)
@@ -125,7 +126,8 @@ def _segment(memory: Memory, at: int, layout: Segments, problems: list[Problem])
         if not count or record["slice_offset"] or (kind == 0 and index + count > slices):
             if not steps or not segment.pages:
                 return None
-            what = f"slice {index} of segment {at:#x} claims {count} slices at offset {record['slice_offset']}: the pages behind it are not read"
+            claim = f"claims {count} slices at offset {record['slice_offset']}"
+            what = f"slice {index} of segment {at:#x} {claim}: the pages behind it are not read"
             bad.append(Problem(here, what))
             break
         if index and record["size"] > 1 and record["reserved"]:
