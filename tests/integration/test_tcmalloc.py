@@ -105,7 +105,8 @@ def statistics(folder: Path, version: str, link: str, full: bool, **environment:
 
 
 def printed(pattern: str, text: str) -> list[tuple[int, ...]]:
-    return [tuple(int(group) for group in match) for match in re.findall(pattern, text, re.M)]
+    """The numbers of every match."""
+    return [tuple(map(int, match.groups())) for match in re.finditer(pattern, text, re.M)]
 
 
 SETTINGS = [{}, {"TCMALLOC_AGGRESSIVE_DECOMMIT": "1"}, {"TCMALLOC_SAMPLE_PARAMETER": "4096"}, {"TCMALLOC_OVERRIDE_PAGESIZE": "65536"}]

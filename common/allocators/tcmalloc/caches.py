@@ -23,7 +23,7 @@ from findleaks.allocators.tcmalloc.layout import (
 from findleaks.allocators.tcmalloc.locate import Place
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import inside, subtract
 
 TLS_BELOW, TLS_ABOVE = 16 << 10, 4 << 10
 """How far from a thread pointer the pointer to the thread's cache is looked for: in static TLS in front of it, as the value of a pthread
@@ -93,7 +93,7 @@ def find(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], p
 def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range]) -> list[int]:
     """What the image's data points to and looks like a ThreadCache."""
     found: dict[int, None] = {}
-    for start, end in place.image.data:
+    for start, end in subtract(place.image.data, place.variables()):
         for piece in memory.target.pieces(start, end):
             for at in engine.search(piece, 1 << 16, 1 << 47):
                 value = memory.word(at) or 0

@@ -12,10 +12,10 @@ from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Th
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc import caches, counts, extension, integrity
 from findleaks.allocators.tcmalloc.caches import FreeList
-from findleaks.allocators.tcmalloc.layout import CACHE, CLASSES, IN_USE, MAP_END, MAP_START, NORMAL, RELEASES, SPAN, STACK
+from findleaks.allocators.tcmalloc.layout import CACHE, CLASSES, IN_USE, NORMAL, RELEASES, SPAN, STACK
 from findleaks.allocators.tcmalloc.lists import Lists
 from findleaks.allocators.tcmalloc.locate import Place
-from findleaks.allocators.tcmalloc.spans import Span, bridged, contiguous, read_spans, read_tree, runs, sampled_sizes
+from findleaks.allocators.tcmalloc.spans import Span, bridged, clusters, contiguous, read_spans, read_tree, runs, sampled_sizes
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged, subtract
@@ -40,7 +40,8 @@ class Tcmalloc(Allocator):
         self.problems: list[Problem] = []
         self.tree = read_tree(self.memory, engine, place)
         self.spans = read_spans(target, engine, place, self.tree, self.problems)
-        self.ranges = [Range(self.spans[first].start, self.spans[last - 1].end) for first, last in contiguous(self.spans)]
+        self.parts = contiguous(self.spans)
+        self.ranges = [Range(self.spans[first].start, self.spans[last - 1].end) for first, last in self.parts]
         self.sampled = sampled_sizes(target, engine, place, self.spans)
         self.found = caches.find(self.memory, engine, place, self.ranges, self.problems)
         self.version = self._version() or self.found.release
@@ -66,7 +67,7 @@ class Tcmalloc(Allocator):
     def heaps(self) -> list[Heap]:
         """See Allocator: memory that is in one piece is a heap."""
         if self._heaps is None:
-            self._heaps = [self._heap(first, last) for first, last in contiguous(self.spans)]
+            self._heaps = [self._heap(first, last) for first, last in self.parts]
         return self._heaps
 
     def _heap(self, first: int, last: int) -> Heap:
@@ -102,15 +103,12 @@ class Tcmalloc(Allocator):
         """See Allocator: spans' descriptors, the page map, thread caches, and the variables with pointers (central lists with stale
         chains, the page heap with its cache of page numbers)."""
         if self._metadata is None:
-            place, layout = self.place, self.place.layout
-            own = [Range(span.address, span.address + SPAN) for span in self.spans]
+            own = clusters(sorted(span.address for span in self.spans), SPAN)
             own += [Range(span.objects, span.objects + STACK) for span in self.spans if span.start in self.sampled]
             own += self.tree.nodes
             own += [Range(heap.address, heap.address + CACHE) for heap in self.found.heaps]
             outside = subtract(bridged(merged(own)), self.ranges)
-            outside.append(Range(place.table + MAP_START, place.table + MAP_END))
-            outside.append(Range(place.central, place.central + CLASSES * layout.central))
-            outside.append(Range(place.root - layout.cached_pages, place.root + layout.heap_end))
+            outside += self.place.variables()
             outside += extension.hints(self) if self.spans else []
             self._metadata = merged(outside)
         return self._metadata

@@ -15,6 +15,8 @@ from findleaks.allocators.tcmalloc.layout import (
     CLASSES,
     EMPTY,
     LAYOUTS,
+    MAP_END,
+    MAP_START,
     MOST_SMALL,
     NEXT,
     NONEMPTY,
@@ -44,6 +46,15 @@ class Place:
     table: int
     central: int
     root: int
+
+    def variables(self) -> list[Range]:
+        """The variables that hold what may look like pointers, or stale ones."""
+        layout = self.layout
+        return [
+            Range(self.table + MAP_START, self.table + MAP_END),
+            Range(self.central, self.central + CLASSES * layout.central),
+            Range(self.root - layout.cached_pages, self.root + layout.heap_end),
+        ]
 
     def of_class(self, number: int) -> int:
         """Address of a size class's central list."""

@@ -88,12 +88,20 @@ def bridged(ranges: Iterable[Range]) -> list[Range]:
     return found
 
 
+def clusters(addresses: Sequence[int], size: int) -> list[Range]:
+    """The ranges that records of `size` bytes at ascending addresses take, near ones joined."""
+    if not addresses:
+        return []
+    starts = [0, *(number for number, (a, b) in enumerate(zip(addresses, addresses[1:]), 1) if b - a > NEAR)]
+    return [Range(addresses[first], addresses[last - 1] + size) for first, last in zip(starts, [*starts[1:], len(addresses)])]
+
+
 def records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[memoryview, set[int]]:
     """Words of the records at ascending addresses, and the numbers of those that cannot be read."""
     pieces: list[Piece] = []
     top = 1 << 47
-    known = [min(address, top) for address in addresses]
-    for start, end in bridged(Range(address, address + size) for address in known):
+    known = addresses if not addresses or addresses[-1] <= top else [min(address, top) for address in addresses]
+    for start, end in clusters(known, size):
         pieces += target.pieces(start, end)
     data, missing = engine.gather(pieces, known, size)
     return memoryview(data).cast("Q"), set(missing)
@@ -173,10 +181,10 @@ def runs(spans: Sequence[Span], sizes: Sequence[int], sampled: Mapping[int, int]
     return array("Q", words)
 
 
-def contiguous(spans: Sequence[Span]) -> Iterator[tuple[int, int]]:
+def contiguous(spans: Sequence[Span]) -> list[tuple[int, int]]:
     """(first, last + 1) of the numbers of neighbouring spans without a gap."""
-    first = 0
-    for number in range(1, len(spans) + 1):
-        if number == len(spans) or spans[number].start != spans[number - 1].end:
-            yield first, number
-            first = number
+    if not spans:
+        return []
+    ends, starts = [span.end for span in spans], [span.start for span in spans]
+    first = [0, *(number for number, (a, b) in enumerate(zip(ends, starts[1:]), 1) if a != b)]
+    return list(zip(first, [*first[1:], len(spans)]))
