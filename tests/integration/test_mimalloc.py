@@ -43,6 +43,8 @@ def build(tmp_path_factory: pytest.TempPathFactory):
         if key not in made:
             output = folder / f"truth-{len(made)}{'-static' if '-static' in more else ''}"
             objects = [str(mallocs_mimalloc.linked(version))] if version else []
+            if "-static" in more or "-static-pie" in more:  # libc.a brings its own malloc along: the first one counts
+                objects.append("-Wl,-z,muldefs")
             subprocess.run(["gcc", *FLAGS, "-O1", *more, "-o", str(output), str(SOURCE), *objects, "-pthread"], check=True)
             made[key] = output
         return made[key]
@@ -60,7 +62,7 @@ def test_five_threads(build, tmp_path: Path, version: str, picture: str) -> None
 
 
 def test_linked_statically(build, tmp_path: Path) -> None:
-    check(build("3.2.8", "-static"), tmp_path, 5, "kernel", "a", settle=settle)
+    check(build("3.2.8", "-static"), tmp_path, 3, "kernel", "a", settle=settle)
 
 
 @pytest.mark.matrix

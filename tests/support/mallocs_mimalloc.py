@@ -85,7 +85,7 @@ def headers(version: str) -> Path:
 
 def _wheel(version: str) -> Path:
     folder = _folder() / f"wheel-{version}"
-    with debian._locked(folder):
+    with debian.locked(folder):
         if not (folder / "root").exists():
             command = [
                 sys.executable,
@@ -112,7 +112,7 @@ def _source(version: str) -> Path:
     """The crate's folder, fetched by cargo into a home of our own."""
     crate, inside, digest = CRATES[version]
     folder = _folder() / f"crate-{crate}"
-    with debian._locked(folder):
+    with debian.locked(folder):
         home = folder / "home"
         found = list(home.glob(f"registry/src/*/libmimalloc-sys-{crate}/{inside}"))
         if not found:
@@ -130,7 +130,7 @@ def _source(version: str) -> Path:
 def _compiled(version: str, build: str, name: str, flags: Iterable[str], override: bool = True) -> Path:
     source = _source(version)
     output = _folder() / f"{version}-{build}-{name}"
-    with debian._locked(_folder() / f"build-{version}"):
+    with debian.locked(_folder() / f"build-{version}"):
         if not output.exists():
             part = output.with_suffix(".part" + output.suffix)
             options = [*flags, *BUILDS[build], *(("-DMI_MALLOC_OVERRIDE",) if override else ())]
