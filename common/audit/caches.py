@@ -169,6 +169,18 @@ def ordered(caches: Sequence[Cache], sort: str) -> list[Cache]:
     return sorted(caches, key=lambda cache: (arenas[cache.arena], by_size(cache)))
 
 
+def ordered_arenas(arenas: Sequence[Arena], sort: str) -> list[Arena]:
+    """Those first that hold most; as the allocator has them where sizes were asked for."""
+    return sorted(arenas, key=ARENA_KEYS[sort])
+
+
+def ordered_threads(kept: Sequence[ThreadCache], sort: str) -> list[ThreadCache]:
+    """By thread and size, or those first that keep most bytes."""
+    if sort != "size":
+        return sorted(kept, key=lambda one: (-one.bytes, one.thread))
+    return sorted(kept, key=lambda one: one.thread)
+
+
 def _differences(session: Session, holding: Holding) -> Iterator[str]:
     """Where an allocator's classes are not the blocks that its heaps hold."""
     directory, name = session.directory, holding.name

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 from findleaks.allocators.base import Cache
-from findleaks.audit.caches import CACHE_KEYS, Holding, holdings, ordered
+from findleaks.audit.caches import CACHE_KEYS, Holding, holdings, ordered, ordered_arenas, ordered_threads
 from findleaks.commands import command
 from findleaks.commands.blocks import allocator_named
 from findleaks.commands.caches_text import MANY, Wanted, text
@@ -56,7 +56,7 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
                 "own": dict(arena.own),
             }
             for instance, holding in enumerate(found)
-            for arena in holding.arenas
+            for arena in ordered_arenas(holding.arenas, args.sort)
         ],
         "threads": [
             {
@@ -69,7 +69,7 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
                 "bytes": kept.bytes,
             }
             for instance, holding in enumerate(found)
-            for kept in holding.threads
+            for kept in ordered_threads(holding.threads, args.sort)
         ],
     }
     status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2  # no block of a known allocator: as `find`

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional, TypeVar
 
 from findleaks.allocators.base import Arena, Cache, ThreadCache
-from findleaks.audit.caches import ARENA_KEYS, Amount, Holding, amount, ordered
+from findleaks.audit.caches import Amount, Holding, amount, ordered, ordered_arenas, ordered_threads
 from findleaks.commands import Door
 from findleaks.report.text import blocks, number, printable, size, table, wrapped
 
@@ -107,8 +107,10 @@ def _classes(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
         most = max(filled, key=lambda cache: cache.memory)
         share = percent(most.memory, holding.total.memory)
         marks = (f"← {share} of the memory", f"← {share}", "←")
-        yield from _Table(head, cells, len(left)).lines(width, rows.index(most) if most in rows and len(filled) > 1 else -1, marks)
-    yield from _left_out(more, "size class", "size classes", len(holding.caches) - len(filled))
+        worth = len(filled) > 1 and (not wanted.by_arena or most.memory * 4 > holding.total.memory)
+        yield from _Table(head, cells, len(left)).lines(width, rows.index(most) if most in rows and worth else -1, marks)
+    one, many = ("row", "rows") if wanted.by_arena else ("size class", "size classes")
+    yield from _left_out(more, one, many, len(holding.caches) - len(filled))
     yield ""
 
 
@@ -117,7 +119,7 @@ def _arenas(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
         yield f"  {printable(holding.allocator.name)} has no arenas"
         yield ""
         return
-    arenas = sorted(holding.arenas, key=ARENA_KEYS[wanted.sort])
+    arenas = ordered_arenas(holding.arenas, wanted.sort)
     rows, more = _cut(arenas, wanted, True)
     spare = any(arena.spare for arena in holding.arenas)
     head = ["ARENA", "IN USE", "THREAD", "FREE", *(["SPARE"] * spare), "MAPPED", "USED"]
@@ -146,7 +148,8 @@ def _threads(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
         yield ""
         return
     threads: dict[tuple[int, int], list[ThreadCache]] = {}
-    for kept in holding.threads:
+    classes = ordered_threads(holding.threads, wanted.sort)
+    for kept in classes:
         threads.setdefault((kept.thread, kept.address if not kept.thread else 0), []).append(kept)
     sums = [(thread, len(each), sum(k.blocks for k in each), sum(k.bytes for k in each)) for (thread, _), each in threads.items()]
     if wanted.sort != "size":
@@ -162,7 +165,6 @@ def _threads(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
     yield from _Table(["THREAD", "SIZES", "BLOCKS", "BYTES"], whole, 1).lines(width)
     yield from _left_out(more, "thread", "threads")
     yield ""
-    classes = sorted(holding.threads, key=lambda kept: -kept.bytes) if wanted.sort != "size" else holding.threads
     rows, more = _cut(classes, wanted, True)
 
     def parts(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
@@ -196,7 +198,8 @@ def _next(found: Sequence[Holding], wanted: Wanted) -> Iterator[str]:
     largest = max(found, key=lambda holding: holding.mapped)
     only = f" --allocator {largest.allocator.name}" if len(found) > 1 and largest.allocator.name.isidentifier() else ""
     if wanted.sort == "size" and not wanted.by_thread:
-        yield f"caches --sort {'free' if largest.kept > largest.mapped // 2 else 'memory'} --limit 10{only}"
+        way = "--by-arena --sort" if wanted.by_arena else "--sort"
+        yield f"caches {way} {'free' if largest.kept > largest.mapped // 2 else 'memory'} --limit 10{only}"
     if not wanted.by_arena and len(largest.arenas) > 1:
         yield f"caches --by-arena{only}"
     if not wanted.by_thread and largest.threads:
