@@ -44,7 +44,8 @@ class Amount(NamedTuple):
 class Holding:
     """What one allocator said of itself. `caches` are one a size class, or one a class and arena when they were asked for by arena.
 
-    `mapped` are the bytes of its arenas (of its heaps, where it has none), `spare` those that it keeps without having cut them up.
+    `mapped` are the bytes of its arenas (of its heaps, where it has none), `spare` those that it keeps without having cut them up, `lent`
+    those in which heaps of other allocators stand.
     """
 
     allocator: Allocator
@@ -54,6 +55,7 @@ class Holding:
     total: Amount
     mapped: int
     spare: int
+    lent: int
     counted: Mapping[str, int]
     problems: list[str] = field(default_factory=list)
 
@@ -98,6 +100,7 @@ def _holding(session: Session, allocator: Allocator, by_arena: bool) -> Holding:
         total,
         sum(arena.mapped for arena in held),
         sum(arena.spare for arena in held),
+        sum(part.end - part.start for heap in allocator.heaps() for part in heap.inner) if arenas else 0,
         allocator.counted(),
     )
     told = {problem.what for problem in directory.problems}  # these are told anyway; asking may have found more

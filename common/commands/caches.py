@@ -94,6 +94,7 @@ def _total(holding: Holding, instance: int) -> Mapping[str, object]:
         "cached": total.cached_bytes,
         "free": total.free_bytes,
         "spare": holding.spare,
+        "lent": holding.lent,
         "memory": total.memory,
         "mapped": holding.mapped,
         "blocks": {"in_use": total.in_use, "cached": total.cached, "free": total.free, "total": total.total},

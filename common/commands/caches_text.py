@@ -84,6 +84,8 @@ def headline(holding: Holding) -> str:
     parts.append(f"{size(total.free_bytes)} free but kept")
     if holding.spare:
         parts.append(f"{size(holding.spare)} spare")
+    if holding.lent:
+        parts.append(f"{size(holding.lent)} lent to other allocators")
     return f"{named}: {', '.join(parts)}"
 
 
@@ -157,8 +159,8 @@ def _threads(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
     shown, more = _cut(sums, wanted, True)
 
     def whole(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
-        for thread, classes, count, held in shown:
-            yield [_thread(thread), write(classes), write(count), size(held)]
+        for thread, sizes, count, held in shown:
+            yield [_thread(thread), write(sizes), write(count), size(held)]
         if len(sums) > 1:
             yield ["all", "", write(sum(one[2] for one in sums)), size(sum(one[3] for one in sums))]
 
@@ -181,7 +183,7 @@ def _summary(found: Sequence[Holding], width: int) -> Iterator[str]:
     total = amount([])
     for holding in found:
         total = Amount(*(a + b for a, b in zip(total, holding.total)))
-    mapped = sum(holding.mapped for holding in found)
+    mapped = sum(holding.mapped - holding.lent for holding in found)
     line = f"{blocks(total.in_use)} in use: {size(total.in_use_bytes)} of the {size(mapped)} that"
     names = " and ".join(dict.fromkeys(printable(holding.allocator.name) for holding in found))
     yield from _indented(f"{line} {names} {'holds' if len(found) == 1 else 'hold'} ({percent(total.in_use_bytes, mapped)})", width)

@@ -13,13 +13,14 @@ from fake import FakeTarget, thread
 from heaps import ListAllocator, Listed, session
 
 from findleaks import commands
-from findleaks.allocators.base import Arena, Cache, ThreadCache
+from findleaks.allocators.base import Arena, Cache, Heap, ThreadCache
 from findleaks.audit.caches import CACHE_KEYS
 from findleaks.commands.caches_text import percent, short
 from findleaks.errors import Interrupted, UsageError
 from findleaks.graph.base import Blocks, State
 from findleaks.report.text import number, size
 from findleaks.session import Session
+from findleaks.target.base import Range
 
 HEAP, OTHER, HUGE, STACK = 0x100000, 0x300000, 0x500000, 0x700000
 
@@ -239,6 +240,22 @@ def test_several_allocators_and_one_of_them() -> None:
     assert [total["allocator"] for total in one["totals"]] == ["listed"] and len(one["caches"]) == 1
     with pytest.raises(UsageError, match="no allocator 'tcmalloc' in this process; found: counting, listed"):
         run(made, "--allocator", "tcmalloc")
+
+
+def test_memory_lent_to_another_allocator_counts_once() -> None:
+    class Lending(Counting):
+        def heaps(self) -> Sequence[Heap]:
+            (heap,) = super().heaps()
+            heap.inner = [Range(HEAP + 0x80000, HEAP + 0x90000)]
+            return [heap]
+
+    outer = Lending(HEAP, HEAP + 0x100000, blocks_of(HEAP, CACHES), CACHES, ARENAS)
+    inner = ListAllocator(OTHER, OTHER + 0x10000, [Listed(OTHER, 48)])
+    made = opened(outer, inner)
+    assert [total["lent"] for total in run_json(made)["totals"]] == [0x10000, 0]
+    text = run(made, width=140)[1]
+    assert "64 KiB lent to other allocators" in text.splitlines()[0]
+    assert f"of the {size(150000)} that counting and listed hold" in text
 
 
 def test_memory_that_is_free_but_kept_is_told() -> None:
