@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -259,19 +258,24 @@ def read_magazines(
     lists = engine.follow_all(pieces, [cache.full for cache in caches], 0, MOST_MAGAZINES)
     for number, why in lists.problems:
         problems.append(Problem(caches[number].address, f"libumem: the depot of cache {caches[number].name} is corrupt: {why}"))
-    found, begin, mask = [], 0, (1 << 8 * word) - 1
+    wanted: dict[int, list[tuple[UmemCache, int, bool]]] = {}  # by rounds: a call for all magazines that have as many
+    begin = 0
     for cache, end in zip(caches, lists.ends):
-        magazines = [(magazine, cache.magazine, True) for magazine in lists.nodes[begin:end] if cache.magazine <= MOST_ROUNDS]
-        magazines += [(magazine, count, False) for magazine, count in cache.loaded]
-        for magazine, count, depot in magazines:
-            records, missing = engine.gather(pieces, [magazine + word & mask], count * word)
-            if missing:
-                problems.append(
-                    Problem(magazine, f"libumem: magazine {magazine:#x} of {cache.name} cannot be read: its blocks count as in use")
-                )
-                continue
-            found.append(Rounds(cache, magazine, depot, array("Q" if word == 8 else "I", bytes(records))))
+        if 0 < cache.magazine <= MOST_ROUNDS:
+            wanted.setdefault(cache.magazine, []).extend((cache, magazine, True) for magazine in lists.nodes[begin:end])
+        for magazine, count in cache.loaded:
+            wanted.setdefault(count, []).append((cache, magazine, False))
         begin = end
+    found, mask = [], (1 << 8 * word) - 1
+    for count, magazines in wanted.items():
+        records, missing = engine.gather(pieces, [magazine + word & mask for _, magazine, _ in magazines], count * word)
+        values, absent = memoryview(records).cast("Q" if word == 8 else "I"), set(missing)
+        for number, (cache, magazine, depot) in enumerate(magazines):
+            if number in absent:
+                what = f"libumem: magazine {magazine:#x} of {cache.name} cannot be read: its blocks count as in use"
+                problems.append(Problem(magazine, what))
+            else:
+                found.append(Rounds(cache, magazine, depot, values[number * count : (number + 1) * count].tolist()))
     return found
 
 

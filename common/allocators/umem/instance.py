@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
@@ -15,7 +16,7 @@ from findleaks.allocators.umem import layout as constants
 from findleaks.allocators.umem.arenas import Vmem
 from findleaks.allocators.umem.caches import Slab, UmemCache
 from findleaks.allocators.umem.layout import CacheLayout, measure_cache
-from findleaks.allocators.umem.walk import TAG, Large, SlabWalk, large_blocks
+from findleaks.allocators.umem.walk import Large, SlabWalk, large_blocks
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import inside, merged
@@ -63,7 +64,7 @@ class Umem(Allocator):
         self.slabs = self._user_slabs()
         slabs.mark_cached(self.rounds, self.slabs, self.problems)
         self.large = self._large()
-        self._walk = SlabWalk(self.memory, self.problems, self._least)
+        self._walk = SlabWalk(self.memory, self.problems, self._classes)
         self._heaps: Optional[list[Heap]] = None
         self._bases = [slab.base for slab in self.slabs]
 
@@ -94,10 +95,6 @@ class Umem(Allocator):
         users = [cache for cache in kept if not cache.own]
         self.rounds = slabs.read_magazines(self.engine, self.pieces, users, self.memory.size, self.problems)
         self._classes = sorted(cache.bufsize for cache in users if cache.name.startswith("umem_alloc_"))
-
-    def _least(self, cache: UmemCache) -> int:
-        at = bisect_right(self._classes, cache.bufsize - 1) - 1
-        return self._classes[at] if at >= 0 else 0
 
     def _user_slabs(self) -> list[Slab]:
         """Slabs of the program's buffers, ascending; those that overlap or lie outside the heap are left out and named."""
@@ -162,14 +159,13 @@ class Umem(Allocator):
         def walk(blocks: Blocks) -> None:
             mine = [slab for slab in self.slabs if root.start <= slab.base < root.end]
             large = [one for one in self.large if root.start <= one.segment.start < root.end]
+            bases = [slab.base for slab in mine]
             at = 0
-            for slab in mine:
-                begin = at
-                while at < len(large) and large[at].segment.start < slab.base:
-                    at += 1
-                _append(blocks, large[begin:at])
-                self._walk.append(blocks, slab)
-            _append(blocks, large[at:])
+            for place, group in groupby(large, key=lambda one: bisect_right(bases, one.segment.start)):
+                self._walk.append(blocks, mine[at:place])
+                _append(blocks, list(group))
+                at = place
+            self._walk.append(blocks, mine[at:])
 
         return Heap(root.start, root.end, "heap", walk)
 
@@ -214,19 +210,18 @@ class Umem(Allocator):
         """See Allocator: ::umastat's rows of the caches whose buffers the program gets, then arenas whose segments it gets. `size` is
         the class's, what precedes malloc's blocks included; `*_bytes` are usable bytes."""
         rows = []
-        held: dict[int, dict[State, list[int]]] = {}
+        held: dict[int, list[int]] = {}
         for slab in self.slabs:
-            counts = held.setdefault(slab.cache.address, {state: [0, 0] for state in State})
-            for _, state, count, size in _sizes(blocks, slab.base, slab.end + (slab.cache.chunksize == TAG)):
-                counts[state][0] += count
-                counts[state][1] += size
+            counts = held.setdefault(slab.cache.address, [0, 0, 0])
+            for state in (State.IN_USE, State.CACHED, State.FREE):
+                counts[state] += slab.states.count(state)
         for cache in self.kept:
             if not cache.own and cache.address in held:
-                rows.append(_row(cache, held[cache.address]))
+                rows.append(_row(cache, held[cache.address], self._walk.bytes.get(cache.address, [0, 0, 0])))
         for arena in self.vmem:
             mine = [one for one in self.large if one.arena is arena]
             if mine or (arena.name in vmem.MALLOC and arena.allocs):
-                rows.append(_large_row(arena, mine, blocks))
+                rows.append(_large_row(arena, mine))
         return rows
 
     def own_caches(self) -> list[dict[str, object]]:
@@ -353,14 +348,8 @@ def _append(blocks: Blocks, large: Sequence[Large]) -> None:
         blocks.append([one.start for one in large], [one.size for one in large], [one.state for one in large])
 
 
-def _sizes(blocks: Blocks, start: int, end: int) -> Iterator[tuple[int, State, int, int]]:
-    """(size, state, blocks, bytes) of the blocks that start in [start, end)."""
-    for size, state, count in blocks.by_size(start, end):
-        yield size, state, count, size * count
-
-
-def _row(cache: UmemCache, counts: Mapping[State, Sequence[int]]) -> Cache:
-    used, cached, free = (counts[state] for state in (State.IN_USE, State.CACHED, State.FREE))
+def _row(cache: UmemCache, counts: Sequence[int], sums: Sequence[int]) -> Cache:
+    used, cached, free = ((counts[state], sums[state]) for state in (State.IN_USE, State.CACHED, State.FREE))
     allocs = cache.counters["slab_alloc"] + cache.allocs
     own = {f"cache_{key}": value for key, value in cache.counters.items()}
     own.update(cc_alloc=cache.allocs, cc_free=cache.frees, ml_alloc=cache.full_allocs, cache_slabsize=cache.slabsize)
@@ -369,7 +358,7 @@ def _row(cache: UmemCache, counts: Mapping[State, Sequence[int]]) -> Cache:
     return Cache("", cache.name, cache.bufsize, used[0], cached[0], free[0], used[1], cached[1], free[1], memory, allocs, fails, own)
 
 
-def _large_row(arena: Vmem, mine: Sequence[Large], blocks: Blocks) -> Cache:
+def _large_row(arena: Vmem, mine: Sequence[Large]) -> Cache:
     counts = {State.IN_USE: [0, 0], State.FREE: [0, 0]}
     for one in mine:
         counts[one.state][0] += 1

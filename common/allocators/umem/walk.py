@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import add
+from itertools import repeat
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
@@ -28,6 +31,9 @@ TAG = 8
 """Bytes of malloc_data_t: size and status, four bytes each."""
 
 WRAP = 1 << 32
+MOST_CLASS = 1 << 18
+_IDLE = bytes((0,)) + bytes((1,)) * 255
+"""State to 1 where a block is not in use."""
 
 
 @dataclass(frozen=True)
@@ -76,69 +82,120 @@ def _large_tag(tag: Sequence[int], word: int) -> tuple[int, int]:
     return 0, 0
 
 
-class SlabWalk:
-    """Appends the blocks of slabs; what is wrong goes to `problems`."""
+BATCH = 1 << 16
+"""Blocks appended at a time: a call costs microseconds, and a slab may have few blocks."""
 
-    def __init__(self, memory: Memory, problems: list[Problem], sizes: Callable[[UmemCache], int]) -> None:
+
+class SlabWalk:
+    """Appends the blocks of slabs; what is wrong goes to `problems`. `bytes` sums up usable bytes by cache (its address) and state."""
+
+    def __init__(self, memory: Memory, problems: list[Problem], classes: Sequence[int]) -> None:
         self.memory = memory
         self.problems = problems
-        self.least = sizes
-        """The largest request, tags included, that goes to the cache below: what a cache's buffers are asked for is more."""
+        self.classes = classes
+        self.bytes: dict[int, list[int]] = {}
+        self._tables: dict[int, dict[int, int]] = {}
 
-    def append(self, blocks: Blocks, slab: Slab) -> None:
-        """All chunks of a slab, in order."""
-        starts, sizes = self.layout(slab)
-        blocks.append(starts, sizes, slab.states)
+    def append(self, blocks: Blocks, slabs: Sequence[Slab]) -> None:
+        """All chunks of these ascending slabs, in order."""
+        starts, sizes, states = array("Q"), array("Q"), bytearray()
+        for slab in slabs:
+            where, usable, idle = self.layout(slab)
+            starts.extend(where)
+            sizes.extend(usable)
+            states += slab.states
+            self._count(slab, usable, idle)
+            if len(states) >= BATCH:
+                blocks.append(starts, sizes, states)
+                starts, sizes, states = array("Q"), array("Q"), bytearray()
+        blocks.append(starts, sizes, states)
 
-    def layout(self, slab: Slab) -> tuple[Sequence[int], Sequence[int]]:
-        """Addresses and usable sizes of a slab's blocks."""
+    def _count(self, slab: Slab, usable: Sequence[int], idle: int) -> None:
+        free, cached = (slab.states.count(state) * idle for state in (State.FREE, State.CACHED))
+        sums = self.bytes.setdefault(slab.cache.address, [0, 0, 0])
+        sums[State.IN_USE] += sum(usable) - free - cached
+        sums[State.FREE] += free
+        sums[State.CACHED] += cached
+
+    def least(self, cache: UmemCache) -> int:
+        """The largest request, tags included, that goes to the class below."""
+        at = bisect_right(self.classes, cache.bufsize - 1) - 1
+        return self.classes[at] if at >= 0 else 0
+
+    def _table(self, cache: UmemCache, tag: int) -> dict[int, int]:
+        """What malloc's tag may be in this class, as 64 bits, and the usable size that it says."""
+        table = self._tables.get(cache.address)
+        if table is None:
+            magic = SECOND_MAGIC if tag > TAG else MALLOC_MAGIC
+            told = range(max(self.least(cache) + 1, tag), min(cache.bufsize, MOST_CLASS) + 1)
+            table = {self._tag(size, (magic - size) % WRAP): size - tag for size in told}
+            self._tables[cache.address] = table
+        return table
+
+    def _tag(self, size: int, stat: int) -> int:
+        return size | stat << 32 if sys.byteorder == "little" else size << 32 | stat
+
+    def layout(self, slab: Slab) -> tuple[Sequence[int], Sequence[int], int]:
+        """Addresses and usable sizes of a slab's blocks, and the size of those that are not in use."""
         cache, count = slab.cache, slab.chunks
         tag = tag_of(cache, self.memory.size)
-        starts: Sequence[int] = range(slab.base, slab.base + count * cache.chunksize, cache.chunksize)
-        if not tag:
-            return starts, [cache.bufsize] * count
-        try:
-            data = memoryview(self.memory.target.read(slab.base, count * cache.chunksize)).cast("I")
-        except UnreadableMemory:
-            self.problems.append(
-                Problem(slab.base, f"libumem: slab {slab.address:#x} of {cache.name} cannot be read: sizes are those of its class")
-            )
-            return range(starts[0] + tag, starts[-1] + tag + 1, cache.chunksize), [cache.bufsize - tag] * count
-        step, at = cache.chunksize // 4, (tag - TAG) // 4
-        told = data[at::step].tolist()
-        sums = list(map(add, told, data[at + 1 :: step].tolist()))
-        magic = SECOND_MAGIC if tag > TAG else MALLOC_MAGIC
-        good = (magic, magic + WRAP)
-        if set(sums) <= set(good) and max(told) <= cache.bufsize and min(told) >= tag:
-            return range(starts[0] + tag, starts[-1] + tag + 1, cache.chunksize), [size - tag for size in told]
+        starts = range(slab.base + tag, slab.base + tag + count * cache.chunksize, cache.chunksize)
         default = cache.bufsize - tag
-        sizes = [size - tag if total in good and tag <= size <= cache.bufsize else default for size, total in zip(told, sums)]
-        odd = [i for i, total in enumerate(sums) if not slab.states[i] and not (total in good and tag <= told[i] <= cache.bufsize)]
-        if not odd:
-            return range(starts[0] + tag, starts[-1] + tag + 1, cache.chunksize), sizes
-        where = [start + tag for start in starts]
-        direct = len(odd) == slab.states.count(State.IN_USE)  # none has a tag: the program calls umem_alloc() itself
-        if direct:
-            where, sizes = list(starts), [cache.bufsize] * count
-        for i in odd:
-            start, size = self._untagged(slab, i, data[i * step : (i + 1) * step], tag, told[i], sums[i] - told[i])
-            if i and start < where[i - 1] + max(sizes[i - 1], 1):
-                continue
-            where[i], sizes[i] = start, size
-        return where, sizes
+        if not tag:
+            return starts, array("Q", (default,)) * count, default
+        try:
+            data = memoryview(self.memory.target.read(slab.base, count * cache.chunksize))
+        except UnreadableMemory:
+            what = f"libumem: slab {slab.address:#x} of {cache.name} cannot be read: sizes are those of its class"
+            self.problems.append(Problem(slab.base, what))
+            return starts, array("Q", (default,)) * count, default
+        known = self._table(cache, tag).get
+        tags = data.cast("Q")[(tag - TAG) // 8 :: cache.chunksize // 8].tolist()
+        sizes = list(map(known, tags, repeat(-1)))
+        if -1 not in sizes and not any(slab.states):
+            return starts, sizes, default
+        if bytes(map((-1).__eq__, sizes)) == slab.states.translate(_IDLE):
+            return starts, list(map(known, tags, repeat(default))), default
+        return self._odd(slab, tag, sizes, data.cast("I"))
 
-    def _untagged(self, slab: Slab, index: int, chunk: memoryview, tag: int, told: int, stat: int) -> tuple[int, int]:
+    def _odd(self, slab: Slab, tag: int, sizes: list[int], data: memoryview) -> tuple[Sequence[int], Sequence[int], int]:
+        """The same where not exactly the buffers in use have a tag (-1 in `sizes`: it has none)."""
+        cache, states = slab.cache, slab.states
+        odd = [i for i, size in enumerate(sizes) if size < 0 and not states[i]]
+        idle = cache.bufsize - tag
+        if odd and len(odd) == states.count(State.IN_USE) and not any(self._damaged(cache, i, data, tag) for i in odd):
+            tag, idle = 0, cache.bufsize  # none has: the program calls umem_alloc() itself
+        where = [slab.base + i * cache.chunksize + tag for i in range(slab.chunks)]
+        sizes = [idle if state or size < 0 else size for size, state in zip(sizes, states)]
+        step = cache.chunksize // 4
+        for i in odd:
+            start, size = self._untagged(slab, i, data[i * step : (i + 1) * step], tag_of(cache, self.memory.size))
+            if not i or start >= where[i - 1] + max(sizes[i - 1], 1):
+                where[i], sizes[i] = start, size
+        return where, sizes, idle
+
+    def _damaged(self, cache: UmemCache, index: int, data: memoryview, tag: int) -> int:
+        """The size that one half of a damaged tag still says (an impossible one is 0)."""
+        at = index * cache.chunksize // 4 + (tag - TAG) // 4
+        told, stat = data[at], data[at + 1]
+        magic = SECOND_MAGIC if tag > TAG else MALLOC_MAGIC
+        for size in (told, (magic - stat) % WRAP):
+            if max(self.least(cache), tag - 1) < size <= cache.bufsize and stat != FREED_STAT:
+                return int(size)
+        return 0
+
+    def _untagged(self, slab: Slab, index: int, chunk: memoryview, tag: int) -> tuple[int, int]:
         """A buffer in use without malloc's tag: umem_alloc() gave it out itself, or its tag is damaged."""
         cache = slab.cache
         buffer = slab.base + index * cache.chunksize
         if tag > TAG and (chunk[0] + chunk[1]) % WRAP == MALLOC_MAGIC and TAG <= chunk[0] <= SECOND_ALIGN:
             return buffer + TAG, chunk[0] - TAG
-        magic = SECOND_MAGIC if tag > TAG else MALLOC_MAGIC
-        for size in (told, (magic - stat) % WRAP):
-            if self.least(cache) < size <= cache.bufsize and size >= tag and stat != FREED_STAT:
-                what = f"libumem: malloc's tag before {buffer + tag:#x} ({cache.name}) is damaged: size {told:#x}, status {stat:#x}"
-                self.problems.append(Problem(buffer + tag - TAG, what))
-                return buffer + tag, size - tag
+        size = self._damaged(cache, 0, chunk, tag)
+        if size:
+            at = (tag - TAG) // 4
+            what = f"libumem: malloc's tag before {buffer + tag:#x} ({cache.name}) is damaged: {chunk[at]:#x}, {chunk[at + 1]:#x}"
+            self.problems.append(Problem(buffer + tag - TAG, what))
+            return buffer + tag, size - tag
         return buffer, requested(cache, chunk)
 
 
