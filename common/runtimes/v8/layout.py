@@ -29,6 +29,19 @@ COUNT = (
     "_ZN2v811HandleScope15NumberOfHandlesEv",
 )
 ENTER = ("_ZN2v811HandleScope10InitializeEPNS_7IsolateE", "_ZN2v811HandleScopeC1Ev", "_ZN2v811HandleScopeC2Ev")
+OPENERS = (
+    *ENTER,
+    "_ZN2v811HandleScopeC1EPNS_7IsolateE",
+    "_ZN2v811HandleScopeC2EPNS_7IsolateE",
+    "_ZN2v820EscapableHandleScopeC1EPNS_7IsolateE",
+    "_ZN2v820EscapableHandleScopeC2EPNS_7IsolateE",
+    "_ZN2v824EscapableHandleScopeBaseC1EPNS_7IsolateE",
+    "_ZN2v824EscapableHandleScopeBaseC2EPNS_7IsolateE",
+    "_ZN2v815SealHandleScopeC1EPNS_7IsolateE",
+    "_ZN2v815SealHandleScopeC2EPNS_7IsolateE",
+)
+"""The constructors of every kind of scope."""
+
 CURRENT = (
     "_ZN2v87Isolate13TryGetCurrentEv",
     "_ZN2v87Isolate10GetCurrentEv",

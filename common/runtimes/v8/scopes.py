@@ -20,7 +20,7 @@ from typing import NamedTuple, Optional
 from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.v8.decode import RIP, instructions
 from findleaks.runtimes.v8.isolates import Isolate
-from findleaks.runtimes.v8.layout import ENTER, Layout
+from findleaks.runtimes.v8.layout import OPENERS, Layout
 from findleaks.target.base import Symbol, Target, Thread
 from findleaks.unwind.frames import Frame, Unwinder
 
@@ -96,7 +96,7 @@ class Openers:
     def __init__(self, target: Target, layout: Layout) -> None:
         self._target, self._fields = target, (layout.next, layout.limit, layout.level)
         self._known: dict[int, bool] = {}
-        found = (target.symbol(name) for name in ENTER)
+        found = (target.symbol(name) for name in OPENERS)
         self._constructors = {symbol.address for symbol in found if symbol is not None}
 
     def may(self, frame: Optional[Frame]) -> bool:
@@ -140,7 +140,7 @@ def candidates(target: Target, isolate: Isolate, thread: Thread, blocks: _Blocks
             before = blocks.place(two, words[at + 2])
             if before is not None:
                 found.append(Candidate(start + 8 * at, before, True))
-        elif one and two and (not at or words[at - 1] != isolate.address):
+        elif one and two and isolate.address not in words[max(0, at - 2) : at]:
             pair = blocks.place(one, two)
             if pair is None:
                 pair = blocks.place(two, one)
