@@ -16,7 +16,7 @@ CALL, JUMP, JUMP_SHORT, RETURN = 0xE8, 0xE9, 0xEB, 0xC3
 
 
 class Instruction(NamedTuple):
-    """`opcode` is 0x0Fxx for the two-byte map. `reg` and `base` are register numbers (-1: none); `base` RIP: `displacement` is the address
+    """`opcode` is 0x0Fxx for the two-byte map. `reg`, `base` and `scaled` (the index) are register numbers (-1: none); `base` RIP: `displacement` is the address
     itself. `displacement` is None where the operand is a register; `rm` is that register. `wide`: 64-bit operands; `fs`: the operand
     is relative to the thread pointer. `target`: of a direct call or jump."""
 
@@ -26,7 +26,7 @@ class Instruction(NamedTuple):
     reg: int = -1
     rm: int = -1
     base: int = -1
-    index: int = -1
+    scaled: int = -1
     displacement: Optional[int] = None
     immediate: Optional[int] = None
     wide: bool = False

@@ -134,7 +134,7 @@ def _count_fields(code: Sequence[Instruction]) -> Optional[tuple[int, int, int, 
             if not far:
                 holder = one.reg
             far.append(one.displacement)
-        elif one.base == holder and one.index < 0:
+        elif one.base == holder and one.scaled < 0:
             near.append((one.displacement, 8 if one.wide else 4))
             if one.reg == holder:
                 holder = -1
