@@ -16,9 +16,9 @@ CALL, JUMP, JUMP_SHORT, RETURN = 0xE8, 0xE9, 0xEB, 0xC3
 
 
 class Instruction(NamedTuple):
-    """`opcode` is 0x0Fxx for the two-byte map. `reg`, `base` and `scaled` (the index) are register numbers (-1: none); `base` RIP: `displacement` is the address
-    itself. `displacement` is None where the operand is a register; `rm` is that register. `wide`: 64-bit operands; `fs`: the operand
-    is relative to the thread pointer. `target`: of a direct call or jump."""
+    """`opcode` is 0x0Fxx for the two-byte map. `reg`, `base` and `scaled` (the index) are register numbers (-1: none); with `base` RIP,
+    `displacement` is the address itself. `displacement` is None where the operand is a register; `rm` is that register. `wide`: 64-bit
+    operands; `fs`: the operand is relative to the thread pointer. `target`: of a direct call or jump."""
 
     address: int
     length: int
