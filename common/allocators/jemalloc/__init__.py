@@ -34,6 +34,6 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
                     places += [(image, address) for address in engine.search(piece, SECOND, SECOND + 1)]
     if not places:
         return []
-    from findleaks.allocators.jemalloc import locate
+    from findleaks.allocators.jemalloc.locate import allocators
 
-    return locate.allocators(target, engine, places)
+    return allocators(target, engine, places)

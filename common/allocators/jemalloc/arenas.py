@@ -64,7 +64,7 @@ def count(extents: Extents) -> Counts:
         key = arena, szind
         if slab:
             counts.slabs[key] = counts.slabs.get(key, 0) + 1
-            used = small[szind].count - (bits >> nfree_shift & nfree_mask)
+            used = small[szind].regions - (bits >> nfree_shift & nfree_mask)
             counts.regions[key] = counts.regions.get(key, 0) + used
         else:
             key = arena, max(szind, len(small))

@@ -22,7 +22,7 @@ class Small(NamedTuple):
 
     size: int
     slab: int
-    count: int
+    regions: int
     shards: int
 
 
@@ -42,7 +42,7 @@ class Classes:
 
     @property
     def most_regions(self) -> int:
-        return max(small.count for small in self.small)
+        return max(small.regions for small in self.small)
 
     @property
     def bitmap(self) -> int:
@@ -57,7 +57,7 @@ class Classes:
 def read(memory: Memory, second: int) -> Optional[Classes]:
     """The classes, if bin_infos' entry for 32 bytes stands at `second`."""
     entry = _entry(memory, second)
-    if entry is None or entry.size != 32 or entry.slab not in [1 << page for page in PAGES] or entry.count != entry.slab // 32:
+    if entry is None or entry.size != 32 or entry.slab not in [1 << page for page in PAGES] or entry.regions != entry.slab // 32:
         return None
     page = entry.slab.bit_length() - 1
     for stride in STRIDES:

@@ -11,7 +11,7 @@ from typing import Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
-from findleaks.allocators.jemalloc.layout import ACTIVE, STATES, Extent
+from findleaks.allocators.jemalloc.layout import ACTIVE, KEPT, STATES, Extent
 from findleaks.allocators.jemalloc.tree import Elements
 from findleaks.graph.base import Engine, State, run_states
 from findleaks.target.base import Range
@@ -45,6 +45,9 @@ class Extents:
         self.start = [a >> page << page for a in self.address]
         self.state = [b >> state & state_mask for b in self.bits]
         self.szind = [b >> szind & mask for b in self.bits]
+        # Pages that the hugepage allocator keeps at hand (sec.c) are in the state active, and of no class.
+        none = len(self.classes.sizes)
+        self.state = [KEPT if state == ACTIVE and szind >= none else state for state, szind in zip(self.state, self.szind)]
         self.arena = [b & layout.arena_mask for b in self.bits]
         self.slab = [b >> layout.slab & 1 for b in self.bits]
         self.pad = self._padding()
@@ -84,7 +87,7 @@ class Extents:
 
     def bitmap(self, i: int) -> int:
         """A slab's bitmap as a number: a bit set is a free region. Bits beyond the last region are left out."""
-        count = self.classes.small[self.szind[i]].count
+        count = self.classes.small[self.szind[i]].regions
         at = self.record[i] * self.length + self.layout.bitmap
         return int.from_bytes(self.raw[at : at + (count + 63) // 64 * 8], "little") & (1 << count) - 1
 
@@ -134,7 +137,7 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
     bad: list[tuple[int, str]] = [(d, "lies outside jemalloc's own memory") for d in outside]
     broken = {*missing, *(i for i, d in enumerate(wanted) if d in set(outside))} if outside or missing else set()
     fit = []
-    for i, (b, a, s) in enumerate(zip(bits, address, size)):
+    for i, (a, s) in enumerate(zip(address, size)):
         if i in broken:
             continue
         s &= -page_size
@@ -172,13 +175,20 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
     )
 
 
+def szind_of(classes: Classes, layout: Extent, bits: int) -> int:
+    """The size class in a descriptor's bits."""
+    return bits >> layout.szind & (1 << classes.szind_bits) - 1
+
+
 def _wrong(classes: Classes, layout: Extent, bits: int, address: int, size: int) -> str:
     """What is wrong with an active extent's class or size, or ""."""
     if bits >> layout.state & (1 << layout.state_bits) - 1 != ACTIVE:
         return ""
+    if szind_of(classes, layout, bits) == len(classes.sizes):
+        return ""
     if address % 8:
         return "says that a block begins at an odd address"
-    szind = bits >> layout.szind & (1 << classes.szind_bits) - 1
+    szind = szind_of(classes, layout, bits)
     if bits >> layout.slab & 1:
         if szind >= len(classes.small):
             return f"says that they are a slab of size class {szind}, of which there are {len(classes.small)}"
@@ -192,7 +202,7 @@ def _wrong(classes: Classes, layout: Extent, bits: int, address: int, size: int)
 
 
 def state_name(state: int) -> str:
-    return STATES[state] if state < len(STATES) else "in transition"
+    return STATES[state] if state < len(STATES) else "kept" if state == KEPT else "in transition"
 
 
 def spans(extents: Extents, extra: Sequence[Range]) -> list[tuple[int, int, int]]:

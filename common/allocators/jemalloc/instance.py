@@ -64,9 +64,9 @@ class Jemalloc(Allocator):
                 if why:
                     what = f"the list of thread caches of arena {arena.index} {why}: blocks in those that follow count as in use"
                     self.problems.append(Problem(arena.address + parts.shape.tcaches, what))
-                for cache, descriptor in ring:
-                    arena.caches.append(cache)
-                    self.caches_found.append(tcache.read(memory, parts.classes, parts.extents.layout, arena, cache, descriptor))
+                for at, descriptor in ring:
+                    arena.caches.append(at)
+                    self.caches_found.append(tcache.read(memory, parts.classes, parts.extents.layout, arena, at, descriptor))
         page = parts.classes.page
         leaves = {leaf: first << page for leaf, first in parts.leaves}
         tcache.attribute(memory, self.caches_found, self.target.threads(), leaves)

@@ -16,6 +16,7 @@ ARENAS = 4095  # MALLOCX_ARENA_LIMIT less one (jemalloc_internal_types.h)
 NO_ARENA = 4095  # arena_ind of a descriptor that belongs to none
 
 ACTIVE, DIRTY, MUZZY, RETAINED = 0, 1, 2, 3
+KEPT = 8  # our own name for pages that are active and of no size class
 STATES = ("active", "dirty", "muzzy", "retained")
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.allocators import base
 from findleaks.allocators.base import Problem
 from findleaks.allocators.jemalloc import arenas, stats
-from findleaks.allocators.jemalloc.layout import ACTIVE, DIRTY, MUZZY, RETAINED
+from findleaks.allocators.jemalloc.classes import Small
+from findleaks.allocators.jemalloc.layout import ACTIVE, DIRTY, KEPT, MUZZY, RETAINED
 
 if TYPE_CHECKING:
     from findleaks.allocators.jemalloc.instance import Jemalloc
@@ -26,7 +27,8 @@ class Row:
 
 def rows(allocator: Jemalloc) -> dict[Key, Row]:
     """By arena and class, slabs and extents of single blocks apart."""
-    seen, found = allocator.parts.extents, {}
+    seen = allocator.parts.extents
+    found: dict[Key, Row] = {}
     shift, mask = seen.layout.nfree, (1 << seen.nfree_bits) - 1
     for i, state in enumerate(seen.state):
         if state != ACTIVE or not seen.good[i]:
@@ -39,9 +41,9 @@ def rows(allocator: Jemalloc) -> dict[Key, Row]:
         row.memory += seen.size[i]
         if seen.slab[i]:
             small = seen.classes.small[seen.szind[i]]
-            used = max(small.count - (seen.bits[i] >> shift & mask), 0)
+            used = max(small.regions - (seen.bits[i] >> shift & mask), 0)
             row.blocks += used
-            row.total += small.count
+            row.total += small.regions
             row.bytes += used * small.size
         else:
             row.blocks += 1
@@ -86,8 +88,8 @@ def caches(allocator: Jemalloc) -> list[base.Cache]:
     return found
 
 
-def _bin(arena: int, small: object, szind: int, row: Row, counters: dict[str, int]) -> base.Cache:
-    size, slab, count, shards = small  # type: ignore[misc]
+def _bin(arena: int, small: Small, szind: int, row: Row, counters: dict[str, int]) -> base.Cache:
+    size, slab, count, shards = small
     own = {"ind": szind, "nregs": count, "slab_size": slab, "nshards": shards, "internal": row.internal, **counters}
     if counters:
         own["allocated"] = own["curregs"] * size
@@ -141,11 +143,21 @@ def pages(allocator: Jemalloc) -> dict[tuple[int, int], int]:
     return found
 
 
+def of_hugepages(allocator: Jemalloc) -> dict[int, int]:
+    """Bytes of active extents that come from the hugepage allocator, by arena."""
+    seen = allocator.parts.extents
+    found: dict[int, int] = {}
+    for arena, state, size, bits in zip(seen.arena, seen.state, seen.size, seen.bits):
+        if state == ACTIVE and seen.layout.hpa >= 0 and bits >> seen.layout.hpa & 1:
+            found[arena] = found.get(arena, 0) + size
+    return found
+
+
 def arenas_of(allocator: Jemalloc) -> list[base.Arena]:
-    """An arena's bytes: `free` are free regions of slabs and free pages, those that were given back to the kernel (retained) left
-    out; `mapped` counts jemalloc's own memory, and not what it retained."""
+    """An arena's bytes: `free` are free regions of slabs, `spare` dirty and muzzy pages; `mapped` counts jemalloc's own memory, and not
+    what it gave back to the kernel (retained)."""
     memory, parts = allocator.memory, allocator.parts
-    by_state = pages(allocator)
+    by_state, hugepages = pages(allocator), of_hugepages(allocator)
     sums: dict[str, list[int]] = {}
     for cache in caches(allocator):
         each = sums.setdefault(cache.arena, [0, 0, 0])
@@ -161,6 +173,8 @@ def arenas_of(allocator: Jemalloc) -> list[base.Arena]:
         own = {"pactive": active // page, "pdirty": dirty // page, "pmuzzy": muzzy // page}
         own["retained"] = by_state.get((index, RETAINED), 0)
         arena = known.get(index)
+        kept = by_state.get((index, KEPT), 0)
+        huge = hugepages.get(index, 0)
         mapped = active + dirty + muzzy
         if arena is not None:
             threads = memory.int32(arena.address)
@@ -174,10 +188,12 @@ def arenas_of(allocator: Jemalloc) -> list[base.Arena]:
             )
             if arena.base is not None and arena.base.mapped >= 0:
                 own["base"] = arena.base.allocated
-                own["mapped"] = mapped + arena.base.mapped
+                # What comes from the hugepage allocator is counted by that alone.
+                own["mapped"] = mapped - huge + arena.base.mapped
                 own["resident"] = arena.base.resident + mapped
                 mapped += arena.base.mapped
-        found.append(base.Arena(arenas.name(index), used, cached, free + dirty + muzzy, mapped, own))
+        mapped += kept
+        found.append(base.Arena(arenas.name(index), used, cached, free, mapped, own, dirty + muzzy + kept))
     return found
 
 

@@ -85,7 +85,7 @@ def _tree(allocator: Jemalloc) -> Iterator[Problem]:
 
 
 def _lists(allocator: Jemalloc) -> Iterator[Problem]:
-    """Large extents of an arena other than the automatic ones are linked in a ring, and full slabs too: both ways, where they are linked."""
+    """Large extents of an arena other than the automatic ones are linked in a ring, both ways."""
     seen = allocator.parts.extents
     index = {descriptor: i for i, descriptor in enumerate(seen.descriptors)}
     for i in range(len(seen)):
