@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def unpacked(suite: str, packages: Sequence[str], folder: Path, pins: Pins, depe
 
     With `dependencies` those come along that let the programs run. Raises PackagesMissing.
     """
-    with _locked(folder):
+    with locked(folder):
         root, stamp = folder / "root", folder / "unpacked"
         debs = sorted((folder / "debs").glob("*.deb"))
         there = set(packages) <= {deb.name.split("_")[0] for deb in debs}
@@ -88,13 +88,43 @@ def _hashes(debs: Sequence[Path], pins: Pins) -> str:
     return "".join(lines)
 
 
+def source(suite: str, package: str, folder: Path, digest: str) -> Path:
+    """The original archive (.orig.tar.*) of a source package, whose SHA-256 must be `digest`. Raises PackagesMissing."""
+    with locked(folder):
+        there = sorted((folder / "debs").glob("*.orig.tar.*[!c]"))  # not the signature beside it, .asc
+        if not there:
+            run = _apt(suite, folder, "deb-src")
+            run("source", "--download-only", "--tar-only", package)
+            shutil.rmtree(folder / "apt")
+            there = sorted((folder / "debs").glob("*.orig.tar.*[!c]"))
+    if len(there) != 1:
+        raise PackagesMissing(f"Debian {suite}: the source package {package} has {len(there)} original archives")
+    found = hashlib.sha256(there[0].read_bytes()).hexdigest()
+    if found != digest:
+        raise PackagesMissing(f"{there[0]} has SHA-256 {found}, not {digest}: delete it and try again")
+    return there[0]
+
+
 def _download(suite: str, packages: Sequence[str], folder: Path, dependencies: bool) -> list[Path]:
     """Fetch packages of `suite` into folder/debs."""
+    run = _apt(suite, folder, "deb")
+    wanted = list(packages)
+    if dependencies:
+        told = run("install", "--simulate", "--no-install-recommends", *packages)
+        wanted = [line.split()[1] for line in told.splitlines() if line.startswith("Inst ")]
+        wanted = [name for name in wanted if name in packages or not _IDLE.fullmatch(name)]
+    run("download", *wanted)
+    shutil.rmtree(folder / "apt")
+    return sorted((folder / "debs").glob("*.deb"))
+
+
+def _apt(suite: str, folder: Path, kind: str) -> Callable[..., str]:
+    """apt-get with lists of its own in folder/apt, which are up to date; it leaves what it fetches in folder/debs."""
     private = folder / "apt"
     for part in ("lists/partial", "cache/archives/partial", "../debs"):
         (private / part).mkdir(parents=True, exist_ok=True)
     sources, status = private / "sources.list", private / "status"
-    sources.write_text(f"deb {_mirror()} {suite} main\n")
+    sources.write_text(f"{kind} {_mirror()} {suite} main\n")
     status.write_text("")
     options = {
         "Dir::Etc::sourcelist": sources,
@@ -118,14 +148,7 @@ def _download(suite: str, packages: Sequence[str], folder: Path, dependencies: b
 
     # A suite past its support may keep an index that is no longer renewed; the signature is checked all the same.
     run("-oAcquire::Check-Valid-Until=false", "update")
-    wanted = list(packages)
-    if dependencies:
-        told = run("install", "--simulate", "--no-install-recommends", *packages)
-        wanted = [line.split()[1] for line in told.splitlines() if line.startswith("Inst ")]
-        wanted = [name for name in wanted if name in packages or not _IDLE.fullmatch(name)]
-    run("download", *wanted)
-    shutil.rmtree(private)
-    return sorted((folder / "debs").glob("*.deb"))
+    return run
 
 
 def _mirror() -> str:
@@ -141,7 +164,7 @@ def _mirror() -> str:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """One process unpacks at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:

@@ -152,7 +152,7 @@ def _block(allocator: MallocNG, group: Group, number: int, address: int, size: i
     head = memory.int32(address - HEADER)
     if head is None:
         return
-    if any(problem.address in (slot, slot - HEADER) for problem in allocator.problems):
+    if any(problem.address in (slot, slot - HEADER) and problem.corrupt for problem in allocator.problems):
         return  # walking named it
     index, reserve, offset = head >> 8 & 31, head >> 13 & 7, head >> 16
     header = Range(address - HEADER, address)

@@ -136,6 +136,10 @@ class Slots:
                 if reserve >= 0:
                     return block, end - block - reserve, State.IN_USE
             what = f"the block that the slot at {start:#x} holds is not where its header says: overwritten"
+        elif head & _MASK == number << 8 | ((start - group.storage) // UNIT & 0xFFFF) << 16 and head >> 13 & 7 == 5:
+            what = f"the block {start:#x} was overrun: what counts its size, at the end of its slot, cannot be"
+            self._say(Problem(start, f"{what}; free() of it would crash", True, Range(end - HEADER, end)))
+            return start, size, State.IN_USE
         elif head >> 13 & 7 == 6:
             what = f"the slot at {start:#x} held a group that no meta describes"
             self._say(Problem(start, what))
@@ -146,7 +150,7 @@ class Slots:
             return start, size, State.FREE
         else:
             what = f"the header of the block at {start:#x} is {head:#010x}, not of slot {number}: overwritten"
-        self._say(Problem(start - HEADER, what))
+        self._say(Problem(start - HEADER, f"{what}; free() of it would crash", True, Range(start - HEADER, start)))
         return start, size, State.IN_USE
 
     def _moved(self, group: Group, start: int, end: int, offset: int) -> Iterator[int]:

@@ -1,0 +1,157 @@
+"""musl of several releases: Debian's packages, unpacked beside the system's own, and programs linked against them; and oldmalloc, which
+Debian does not build, from the source packages of the same releases.
+
+oldmalloc comes in two ways: its three files compiled and linked statically in front of the package's libc.a, which is a matter of a
+second; and a whole libc made with --with-malloc=oldmalloc, for dynamic programs, which takes a minute the first time.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import tarfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import debian
+
+SUITES = {"1.2.2": "bullseye", "1.2.3": "bookworm", "1.2.5": "trixie", "1.2.6": "sid"}
+"""Which Debian suite has which musl. sid moves on: `get` warns when it did, and tests run with what it has."""
+
+PACKAGES = ("musl", "musl-dev")
+
+PINNED: debian.Pins = {
+    ("musl", "1.2.2-1"): "5932c2e94fefcca7779ea454a2c9e94a1f2e5f61483b5c7726734cf56f25ff3f",
+    ("musl-dev", "1.2.2-1"): "b017792ad6ba3650b4889238c73cd19c1d6b0e39ca8319cdd3ad9e16374e614e",
+    ("musl", "1.2.3-1"): "4fc1e3d9b579f5c682ca99a4d45aec08d72a2e6b82b4c2e1bbcb7095466ae96d",
+    ("musl-dev", "1.2.3-1"): "7c34f29a0c1aa12f6da1d25ed6de6fe6bbd9e048ee76b3dcb88c5e51fb65507f",
+    ("musl", "1.2.5-3.1~deb13u1"): "fd4231e1c189c0ebe01182747f83817593fefa7f6b690c484410646288b60058",
+    ("musl-dev", "1.2.5-3.1~deb13u1"): "a3f7d47e452129bb65aae201d6c115abf4d5d3efb136b38b7c6b4fa03ec065e9",
+    ("musl", "1.2.6-2"): "bb90a58274543f438b5a8e1a577b16d5bc0725ca55413131ae1f3882070760d6",
+    ("musl-dev", "1.2.6-2"): "4601fcee854a8efe9d5e3fcca32a671971a290a3106c6f6803e0b896821de9ce",
+}
+
+SOURCES = {
+    "1.2.2": "9b969322012d796dc23dda27a35866034fa67d8fb67e0e2c45c913c3d43219dd",
+    "1.2.3": "7d5b0b6062521e4627e099e4c9dc8248d32a30285e959b7eecaa780cf8cfd4a4",
+    "1.2.5": "a9a118bbe84d8764da0ea0d28b3ab3fae8477fc7e4085d90102b8596fc7c75e4",
+    "1.2.6": "d585fd3b613c66151fc3249e8ed44f77020cb5e6c1e635a616d3f9f82460512a",
+}
+"""SHA-256 of the releases' own archives in Debian's source packages."""
+
+FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-nostdinc", "-nostdlib")
+LINKS = {
+    "dynamic": (("-O1", "-fPIE", "-pie"), "Scrt1.o", "crtbeginS.o", "crtendS.o"),
+    "static": (("-O2", "-fno-pie", "-static", "-no-pie"), "crt1.o", "crtbeginT.o", "crtend.o"),
+    "static-pie": (("-O1", "-fPIE", "-static-pie", "-Wl,-z,text"), "rcrt1.o", "crtbeginS.o", "crtendS.o"),
+}
+"""How programs are linked: the compiler's flags, and what begins and ends them."""
+
+
+@dataclass(frozen=True)
+class Musl:
+    """A musl: where its headers, its archive and startup files, and its ld.so are. `objects` are linked in front of the archive."""
+
+    version: str
+    headers: Path
+    libraries: Path
+    linker: Path
+    objects: tuple[Path, ...] = ()
+
+    def compile(self, source: Path, output: Path, link: str, *flags: str) -> Path:
+        """A program, linked in one of the ways of LINKS."""
+        chosen, first, begin, end = LINKS[link]
+        command = ["gcc", *FLAGS, *self._headers(), *chosen, *flags, "-o", str(output)]
+        command += [str(self.libraries / first), str(self.libraries / "crti.o"), _gcc(begin), str(source), *map(str, self.objects)]
+        if link == "dynamic":
+            command += [f"-Wl,--dynamic-linker={self.linker}", str(self.linker), "-lgcc"]
+        else:
+            command += [f"-L{self.libraries}", "-Wl,--start-group", "-lc", "-lgcc", "-lgcc_eh", "-Wl,--end-group"]
+        subprocess.run([*command, _gcc(end), str(self.libraries / "crtn.o")], check=True)
+        return output
+
+    def library(self, source: Path, output: Path, *flags: str) -> Path:
+        """A library that such programs may load."""
+        subprocess.run(["gcc", *FLAGS, *self._headers(), "-shared", "-fPIC", *flags, "-o", str(output), str(source)], check=True)
+        return output
+
+    def _headers(self) -> list[str]:
+        return ["-isystem", str(self.headers), "-isystem", _gcc("include")]
+
+
+@functools.cache
+def _gcc(name: str) -> str:
+    return subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@functools.cache
+def get(version: str) -> Musl:
+    """The package of this version, downloaded and unpacked on first use. Raises debian.PackagesMissing."""
+    suite = SUITES[version]
+    folder = debian.cache() / "musl" / suite
+    package = debian.version_of("musl", debian.unpacked(suite, PACKAGES, folder, PINNED))
+    if not package.startswith(version):
+        warnings.warn(f"Debian {suite} has musl {package} now, no longer {version}: tested is what it has", stacklevel=2)
+    root = folder / "root"
+    triplet = "x86_64-linux-musl"
+    return Musl(version, root / "usr/include" / triplet, root / "usr/lib" / triplet, (root / "lib/ld-musl-x86_64.so.1").resolve())
+
+
+def _source(version: str) -> Path:
+    """The unpacked source of a release."""
+    suite = SUITES[version]
+    folder = debian.cache() / "musl" / f"{suite}-source"
+    archive = debian.source(suite, "musl", folder, SOURCES[version])
+    unpacked = folder / f"musl-{version}"
+    if not (unpacked / "configure").exists():
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    return unpacked
+
+
+@functools.cache
+def old_static(version: str) -> Musl:
+    """oldmalloc in front of the package's libc.a, for static programs: what --with-malloc=oldmalloc would have put into it."""
+    musl, source = get(version), _source(version)
+    objects = source / "objects"
+    objects.mkdir(exist_ok=True)
+    made = []
+    folders = ["arch/x86_64", "arch/generic", "src/include", "src/internal", "src/malloc/oldmalloc"]
+    for file in sorted((source / "src/malloc/oldmalloc").glob("*.c")):
+        output = objects / f"{file.stem}.o"
+        command = ["gcc", "-std=c99", "-nostdinc", "-D_XOPEN_SOURCE=700", "-O2", "-ffreestanding", "-fPIC", "-fno-stack-protector"]
+        command += [f"-I{source / folder}" for folder in folders] + [f"-I{musl.headers}", "-w", "-c", "-o", str(output), str(file)]
+        subprocess.run(command, check=True)
+        made.append(output)
+    return Musl(f"{version}-old", musl.headers, musl.libraries, musl.linker, tuple(made))
+
+
+@functools.cache
+def old(version: str) -> Musl:
+    """A whole libc with oldmalloc, configured and made on first use."""
+    source = _source(version)
+    prefix = source.parent / "old"
+    with debian.locked(source.parent):
+        if not (prefix / "lib/libc.so").exists():
+            shutil.rmtree(prefix, ignore_errors=True)
+            for command in (
+                ["./configure", f"--prefix={prefix}", f"--syslibdir={prefix}/lib", "--with-malloc=oldmalloc"],
+                ["make", "-j4", "install-headers", "install-libs"],
+            ):
+                subprocess.run(command, cwd=source, check=True, stdout=subprocess.DEVNULL)
+    return Musl(f"{version}-old", prefix / "include", prefix / "lib", prefix / "lib/libc.so")
+
+
+def chosen(name: str, link: str) -> Musl:
+    """ "1.2.5", or "1.2.5-old" for its oldmalloc, in the cheaper of the ways that serve this link."""
+    version, _, malloc = name.partition("-")
+    if not malloc:
+        return get(version)
+    # 1.2.2 has its entry points in other files.
+    return old(version) if link == "dynamic" or version == "1.2.2" else old_static(version)
+
+
+__all__: Sequence[str] = ("LINKS", "SUITES", "Musl", "chosen", "get", "old", "old_static")
