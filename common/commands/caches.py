@@ -31,9 +31,9 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
     free; the memory they take, headers included; and which part of it is in use. USED is by bytes. Allocations and failures
     stand beside where the allocator counts them.
 
-    Memory that is free but kept is not leaked: the allocator would hand it out again, but the process does not give it back. Sizes
-    are usable bytes; glibc's from 1 KiB up stand together in bands. Spare is memory that is not cut up into blocks, such as glibc's
-    top."""
+    Memory that is free but kept is not leaked: the allocator hands it out again when it is asked for, and until then it mostly stays
+    with the process (which of its pages are resident is not looked at). Sizes are usable bytes; glibc's from 1 KiB up stand together
+    in bands. Spare is memory that is not cut up into blocks, such as glibc's top."""
     allocator = allocator_named(session, args.allocator)
     found = holdings(session, allocator, args.by_arena)
     wanted = Wanted(args.by_arena, args.by_thread, args.sort, args.limit)
