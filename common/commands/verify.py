@@ -16,6 +16,7 @@ from findleaks.graph.base import State
 from findleaks.report.text import blocks as blocks_of
 from findleaks.report.text import number, printable, wrapped
 from findleaks.session import Session
+from findleaks.target.ranges import subtract
 from findleaks.words import count_word
 
 MOST = 1000
@@ -49,7 +50,7 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
     others = [problem for problem in session.directory.problems if not any(problem in one.problems for one in session.directory.allocators)]
     findings += explainer.explain_all("", [problem for problem in others if not args.allocator and not problem.corrupt])
     doubt = [finding for finding in findings if not finding.problem.corrupt]
-    whole = not (session.target.unread or session.target.truncated or doubt)
+    whole = not (session.target.truncated or _unread(session) or doubt)
     corrupt_ = any(entry["problems"] for entry in entries)
     running = inside_malloc(session, chosen) if corrupt_ else []
     body = {
@@ -81,6 +82,13 @@ def _problems(session: Session, allocator: Allocator) -> list[Problem]:
         if problem is not None:
             found.append(problem)
     return first_each([*allocator.problems, *found])
+
+
+def _unread(session: Session) -> bool:
+    """Whether part of a heap is not in the target; unreadable guard pages of stacks are none of the heap's business."""
+    heaps = session.heap_ranges()
+    left = subtract(heaps, session.target.unread)
+    return sum(end - start for start, end in left) < sum(end - start for start, end in heaps)
 
 
 def _blocks(session: Session, chosen: Sequence[Allocator]) -> int:

@@ -232,9 +232,9 @@ def _entries(heap: Glibc, lists: Lists, free: set[int]) -> Iterator[Optional[Pro
 def _each(heap: Glibc, entries: Sequence[Entry], size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
     """Blocks of one list: of chunks of `size` (0: any), in use by their headers, in no other list."""
     word = heap.memory.size
-    for block, where in entries:
+    heads = _heads(heap, [entry.block - word for entry in entries])
+    for (block, where), head in zip(entries, heads):
         chunk = block - 2 * word
-        head = heap.memory.word(chunk + word) or 0
         place = Range(chunk + word, block)
         if size and head & ~FLAG_BITS != size:
             what = f"the freed block at {block:#x}, in {where}, has size word {head:#x}; the list is of chunks of {size:#x}"
@@ -249,6 +249,14 @@ def _each(heap: Glibc, entries: Sequence[Entry], size: int, seen: dict[int, str]
         if block in seen:
             yield Problem(block, f"the block at {block:#x} is in {where} and in {seen[block]} at once: freed twice")
         seen[block] = where
+
+
+def _heads(heap: Glibc, places: Sequence[int]) -> Sequence[int]:
+    """The words at these places: of many in one go, since each is in another page."""
+    if len(places) <= SHORT:
+        return [heap.memory.word(place) or 0 for place in places]
+    records, _ = heap.engine.gather(heap.all_pieces(), places, heap.memory.size)
+    return heap.memory.arch.unpack(bytes(records))
 
 
 def _keys(heap: Glibc, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:

@@ -1,0 +1,212 @@
+"""Real damage is found where the program that did it says it is; sound heaps are called sound."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import accuracy
+import libcs
+import pytest
+import truth
+from debuggers import findleaks, gdb, lldb, objects
+
+import cores
+
+GLIBC, ANY = truth.PROGRAMS / "corrupt_glibc.c", truth.PROGRAMS / "corrupt_any.c"
+FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free")
+VICTIMS = ("used", "cached", "fast", "unsorted", "small", "large")
+
+DAMAGE = {
+    **{f"overrun {size} text {victim}": "text" for size in (1, 8, 40) for victim in VICTIMS},
+    **{f"overrun {size} pointers {victim}": "pointer" for size in (8, 40) for victim in VICTIMS},
+    "null": "zeros",
+    "underrun 8 text": "text",
+    "underrun 8 pointers": "pointer",
+    "double": "link",
+    "triangle": "link",
+    "key": "zeros",
+    **{f"uaf 16 text {victim}": "text" for victim in VICTIMS[1:]},
+    **{f"uaf 16 pointers {victim}": "pointer" for victim in VICTIMS[1:]},
+    "top": "pattern",
+    "mapped": "text",
+}
+"""What is done, and what findleaks must say was written (it may say text of links that are not mangled)."""
+
+SOME = (
+    *("overrun 1 text used", "overrun 8 pointers used", "overrun 40 text small", "overrun 8 text cached", "overrun 1 text large"),
+    *("null", "underrun 8 text", "triangle", "key", "uaf 16 text cached", "uaf 16 pointers unsorted", "uaf 16 text fast", "top", "mapped"),
+)
+
+Build = Callable[..., Path]
+
+
+class Story(NamedTuple):
+    """What a program says it did: where the first metadata is wrong, and its blocks by name."""
+
+    damage: int
+    blocks: dict[str, int]
+    wrote: int
+
+
+def story(output: str) -> Story:
+    blocks, damage, wrote = {}, 0, 0
+    for words in (line.split() for line in output.splitlines()):
+        if words[0] == "block":
+            blocks[words[1]] = int(words[2], 16)
+        elif words[0] == "wrote":
+            wrote = int(words[2])
+        elif words[0] == "damage" and words[1] != "none":
+            damage = int(words[1], 16)
+    return Story(damage, blocks, wrote)
+
+
+def ask(*words: str) -> tuple[dict[str, Any], int]:
+    """What `verify --json` says, and its exit status."""
+    done = subprocess.run([sys.executable, "-m", "findleaks", "verify", "--json", *words], capture_output=True, text=True, timeout=300)
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout), done.returncode
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    folder = tmp_path_factory.mktemp("corrupt")
+
+    def compiled(source: Path, libc: str = "") -> Path:
+        output = folder / f"{source.stem}{libc}"
+        if not output.exists():
+            flags = (*accuracy.FLAGS, "-O1") if source == accuracy.SOURCE else FLAGS
+            if libc:
+                libcs.get(libc).compile(source, output, flags)
+            else:
+                subprocess.run(["gcc", *flags, "-o", str(output), str(source), "-pthread"], check=True)
+        return output
+
+    return compiled
+
+
+def check(program: Path, folder: Path, scenario: str, picture: str, thread: bool = False) -> None:
+    """Run, damage, look: the first problem is the damage, at its place, with the right neighbours and the right words."""
+    words = [*scenario.split(), *(["-t"] if thread else [])]
+    with cores.Running([str(program), *words], folder) as running:
+        said = story(running.output)
+        target = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
+        told, status = ask(*target)
+    assert status == 1, told
+    assert told["sound"] is False
+    damage = [problem for problem in told["problems"] if problem["corrupt"]]
+    first = damage[0]
+    place = int(first["damaged"]["address"], 16)
+    assert said.damage <= place < said.damage + 8, (hex(said.damage), told["problems"])
+    if first["written"] is not None:
+        assert first["written"]["is"] in (DAMAGE[scenario], "pointer") or scenario in ("double", "triangle"), first
+    neighbours = first["neighbours"]
+    if "before" in said.blocks and neighbours["at"] is None:
+        assert int(neighbours["before"]["address"], 16) == said.blocks["before"], first
+        assert first["past_end"] is not None and 0 <= first["past_end"] < 8
+        if scenario.startswith("overrun"):
+            assert 0 < first["overrun"] <= said.wrote
+            assert f"{said.blocks['before']:#x} was written past its end" in first["cause"]
+    if scenario.startswith("uaf"):
+        assert int(neighbours["at"]["address"], 16) == said.blocks["victim"]
+        assert "after it was freed" in first["cause"]
+
+
+@pytest.mark.parametrize("scenario", SOME)
+def test_damage(build: Build, tmp_path: Path, scenario: str) -> None:
+    check(build(GLIBC), tmp_path, scenario, "kernel" if SOME.index(scenario) % 2 else "live")
+
+
+@pytest.mark.parametrize("scenario", ["overrun 8 text used", "uaf 16 pointers small"])
+def test_damage_in_a_thread_arena(build: Build, tmp_path: Path, scenario: str) -> None:
+    check(build(GLIBC), tmp_path, scenario, "kernel", thread=True)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("picture", ["kernel", "live"])
+@pytest.mark.parametrize("scenario", DAMAGE)
+@pytest.mark.parametrize("version", libcs.SUITES)
+def test_every_damage_and_libc(build: Build, tmp_path: Path, version: str, scenario: str, picture: str) -> None:
+    for thread in (False, *([True] if scenario not in ("top", "mapped") else [])):
+        check(build(GLIBC, version), tmp_path / str(thread), scenario, picture, thread)
+
+
+def sound(command: list[str], folder: Path, **environment: str) -> None:
+    """A healthy program: nothing is wrong with it, and everything was looked at."""
+    with cores.Running(command, folder, {**os.environ, **environment}) as running:
+        told, status = ask("--pid", str(running.pid))
+    assert (status, told["sound"], told["problems"]) == (0, True, []), told["problems"][:3]
+    for allocator in told["allocators"]:
+        assert allocator["sound"]
+        assert allocator["checked"]["chunk headers"] > 0.9 * allocator["blocks"] > 0  # the others are mapped one by one
+        assert allocator["checked"]["free-list links"] > 0
+
+
+@pytest.mark.parametrize("options", ["", "h", "b", "s"], ids=["plain", "further heaps", "break blocked", "foreign sbrk"])
+def test_sound_heaps(build: Build, tmp_path: Path, options: str) -> None:
+    sound([str(build(accuracy.SOURCE)), "9", "10", "1", options], tmp_path)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("options", ["", "h", "b", "s", "d", "t", "f", "hs"])
+@pytest.mark.parametrize(
+    "tunables", ["", "tcache_count=0", "tcache_count=2:glibc.malloc.tcache_max=100", "mxfast=0", "perturb=165", "hugetlb=2"]
+)
+@pytest.mark.parametrize("version", libcs.SUITES)
+def test_sound_heaps_of_every_libc(build: Build, tmp_path: Path, version: str, tunables: str, options: str) -> None:
+    environment = {"GLIBC_TUNABLES": f"glibc.malloc.{tunables}"} if tunables else {}
+    sound([str(build(accuracy.SOURCE, version)), "33", "34", "2", options], tmp_path, **environment)
+
+
+@pytest.mark.parametrize("scenario", ["overrun 64 8 text", "header 64 8 pointers", "uaf 64 16 text", "double 64", "uaf 5000 16 pointers"])
+def test_programs_for_any_malloc(build: Build, tmp_path: Path, scenario: str) -> None:
+    """The shared programs, with glibc's malloc: the first problem is in the block that was damaged, or the one it was freed behind."""
+    with cores.Running([str(build(ANY)), *scenario.split()], tmp_path) as running:
+        said = story(running.output)
+        told, status = ask("--pid", str(running.pid))
+    assert status == 1
+    damage = [problem for problem in told["problems"] if problem["corrupt"]]
+    if scenario.startswith("double"):
+        assert any("freed twice" in problem["what"] for problem in damage)
+    else:
+        assert said.damage <= int(damage[0]["damaged"]["address"], 16) < said.damage + 16
+
+
+def test_what_others_say_of_a_damaged_heap(build: Build, tmp_path: Path) -> None:
+    """find goes on with what it could read, and marks that; whatis and blocks know the blocks around."""
+    with cores.Running([str(build(GLIBC)), "overrun", "8", "text", "used"], tmp_path) as running:
+        said = story(running.output)
+        core = str(running.kernel_core())
+    found = json.loads(objects(findleaks("find", "--json", core))[0])
+    assert found["trusted"] is False
+    assert any("corrupt" in warning and "count as roots" in warning for warning in found["warnings"])
+    (answer,) = json.loads(objects(findleaks("whatis", "--json", hex(said.blocks["before"]), core))[0])["answers"]
+    assert answer["block"]["state"] == "in-use" and answer["block"]["size"] == 40
+    listed = [json.loads(line) for line in objects(findleaks("blocks", "--json", core))]
+    behind = [block for block in listed if int(block.get("address", "0"), 16) > said.blocks["victim"]]
+    assert len(behind) == 3, "the walk goes on behind the damage"
+
+
+def test_all_doors_say_the_same(build: Build, tmp_path: Path) -> None:
+    program = build(GLIBC)
+    with cores.Running([str(program), "uaf", "16", "text", "cached"], tmp_path) as running:
+        core = str(running.kernel_core())
+    told = objects(subprocess.run([sys.executable, "-m", "findleaks", "verify", "--json", core], capture_output=True, text=True).stdout)
+    assert len(told) == 1 and json.loads(told[0])["sound"] is False
+    assert objects(gdb(["leaks verify --json"], str(program), core)) == told
+    assert objects(lldb(["leaks verify --json"], str(program), "-c", core)) == told
+
+
+def test_a_core_cut_short_is_not_called_sound(build: Build, tmp_path: Path) -> None:
+    with cores.Running([str(build(GLIBC)), "none"], tmp_path) as running:
+        core = running.kernel_core()
+    cut = tmp_path / "cut"
+    cut.write_bytes(core.read_bytes()[:-8192])
+    told, status = ask(str(cut))
+    assert status == 2 and told["complete"] is False
+    assert not [problem for problem in told["problems"] if problem["corrupt"]]
