@@ -11,6 +11,7 @@ from findleaks.allocators.directory import Directory
 from findleaks.allocators.nesting import Owned
 from findleaks.allocators.umem.instance import Umem
 from findleaks.allocators.umem.walk import _large_tag
+from findleaks.errors import Interrupted
 from findleaks.graph import engine
 from findleaks.graph.base import Blocks, State
 from findleaks.target.base import Module
@@ -219,3 +220,17 @@ def test_in_a_core_that_names_no_files() -> None:
     target = image.target()
     regions = FakeTarget({DATA: target.read(DATA, DATA_SIZE), HEAP: target.read(HEAP, HEAP_SIZE)}, modules=target.modules())
     assert used(read(regions)[1]) == {block: 100}
+
+
+def test_ctrl_c_is_looked_at() -> None:
+    image = UmemImage(debug=DEBUG)
+    for _ in range(200):
+        image.malloc(1000)
+    target = image.target()
+    found, blocks = read(target)
+    target._left = 3
+    with pytest.raises(Interrupted):
+        list(found.verify(blocks))
+    target._left = 0
+    with pytest.raises(Interrupted):
+        read(target)

@@ -17,6 +17,7 @@ from findleaks.allocators.umem.arenas import Vmem
 from findleaks.allocators.umem.caches import Slab, UmemCache
 from findleaks.allocators.umem.layout import CacheLayout, measure_cache
 from findleaks.allocators.umem.walk import Large, SlabWalk, large_blocks
+from findleaks.errors import Interrupted
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import inside, merged
@@ -77,6 +78,8 @@ class Umem(Allocator):
         """Tell caches whose buffers are handed out to the program from libumem's own, and read them all."""
         names = {arena.address: arena for arena in self.vmem}
         kept = []
+        if self.target.interrupted():
+            raise Interrupted
         for cache in self.umem_caches:
             arena = names.get(cache.arena)
             if arena is None:

@@ -19,7 +19,7 @@ from findleaks.allocators.umem.layout import (
     TAG_ALLOC,
     TAG_FREE,
 )
-from findleaks.errors import UnreadableMemory
+from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.base import State
 
 if TYPE_CHECKING:
@@ -41,11 +41,18 @@ def verify(umem: Umem) -> Iterator[Problem]:
                 cache.address, f"libumem: cache {cache.name} says {cache.prev:#x} comes before it, not {expected:#x}: a link is damaged"
             )
     for cache in umem.kept:
+        _poll(umem)
         yield from _lists(umem, cache)
     yield from _magazines(umem)
     for slab in umem.slabs:
         if slab.cache.flags & BUFTAG:
+            _poll(umem)
             yield from _buffers(umem, slab)
+
+
+def _poll(umem: Umem) -> None:
+    if umem.target.interrupted():
+        raise Interrupted
 
 
 def _arena(umem: Umem, arena: Vmem) -> Iterator[Problem]:

@@ -23,7 +23,7 @@ from findleaks.allocators.umem.layout import (
     SECOND_MAGIC,
     SEG_ALLOC,
 )
-from findleaks.errors import UnreadableMemory
+from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Piece
 
@@ -106,6 +106,8 @@ class SlabWalk:
             states += slab.states
             self._count(slab, usable, idle)
             if len(states) >= BATCH:
+                if self.memory.target.interrupted():
+                    raise Interrupted
                 blocks.append(starts, sizes, states)
                 starts, sizes, states = array("Q"), array("Q"), bytearray()
         blocks.append(starts, sizes, states)
