@@ -31,6 +31,7 @@ UNINITIALISED = 0xD0D0D0D0D0D0D0D0
 
 WORDS_BELOW = 64
 MOST_STARTS = 64
+ROUNDS = 4
 """References that are looked at: words below the first place, and those to one block."""
 
 
@@ -65,16 +66,16 @@ class Live:
 
 
 def moved(
-    target: Target, engine: Engine, live: Live, roots: Iterable[Range], heaps: Iterable[Range], registers: Iterable[int]
+    target: Target, engine: Engine, live: Live, roots: Iterable[Range], heaps: Iterable[Range], registers: Iterable[int], everywhere: bool
 ) -> dict[int, int]:
-    """Block -> where its user's pointer is, for blocks in use whose pointer was moved."""
+    """Block -> where its user's pointer is, for those whose pointer was moved; if `everywhere`, in pages that are not flagged too."""
     suspects: dict[int, Suspect] = {}
     where: dict[int, list[int]] = {}
-    for page in (page for page in live.pages if page.aligned):
+    for page in (page for page in live.pages if page.aligned or everywhere):
         for block, link in _suspects(target, page, live.free(page)):
             spots = _spots(block, page.size)
             if spots:
-                suspects[block] = Suspect(spots, link)
+                suspects[block] = Suspect(spots, link and page.aligned)
                 for spot in (*range(block, min(spots[0], block + 8 * WORDS_BELOW), 8), *spots):
                     where.setdefault(spot, []).append(block)
     if not suspects:
@@ -103,69 +104,77 @@ def moved(
 
 def _decided(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
     """First all suspects count as moved, and what stands before their pointers does not count; each that is found not to be lets what
-    stands there count."""
+    stands there count. Where pointers are, and what counts, depend on each other: a few rounds settle it."""
     around = {at: live.block(at) for suspect in suspects.values() for at in suspect.words() if at}
-
-    def counts(block: int, at: int) -> bool:
-        """Whether a reference to `block` from the word at `at` counts, as long as all suspects count as moved."""
-        holder = suspects.get(around.get(at, 0))
-        return holder is None or at >= holder.spot
-
+    plain: set[int] = set()
     for block, suspect in suspects.items():
         suspect.settle(lambda spot, at, block=block: around.get(at) != block or at >= spot)  # type: ignore[misc]
-    for suspect in suspects.values():
-        suspect.settle(lambda spot, at, block=0: counts(block, at))  # type: ignore[misc]
+        suspect.all = suspect.hits
+    for _ in range(ROUNDS):
+        plain = _plain(suspects, around)
+        spots = {block: suspect.spot for block, suspect in suspects.items() if block not in plain}
+        for suspect in suspects.values():
+            suspect.settle(lambda _, at, spots=spots: at >= spots.get(around.get(at, 0), 0))  # type: ignore[misc]
+        if all(suspects[block].spot == spot for block, spot in spots.items()):
+            break
+    return {block: s.spot for block, s in suspects.items() if block not in plain and (s.hits or s.link)}
+
+
+def _plain(suspects: dict[int, Suspect], around: dict[int, int]) -> set[int]:
+    """The suspects whose pointer was not moved."""
     after: dict[int, list[int]] = {}  # suspect -> others that words before its pointer refer to
     plain: set[int] = set()
     ready = []
     for block, suspect in suspects.items():
         for at in suspect.starts:
-            if counts(block, at):
+            holder = around.get(at, 0)
+            if holder not in suspects or at >= suspects[holder].spot:
                 ready.append(block)
                 break
-            if around[at] != block:
-                after.setdefault(around[at], []).append(block)
+            if holder != block:
+                after.setdefault(holder, []).append(block)
     while ready:
         block = ready.pop()
         if block not in plain:
             plain.add(block)
             ready += after.get(block, ())
-    return {block: s.spot for block, s in suspects.items() if block not in plain and (s.hits or s.link)}
+    return plain
 
 
 class Suspect:
     """A block whose pointer may have been moved to one of `spots`. `link`: its first word is not 0. `starts`: words (addresses in heaps,
-    0 elsewhere) that refer to its start or to between there and the first spot; `hits`: such words by the spot they refer to. `spot` is
-    where the pointer is if it was moved."""
+    0 elsewhere) that refer to its start or to between there and the first spot; `all`: such words by the spot they refer to, and `hits`
+    those of them that count. `spot` is where the pointer is if it was moved."""
 
-    __slots__ = ("hits", "link", "spot", "spots", "starts")
+    __slots__ = ("all", "hits", "link", "spot", "spots", "starts")
 
     def __init__(self, spots: list[int], link: bool) -> None:
         self.spots, self.link = spots, link
         self.starts: list[int] = []
-        self.hits: dict[int, list[int]] = {}
+        self.all: dict[int, list[int]] = {}
+        self.hits = self.all
         self.spot = spots[0]
 
     def refer(self, value: int, at: int) -> None:
         """The word at `at` refers to `value`, a spot or an address below the first."""
-        words = self.hits.setdefault(value, []) if value in self.spots else self.starts
+        words = self.all.setdefault(value, []) if value in self.spots else self.starts
         if len(words) < MOST_STARTS:
             words.append(at)
 
     def words(self) -> list[int]:
         """All words that refer to it."""
-        return [*self.starts, *(at for words in self.hits.values() for at in words)]
+        return [*self.starts, *(at for words in self.all.values() for at in words)]
 
     def settle(self, counts: Callable[[int, int], bool]) -> None:
         """Leave out the words that do not count: counts(spot, word)."""
-        kept = {spot: [at for at in words if counts(spot, at)] for spot, words in self.hits.items()}
+        kept = {spot: [at for at in words if counts(spot, at)] for spot, words in self.all.items()}
         self.hits = {spot: words for spot, words in kept.items() if words}
         self.spot = min(self.hits, default=self.spots[0])
 
 
 def _spots(block: int, size: int) -> list[int]:
     """Where an alignment could have moved the pointer to, ascending."""
-    found = []
+    found: list[int] = []
     alignment = SMALLEST_ALIGNMENT
     while alignment <= size:
         spot = -(-block // alignment) * alignment

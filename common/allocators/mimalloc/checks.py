@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.allocators.base import Blocks, Problem
+from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.aligned import Live
 from findleaks.allocators.mimalloc.layout import Page
 from findleaks.allocators.mimalloc.lists import encode
+from findleaks.graph.base import Blocks
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
-from findleaks.allocators.base import Allocator, Arena, Blocks, Cache, Engine, Heap, Problem, State, ThreadCache
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, State, ThreadCache
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc import aligned, arenas, checks, pagemap, segments
 from findleaks.allocators.mimalloc.layout import Page, Segments
 from findleaks.allocators.mimalloc.lists import Lists, decode
-from findleaks.graph.base import run_states
+from findleaks.graph.base import Blocks, Engine, run_states
 from findleaks.graph.roots import register_words, root_ranges
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
@@ -63,6 +63,7 @@ class Mimalloc(Allocator):
         self.delayed: dict[int, int] = {}
         self.moved: dict[int, int] = {}
         self.padding = False
+        self.forgetful = False
         self._heaps: list[Heap] = []
         self._tids = {thread.thread_pointer: thread.tid for thread in target.threads() if thread.thread_pointer}
 
@@ -98,7 +99,7 @@ class Mimalloc(Allocator):
             self._read_delayed(self._segments)
         if any(any(page.keys) for page in self.pages):
             self.padding = checks.padded(self._memory, self.pages, self._live())
-        if any(page.aligned for page in self.pages):
+        if self.forgetful or any(page.aligned for page in self.pages):
             self._find_moved()
         for span in self._spans:
             heap = Heap(span.start, span.end, span.label, lambda blocks: None, [Range(span.start, span.start + span.header)])
@@ -118,7 +119,7 @@ class Mimalloc(Allocator):
         heaps = [Range(span.start, span.end) for span in self._spans]
         used = merged(Range(page.start, page.end) for page in self.pages if self.lists.counts.get(page.meta, (0, 0))[0] < page.capacity)
         roots = root_ranges(self._target, self._engine, sorted([*heaps, *self._own]))
-        self.moved = aligned.moved(self._target, self._engine, self._live(), roots, used, register_words(self._target))
+        self.moved = aligned.moved(self._target, self._engine, self._live(), roots, used, register_words(self._target), self.forgetful)
 
     def _read_delayed(self, layout: Segments) -> None:
         """Blocks on the heaps' lists of blocks that other threads freed (thread_delayed_free): those of full pages."""
@@ -130,7 +131,8 @@ class Mimalloc(Allocator):
                 continue
             self._own.append(Range(heap, heap + HEAP_BYTES))
             keys = (word(at + layout.delayed_keys) or 0, word(at + layout.delayed_keys + 8) or 0) if layout.keyed else (0, 0)
-            node, seen = word(at) or 0, set()
+            node = word(at) or 0
+            seen: set[int] = set()
             while node and len(seen) < MOST_DELAYED:
                 page = self.page_at(node)
                 if page is None or (node - page.start) % page.size or node in seen:
@@ -164,7 +166,7 @@ class Mimalloc(Allocator):
         spots = sorted(self.moved)
         for page in pages:
             at, count, size = page.start, page.capacity, page.size
-            if page.aligned:
+            if page.aligned or self.forgetful:
                 for block in spots[bisect_left(spots, page.start) : bisect_left(spots, page.end)]:
                     before = (block - at) // size
                     if before:
@@ -227,7 +229,7 @@ class Mimalloc(Allocator):
         for page in self.pages:
             row = rows.setdefault((page.arena, 0 if page.reserved == 1 else page.size), [0] * 11)
             used, cached, free = self._counts(page)
-            exact = page.aligned or self.padding
+            exact = page.aligned or self.padding or self.forgetful
             usable = page.size - (8 if self.padding else 0)
             in_use = blocks.totals(State.IN_USE, page.start, page.end).bytes if exact else used * usable
             numbers = (used, cached, free, in_use, cached * usable, free * usable, page.memory, 1, page.capacity, page.reserved, page.used)
@@ -240,7 +242,9 @@ class Mimalloc(Allocator):
             if size:
                 own["block_size"] = size
             usable = size - (8 if self.padding and size else 0)
-            found.append(Cache(label, str(size) if size else "large", usable, *row[:7], own=own))
+            used, cached, free, in_use, kept, spare, memory = row[:7]
+            name = str(size) if size else "large"
+            found.append(Cache(label, name, usable, used, cached, free, in_use, kept, spare, memory, own=own))
         return found
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
@@ -257,7 +261,7 @@ class Mimalloc(Allocator):
             row[2] += free * page.size
             row[5] += 1
         kind = "segments" if self._segments is not None else "areas"
-        return [Arena(label, *row[:4], own={kind: row[4], "pages": row[5]}) for label, row in rows.items()]
+        return [Arena(label, row[0], row[1], row[2], row[3], {kind: row[4], "pages": row[5]}) for label, row in rows.items()]
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
         """What other threads freed of a thread's blocks and it has not collected."""
@@ -305,6 +309,7 @@ def find(
         spans += [Span(m.start, m.end, "mappings", 0) for m in found.mappings]
         allocator = Mimalloc(target, engine, found.layout.version, named(variable), spans, found.pages, found.own)
         allocator.problems[:0] = found.problems
+        allocator.forgetful = found.forgetful
         made.append(allocator)
     taken = merged(Range(span.start, span.end) for allocator in made for span in allocator._spans)
     for entry in segments.read(target, [at for at in addresses if inside(taken, at) is None]):

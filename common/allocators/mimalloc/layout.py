@@ -134,7 +134,13 @@ class Pages:
 
 
 def _pages() -> tuple[Pages, ...]:
-    common = (("owner", 0, "Q"), ("free", 8, "Q"), ("used", 16, "H"), ("capacity", 18, "H"), ("reserved", 20, "H"))
+    common: tuple[tuple[str, int, str], ...] = (
+        ("owner", 0, "Q"),
+        ("free", 8, "Q"),
+        ("used", 16, "H"),
+        ("capacity", 18, "H"),
+        ("reserved", 20, "H"),
+    )
     common += (("local", 24, "Q"), ("thread", 32, "Q"), ("size", 40, "Q"))
     made = []
     for keys in (False, True):

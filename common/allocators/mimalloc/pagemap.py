@@ -48,6 +48,8 @@ class Found:
     pages: list[Page]
     own: list[Range]
     problems: list[Problem]
+    forgetful: bool = False
+    """Pages may have aligned blocks without being flagged."""
 
 
 def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> Optional[Found]:
@@ -176,7 +178,7 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
             stale = True
         elif why == "cannot be read" or home in homes or memory.words(meta, layout.bytes // 8) != (0,) * (layout.bytes // 8):
             found.problems.append(Problem(meta, f"page {meta:#x} {why}: its blocks are not read"))
-    lost_flags = stale and layout.version == OLDEST and any(record["owner"] & 2 for record, _, _ in pages)
+    found.forgetful = stale and layout.version == OLDEST and any(record["owner"] & 2 for record, _, _ in pages)
     found.arenas = _arenas(memory, arenas, found.problems)
     found.mappings = [m for m in merged(found.mappings) if not any(a.start < m.end and m.start < a.end for a in found.arenas)]
     spans = sorted([(a.start, a.end, f"arena {a.number}") for a in found.arenas] + [(m.start, m.end, "mappings") for m in found.mappings])
@@ -201,7 +203,7 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
                 record["local"],
                 record["thread"] & ~1,
                 keys,
-                lost_flags or bool(record["owner"] & 2),
+                bool(record["owner"] & 2),
                 record["owner"] & ~7,
                 record["heap"],
                 size,
