@@ -1,0 +1,226 @@
+"""mimalloc in made-up images: every layout of the tables, and every kind of damage."""
+
+from __future__ import annotations
+
+import struct
+
+import fake
+import pytest
+
+from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.mimalloc import aligned, layout, lists
+from findleaks.allocators.mimalloc.instance import Mimalloc
+from findleaks.arch import X86_64
+from findleaks.graph.pure import PureEngine
+from findleaks.target.base import Module
+
+SEGMENT = 0x7F0000000000
+THREAD = 0x7EFF00001000
+KEYS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+SIZE = 64
+CAPACITY = 10
+USED, FREE, LOCAL, REMOTE = (0, 1, 4, 5, 6, 8), (2, 3), (7,), (9,)
+"""Blocks by number: page.used counts USED and REMOTE."""
+
+
+class Image:
+    """One page of 64-byte blocks, in a 2.x segment or a 3.x mapping of its own; the lists are linked as that layout would."""
+
+    def __init__(self, row: layout.Segments | layout.Pages) -> None:
+        self.row = row
+        self.keys = KEYS if row.keyed else (0, 0)
+        self.area = SEGMENT + layout.SLICE
+        if isinstance(row, layout.Segments):
+            self.meta = SEGMENT + row.slices + row.stride
+            self.start = self.area + (0 if row.fields_have_start else 384)
+        else:
+            self.meta = self.area
+            self.start = self.area + 192
+        self.blocks = [self.start + SIZE * number for number in range(CAPACITY)]
+        self.memory = bytearray(4 * layout.SLICE)
+        for number in range(CAPACITY):
+            self.put(self.blocks[number], b"x" * SIZE)
+        self.heads = [self.link(numbers) for numbers in (FREE, LOCAL, REMOTE)]
+        self.records: dict[int, bytes] = {}
+        self.fill()
+        self.module = Module("/lib/made-up.so", 0x400000, 0x400000, 0x402000)
+        self.extra: dict[int, bytes] = {}
+        if isinstance(row, layout.Pages):
+            self.map()
+
+    def put(self, address: int, data: bytes) -> None:
+        at = address - SEGMENT
+        self.memory[at : at + len(data)] = data
+
+    def word(self, address: int, value: int) -> None:
+        self.put(address, struct.pack("<Q", value))
+
+    def link(self, numbers: tuple[int, ...]) -> int:
+        for number, following in zip(numbers, (*numbers[1:], None)):
+            target = 0 if following is None else self.blocks[following]
+            self.word(self.blocks[number], lists.encode(target, self.keys, self.meta) if self.row.keyed else target)
+        return self.blocks[numbers[0]]
+
+    def fill(self, **changed: int) -> None:
+        """Write the page's descriptor, and the segment's."""
+        values = {"capacity": CAPACITY, "reserved": 12, "used": len(USED) + len(REMOTE), "size": SIZE, "key0": KEYS[0], "key1": KEYS[1]}
+        values.update(zip(("free", "local", "thread"), self.heads), slice_count=3, heap=THREAD + 0x20000, owner=THREAD, kind=4)
+        values.update(base=SEGMENT, extent=len(self.memory), thread=self.heads[2] | 1, start=self.start)
+        row = self.row
+        if isinstance(row, layout.Segments):
+            values["thread"] = self.heads[2]
+            numbers = ((row.used, 1), (row.cookie, SEGMENT ^ 0x1234567890), (row.segment_slices, 512), (row.info_slices, 1))
+            for offset, value in (*numbers, (row.kind, 0), (row.slice_entries, 4), (row.thread_id, THREAD)):
+                self.word(SEGMENT + offset, value)
+            self.put(SEGMENT + row.slices, struct.pack("<II", 1, 0))
+        elif not row.pointer:
+            values["start"] = (self.start - self.meta) // 8
+        values.update(changed)
+        for name, offset, code in row.fields:
+            self.put(self.meta + offset, struct.pack("<" + code, values.get(name, 0)))
+
+    def map(self) -> None:
+        """The page map: two levels, and the variable that points to it."""
+        top, size = 0x7E0000000000, 1 << 21
+        self.extra[top] = bytes(size + 0x10000)
+        self.extra[0x7D0000000000] = bytes(0x10000)
+        self.extra[0x401000] = struct.pack("<Q", top) + bytes(4088)
+        self.poke = {top: top + size, top + 8 * (SEGMENT >> 29): 0x7D0000000000, 0x7D0000000000 + 8 * ((self.area >> 16) & 8191): self.meta}
+
+    def target(self) -> fake.FakeTarget:
+        made = fake.FakeTarget(
+            {SEGMENT: bytes(self.memory), **self.extra},
+            names={0x401000: "/lib/made-up.so"},
+            modules=[self.module],
+            threads=[fake.thread(tid=77, thread_pointer=THREAD)],
+        )
+        for address, value in getattr(self, "poke", {}).items():
+            made.write_word(address, value)
+        return made
+
+    def read(self) -> tuple[Directory, Mimalloc]:
+        directory = build(self.target(), PureEngine(X86_64))
+        (found,) = (a for a in directory.allocators if isinstance(a, Mimalloc))
+        return directory, found
+
+
+def states(directory: Directory, image: Image, numbers: tuple[int, ...]) -> set[str]:
+    blocks = directory.blocks
+    return {blocks.state(blocks.find(image.blocks[number])).name for number in numbers}
+
+
+ROWS = [*layout.SEGMENTS, *layout.PAGES]
+NAMES = [f"{row.version}{'-encoded' if row.keyed else ''}" for row in ROWS]
+
+
+@pytest.fixture(params=ROWS, ids=NAMES)
+def image(request: pytest.FixtureRequest) -> Image:
+    return Image(request.param)
+
+
+def test_every_layout(image: Image) -> None:
+    directory, found = image.read()
+    assert directory.problems == []
+    assert found.version == image.row.version
+    assert states(directory, image, USED) == {"IN_USE"}
+    assert states(directory, image, FREE + LOCAL) == {"FREE"}
+    assert states(directory, image, REMOTE) == {"CACHED"}
+    (row,) = found.caches(directory.blocks)
+    assert (row.in_use, row.cached, row.free, row.total) == (6, 1, 3, CAPACITY)
+    assert (row.in_use_bytes, row.size, row.own["used"]) == (6 * SIZE, SIZE, 7)
+    assert [problem for problem in found.verify(directory.blocks) if problem] == []
+    (cache,) = found.thread_caches(directory.blocks)
+    assert (cache.thread, cache.blocks, cache.bytes) == (77, 1, SIZE)
+    assert any(start <= image.meta < end for start, end in ((heap.start, heap.end) for heap in found.heaps()))
+
+
+def test_a_link_out_of_the_page_is_named(image: Image) -> None:
+    wild = 0x6162636465666768
+    image.word(image.blocks[FREE[0]], lists.encode(wild, image.keys, image.meta) if image.row.keyed else wild)
+    directory, found = image.read()
+    assert any("free of the page" in problem.what and "corrupt" in problem.what for problem in directory.problems)
+    assert states(directory, image, USED) == {"IN_USE"}
+    assert states(directory, image, LOCAL) == {"FREE"}
+    assert any("counts 7 blocks in use" in problem.what for problem in found.verify(directory.blocks) if problem)
+
+
+def test_a_cycle_ends(image: Image) -> None:
+    back = image.blocks[FREE[0]]
+    image.word(image.blocks[FREE[1]], lists.encode(back, image.keys, image.meta) if image.row.keyed else back)
+    directory, _ = image.read()
+    assert any("corrupt" in problem.what for problem in directory.problems)
+    assert states(directory, image, USED) == {"IN_USE"}
+
+
+def test_a_block_freed_twice(image: Image) -> None:
+    image.heads[1] = image.blocks[FREE[1]]
+    image.fill()
+    directory, found = image.read()
+    told = [problem for problem in found.verify(directory.blocks) if problem]
+    assert any(f"{image.blocks[FREE[1]]:#x} is on its page's free lists twice" in problem.what for problem in told)
+
+
+def test_a_wrong_count(image: Image) -> None:
+    image.fill(used=4)
+    directory, found = image.read()
+    assert directory.problems == []
+    assert [p.address for p in found.verify(directory.blocks) if p] == [image.meta]
+
+
+@pytest.mark.parametrize("row", layout.SEGMENTS, ids=NAMES[: len(layout.SEGMENTS)])
+def test_a_page_that_makes_no_sense_beside_one_that_does(row: layout.Segments) -> None:
+    """The last slice's page claims more blocks than it has: it is named, the other page is read."""
+    image = Image(row)
+    image.fill(slice_count=2)
+    second = Image(row)
+    second.fill(slice_count=1, capacity=500)
+    at = image.meta - SEGMENT
+    other = at + 2 * row.stride
+    image.memory[other : other + row.stride] = second.memory[at : at + row.stride]
+    directory, _ = image.read()
+    assert [problem.address for problem in directory.problems] == [SEGMENT + other]
+    assert "500 blocks of 12" in directory.problems[0].what
+    assert states(directory, image, USED) == {"IN_USE"}
+
+
+@pytest.mark.parametrize("offset", range(0, 416, 8))
+@pytest.mark.parametrize("row", [layout.SEGMENTS[0], layout.SEGMENTS[-1], layout.PAGES[0], layout.PAGES[-1]], ids=lambda row: row.version)
+def test_any_damage_is_survived(row: layout.Segments | layout.Pages, offset: int) -> None:
+    image = Image(row)
+    base = SEGMENT + offset if isinstance(row, layout.Segments) else image.meta + offset - 100 * (offset >= 200)
+    image.word(base & -8, 0xFFFFFFFFFFFFFF41)
+    directory = build(image.target(), PureEngine(X86_64))
+    for allocator in directory.allocators:
+        list(allocator.verify(directory.blocks))
+        allocator.caches(directory.blocks)
+
+
+def test_links_are_decoded_as_they_are_encoded() -> None:
+    for pointer in (0, SEGMENT, SEGMENT + 0x1230):
+        assert lists.decode(lists.encode(pointer, KEYS, THREAD), KEYS, THREAD) == pointer
+
+
+def test_where_an_alignment_can_have_moved_a_pointer() -> None:
+    assert aligned._spots(0x1010, 256) == [0x1020, 0x1040, 0x1080, 0x1100]
+    assert aligned._spots(0x1000, 256) == []
+    assert aligned._spots(0x1050, 32) == [0x1060]
+
+
+@pytest.mark.parametrize("referred", ["start", "moved", "below", "nothing"])
+def test_aligned_blocks_are_where_they_are_referred_to(referred: str) -> None:
+    """A block whose first word is a link may have its pointer moved; a root decides."""
+    image = Image(next(row for row in layout.SEGMENTS if row.fields_have_start and not row.keyed))
+    image.fill(size=80, flags=2, free=0, local=0, thread=0, used=CAPACITY)
+    block = image.start + 80
+    spot = -(-block // 32) * 32
+    assert spot != block
+    image.word(block, image.start + 160)
+    root = {"start": block, "moved": spot, "below": block + 8, "nothing": 0}[referred]
+    image.extra[0x401000] = struct.pack("<Q", root) + bytes(4088)
+    directory, found = image.read()
+    blocks = directory.blocks
+    index = blocks.find(block + 79)
+    expected = spot if referred in ("moved", "nothing") else block
+    assert (blocks.address(index), blocks.size(index)) == (expected, block + 80 - expected)
+    assert found.moved == ({block: spot} if expected == spot else {})
+    assert len(blocks) == CAPACITY
