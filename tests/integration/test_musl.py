@@ -244,4 +244,5 @@ def test_verify_says_what_was_written(compiled, tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     told = json.loads(done.stdout)
     assert told["sound"] is False
-    assert any(f"{block:#x}" in problem["what"] and "this text is" in problem["what"] for problem in told["problems"])
+    assert any(f"{block:#x}" in problem["what"] for problem in told["problems"])
+    assert any("the block it was copied to" in (problem["written"] or {}).get("text", "") for problem in told["problems"])

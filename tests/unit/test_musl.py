@@ -1,0 +1,334 @@
+"""musl's mallocs in made-up images: every place a block can stand in, and every kind of damage."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+
+import fake
+import pytest
+
+from findleaks.allocators.base import Allocator
+from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.musl.layout import CLASSES, Meta, Old, bin_of, contexts
+from findleaks.graph.base import Engine, State
+from findleaks.graph.engine import load
+from findleaks.graph.pure import PureEngine
+from findleaks.graph.roots import register_words
+from findleaks.target.base import Module
+
+DATA, GUARD, AREAS, SLABS, LARGE, DONATED = 0x600000, 0x10000000, 0x10001000, 0x7F0000000000, 0x7F0000100000, 0x600800
+SECRET = 0x1122334455667788
+CONTEXT = DATA + 0x100
+ENGINES = [PureEngine, load]
+
+
+class Image:
+    """mallocng's memory, as its source would make it. `used` maps the blocks in use to their sizes."""
+
+    def __init__(self, paged: bool = False) -> None:
+        self.layout = contexts(8)[paged]
+        self.parts = {DATA: bytearray(0x1000), GUARD: bytearray(0x1000), AREAS: bytearray(0x2000)}
+        self.parts[SLABS] = bytearray(0x4000)
+        self.parts[LARGE] = bytearray(0x300000)
+        self.metas = 0
+        self.used: dict[int, int] = {}
+        self.usage = [0] * 48
+        self.active: dict[int, int] = {}
+        for area, after in ((AREAS, AREAS + 0x1000), (AREAS + 0x1000, 0)):
+            self.put(area, struct.pack("<QQi", SECRET, after, 101))
+        self.put(CONTEXT, struct.pack("<Q", SECRET))
+        if paged:
+            self.word(CONTEXT + 8, 4096)
+        self.put(CONTEXT + self.layout.init_done, struct.pack("<ii", 1, 3))
+        self.put(CONTEXT + self.layout.area_head, struct.pack("<QQ", AREAS, AREAS + 0x1000))
+        # A page of 31 slots of 128 bytes: one for each reserve, cycled and aligned ones, freed and never used ones.
+        mem = self.group(SLABS, 7, 31, 0x7FC0, 0x7FFF8000, 1)
+        for slot, size in enumerate((124, 123, 122, 121, 120, 119)):
+            self.enframe(mem, 128, slot, size)
+        # A class whose slots have room to move: 18 units.
+        mem = self.group(SLABS + 0x1000, 12, 7, 0x60, 0, 1)
+        for slot, (size, offset) in enumerate(((270, 0), (260, 1), (100, 3), (64, 8), (0, 17))):
+            self.enframe(mem, 288, slot, size, offset)
+        # A group of ten slots of 32 bytes in the slot of another, which again has a block before and behind it.
+        mem = self.group(SLABS + 0x2000, 19, 3, 0, 0, 1)
+        self.enframe(mem, 1008, 0, 1000)
+        self.enframe(mem, 1008, 2, 900)
+        self.enframe(mem, 1008, 1, 1004)
+        inner = mem + 16 + 1008
+        self.byte(inner - 3, 1 | 6 << 5)
+        self.group(inner, 1, 31, 0x7FFFFFF0, 0, 0)
+        for slot in range(4):
+            self.enframe(inner, 32, slot, 20 + slot, nested=True)
+        del self.used[inner]
+        # Mapped on their own: a plain one, and one aligned to 1 MiB, whose offset has more than 16 bits.
+        mem = self.group(LARGE, 63, 1, 0, 0, 0x40)
+        self.enframe(mem, 0x40 * 4096 - 16, 0, 200_000, 5)
+        mem = self.group(LARGE + 0x40000, 63, 1, 0, 0, 0x240)
+        self.aligned(mem, 0x240 * 4096 - 16, LARGE + 0x200000, 300_000)
+        # What ld.so donated, free.
+        self.group(DONATED, 3, 1, 0, 1, 0, freeable=0)
+        self.put(CONTEXT + self.layout.usage, struct.pack("<48Q", *self.usage))
+
+    def put(self, address: int, data: bytes) -> None:
+        for start, memory in self.parts.items():
+            if start <= address < start + len(memory):
+                memory[address - start : address - start + len(data)] = data
+                return
+        raise ValueError(hex(address))
+
+    def word(self, address: int, value: int) -> None:
+        self.put(address, struct.pack("<Q", value))
+
+    def byte(self, address: int, value: int) -> None:
+        self.put(address, bytes([value]))
+
+    def group(self, mem: int, number: int, count: int, avail: int, freed: int, maplen: int, freeable: int = 1) -> int:
+        meta = AREAS + 24 + 40 * self.metas if self.metas < 4 else AREAS + 0x1000 + 24 + 40 * self.metas
+        self.metas += 1
+        ring = meta if avail | freed and number < 48 else 0
+        if ring:
+            self.word(CONTEXT + self.layout.active + 8 * number, meta)
+        bits = count - 1 | freeable << 5 | number << 6 | maplen << 12
+        self.put(meta, struct.pack("<QQQIIQ", ring, ring, mem, avail, freed, bits))
+        self.put(mem, struct.pack("<QB", meta, max(count - 1, 0)))
+        if number < 48 and freeable:
+            self.usage[number] += count
+        return mem
+
+    def header(self, at: int, slot: int, end: int, size: int, offset: int) -> None:
+        reserve = end - at - size
+        self.byte(end - reserve, 0)
+        if reserve >= 5:
+            self.put(end - 5, struct.pack("<BI", 0, reserve))
+        wide = offset > 0xFFFF
+        self.put(at - 4, struct.pack("<BBH", wide, slot | min(reserve, 5) << 5, 0 if wide else offset))
+        if wide:
+            self.put(at - 8, struct.pack("<I", offset))
+        self.used[at] = size
+
+    def enframe(self, mem: int, stride: int, slot: int, size: int, offset: int = 0, nested: bool = False) -> None:
+        start = mem + 16 + slot * stride
+        if offset:
+            self.put(start - 4, struct.pack("<BBH", 0, 7 << 5, offset))
+        at = start + 16 * offset
+        self.header(at, slot, start + stride - 4, size, (at - mem - 16) // 16)
+
+    def aligned(self, mem: int, stride: int, at: int, size: int) -> None:
+        start = mem + 16
+        self.put(start - 4, struct.pack("<BBH", 0, 7 << 5, (at - start) // 16 & 0xFFFF))
+        self.header(at, 0, start + stride - 4, size, (at - start) // 16)
+
+    def target(self) -> fake.FakeTarget:
+        names = {DATA: "/lib/any.so"}
+        modules = [Module("/lib/any.so", DATA, DATA, DATA + 0x1000)]
+        return fake.FakeTarget({k: bytes(v) for k, v in self.parts.items()}, names=names, permissions={GUARD: "---"}, modules=modules)
+
+
+def read(target: fake.FakeTarget, engine: Callable[..., Engine] = PureEngine) -> tuple[Directory, Allocator]:
+    directory = build(target, engine(target.arch))
+    (allocator,) = directory.allocators
+    assert allocator.name == "musl"
+    return directory, allocator
+
+
+def in_use(directory: Directory) -> dict[int, int]:
+    blocks = directory.blocks
+    return {blocks.address(i): blocks.size(i) for i in range(len(blocks)) if blocks.state(i) == State.IN_USE}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("paged", [False, True])
+def test_blocks_begin_and_end_where_they_were_asked_for(paged: bool, engine: Callable[..., Engine]) -> None:
+    image = Image(paged)
+    directory, allocator = read(image.target(), engine)
+    assert directory.problems == []
+    used = in_use(directory)
+    assert {address: used[address] for address in image.used} == image.used
+    assert [problem for problem in allocator.verify(directory.blocks) if problem] == []
+    rows = allocator.caches(directory.blocks)
+    assert sum(row.in_use for row in rows) == len(used)
+    assert sum(row.free for row in rows) == directory.blocks.totals(State.FREE).blocks > 30
+    assert sum(row.in_use_bytes for row in rows) == sum(used.values())
+    assert {row.arena for row in rows} == {"main", "mmapped", "donated"}
+    assert allocator.counted() == {f"usage_by_class[{n}]": count for n, count in enumerate(image.usage) if count}
+    inner = SLABS + 0x2000 + 16 + 1008
+    assert directory.blocks.find(inner) < 0  # the slot that holds a group is no block
+    claimed = directory.claimed()
+    for address in (CONTEXT, AREAS, AREAS + 0x1FF8, SLABS, inner, DONATED + 8):
+        assert any(start <= address < end for start, end in claimed), hex(address)
+    assert not any(start <= DATA < end for start, end in claimed)
+    assert "slot 2" in allocator.locate(SLABS + 16 + 2 * 128 + 5)
+
+
+DAMAGE: dict[str, tuple[Callable[[Image], None], str, int]] = {
+    # what, a part of what is said, and how many blocks may be gone
+    "list of areas": (lambda i: i.word(AREAS + 8, AREAS), "list of meta_areas is broken", 0),
+    "group beyond memory": (lambda i: i.word(AREAS + 24 + 16, 0x123456789000), "is not in writable memory", 6),
+    "class that is none": (lambda i: i.word(AREAS + 24 + 32, 30 | 1 << 5 | 50 << 6 | 1 << 12), "is corrupt", 6),
+    "group's header": (lambda i: i.word(SLABS, 0x4141414141414141), "has 0x4141414141414141 for its meta", 0),
+    "header of a block": (lambda i: i.byte(SLABS + 16 + 128 - 2, 0x77), "the header of the block", 0),
+    "moved block": (lambda i: i.byte(SLABS + 0x1000 + 16 + 288 - 2, 0x0F), "not where its header says", 1),
+    "size at the end": (lambda i: i.put(SLABS + 16 + 6 * 128 - 8, b"\xff\xff\xff"), "what counts its size", 0),
+    "overrun of no reserve": (lambda i: i.byte(SLABS + 16 + 124, 0x58), "overrun", 1),
+    "overrun of some": (lambda i: i.byte(SLABS + 16 + 2 * 128 + 122, 0x58), "b'X' stands 0 bytes behind its end", 0),
+    "both masks": (lambda i: i.put(AREAS + 24 + 28, struct.pack("<I", 0x7FFFFFC0)), "both available and freed", 0),
+    "bits beyond": (lambda i: i.put(AREAS + 24 + 24, struct.pack("<I", 0x80007FC0)), "for slots it does not have", 0),
+    "ring": (lambda i: i.word(AREAS + 24, AREAS + 24 + 40), "which has", 0),
+    "usage": (lambda i: i.word(CONTEXT + i.layout.usage + 56, 99), "usage_by_class[7]", 0),
+    "behind a free slot": (lambda i: i.byte(SLABS + 16 + 31 * 128 - 4, 9), "behind the last slot", 0),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_named_and_the_rest_is_read(name: str, engine: Callable[..., Engine]) -> None:
+    image = Image()
+    harm, told, gone = DAMAGE[name]
+    harm(image)
+    directory, allocator = read(image.target(), engine)
+    said = [problem.what for problem in [*directory.problems, *allocator.verify(directory.blocks)] if problem]
+    assert any(told in what for what in said), said
+    used = in_use(directory)
+    assert len(image.used.keys() - used.keys()) <= gone
+    assert len(said) <= 4, said
+
+
+class OldImage:
+    """oldmalloc's memory: a stretch of chunks, two mapped ones, bins."""
+
+    HEAP, MAPPED, MAL = 0x20000000, 0x7F0000000000, DATA + 0x200
+
+    def __init__(self) -> None:
+        self.parts = {DATA: bytearray(0x1000), self.HEAP: bytearray(0x4000), self.MAPPED: bytearray(0x100000)}
+        self.layout = Old(8)
+        self.used: dict[int, int] = {}
+        self.bins: dict[int, list[int]] = {}
+        self.free: list[int] = []
+        at, before, left, number = self.HEAP + 16, 1, 0x4000 - 32, 0
+        while left:
+            size = min(32 * (1 + number * 7 % 20), left)
+            size = left if left - size < 64 else size
+            free = number % 3 == 2
+            self.word(at, before)
+            self.word(at + 8, size | (not free))
+            if free:
+                self.bins.setdefault(bin_of(size, 32), []).append(at)
+                self.free.append(at + 16)
+            else:
+                self.used[at + 16] = size - 16
+            before, at, left, number = size | (not free), at + size, left - size, number + 1
+        self.word(at, before)
+        self.word(at + 8, 1)
+        for number in range(60):
+            self.chain(number, self.bins.get(number, []))
+        self.word(self.MAL, sum(1 << number for number in self.bins))
+        self.map(self.MAPPED, 0x40000, 32)
+        self.map(self.MAPPED + 0x40000, 0x50000, 64)
+        self.map(self.MAPPED + 0x90000, 0x60000, 0x10000)
+
+    put, word = Image.put, Image.word
+
+    def chain(self, number: int, chunks: list[int]) -> None:
+        end = self.MAL + 8 + 24 * number - 8
+        ring = [end, *chunks, end]
+        for before, chunk, after in zip(ring, ring[1:], ring[2:]):
+            self.put(chunk + 16, struct.pack("<QQ", after, before))
+        self.put(end + 16, struct.pack("<QQ", ring[1], ring[-2]))
+
+    def map(self, base: int, length: int, offset: int) -> None:
+        self.put(base + 16, struct.pack("<QQ", 16, length - 16))
+        self.put(base + offset - 16, struct.pack("<QQ", offset - 16, length - offset + 16))
+        self.used[base + offset] = length - offset
+
+    def target(self) -> fake.FakeTarget:
+        modules = [Module("/lib/any.so", DATA, DATA, DATA + 0x1000)]
+        return fake.FakeTarget({k: bytes(v) for k, v in self.parts.items()}, names={DATA: "/lib/any.so"}, modules=modules)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_chunks_and_mapped_ones(engine: Callable[..., Engine]) -> None:
+    image = OldImage()
+    directory, allocator = read(image.target(), engine)
+    assert directory.problems == []
+    assert in_use(directory) == image.used
+    assert directory.blocks.totals(State.FREE).blocks == len(image.free)
+    assert [problem for problem in allocator.verify(directory.blocks) if problem] == []
+    rows = allocator.caches(directory.blocks)
+    assert (sum(row.in_use for row in rows), sum(row.free for row in rows)) == (len(image.used), len(image.free))
+    assert sum(arena.in_use for arena in allocator.arenas(directory.blocks)) == sum(image.used.values())
+
+
+def old_damage(image: OldImage, name: str) -> None:
+    chunk = sorted(image.used)[3] - 16
+    free = image.free[2] - 16
+    if name == "psize":
+        image.word(chunk, 0x58)
+    elif name == "whole header":
+        image.put(chunk, b"AAAAAAAABBBBBBBB")
+    elif name == "link":
+        image.word(free + 24, 0x4141414141414140)
+    elif name == "forward link":
+        image.word(free + 16, chunk)
+    elif name == "binmap":
+        image.word(image.MAL, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("psize", "was overrun"),
+        ("whole header", "the block before it overran"),
+        ("link", "before it"),
+        ("forward link", "where no free chunk is"),
+    ],
+)
+def test_damage_of_oldmalloc_is_named(name: str, told: str) -> None:
+    image = OldImage()
+    old_damage(image, name)
+    directory, allocator = read(image.target())
+    said = [problem.what for problem in [*directory.problems, *allocator.verify(directory.blocks)] if problem]
+    assert any(told in what for what in said), said
+    assert len(image.used.keys() - in_use(directory).keys()) <= 1
+
+
+@pytest.mark.parametrize("kind", [Image, OldImage])
+def test_any_bytes_may_be_wrong(kind: type[Image] | type[OldImage]) -> None:
+    """Words everywhere but in the text are set to anything: no exception, no endless loop, blocks stay inside heaps."""
+    for seed in range(60):
+        image = kind()
+        r = random.Random(seed)
+        words = [AREAS + 8 * r.randrange(64) for _ in range(3)] if kind is Image else []
+        for start, memory in image.parts.items():
+            words += [start + 8 * r.randrange(min(len(memory), 0x2000) // 8) for _ in range(r.randrange(6))]
+        for address in words:
+            if any(start <= address < start + len(memory) for start, memory in image.parts.items()):
+                wild = (r.getrandbits(64), r.getrandbits(12), SLABS + 16 * r.getrandbits(10), AREAS + 8 * r.getrandbits(9), 0, 1)
+                image.word(address, r.choice(wild))
+        target = image.target()
+        directory = build(target, PureEngine(target.arch))
+        for allocator in directory.allocators:
+            list(allocator.verify(directory.blocks))
+            allocator.caches(directory.blocks)
+            allocator.arenas(directory.blocks)
+            allocator.locate(r.choice(words or [1]))
+
+
+def test_bins_and_metas_have_the_sizes_of_the_source() -> None:
+    assert (Meta(8).count, Meta(4).count) == (101, 170)
+    assert [bin_of(32 * n, 32) for n in (1, 2, 33, 34, 40, 513, 0x1C01, 0x1C02)] == [0, 1, 32, 32, 32, 48, 63, 63]
+    assert [layout.usage for layout in contexts(8)] == [464, 472]
+    assert len(CLASSES) == 48
+
+
+def test_the_dtv_of_musl_begins_where_its_thread_says() -> None:
+    """glibc's begins two words before; in musl a lost block may stand there."""
+    tcb, dtv = 0x30000100, 0x30000800
+    memory = bytearray(0x1000)
+    struct.pack_into("<4Q", memory, 0x100, tcb, dtv, tcb, tcb)
+    musl = fake.FakeTarget({0x30000000: bytes(memory)}, threads=[fake.thread(1, 0, thread_pointer=tcb)])
+    assert dtv - 16 not in register_words(musl)
+    struct.pack_into("<4Q", memory, 0x100, tcb, dtv, tcb, 1)
+    glibc = fake.FakeTarget({0x30000000: bytes(memory)}, threads=[fake.thread(1, 0, thread_pointer=tcb)])
+    assert dtv - 16 in register_words(glibc)
