@@ -142,14 +142,16 @@ def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, ful
             assert cache.cached == cache.own["thread"] + cache.own["transfer"]
             assert cache.free == cache.own["central"]
         assert sum(cache.cached + cache.free for cache in rows.values()) == sum(objects for _, _, objects in table)
+        own = len(allocator.replaced)  # the block that 2.7 to 2.15 lose themselves: metadata
+        assert own == (version in ("2.8.1", "2.10"))
         for number, cache in rows.items():
-            assert cache.total * cache.size + cache.own["overhead"] == cache.memory, number
+            assert (cache.total + own * (number == 1)) * cache.size + cache.own["overhead"] == cache.memory, number
         (used,), (pages,) = printed(r"^MALLOC: +(\d+) .* in use by application", text), printed(r"^MALLOC: \+ +(\d+) .* page heap", text)
         caches = allocator.caches(blocks)
         # A block with a span of its own, of which all counts as allocated, may be smaller, if it was sampled.
         apart = sum(cache.memory - cache.in_use_bytes for cache in caches if cache.name == "large")
         assert apart == 0 or "TCMALLOC_SAMPLE_PARAMETER" in environment
-        assert sum(cache.in_use_bytes for cache in caches) + apart == used[0] == counted["generic.current_allocated_bytes"]
+        assert sum(cache.in_use_bytes for cache in caches) + apart + 8 * own == used[0] == counted["generic.current_allocated_bytes"]
         assert counted["tcmalloc.pageheap_free_bytes"] == pages[0]
         ((heaps,),) = printed(r"^MALLOC: +(\d+) +Thread heaps in use", text)
         assert len(allocator.found.heaps) == heaps
@@ -157,7 +159,7 @@ def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, ful
         assert allocator.summary()["page_size"] == size
         (arena,) = allocator.arenas(blocks)
         overhead = sum(cache.own.get("overhead", 0) for cache in caches)
-        assert arena.in_use + arena.cached + arena.free + arena.spare + overhead + apart == counted["generic.heap_size"]
+        assert arena.in_use + arena.cached + arena.free + arena.spare + overhead + apart + 8 * own == counted["generic.heap_size"]
         kept = sum(cache.bytes for cache in allocator.thread_caches(blocks))
         assert kept == counted["tcmalloc.thread_cache_free_bytes"]
         assert {cache.thread for cache in allocator.thread_caches(blocks)} - {0} <= {thread.tid for thread in session.target.threads()}

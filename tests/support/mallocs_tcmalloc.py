@@ -58,7 +58,7 @@ class Tcmalloc:
         elif link:
             archive = self.root / LIBRARIES / ("libtcmalloc.a" if full else "libtcmalloc_minimal.a")
             # glibc's malloc_trim, which tcmalloc lacks, brings glibc's malloc along: the first of each name counts.
-            how = (f"-{link}", "-Wl,-z,muldefs") if link.startswith("static") else ()
+            how = (f"-{link}", "-Wl,-z,muldefs") if link.startswith("static") else ("-Wl,--allow-shlib-undefined",)
             flags = (*flags, *how, "-Wl,--whole-archive", str(archive), "-Wl,--no-whole-archive", "-lstdc++", "-lm")
         # A static program takes part of the compiler's own libraries, too, which ask more of libc than 2.31 has.
         libc = libcs.get("2.36") if link.startswith("static") and self.libc.version == "2.31" else self.libc

@@ -98,7 +98,6 @@ def rows(one: Tcmalloc, blocks: Blocks) -> list[Cache]:
             for size, state, count in blocks.by_size(start, end):
                 if state != State.METADATA:
                     _add(tally, numbers.get(size, 0), size, state, count)
-    _add(tally, 1, sizes[1], State.IN_USE, len(one.replaced))
     memory: dict[int, int] = {}
     for span in one.spans:
         if span.location == IN_USE:

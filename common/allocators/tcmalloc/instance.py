@@ -46,7 +46,7 @@ class Tcmalloc(Allocator):
         self.found = caches.find(self.memory, engine, place, self.ranges, self.problems)
         self.version = self._version() or self.found.release
         self.lists = Lists(target, engine, place, self.spans, self.ranges)
-        self.replaced: list[int] = []  # blocks of size class 1 that are its own; tcmalloc counts them as in use
+        self.replaced: list[int] = []  # blocks of size class 1 that are its own, which it counts as in use
         self._heaps: Optional[list[Heap]] = None
         self._metadata: Optional[list[Range]] = None
         self._by_class: Optional[dict[int, list[Span]]] = None
