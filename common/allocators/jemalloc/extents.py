@@ -141,8 +141,10 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
         if i in broken:
             continue
         s &= -page_size
-        if pages.get(a >> classes.page) != wanted[i] or not s:
-            bad.append((wanted[i], f"says that its pages are {a:#x}, {s:,} bytes, which the radix tree knows nothing of"))
+        if not s or pages.get(a >> classes.page) != wanted[i] or pages.get((a >> classes.page) + (s >> classes.page) - 1) != wanted[i]:
+            bad.append(
+                (wanted[i], f"says that its pages are {a:#x}, {s:,} bytes, of which the radix tree does not know the first and last")
+            )
             continue
         fit.append((a, s, i))
     fit.sort()

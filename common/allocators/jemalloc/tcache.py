@@ -80,12 +80,12 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
         _, full, empty, length = struct.unpack("<4H", struct.pack("<Q", packed))
         size = (empty - top) & 0xFFFF
         end = top + size
-        if size % 8 or (length and size > 8 * length) or (end - before) > STACKS or top < before:
-            found.problems.append(
-                f"has a stack for {classes.sizes[szind]:,} bytes at {top:#x} that ends at {end:#x}: its blocks count as in use"
-            )
+        if size % 8 or (length and size > 8 * length) or top < before or (before and end - before > STACKS):
+            what = f"has a stack for {classes.sizes[szind]:,} bytes at {top:#x} that ends at {end:#x}: its blocks count as in use"
+            found.problems.append(what)
+            before = 0  # where the next one begins is not known then
             continue
-        low = end - 8 * length if length else before
+        low = end - 8 * length if length else before or top
         kept = (full - low) & 0xFFFF
         stashed = memory.words(low, kept // 8) if 0 < kept <= top - low and kept % 8 == 0 else ()
         found.stacks.append(Stack(szind, top, memory.words(top, size // 8) or (), stashed or ()))

@@ -72,6 +72,12 @@ def _tree(allocator: Jemalloc) -> Iterator[Problem]:
     parts = allocator.parts
     seen, page = parts.extents, parts.classes.page
     named = dict(zip(parts.elements.pages, parts.elements.descriptors))
+    about = {descriptor: (seen.start[i] >> page, seen.end(i) >> page) for i, descriptor in enumerate(seen.descriptors)}
+    for number, descriptor in named.items():
+        first, last = about.get(descriptor, (0, 0))
+        if last and not first <= number < last:
+            what = f"the radix tree has {descriptor:#x} for the page {number << page:#x}, which that descriptor is not about"
+            yield Problem(descriptor, what + f" ({first << page:#x} to {last << page:#x})")
     for i in range(len(seen)):
         first, last = seen.start[i] >> page, seen.end(i) - 1 >> page
         inner = range(first, last + 1) if seen.slab[i] and seen.state[i] == ACTIVE and seen.good[i] else (first, last)

@@ -1,0 +1,379 @@
+"""jemalloc's heaps in made-up images: the layouts that are known, and every kind of damage."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import fake
+import pytest
+
+from findleaks.allocators.base import State
+from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.jemalloc import classes, layout, stats
+from findleaks.allocators.jemalloc.instance import Jemalloc
+from findleaks.arch import X86_64
+from findleaks.graph import engine
+from findleaks.target.base import Module
+
+PAGE = 4096
+DATA = 0x555555600000
+BASE = 0x7F0000000000
+BASE_SIZE = 8 << 20
+HEAP = 0x7F0010000000
+HEAP_SIZE = 1 << 20
+TLS = 0x7F0020000000
+TID, POINTER = 77, TLS + 0x8000
+
+INFOS, ARENAS, ROOT = DATA + 0x1000, DATA + 0x8000, DATA + 0x10000
+ARENA, DESCRIPTORS = BASE + 0x4000, BASE + 0x80000
+NODE, LEAF = BASE + (2 << 20), BASE + (4 << 20)
+SMALL = [8, *(16 * n for n in range(1, 9)), *(step << lg for lg in range(5, 12) for step in (5, 6, 7, 8))]
+SMALL = [size for size in SMALL if size <= 14336]
+SLABS = {8: 1, 16: 1, 32: 1, 48: 3, 64: 1}
+SIZES = list(classes._sizes(SMALL[:3]))
+
+
+def slab_pages(size: int) -> int:
+    return SLABS.get(size) or next(pages for pages in range(1, 64) if pages * PAGE % size == 0)
+
+
+class Image:
+    """One arena with slabs of 32 and 64 bytes, a large block, dirty pages, and a thread cache that holds two blocks of 32 bytes."""
+
+    def __init__(self, kind: layout.Extent = layout.EDATA, address_bits: int = 48) -> None:
+        self.kind, self.bits = kind, address_bits
+        self.memory = {DATA: bytearray(0x300000), BASE: bytearray(BASE_SIZE), HEAP: bytearray(HEAP_SIZE), TLS: bytearray(0x10000)}
+        self.descriptors: list[int] = []
+        self.heap = HEAP
+        self.slabs: dict[int, list[int]] = {}
+        for i, size in enumerate(SMALL):
+            count = slab_pages(size) * PAGE // size
+            self.put(INFOS + 40 * i, size, slab_pages(size) * PAGE, count | 1 << 32, count, (count + 63) // 64)
+        self.put(BASE, BASE_SIZE, 0, 0, BASE + (1 << 20), 4096)
+        base = BASE + 192
+        # base_t: its list of blocks; then heaps of free rests and the counters
+        blocks, heap = (160, 16) if kind is layout.EDATA else (144, 8)
+        self.put(base + blocks, BASE)
+        self.put(base + blocks + 8 + heap * len(SIZES), 65536, 131072, BASE_SIZE)
+        self.put(ARENAS, ARENA)
+        self.put(ARENAS + 64, BASE + 192)  # b0
+        self.blocks: dict[str, list[int]] = {"used": [], "free": [], "cached": []}
+        # A slab that a stack of the thread cache hides in would be metadata: it has a large extent of its own.
+        self.stacks = self.large(16384, 0)
+        for _ in range(2):
+            self.slab(32, range(0, 128, 2))
+        self.slab(64, range(64))
+        self.odd = self.large(20480, 192)
+        self.dirty = self.extent(8 * PAGE, layout.DIRTY, len(SIZES), 0)
+        self.blocks["used"].append(self.odd)
+        self.cached = self.blocks["used"][:2]
+        self.blocks["cached"] = self.cached
+        self.blocks["used"] = self.blocks["used"][2:]
+        self.arena()
+        self.thread_cache()
+
+    def put(self, address: int, *words: int) -> None:
+        for start, memory in self.memory.items():
+            if start <= address < start + len(memory):
+                struct.pack_into(f"<{len(words)}Q", memory, address - start, *words)
+                return
+        raise ValueError(hex(address))
+
+    def extent(self, size: int, state: int, szind: int, slab: int, nfree: int = 0, offset: int = 0) -> int:
+        """A run of pages and its descriptor, in the tree at its first and last page, or all of them."""
+        descriptor, start = DESCRIPTORS + 128 * len(self.descriptors), self.heap
+        self.descriptors.append(descriptor)
+        kind = self.kind
+        bits = slab << kind.slab | 1 << 13 | state << kind.state | szind << kind.szind | nfree << kind.nfree
+        self.put(descriptor, bits, start + offset, size)
+        pages = size // PAGE
+        for page in range(pages) if slab else {0, pages - 1}:
+            key = (start >> 12) + page
+            if self.bits == 48:
+                self.put(ROOT + 8 * (key >> 18), LEAF)
+                self.put(LEAF + 8 * (key & (1 << 18) - 1), szind << 48 | descriptor | slab)
+            else:
+                self.put(ROOT + 8 * (key >> 30), NODE)
+                self.put(NODE + 8 * (key >> 15 & (1 << 15) - 1), LEAF)
+                self.put(LEAF + 16 * (key & (1 << 15) - 1), descriptor, szind)
+        self.heap += size
+        return descriptor
+
+    def slab(self, size: int, used: range) -> None:
+        pages, szind, start = slab_pages(size), SMALL.index(size), self.heap
+        count = pages * PAGE // size
+        descriptor = self.extent(pages * PAGE, layout.ACTIVE, szind, 1, count - len(used))
+        bitmap = sum(1 << i for i in range(count) if i not in used)
+        for word in range((count + 63) // 64):
+            self.put(descriptor + 64 + 8 * word, bitmap >> 64 * word & (1 << 64) - 1)
+        self.slabs.setdefault(szind, []).append(descriptor)
+        self.blocks["used"] += [start + size * i for i in used]
+        self.blocks["free"] += [start + size * i for i in range(count) if i not in used]
+
+    def large(self, size: int, offset: int) -> int:
+        start = self.heap
+        self.extent(size + PAGE, layout.ACTIVE, SIZES.index(size), 0, 0, offset)
+        return start + offset
+
+    def arena(self) -> None:
+        """Bins with counters that agree; counters of large classes; the list of thread caches."""
+        row = next(row for row in layout.BINS if row.extent is self.kind)
+        self.bins = ARENA + 78952
+        used = {1: 0}
+        for szind, size in enumerate(SMALL):
+            descriptors = self.slabs.get(szind, [])
+            live = [block for block in (*self.blocks["used"], *self.cached) if self.in_slab(block, descriptors)]
+            used[szind] = len(live)
+            at = self.bins + szind * row.size
+            self.put(at + row.stats, len(live) + 5, 5, 9, len(live), 2, 1, len(descriptors), 0, len(descriptors), 0)
+            self.put(at + row.slabcur, descriptors[-1] if descriptors else 0)
+            del size
+        large = ARENA + 976
+        for size in (16384, 20480):
+            self.put(large + 48 * (SIZES.index(size) - len(SMALL)), 4, 3, 2)
+        self.heads = ARENA + 10392
+
+    def in_slab(self, block: int, descriptors: list[int]) -> bool:
+        for descriptor in descriptors:
+            _, start, size = struct.unpack_from("<3Q", self.memory[BASE], descriptor - BASE)
+            if start <= block < start + size:
+                return True
+        return False
+
+    def thread_cache(self) -> None:
+        stack = self.stacks + 8
+        self.bin_of_32 = 0
+        if self.kind is layout.EDATA:
+            slow, cache = TLS + 0x1000, TLS + 0x2000
+            self.put(self.heads, slow, slow + 16)
+            self.put(slow, slow, slow, slow + 16, slow + 16, cache + 8, ARENA)
+            self.put(slow + 160, self.stacks, cache)
+            self.put(cache, slow)
+            for szind in range(41):
+                end = stack + 8 * 20
+                count = 2 if SIZES[szind] == 32 else 0
+                self.put(end - 8 * 20, *[HEAP + 64] * 20)  # old entries, which say nothing
+                self.put(cache + 8 + 24 * szind, end - 8 * count, 7, (end & 0xFFFF) | (stack & 0xFFFF) << 16 | (end & 0xFFFF) << 32)
+                if count:
+                    self.put(end - 16, *self.cached)
+                    self.bin_of_32, self.entries = cache + 8 + 24 * szind, end - 16
+                stack = end
+        else:
+            cache = TLS + 0x2000
+            descriptor, large = cache + 920, cache + 1000
+            self.put(self.heads, cache, descriptor)
+            self.put(descriptor, descriptor, descriptor, cache + 16, large, ARENA)
+            for szind in range(41):
+                end = stack + 8 * 20
+                count = 2 if SIZES[szind] == 32 else 0
+                at = cache + 16 + 24 * szind if szind < len(SMALL) else large + 24 * (szind - len(SMALL))
+                self.put(at, count << 32, 7, end)
+                if count:
+                    self.put(end - 16, *self.cached)
+                    self.bin_of_32, self.entries = at, end - 16
+                stack = end
+
+    def build(self) -> fake.FakeTarget:
+        return fake.FakeTarget(
+            {start: bytes(memory) for start, memory in self.memory.items()},
+            names={DATA: "/usr/bin/program"},
+            modules=[Module("/usr/bin/program", DATA, DATA, DATA + 0x300000)],
+            threads=[fake.thread(TID, TLS + 0xF000, thread_pointer=POINTER)],
+        )
+
+
+def read(target: fake.FakeTarget) -> tuple[Directory, Jemalloc]:
+    directory = build(target, engine.load(X86_64))
+    (jemalloc,) = [allocator for allocator in directory.allocators if isinstance(allocator, Jemalloc)]
+    return directory, jemalloc
+
+
+def states(directory: Directory, addresses: list[int]) -> set[str]:
+    blocks = directory.blocks
+    found = set()
+    for address in addresses:
+        index = blocks.find(address)
+        found.add(blocks.state(index).name if index >= 0 and blocks.address(index) == address else "absent")
+    return found
+
+
+LAYOUTS = [(layout.EDATA, 48), (layout.EXTENT, 48), (layout.EDATA, 57), (layout.EXTENT, 57)]
+
+
+@pytest.mark.parametrize(("kind", "bits"), LAYOUTS)
+def test_every_layout(kind: layout.Extent, bits: int) -> None:
+    image = Image(kind, bits)
+    directory, jemalloc = read(image.build())
+    assert directory.problems == []
+    assert jemalloc.version == kind.name and jemalloc.where == "program" and jemalloc.parts.root.address == ROOT
+    assert states(directory, image.blocks["used"]) == {"IN_USE"}
+    assert states(directory, image.blocks["free"]) == {"FREE"}
+    assert states(directory, image.cached) == {"CACHED"}
+    assert states(directory, [image.stacks]) == {"METADATA"}
+    assert directory.blocks.size(directory.blocks.find(image.odd)) == 20480
+    assert directory.blocks.find(image.heap - PAGE) == -1, "dirty pages are no blocks"
+    assert [(cache.thread, cache.size, cache.blocks) for cache in jemalloc.thread_caches(directory.blocks)] == [(TID, 32, 2)]
+    assert list(jemalloc.verify(directory.blocks)) == []
+    (cache,) = [cache for cache in jemalloc.caches(directory.blocks) if cache.size == 32]
+    assert (cache.in_use, cache.cached, cache.free, cache.total, cache.allocs) == (126, 2, 128, 256, 133)
+    assert cache.own["curregs"] == 128 and cache.own["curslabs"] == 2 and stats.util(cache.own) == "0.500"
+    assert jemalloc.counted()["active"] == 3 * PAGE + 5 * PAGE + 6 * PAGE
+    claimed = directory.claimed()
+    for address in (BASE, ARENA, image.descriptors[0], ROOT, image.entries, image.dirty, image.bin_of_32, image.heads):
+        assert any(start <= address < end for start, end in claimed), hex(address)
+
+
+def test_where_things_are() -> None:
+    image = Image()
+    _, jemalloc = read(image.build())
+    assert jemalloc.locate(image.odd) == "extent of a 20480-byte block of arena 0"
+    assert jemalloc.locate(image.blocks["free"][0]) == "slab of 32-byte regions of arena 0"
+    assert jemalloc.locate(image.heap - 1) == "dirty pages of arena 0"
+    assert jemalloc.locate(ROOT) == "root of the radix tree" and jemalloc.locate(INFOS) == "table of small classes"
+    assert jemalloc.locate(ARENA + 8) == "arena 0's structure" and jemalloc.locate(image.bin_of_32) == f"thread cache of thread {TID}"
+    assert jemalloc.locate(DATA) == ""
+
+
+def test_absent() -> None:
+    """A program with a large .bss that has none, and one whose jemalloc was never used."""
+    image = Image()
+    image.memory[DATA][ROOT - DATA :] = bytes(len(image.memory[DATA]) - (ROOT - DATA))
+    assert build(image.build(), engine.load(X86_64)).allocators == []
+    image.memory[DATA][:] = bytes(len(image.memory[DATA]))
+    assert build(image.build(), engine.load(X86_64)).allocators == []
+
+
+@pytest.mark.parametrize("word", [1, 2], ids=["address", "size"])
+def test_descriptor_written_over(word: int) -> None:
+    image = Image()
+    target = image.build()
+    target.write_word(image.descriptors[1] + 8 * word, 0x4141414141414141)
+    directory, _ = read(target)
+    assert any(problem.address == image.descriptors[1] and "not seen" in problem.what for problem in directory.problems)
+    assert states(directory, image.blocks["used"][100:]) == {"IN_USE"}, "the rest is there"
+
+
+def test_class_written_over() -> None:
+    image = Image()
+    target = image.build()
+    target.write_word(image.descriptors[1], 1 << 12 | 99 << layout.EDATA.szind)
+    directory, _ = read(target)
+    assert any("size class 99, of which there are 36" in problem.what for problem in directory.problems)
+    assert states(directory, [image.odd]) == {"IN_USE"}
+
+
+def test_wild_tree() -> None:
+    image = Image()
+    target = image.build()
+    target.write_word(ROOT + 8, 0xDEADBEEF)
+    directory, _ = read(target)
+    (problem,) = [problem for problem in directory.problems if problem.address == ROOT + 8]
+    assert "0xdeadbeef" in problem.what
+    assert states(directory, image.blocks["used"]) == {"IN_USE"}
+
+
+def test_bitmap_against_count() -> None:
+    image = Image()
+    target = image.build()
+    target.write_word(image.descriptors[1] + 64, 0)
+    directory, jemalloc = read(target)
+    (problem,) = [problem for problem in jemalloc.verify(directory.blocks) if "its bitmap has 32" in problem.what]
+    assert problem.address == image.descriptors[1]
+
+
+def test_freed_twice() -> None:
+    image = Image()
+    image.put(image.entries, image.cached[0], image.cached[0])
+    directory, jemalloc = read(image.build())
+    assert any("it was freed 2 times" in problem.what for problem in jemalloc.verify(directory.blocks))
+    image.put(image.entries, image.cached[0], image.blocks["free"][0])
+    directory, jemalloc = read(image.build())
+    assert any("has as free: freed twice" in problem.what for problem in jemalloc.verify(directory.blocks))
+
+
+def test_cached_is_no_block() -> None:
+    image = Image()
+    image.put(image.entries, image.cached[0] + 8, 0x4141414141414141)
+    directory, jemalloc = read(image.build())
+    told = [problem.what for problem in directory.problems]
+    assert any("0x4141414141414141, where no block begins" in what for what in told) and any(
+        hex(image.cached[0] + 8) in what for what in told
+    )
+    found = [problem.what for problem in jemalloc.verify(directory.blocks)]
+    assert any("8 bytes inside a block" in what for what in found) and any("which is no block" in what for what in found)
+
+
+@pytest.mark.parametrize("kind", [layout.EDATA, layout.EXTENT])
+def test_stack_written_over(kind: layout.Extent) -> None:
+    image = Image(kind)
+    image.put(image.bin_of_32, 0x4141414100000000 if kind is layout.EXTENT else image.entries, 0, 0x41414141414141)
+    directory, jemalloc = read(image.build())
+    if kind is layout.EDATA:
+        assert any("thread cache" in problem.what for problem in directory.problems)
+    assert states(directory, image.blocks["used"]) == {"IN_USE"}
+    assert jemalloc.thread_caches(directory.blocks) == []
+
+
+@pytest.mark.parametrize("value", [0x4141414141414141, TLS + 0x1000, 8])
+def test_wild_ring(value: int) -> None:
+    image = Image()
+    image.put(TLS + 0x1000 + 16, value)
+    directory, _ = read(image.build())
+    assert any("the list of thread caches of arena 0" in problem.what for problem in directory.problems)
+    assert states(directory, image.cached) == {"CACHED"}, "the first in the list is good"
+
+
+def test_tree_and_links_against_descriptors() -> None:
+    image = Image()
+    key = (HEAP >> 12) + 5 + 2
+    image.put(LEAF + 8 * (key & (1 << 18) - 1), SMALL.index(64) << 48 | image.descriptors[1] | 1)
+    large = [image.descriptors[0], image.descriptors[4]]
+    image.put(large[0] + 40, large[1], large[1])
+    image.put(large[1] + 40, large[0], large[1])
+    directory, jemalloc = read(image.build())
+    found = [problem.what for problem in jemalloc.verify(directory.blocks)]
+    assert any("the radix tree has" in what or "radix tree" in what for what in found + [problem.what for problem in directory.problems])
+    assert any("does not link" in what for what in found)
+
+
+def test_counters_that_differ_are_told() -> None:
+    image = Image()
+    row = layout.BINS[0]
+    image.put(image.bins + SMALL.index(32) * row.size + row.stats + 24, 129)
+    directory, jemalloc = read(image.build())
+    (problem,) = [problem for problem in directory.problems if "regions in" in problem.what]
+    assert not problem.corrupt and "129 regions in 2 slabs of 32 bytes, found were 128 in 2" in problem.what
+    assert any("do not add up" in found.what for found in jemalloc.verify(directory.blocks))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_damage_is_survived(seed: int) -> None:
+    """Words anywhere in what jemalloc keeps for itself become others: it ends, without a traceback, and its blocks never overlap."""
+    chance = random.Random(seed)
+    image = Image(*LAYOUTS[seed % len(LAYOUTS)])
+    spots = [
+        *(d + 8 * i for d in image.descriptors for i in range(9)),
+        *range(BASE, BASE + 48, 8),
+        *range(BASE + 192, BASE + 192 + 256, 8),
+        *range(image.heads, image.heads + 16, 8),
+        *range(TLS + 0x1000, TLS + 0x1100, 8),
+        *range(TLS + 0x2000, TLS + 0x2800, 8),
+        *range(image.bins, image.bins + 2000, 8),
+        *range(INFOS, INFOS + 400, 8),
+        *range(ARENAS, ARENAS + 80, 8),
+        *range(LEAF + 8 * (HEAP >> 12 & (1 << 18) - 1), LEAF + 8 * (HEAP >> 12 & (1 << 18) - 1) + 400, 8),
+    ]
+    values = [0, 1, (1 << 64) - 1, HEAP, HEAP + 8, BASE, ARENA, LEAF, TLS + 0x1000, 0x4141414141414141, 1 << 47, *image.descriptors]
+    for spot in chance.sample(spots, 12):
+        image.put(spot, chance.choice([*values, chance.getrandbits(64)]))
+    directory = build(image.build(), engine.load(X86_64))
+    for jemalloc in directory.allocators:
+        blocks = directory.blocks
+        assert list(jemalloc.verify(blocks)) is not None
+        jemalloc.caches(blocks), jemalloc.arenas(blocks), jemalloc.thread_caches(blocks), jemalloc.counted(), jemalloc.summary()
+        end = 0
+        for index in range(len(blocks)):
+            assert blocks.address(index) >= end
+            end = blocks.address(index) + blocks.size(index)
+        assert blocks.totals(State.IN_USE).bytes < HEAP_SIZE + BASE_SIZE
