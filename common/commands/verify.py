@@ -61,7 +61,10 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
         "inside": [{"thread": tid, "where": where} for tid, where in running],
     }
     status = 1 if corrupt_ else 0 if whole and _blocks(session, chosen) else 2
-    return Plain(session, "verify", body, lambda width, door: _text(session, body, findings, args.limit, width, door), status)
+    result = Plain(session, "verify", body, lambda width, door: _text(body, findings, args.limit, width, door), status)
+    told = {printable(problem.what, 600) for problem in session.directory.problems if problem.corrupt}
+    result.warnings = [warning for warning in result.warnings if warning not in told]  # they are the problems
+    return result
 
 
 def _chosen(session: Session, name: str | None) -> list[Allocator]:
@@ -119,7 +122,7 @@ def _entry(session: Session, allocator: Allocator, corrupt: Sequence[Problem], d
 # -- text ---------------------------------------------------------------------------------------------------------------------
 
 
-def _text(session: Session, body: Mapping[str, Any], findings: Sequence[Finding], limit: int, width: int, door: Door) -> Iterator[str]:
+def _text(body: Mapping[str, Any], findings: Sequence[Finding], limit: int, width: int, door: Door) -> Iterator[str]:
     if not body["allocators"]:
         yield "nothing can be said: no allocator was found"
     damage = [finding for finding in findings if finding.problem.corrupt and finding.part_of is None]

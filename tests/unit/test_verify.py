@@ -206,3 +206,11 @@ def test_unknown_allocator() -> None:
 
     with pytest.raises(UsageError, match="found: glibc"):
         run(image(36)[1], allocator="nosuch")
+
+
+def test_a_chunk_in_two_pieces_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large memory comes in pieces; a free chunk's links may lie on either side of a cut."""
+    from findleaks.target import reader
+
+    monkeypatch.setattr(reader, "PIECE", 16)
+    assert [problem for problem in problems(image(36)[1]) if "links back" in problem.what] == []

@@ -16,6 +16,7 @@ from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import FLAG_BITS, NBINS, PREV_INUSE
 from findleaks.allocators.glibc.verify_chunks import words_of
 from findleaks.allocators.memory import Memory
+from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Range
 
@@ -90,6 +91,7 @@ class Bins:
         word, nodes = self.memory.size, forward.nodes
         width = 4 if index + 1 < NSMALLBINS else 6
         records, missing = self.engine.gather(self.pieces, nodes, width * word)
+        missing = [number for number in missing if not self._split(nodes[number], records, number * width * word, width * word)]
         words = words_of(self.memory, memoryview(records))
         backs = column(words, 3, width)
         expected = array("Q", [head])
@@ -104,6 +106,14 @@ class Bins:
         yield from wrong
         if sound and not wrong and width == 6:
             yield from self._order(index, nodes, words, width)
+
+    def _split(self, node: int, records: bytearray, at: int, size: int) -> bool:
+        """Read a record that lies in two pieces of memory into its place; False if it is not all there."""
+        try:
+            records[at : at + size] = self.memory.target.read(node, size)
+        except UnreadableMemory:
+            return False
+        return True
 
     def _links(self, index: int, head: int, forward: Chain, backs: Sequence[int], expected: Sequence[int]) -> Iterator[Problem]:
         """Where the two directions disagree. Of two links that do, the wrong one leads to what is no free chunk and is not in the list
