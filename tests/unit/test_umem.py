@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from fake import FakeTarget
-from umemimage import CLASSES, DATA, DATA_SIZE, DEBUG, HASH, HEAP, HEAP_SIZE, STACK, UmemImage
+from umemimage import CLASSES, DATA, DATA_SIZE, DEBUG, HASH, HEAP, HEAP_SIZE, PAGE, STACK, UmemImage
 
 from findleaks.allocators import umem
 from findleaks.allocators.directory import Directory
@@ -220,6 +222,25 @@ def test_in_a_core_that_names_no_files() -> None:
     target = image.target()
     regions = FakeTarget({DATA: target.read(DATA, DATA_SIZE), HEAP: target.read(HEAP, HEAP_SIZE)}, modules=target.modules())
     assert used(read(regions)[1]) == {block: 100}
+
+
+def test_another_layout_is_named_and_not_read() -> None:
+    """Four counters more a cache, as in gburd/libumem 2."""
+    null, other = DATA + 0x1000, HEAP + 0x100
+    memory = {DATA: bytearray(DATA_SIZE), HEAP: bytearray(PAGE)}
+    for base, at in ((null, 0x1000), (other, 0x100)):
+        data = memory[DATA if base == null else HEAP]
+        data[at + 120 : at + 134] = b"invalid_cache\0" if base == null else b"umem_alloc_64\0"
+        data[at + 224 : at + 240] = struct.pack("<QQ", *([other] * 2 if base == null else [null] * 2))
+    module = Module("/usr/lib/libumem.so", DATA, DATA, DATA + DATA_SIZE)
+    target = FakeTarget({start: bytes(data) for start, data in memory.items()}, names={DATA: module.path}, modules=[module])
+    (found,) = umem.find(target, engine.load(target.arch), [])
+    assert list(found.heaps()) == []
+    (problem,) = found.problems
+    assert (problem.address, problem.corrupt) == (null, False)
+    assert "libumem in libumem.so has another layout (15 counters a cache): its blocks are not seen" in problem.what
+    target.write_word(other + 232, 0)
+    assert umem.find(target, engine.load(target.arch), []) == []
 
 
 def test_ctrl_c_is_looked_at() -> None:

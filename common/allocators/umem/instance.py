@@ -15,7 +15,7 @@ from findleaks.allocators.umem import caches as slabs
 from findleaks.allocators.umem import layout as constants
 from findleaks.allocators.umem.arenas import Vmem
 from findleaks.allocators.umem.caches import Slab, UmemCache
-from findleaks.allocators.umem.layout import CacheLayout, measure_cache
+from findleaks.allocators.umem.layout import CacheLayout, measure_cache, other_counters
 from findleaks.allocators.umem.walk import Large, SlabWalk, large_blocks
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Blocks, Engine, State
@@ -25,12 +25,30 @@ from findleaks.target.ranges import inside, merged
 MOST_FRAMES = 1024
 
 
-def make(target: Target, engine: Engine, image: Image, name: int) -> Optional[Umem]:
+class Unread(Allocator):
+    """A libumem whose structures are others than those of layout.py: named, and not read."""
+
+    name = "libumem"
+    version = "another layout"
+    granule = 8
+
+    def __init__(self, image: Image, null: int, counters: int) -> None:
+        self.where = image.name
+        what = f"libumem in {image.name} has another layout ({counters} counters a cache): its blocks are not seen"
+        self.problems = [Problem(null, what, False)]
+
+    def heaps(self) -> list[Heap]:
+        """None: see the problem."""
+        return []
+
+
+def make(target: Target, engine: Engine, image: Image, name: int) -> Optional[Allocator]:
     """The libumem whose umem_null_cache has its name at `name`, or None."""
     memory = Memory(target)
     layout = measure_cache(memory, name)
     if layout is None:
-        return None
+        counters = other_counters(memory, name)
+        return Unread(image, name - 8 * counters, counters) if counters else None
     null = name - layout.name
     first = memory.word(null + layout.next)
     if not first or first == null:

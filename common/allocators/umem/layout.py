@@ -146,6 +146,24 @@ def measure_cache(memory: Memory, name: int) -> Optional[CacheLayout]:
     return None
 
 
+MOST_COUNTERS = 64
+
+
+def other_counters(memory: Memory, name: int) -> int:
+    """How many counters stand before the name in a ring of caches that is otherwise laid out as documented; 0 where there is no ring."""
+    word = memory.size
+    link = NAME + 7 * word + 16  # from the name to cache_next
+    links = memory.words(name + link, 2)
+    if links is None:
+        return 0
+    for counters in range(1, MOST_COUNTERS):
+        null = name - 8 * counters
+        after, before = (memory.word(place + 8 * counters + link + side) for place, side in zip(links, (word, 0)))
+        if links[0] != null and after == null == before:
+            return counters
+    return 0
+
+
 @dataclass(frozen=True)
 class ArenaLayout:
     """Offsets in vmem_t, all measured from vm_freelist; `seg` is the size of a vmem_seg_t with its stack."""
