@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
@@ -31,13 +31,6 @@ MOST = 100
 
 LOOK = 1 << 18
 """Bytes behind a header in which the true end of its block is looked for."""
-
-
-class Entry(NamedTuple):
-    """A freed block and the list it is in."""
-
-    block: int
-    where: str
 
 
 def verify(heap: Glibc, blocks: Blocks, lists: Lists) -> Iterator[Optional[Problem]]:
@@ -213,7 +206,7 @@ def _entries(heap: Glibc, lists: Lists, free: set[int]) -> Iterator[Optional[Pro
                 what = f"{where} has {len(nodes):,} entries, its counter says {length:,}"
                 yield Problem(at, what, damaged=Range(at, at + cache.layout.counter))
             size = 4 * heap.memory.size + index * heap.granule if index < SMALL_TCACHE_BINS else 0
-            yield from _each(heap, [Entry(node, where) for node in nodes], size, seen, free)
+            yield from _each(heap, nodes, where, size, seen, free)
             blocks += nodes
         heap.checked["free-list links"] += len(blocks)
         cached.append((cache, blocks))
@@ -225,15 +218,15 @@ def _entries(heap: Glibc, lists: Lists, free: set[int]) -> Iterator[Optional[Pro
                 nodes, _ = lists.follow(head, LONGEST, 2 * heap.memory.size)
                 heap.checked["free-list links"] += len(nodes)
                 size = (index + 2) * 2 * heap.memory.size
-                yield from _each(heap, [Entry(node, f"fastbin {index} of {arena.name}") for node in nodes], size, seen, free)
+                yield from _each(heap, nodes, f"fastbin {index} of {arena.name}", size, seen, free)
                 yield None
 
 
-def _each(heap: Glibc, entries: Sequence[Entry], size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
+def _each(heap: Glibc, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
     """Blocks of one list: of chunks of `size` (0: any), in use by their headers, in no other list."""
     word = heap.memory.size
-    heads = _heads(heap, [entry.block - word for entry in entries])
-    for (block, where), head in zip(entries, heads):
+    heads = _heads(heap, [block - word for block in entries])
+    for block, head in zip(entries, heads):
         chunk = block - 2 * word
         place = Range(chunk + word, block)
         if size and head & ~FLAG_BITS != size:
