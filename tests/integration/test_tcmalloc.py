@@ -166,6 +166,20 @@ def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, ful
         assert list(filter(None, allocator.verify(blocks))) == []
 
 
+def test_the_debug_variant_is_named(tmp_path: Path) -> None:
+    """Its blocks have headers in front, which the reader does not take off: it says what that means."""
+    malloc = mallocs_tcmalloc.get(USUAL)
+    program = malloc.compile(truth.PROGRAMS / "tcmalloc_stats.c", tmp_path / "stats", (*FLAGS, "-O1"), "shared")
+    library = malloc.library().with_name("libtcmalloc_minimal_debug.so.4")
+    environment = {**os.environ, **malloc.environment(preload=False), "LD_PRELOAD": str(library)}
+    with cores.Running([str(program)], tmp_path / "run", environment) as running:
+        session = Session(open_core(str(running.kernel_core())))
+    told = [problem.what for problem in session.directory.problems]
+    session.close()
+    assert len(told) == 1
+    assert "is tcmalloc's debug variant" in told[0]
+
+
 def test_thread_caches_belong_to_threads(tmp_path: Path) -> None:
     with statistics(tmp_path, USUAL, "shared", False) as (_, allocator, session):
         tids = {thread.tid for thread in session.target.threads()}

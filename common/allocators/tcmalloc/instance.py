@@ -12,7 +12,7 @@ from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Th
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc import caches, counts, extension, integrity
 from findleaks.allocators.tcmalloc.caches import FreeList
-from findleaks.allocators.tcmalloc.layout import CACHE, CLASSES, IN_USE, NORMAL, RELEASES, SPAN, STACK
+from findleaks.allocators.tcmalloc.layout import CACHE, CLASSES, DEBUG_MAGIC, HEADER, IN_USE, NORMAL, RELEASES, SPAN, STACK
 from findleaks.allocators.tcmalloc.lists import Lists
 from findleaks.allocators.tcmalloc.locate import Place
 from findleaks.allocators.tcmalloc.spans import Span, bridged, clusters, contiguous, read_spans, read_tree, runs, sampled_sizes
@@ -86,6 +86,21 @@ class Tcmalloc(Allocator):
             self.replaced = extension.replaced(self, blocks)
             blocks.set_state(self.replaced, State.METADATA)
         counts.reconcile(self)
+        self._look_for_headers(blocks)
+
+    def _look_for_headers(self, blocks: Blocks) -> None:
+        """Say so if this is libtcmalloc_debug (debugallocation.cc, MallocBlock): a header of four words stands in front of each block."""
+        looked = marked = 0
+        for number in range(5, len(self.place.sizes)):
+            for span in self.spans_of(number)[:2]:
+                at = blocks.at_or_after(span.start)
+                for index in range(at, min(at + 4, len(blocks))):
+                    if blocks.address(index) < span.end and blocks.state(index) == State.IN_USE:
+                        looked += 1
+                        marked += self.memory.word(blocks.address(index) + 16) == DEBUG_MAGIC
+        if looked and marked > looked // 2:
+            what = f"each block begins with a header of {HEADER} bytes, so what the program holds is called possible"
+            self.problems.append(Problem(self.place.central, f"{self.where} is tcmalloc's debug variant: {what}", False))
 
     def cached_lists(self) -> list[FreeList]:
         """Every list of a thread cache or transfer cache."""

@@ -56,6 +56,8 @@ PAGE_HEAP_STATS = (  # page_heap.h, PageHeap::Stats
     "total_reserve_bytes",
 )
 
+HEADER, DEBUG_MAGIC = 32, 0xDEADBEEF  # debugallocation.cc, MallocBlock: size1_, offset_, magic1_, alloc_type_
+
 STACK = 33 * WORD  # common.h, StackTrace: size, depth, and room for 31 frames, unused ones with what was there before
 
 
