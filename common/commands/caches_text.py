@@ -62,20 +62,32 @@ def text(found: Sequence[Holding], wanted: Wanted, width: int, door: Door) -> It
     for holding in found:
         yield from wrapped(headline(holding), width)
         yield ""
-        if wanted.by_arena:
-            yield from _arenas(holding, wanted, width)
-        if wanted.by_thread:
-            yield from _threads(holding, wanted, width)
-        if wanted.by_arena or not wanted.by_thread:
-            yield from _classes(holding, wanted, width)
+        if not _idle(holding):
+            yield from _tables(holding, wanted, width)
     yield from _summary(found, width)
     yield from door.next(width, *_next(found, wanted))
+
+
+def _idle(holding: Holding) -> bool:
+    """Whether it is there and has no memory: glibc's malloc, mostly, where another serves in its place."""
+    return not holding.mapped and not holding.total.total
+
+
+def _tables(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
+    if wanted.by_arena:
+        yield from _arenas(holding, wanted, width)
+    if wanted.by_thread:
+        yield from _threads(holding, wanted, width)
+    if wanted.by_arena or not wanted.by_thread:
+        yield from _classes(holding, wanted, width)
 
 
 def headline(holding: Holding) -> str:
     """ "glibc 2.36 in libc.so.6, 16 arenas: 3.5 MiB in use, 120 KiB in thread caches, 239 MiB free but kept, 1.1 MiB spare" """
     allocator, total = holding.allocator, holding.total
     named = printable(holding.name + (f" in {allocator.where}" if allocator.where else ""))
+    if _idle(holding):
+        return f"{named}: holds no memory"
     if holding.arena_count:
         named += f", {number(holding.arena_count)} arena{'' if holding.arena_count == 1 else 's'}"
     parts = [f"{size(total.in_use_bytes)} in use"]
@@ -185,8 +197,11 @@ def _summary(found: Sequence[Holding], width: int) -> Iterator[str]:
         total = Amount(*(a + b for a, b in zip(total, holding.total)))
     mapped = sum(holding.mapped - holding.lent for holding in found)
     line = f"{blocks(total.in_use)} in use: {size(total.in_use_bytes)} of the {size(mapped)} that"
-    names = " and ".join(dict.fromkeys(printable(holding.allocator.name) for holding in found))
-    yield from _indented(f"{line} {names} {'holds' if len(found) == 1 else 'hold'} ({percent(total.in_use_bytes, mapped)})", width)
+    busy = [holding for holding in found if not _idle(holding)] or found
+    names = list(dict.fromkeys(printable(holding.allocator.name) for holding in busy))
+    yield from _indented(
+        f"{line} {' and '.join(names)} {'holds' if len(names) == 1 else 'hold'} ({percent(total.in_use_bytes, mapped)})", width
+    )
     for holding in found:
         if holding.kept > max(holding.mapped // 2, WORTH):
             cached = f", {size(holding.total.cached_bytes)} of it in thread caches" if holding.total.cached_bytes else ""

@@ -242,6 +242,13 @@ def test_several_allocators_and_one_of_them() -> None:
         run(made, "--allocator", "tcmalloc")
 
 
+def test_an_allocator_that_another_serves_for() -> None:
+    idle = Counting(OTHER, OTHER + 0x1000, [], [], [Arena("main", 0, 0, 0, 0)])
+    text = run(opened(counting(), idle))[1]
+    assert "counting 3.1 in libcounting.so: holds no memory" in text and "that counting holds" in text and "\n\n\n" not in text
+    assert run(opened(idle))[0] == 2 and "holds no memory" in run(opened(idle))[1]
+
+
 def test_memory_lent_to_another_allocator_counts_once() -> None:
     class Lending(Counting):
         def heaps(self) -> Sequence[Heap]:
