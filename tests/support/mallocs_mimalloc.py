@@ -10,6 +10,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import warnings
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,11 +20,17 @@ from typing import Any
 import debian
 import truth
 
-SUITES = {"2.0.9": ("bookworm", "libmimalloc2.0", "libmimalloc.so.2"), "3.0.1": ("trixie", "libmimalloc3", "libmimalloc.so.3")}
+SUITES = {
+    "2.0.9": ("bookworm", "libmimalloc2.0", "libmimalloc.so.2"),
+    "3.0.1": ("trixie", "libmimalloc3", "libmimalloc.so.3"),
+    "3.6.0": ("sid", "libmimalloc3", "libmimalloc.so.3"),
+}
+"""Which Debian suite has which mimalloc. sid moves on: `library` warns when it did, and tests run with what it has."""
 
 PINNED: debian.Pins = {
     ("libmimalloc2.0", "2.0.9+ds-2"): "a20035605a532be3186f0f48607c7106fe2a5551066c29de663c965692c446c4",
     ("libmimalloc3", "3.0.1+ds-2.1"): "053687d089388e73e0a34035e1248a098cb000c5c25891f7c15d8445843ed049",
+    ("libmimalloc3", "3.6.0+ds-1"): "8db3407271e91720fea5439e025ea9c8a6cef885437af82a8f3e2ce339fc465b",
 }
 
 WHEELS = {
@@ -60,7 +67,9 @@ def library(version: str, build: str = "release") -> Path:
     if version in SUITES:
         suite, package, name = SUITES[version]
         folder = _folder() / suite
-        debian.unpacked(suite, (package,), folder, PINNED)
+        found = debian.version_of(package, debian.unpacked(suite, (package,), folder, PINNED))
+        if not found.startswith(version):
+            warnings.warn(f"Debian {suite} has mimalloc {found} now, no longer {version}: tested is what it has", stacklevel=2)
         return (folder / "root/usr/lib/x86_64-linux-gnu" / name).resolve()
     if version in WHEELS:
         return (_wheel(version) / "cmeel.prefix/lib/libmimalloc.so").resolve()

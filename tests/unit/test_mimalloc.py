@@ -64,7 +64,13 @@ class Image:
     def fill(self, **changed: int) -> None:
         """Write the page's descriptor, and the segment's."""
         values = {"capacity": CAPACITY, "reserved": 12, "used": len(USED) + len(REMOTE), "size": SIZE, "key0": KEYS[0], "key1": KEYS[1]}
-        values.update(zip(("free", "local", "thread"), self.heads), slice_count=3, heap=THREAD + 0x20000, owner=THREAD, kind=4)
+        values.update(
+            zip(("free", "local", "thread"), self.heads),
+            slice_count=3,
+            heap=THREAD + 0x20000,
+            owner=THREAD,
+            kind=4 if isinstance(self.row, layout.Segments) else self.row.os_kinds[0],
+        )
         values.update(base=SEGMENT, extent=len(self.memory), thread=self.heads[2] | 1, start=self.start)
         row = self.row
         if isinstance(row, layout.Segments):
@@ -74,7 +80,7 @@ class Image:
                 self.word(SEGMENT + offset, value)
             self.put(SEGMENT + row.slices, struct.pack("<II", 1, 0))
         elif not row.pointer:
-            values["start"] = (self.start - self.meta) // 8
+            values["start"] = (self.start - self.meta) // row.unit
         values.update(changed)
         for name, offset, code in row.fields:
             self.put(self.meta + offset, struct.pack("<" + code, values.get(name, 0)))
@@ -82,10 +88,14 @@ class Image:
     def map(self) -> None:
         """The page map: two levels, and the variable that points to it."""
         top, size = 0x7E0000000000, 1 << 21
-        self.extra[top] = bytes(size + 0x10000)
+        self.extra[top] = bytes(size + 0x11000)
         self.extra[0x7D0000000000] = bytes(0x10000)
         self.extra[0x401000] = struct.pack("<Q", top) + bytes(4088)
-        self.poke = {top: top + size, top + 8 * (SEGMENT >> 29): 0x7D0000000000, 0x7D0000000000 + 8 * ((self.area >> 16) & 8191): self.meta}
+        header = self.row.map_header
+        self.poke = {top + 16: top} if header else {}
+        self.poke[top + header] = top + size + (0x1000 if header else 0)
+        self.poke[top + header + 8 * (SEGMENT >> 29)] = 0x7D0000000000
+        self.poke[0x7D0000000000 + 8 * ((self.area >> 16) & 8191)] = self.meta
 
     def target(self) -> fake.FakeTarget:
         made = fake.FakeTarget(

@@ -1,4 +1,4 @@
-"""mimalloc, read without symbols: 2.0.9 to 2.4 (segments) and 3.0 to 3.4 (a page map), in a library or linked in, 64-bit.
+"""mimalloc, read without symbols: 2.0.9 to 2.4 (segments), 3.0 to 3.4 and 3.6 (a page map), in a library or linked in, 64-bit.
 
 Sources: include/mimalloc/types.h, src/segment.c, src/page.c, src/free.c, src/arena.c and src/page-map.c of those versions. This module
 is imported in every process and only looks whether there may be a mimalloc: 2.x has segment headers at multiples of 32 MiB, 3.x a
@@ -21,6 +21,7 @@ SEGMENT = 1 << 25
 FIELDS = (216, 224)
 """Where the cookie may stand in the header of a segment of 2.x (layout.py has the rest)."""
 
+MAP_HEADER = 80
 LEAST_MAP, MOST_MAP = 1 << 12, 1 << 23
 """Bytes of the first level of the page map: 8 for each 512 MiB of address space."""
 
@@ -83,6 +84,8 @@ def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> lis
                         continue
                     tried += 1
                     size = (memory.word(value) or 0) - value
+                    if memory.word(value + 16) == value:  # 3.6: a header, with the bytes of the first level and the map's own address
+                        size = ((memory.word(value + MAP_HEADER) or 0) - value) // (2 * LEAST_MAP) * (2 * LEAST_MAP)
                     if LEAST_MAP <= size <= MOST_MAP and not size & (size - 1):
                         found[value] = at
     return [(at, value) for value, at in found.items()]

@@ -20,6 +20,10 @@ SMALLEST_ALIGNMENT = 32
 """Every block is aligned on 16 bytes (MI_MAX_ALIGN_SIZE); a larger alignment may move the user's pointer into its block."""
 
 
+MAP_HEADER = 80
+"""Bytes before the entries of the page map of 3.6: the number of entries, their bytes, memid with the map's own address, …"""
+
+
 class Page(NamedTuple):
     """A mimalloc page: `reserved` blocks of `size` bytes from `start`, of which `capacity` have been cut. `used` counts those in use and
     those that other threads freed and the owner did not collect. Lists: heads, decoded; `keys` are (0, 0) where links are plain.
@@ -127,6 +131,18 @@ class Pages:
     bytes: int
     fields: tuple[tuple[str, int, str], ...]
     pointer: bool
+    unit: int = 8
+    """Bytes that page_woffset counts in."""
+    arena_kind: int = 7
+    """MI_MEM_ARENA: memid has the arena's address. MI_MEM_OS, MI_MEM_OS_HUGE, MI_MEM_OS_REMAP, with base and size, come right before."""
+    map_header: int = 0
+    """Bytes before the first entry of the page map."""
+    arena_fields: int = 0
+    """Where mi_arena_t has its start, slice_count and info_slices, if they stand together."""
+
+    @property
+    def os_kinds(self) -> tuple[int, ...]:
+        return self.arena_kind - 3, self.arena_kind - 2, self.arena_kind - 1
 
     @property
     def keyed(self) -> bool:
@@ -142,7 +158,7 @@ def _pages() -> tuple[Pages, ...]:
         ("reserved", 20, "H"),
     )
     common += (("local", 24, "Q"), ("thread", 32, "Q"), ("size", 40, "Q"))
-    made = []
+    made = [_page_3_6()]
     for keys in (False, True):
         more = 16 * keys
         for version, pointer, first, heap, memid in (
@@ -159,13 +175,22 @@ def _pages() -> tuple[Pages, ...]:
     return tuple(made)
 
 
+def _page_3_6() -> Pages:
+    """3.6.0, whose source was not at hand: found out from Debian's library at work. Only the build without keys is known."""
+    fields = (("owner", 8, "Q"), ("free", 16, "Q"), ("local", 24, "Q"), ("size", 32, "Q"), ("used", 40, "H"), ("start", 48, "Q"))
+    fields += (
+        ("capacity", 56, "H"),
+        ("reserved", 58, "H"),
+        ("thread", 64, "Q"),
+        ("heap", 72, "Q"),
+        ("base", 104, "Q"),
+        ("extent", 112, "Q"),
+    )
+    fields += (("kind", 120, "I"), ("pinned", 124, "B"), ("committed", 125, "B"), ("zero", 126, "B"))
+    return Pages("3.6", 128, fields, False, 1, 6, MAP_HEADER, 40)
+
+
 PAGES = _pages()
-
-OS_KINDS = (4, 5, 6)
-"""MI_MEM_OS, MI_MEM_OS_HUGE, MI_MEM_OS_REMAP of 3.x: memid has the base and the size of a mapping."""
-
-ARENA_KIND = 7
-"""MI_MEM_ARENA of 3.x: memid has the arena's address."""
 
 ARENA_SUBPROC = 24
 ARENA_SIZES = (32, 40)

@@ -14,7 +14,7 @@ from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.mimalloc.layout import ARENA_KIND, ARENA_SIZES, ARENA_SUBPROC, OS_KINDS, PAGES, SLICE, Page, Pages, reader
+from findleaks.allocators.mimalloc.layout import ARENA_SIZES, ARENA_SUBPROC, MAP_HEADER, PAGES, SLICE, Page, Pages, reader
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
@@ -55,17 +55,19 @@ class Found:
 def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> Optional[Found]:
     """The instance whose page map is at `top`, or None where the map leads to no page."""
     memory = Memory(target)
-    first = memory.word(top)
+    header = MAP_HEADER if memory.word(top + 16) == top else 0
+    first = memory.word(top + header)
     if first is None:
         return None
-    count = (first - top) // 8
+    table = top + header
+    count = (first - table) // 8
     own = [Range(variable, variable + 8), Range(top, first + SUB_COUNT * 8)]
     problems: list[Problem] = []
     entries: dict[int, int] = {}
     for index in _indices(writable, count):
         if target.interrupted():
             raise Interrupted
-        sub = memory.word(top + 8 * index)
+        sub = memory.word(table + 8 * index)
         if not sub or index == 0:
             continue
         words = memory.words(sub, SUB_COUNT)
@@ -82,7 +84,7 @@ def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> 
                 entries[meta] = base + number * SLICE
     if not entries:
         return None
-    layout = _layout(memory, entries)
+    layout = _layout(memory, entries, header)
     if layout is None:
         return None
     found = Found(variable, layout, [], [], [], own, problems)
@@ -107,12 +109,12 @@ def _records(memory: Memory, layout: Pages, metas: Iterable[int]) -> Iterable[tu
             yield meta, None
 
 
-def _layout(memory: Memory, entries: dict[int, int]) -> Optional[Pages]:
+def _layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[Pages]:
     """The layout that fits most of some pages: the first block lies where the map has the page, and memid makes sense."""
     metas = list(entries)
     sample = metas[:: max(1, len(metas) // SAMPLE)]
     best, most = None, 0
-    for layout in PAGES:
+    for layout in (row for row in PAGES if row.map_header == header):
         fits = 0
         for meta, record in _records(memory, layout, sample):
             if record is None or _wrong(layout, record, meta, entries[meta]):
@@ -126,7 +128,7 @@ def _layout(memory: Memory, entries: dict[int, int]) -> Optional[Pages]:
 
 
 def _start(layout: Pages, record: dict[str, int], meta: int) -> int:
-    return record["start"] if layout.pointer else meta + 8 * record["start"]
+    return record["start"] if layout.pointer else meta + layout.unit * record["start"]
 
 
 def _wrong(layout: Pages, record: dict[str, int], meta: int, slice_: int) -> str:
@@ -161,13 +163,13 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
         if record is None or why:
             bad.append((meta, why, record["heap"] if record else 0))
             continue
-        if not record["used"] and not record["owner"] & ~7:  # given back: 3.0.1 leaves such pages in its map
+        if not record["used"] and not record["owner"] & ~0x3F:  # given back: 3.0.1 leaves such pages in its map
             stale = True
             continue
         pages.append((record, meta, entries[meta]))
-        if record["kind"] == ARENA_KIND:
+        if record["kind"] == layout.arena_kind:
             arenas.add(record["base"])
-        elif record["kind"] in OS_KINDS:
+        elif record["kind"] in layout.os_kinds:
             low = min(record["base"], meta)
             end = max(record["base"] + record["extent"], _start(layout, record, meta) + record["size"] * record["reserved"])
             if end - low < 1 << 44:
@@ -179,7 +181,7 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
         elif why == "cannot be read" or home in homes or memory.words(meta, layout.bytes // 8) != (0,) * (layout.bytes // 8):
             found.problems.append(Problem(meta, f"page {meta:#x} {why}: its blocks are not read"))
     found.forgetful = stale and layout.version == OLDEST and any(record["owner"] & 2 for record, _, _ in pages)
-    found.arenas = _arenas(memory, arenas, found.problems)
+    found.arenas = _arenas(memory, layout, arenas, found.problems)
     found.mappings = [m for m in merged(found.mappings) if not any(a.start < m.end and m.start < a.end for a in found.arenas)]
     spans = sorted([(a.start, a.end, f"arena {a.number}") for a in found.arenas] + [(m.start, m.end, "mappings") for m in found.mappings])
     starts = [span[0] for span in spans]
@@ -204,7 +206,7 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
                 record["thread"] & ~1,
                 keys,
                 bool(record["owner"] & 2),
-                record["owner"] & ~7,
+                record["owner"] & ~0x3F,
                 record["heap"],
                 size,
                 spans[index][2],
@@ -213,7 +215,7 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
     found.pages.sort(key=lambda page: page.start)
 
 
-def _arenas(memory: Memory, known: set[int], problems: list[Problem]) -> list[Arena]:
+def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Problem]) -> list[Arena]:
     """The arenas that pages name, and the others of the same process' list (mi_subproc_t.arenas), which may hold no page now."""
     order: list[int] = []
     for address in sorted(known):
@@ -234,13 +236,15 @@ def _arenas(memory: Memory, known: set[int], problems: list[Problem]) -> list[Ar
     for number, address in enumerate(order):
         sizes = [memory.word(address + offset) or 0 for offset in ARENA_SIZES]
         which = 0 if sizes[0] >= 64 else 1
-        slices, info = sizes[which], memory.word(address + ARENA_SIZES[which] + 8) or 0
+        start, slices, info = address, sizes[which], memory.word(address + ARENA_SIZES[which] + 8) or 0
+        if layout.arena_fields:
+            start, slices, info = memory.words(address + layout.arena_fields, 3) or (address, 0, 0)
         if not info <= slices < 1 << 28 or not slices:
             problems.append(
                 Problem(address, f"arena {address:#x} has {slices} slices of 64 KiB: its header was overwritten, its blocks are not read")
             )
             continue
-        found.append(Arena(address, address + slices * SLICE, number, info * SLICE))
+        found.append(Arena(start, start + slices * SLICE, number, info * SLICE))
     found.sort(key=lambda arena: arena.start)
     kept: list[Arena] = []
     for arena in found:
