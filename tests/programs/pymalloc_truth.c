@@ -28,20 +28,29 @@ static NOINLINE hidden obtain(size_t size, int object_domain) {
     return made;
 }
 
-/* Take what the interpreter freed before: stale pointers to it may stand in its dictionaries, lists and frames. */
-static NOINLINE void plug(size_t size, size_t count) {
+static NOINLINE int is_zero(hidden block, size_t size) {
+    const volatile char *at = reveal(block);
+    while (size && !at[size - 1]) size--;
+    return !size;
+}
+
+/* Take what the interpreter freed before, up to a pool's worth of memory that was never used: stale pointers to it may stand in the
+ * interpreter's dictionaries, lists and frames. */
+static NOINLINE void plug(size_t size, size_t count, size_t fresh) {
     static void *volatile plugs;
-    while (count--) {
-        hidden block = obtain(size, 1);
+    for (size_t zeros = 0; count && zeros < fresh; count--) {
+        hidden block = hide(PyObject_Malloc(size));
+        zeros = is_zero(block, size) ? zeros + 1 : 0;
+        fill(reveal(block), usable(block, size));
         *(void *volatile *)reveal(block) = plugs;
         plugs = reveal(block);
     }
 }
 
 static NOINLINE void take_old_places(void) {
-    plug(512, 3000);
-    plug(1500, 1000);
-    for (size_t size = 16; size <= 1520; size += 16) plug(size, size <= 512 ? 20 + 40000 / size : 20);
+    plug(512, 20000, 64);
+    plug(1500, 3000, 3000);
+    for (size_t size = 16; size <= 1520; size += 16) plug(size, size <= 512 ? 20000 : 20, 16384 / size);
 }
 
 static NOINLINE void say(hidden block, size_t size, const char *kind, hidden leader, const char *category) {

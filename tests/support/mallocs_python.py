@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import subprocess
 import warnings
 from collections.abc import Sequence
@@ -11,9 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import debian
+import truth
+
+from findleaks.allocators.pymalloc.instance import Pymalloc
+from findleaks.graph.base import State
+from findleaks.session import Session
 
 LIBRARIES = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
 FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g")
+
+CHURN = truth.PROGRAMS / "pymalloc_churn.py"
 
 SUITES = {"3.9": "bullseye", "3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
 """Which Debian suite has which CPython: linked into the program, and optimised at link time. sid moves on: `get` warns when it did."""
@@ -73,3 +81,42 @@ def extension(source: Path, folder: Path, flags: Sequence[str] = ()) -> Path:
     made = folder / f"{source.stem}.abi3.so"
     subprocess.run(["gcc", *FLAGS, *flags, "-shared", "-fPIC", "-o", str(made), str(source)], check=True)
     return made
+
+
+def printed(folder: Path) -> tuple[dict[int, tuple[int, int, int]], dict[str, int]]:
+    """What sys._debugmallocstats() wrote: pools, blocks in use and available by class; and the totals."""
+    text = (folder / "stderr").read_text()
+    rows = re.findall(r"^ *(\d+) +\d+ +(\d+) +(\d+) +(\d+)$", text, re.M)
+    totals = dict(re.findall(r"^# ([a-z ]+?) += +([\d,]+)$", text, re.M))
+    arenas = re.search(r"^(\d+) arenas \* \d+ bytes/arena += +([\d,]+)$", text, re.M)
+    pools = re.search(r"^(\d+) unused pools \* \d+ bytes += +([\d,]+)$", text, re.M)
+    assert rows and arenas and pools, text
+    totals |= {"bytes in arenas": arenas[2], "unused pools": pools[1], "bytes in unused pools": pools[2]}
+    return {int(row[0]): (int(row[1]), int(row[2]), int(row[3])) for row in rows}, {k: int(v.replace(",", "")) for k, v in totals.items()}
+
+
+def pymalloc_of(session: Session) -> Pymalloc:
+    (found,) = (allocator for allocator in session.directory.allocators if isinstance(allocator, Pymalloc))
+    return found
+
+
+def compare_statistics(session: Session, folder: Path) -> None:
+    """Every row and every total as the interpreter itself printed them, and the sum of all that is in its arenas."""
+    allocator, blocks = pymalloc_of(session), session.directory.blocks
+    rows, totals = printed(folder)
+    caches = allocator.caches(blocks)
+    assert {c.own["class"]: (c.own["num pools"], c.own["blocks in use"], c.own["avail blocks"]) for c in caches} == rows
+    counted = allocator.counted()
+    common = set(counted) & set(totals)
+    assert len(common) == 12
+    assert {name: counted[name] for name in common} == {name: totals[name] for name in common}
+    spent = ("allocated blocks", "available blocks", "unused pools")
+    lost = ("pool headers", "quantization", "arena alignment")
+    assert counted["bytes in arenas"] == sum(counted[f"bytes in {n}"] for n in spent) + sum(counted[f"bytes lost to {n}"] for n in lost)
+    parts = session.directory.of(allocator)
+    for state, told in ((State.IN_USE, sum(c.in_use for c in caches)), (State.FREE, sum(c.free for c in caches))):
+        assert sum(blocks.totals(state, *part).blocks for part in parts) == told
+    assert sum(arena.in_use for arena in allocator.arenas(blocks)) == counted["bytes in allocated blocks"]
+    assert sum(arena.mapped for arena in allocator.arenas(blocks)) == counted["bytes in arenas"]
+    assert list(allocator.verify(blocks)) == []
+    assert [problem for problem in session.directory.problems if "pymalloc" in problem.what] == []

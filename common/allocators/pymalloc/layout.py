@@ -86,15 +86,28 @@ class Variables(NamedTuple):
 
 
 _N = POOLS + 1
+_ROOT = 1 << 15  # words of arena_map_root in 3.11
 
 VARIABLES = (
     Variables("3.12 and later (struct _obmalloc_mgmt)", 1, 2, 3, 4, 4 + _N, 5 + _N, 6 + _N, -POOLS),
     Variables("3.9 to 3.11, link-time optimised", -2, -1, 2 + _N, 2, -3, -4, -5, 0),
     Variables("3.9 to 3.11, link-time optimised", -2, -1, 3 + _N, 3, -3, -4, -5, 0),
+    Variables(
+        "3.11, library, link-time optimised",
+        -1,
+        -_ROOT - 6,
+        -_ROOT - 7,
+        -_ROOT - 7 - _N,
+        -_ROOT - 8 - _N,
+        -_ROOT - 9 - _N,
+        -_ROOT - 10 - _N,
+        0,
+    ),
     Variables("3.9 to 3.11", -1, -2, -3, -3 - _N, -4 - _N, -5 - _N, -6 - _N, 0),
 )
 """Newest first. Up to 3.11 they are variables of their own, and the compiler's choice is their order: backwards as they are declared
-(python.org's sources with GCC), or as link-time optimisation has it (Debian's 3.9 and 3.11: nfp2lasta begins at a multiple of 32)."""
+(python.org's sources with GCC), or as link-time optimisation has it (Debian's 3.9 and 3.11: nfp2lasta begins at a multiple of 32; in
+its libpython3.11 arena_map_root stands between)."""
 
 NEAR = 2 * _N + 16
 """Words within which all of them stand around `arenas`."""

@@ -126,18 +126,19 @@ class _Finder:
         return (value - other) % self.layout.object == 0 and abs(value - other) < MOST_ARENAS * self.layout.object
 
     def _state(self, around: dict[int, int]) -> Optional[State]:
-        """The state whose variables these words are; the pointer to the array is among them and is the lowest of their values."""
-        array = min(around.values())
-        pointers = sorted(place for place, value in around.items() if value == array)
+        """The state whose variables these words are, of which one points to the array: others to elements of it, some may be strangers."""
         for variables in VARIABLES:
-            for pointer in pointers:
+            for pointer in sorted(around):
                 found = self.at(pointer, variables)
                 if found is not None:
                     return found
-        count = self._count(array)
-        arenas = self._arenas(array, count)
-        pool = self._pool(arenas)
-        return State(pointers[0], array, count, arenas, pool, None) if pool else None
+        for pointer, array in sorted(around.items(), key=lambda item: item[1]):
+            count = self._count(array)
+            arenas = self._arenas(array, count)
+            pool = self._pool(arenas)
+            if pool:
+                return State(pointer, array, count, arenas, pool, None)
+        return None
 
     def at(self, pointer: int, variables: Variables) -> Optional[State]:
         """The state with `arenas` at `pointer`, if the variables around it are what this layout says."""
@@ -159,7 +160,7 @@ class _Finder:
             return None
         arenas = self._arenas(array, count)
         pool = self._pool(arenas)
-        return State(pointer, array, count, arenas, pool, variables) if pool else None
+        return State(pointer, array, count, arenas, pool, variables) if pool and numbers[0] == len(arenas) else None
 
     def _count(self, array: int) -> int:
         """How many elements the array may have, where no variable tells: it doubles, as long as its elements make sense."""
