@@ -23,6 +23,8 @@ from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import inside, merged
 
 MOST_FRAMES = 1024
+NEAR = 1 << 20
+"""vmem0 and vmem_seg0, tens of kilobytes, are variables of one source file; a program linked with it may have gigabytes of others."""
 
 
 class Unread(Allocator):
@@ -88,8 +90,11 @@ class Umem(Allocator):
         self._bases = [slab.base for slab in self.slabs]
 
     def _all_pieces(self, image: Image) -> tuple[Piece, ...]:
-        """The heap, and the library's variables, where its first arenas and segments are; ascending."""
-        ranges = merged([*self.roots, *image.data])
+        """The heap, and what of the library's variables is near its first arenas: its first segments are there; ascending."""
+        static = [arena.address for arena in self.vmem if inside(self.roots, arena.address) is None]
+        low, high = min(static, default=0) - NEAR, max(static, default=0) + NEAR
+        near = [Range(max(start, low), min(end, high)) for start, end in image.data]
+        ranges = merged([*self.roots, *near])
         return tuple(piece for start, end in ranges for piece in self.target.pieces(start, end))
 
     def _sort_out(self) -> None:
