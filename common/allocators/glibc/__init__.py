@@ -13,7 +13,7 @@ from findleaks.allocators.glibc.instance import Glibc
 from findleaks.allocators.glibc.mmapped import Mapped
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
-from findleaks.libc.stacks import thread_stacks
+from findleaks.libc.stacks import is_musl, thread_stacks
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
 
@@ -25,6 +25,8 @@ NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Glibc]:
     """Every glibc malloc in the target (two when a static program loads a libc, or dlmopen made another namespace); see base.Finder."""
+    if any(is_musl(target, thread.thread_pointer) for thread in target.threads()[:1]):
+        return []  # another libc: without its arena's symbol all memory would be searched in vain
     memory = Memory(target)
     found = []
     for instance in locate.instances(target):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.groups import Group, Segment
-from findleaks.allocators.musl.layout import CLASSES, HEADER, MOVED, UNIT
+from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, MOVED, UNIT
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import merged
@@ -67,7 +67,7 @@ class Slots:
         for start, group, first, last in batch:
             end = group.slot(last)
             if end - start <= LONE:
-                ranges.append(Range(start - HEADER, end))
+                ranges.append(Range((start - HEADER) & -AREA, -(-end // AREA) * AREA))  # whole pages, so that neighbours are one piece
             else:
                 for number in range(first, last):
                     at = group.slot(number)
