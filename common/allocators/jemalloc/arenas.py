@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.jemalloc.base import Base, Bases
@@ -18,7 +19,7 @@ from findleaks.allocators.jemalloc.layout import ACTIVE, ARENAS, BIN_STATS, BINS
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 
-LONGEST = 512 << 10  # bytes of arena_s looked at
+LONGEST = 160 << 10  # bytes of arena_s looked at
 CHOICES = 4  # places for the bins that are looked at closely
 RING = 1 << 16  # thread caches of an arena
 
@@ -121,11 +122,12 @@ def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], fir
     if len(arenas) == 1 and arenas[0].index == 0:
         tried += [(arenas[0], at) for at in firsts if at != arenas[0].address]
     known: dict[int, int] = {}
+    firsts_of = [0, *accumulate(small.shards for small in extents.classes.small)]
     for arena, at in tried:
         votes: dict[tuple[int, int], int] = {}
         for place, i in _named(memory, engine, at, slabs, low, high):
             if extents.arena[i] == arena.index:
-                before = sum(small.shards for small in extents.classes.small[: extents.szind[i]]) + extents.shard(i)
+                before = firsts_of[extents.szind[i]] + extents.shard(i)
                 for row, layout in enumerate(BINS):
                     if layout.extent is extents.layout:
                         key = place - at - layout.slabcur - before * layout.size, row

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
@@ -36,15 +37,15 @@ class Classes:
     small: Sequence[Small]
     sizes: Sequence[int]
 
-    @property
+    @cached_property
     def szind_bits(self) -> int:
         return (len(self.sizes) - 1).bit_length()
 
-    @property
+    @cached_property
     def most_regions(self) -> int:
         return max(small.regions for small in self.small)
 
-    @property
+    @cached_property
     def bitmap(self) -> int:
         """Bytes of a bitmap's lowest level for the class with most regions."""
         return (self.most_regions + 63) // 64 * 8

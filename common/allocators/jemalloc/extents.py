@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.base import Problem
@@ -77,7 +78,7 @@ class Extents:
         """Which of its class's bins a slab is in."""
         return self.bits[i] >> self.layout.nfree + self.nfree_bits & 63
 
-    @property
+    @cached_property
     def nfree_bits(self) -> int:
         """SC_LG_SLAB_MAXREGS + 1: a page of the smallest class, unless it was built otherwise."""
         return max(self.classes.page - 3, (self.classes.most_regions - 1).bit_length()) + 1
@@ -126,7 +127,7 @@ class Extents:
 def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, layout: Extent, problems: list[Problem]) -> Extents:
     """The extents that the radix tree names. Descriptors that do not fit the tree, or overlap others, are left out and named."""
     pages = dict(zip(elements.pages, elements.descriptors))
-    wanted = sorted(set(elements.descriptors))
+    wanted = sorted({*elements.descriptors} - {0})
     outside = [descriptor for descriptor in wanted if bases.block(descriptor) is None]
     length = layout.bitmap + max(classes.bitmap, 64)
     raw, missing = engine.gather(bases.pieces(), wanted, length)
@@ -137,28 +138,36 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
     bad: list[tuple[int, str]] = [(d, "lies outside jemalloc's own memory") for d in outside]
     broken = {*missing, *(i for i, d in enumerate(wanted) if d in set(outside))} if outside or missing else set()
     fit = []
-    for i, (a, s) in enumerate(zip(address, size)):
-        if i in broken:
-            continue
-        s &= -page_size
-        if not s or pages.get(a >> classes.page) != wanted[i] or pages.get((a >> classes.page) + (s >> classes.page) - 1) != wanted[i]:
-            bad.append(
-                (wanted[i], f"says that its pages are {a:#x}, {s:,} bytes, of which the radix tree does not know the first and last")
-            )
-            continue
-        fit.append((a, s, i))
+    page, inside, get = classes.page, page_size - 1, pages.get
+    for i, (a, s, descriptor) in enumerate(zip(address, size, wanted)):
+        first, s = a >> page, s & ~inside
+        if get(first) == descriptor and s and get(first + (s >> page) - 1) == descriptor and i not in broken:
+            fit.append((a, s, i))
+        elif i not in broken:
+            why = f"says that its pages are {a:#x}, {s:,} bytes, of which the radix tree does not know the first and last"
+            bad.append((descriptor, why))
     fit.sort()
     kept, good, floor = [], [], 0
-    for a, s, i in fit:
-        if a >> classes.page << classes.page < floor:
+    # Descriptors of a kind are right or wrong together: those that were right are known by what decides it.
+    right: set[tuple[int, int, int]] = set()
+    decides = 1 << layout.slab | (1 << layout.szind + classes.szind_bits) - (1 << layout.state)
+    for extent in fit:
+        a, s, i = extent
+        if a & ~inside < floor:
             bad.append((wanted[i], f"says that its pages are {a:#x}, {s:,} bytes, which overlap those before"))
             continue
+        floor = (a & ~inside) + s
+        kept.append(extent)
+        kind = bits[i] & decides, s, a & inside
+        if kind in right:
+            good.append(True)
+            continue
         why = _wrong(classes, layout, bits[i], a, s)
+        good.append(not why)
         if why:
             bad.append((wanted[i], f"of the pages at {a:#x} {why}"))
-        kept.append((a, s, i))
-        good.append(not why)
-        floor = (a >> classes.page << classes.page) + s
+        else:
+            right.add(kind)
     for descriptor, why in bad[:SHOWN]:
         problems.append(Problem(descriptor, f"the descriptor at {descriptor:#x} {why}: its blocks are not seen"))
     if len(bad) > SHOWN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.images import Image
@@ -12,13 +13,15 @@ from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.instance import Jemalloc, Parts
-from findleaks.allocators.jemalloc.layout import ACTIVE, EDATA, EXTENT
+from findleaks.allocators.jemalloc.layout import ACTIVE, EDATA, EXTENT, KEPT
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Target
 
 VERSION = re.compile(rb"\0(\d{1,2}\.\d{1,3}\.\d{1,3})-\d{1,6}-g[0-9a-f]{7,40}\0")
 """JEMALLOC_VERSION: the release, commits since, and the commit."""
+
+SAMPLE = 512  # slabs whose bitmaps are counted to tell one layout from another
 
 
 def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[Jemalloc]:
@@ -67,29 +70,28 @@ def _allocator(
 
 def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Classes, problems: list[Problem]) -> Extents:
     """The extents in the layout that makes most sense of them; the newer where both do."""
-    tried = []
+    best: tuple[float, Optional[Extents], list[Problem]] = (-1.0, None, [])
     for layout in (EDATA, EXTENT):
         told: list[Problem] = []
         seen = extents.read(engine, bases, elements, table, layout, told)
-        tried.append((_sense(seen), seen, told))
-    _, seen, told = max(tried, key=lambda one: one[0])
-    problems += told
-    return seen
+        sense = _sense(seen)
+        if sense > best[0]:
+            best = sense, seen, told
+        if sense == 1 and len(seen):
+            break
+    assert best[1] is not None
+    problems += best[2]
+    return best[1]
 
 
 def _sense(seen: Extents) -> float:
-    """How many of the active extents have a class that fits their size, and (slabs) as many free regions as their bitmaps have."""
-    active = [i for i in range(len(seen)) if seen.state[i] == ACTIVE]
-    # States 6 and 7 are none.
-    good = sum(1 for i in range(len(seen)) if seen.good[i] and seen.state[i] < 6)
-    for i in active[:4096]:
-        if seen.good[i] and seen.slab[i]:
-            good += (
-                seen.nfree(i) == seen.bitmap(i).bit_count()
-                if hasattr(int, "bit_count")
-                else seen.nfree(i) == bin(seen.bitmap(i)).count("1")
-            )
-    return good + len(active) / (len(seen) + 1)
+    """Which part of the extents make sense: active ones a class that fits their size, slabs as many free regions as their bitmaps have."""
+    # States from 6 on are none (edata.h); what we call kept makes sense.
+    good = sum(seen.good) - sum(6 <= state < KEPT for state in seen.state)
+    slabs = [i for i in range(len(seen)) if seen.slab[i] and seen.state[i] == ACTIVE and seen.good[i]]
+    sample = slabs[:: len(slabs) // SAMPLE + 1]
+    right = sum(seen.nfree(i) == bin(seen.bitmap(i)).count("1") for i in sample)
+    return (good + right) / (len(seen) + len(sample)) if len(seen) else 0.0
 
 
 def _version(target: Target, image: Image) -> str:

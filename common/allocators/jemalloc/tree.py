@@ -164,8 +164,11 @@ def _read(engine: Engine, piece: Piece, leaf: int, first: int, shift: int, mask:
     raw, _ = engine.gather((piece,), at, 8)
     values = array("Q", bytes(raw))
     if shift == 3:
-        pairs = [(first + (a - leaf >> 3), v & mask) for a, v in zip(at, values) if v & mask]
+        # Elements whose descriptor is gone may still have a size class: they name 0.
+        base = (first << 3) - leaf
+        result.pages.extend([a + base >> 3 for a in at])
+        result.descriptors.extend([v & mask for v in values])
     else:
         pairs = [(first + (a - leaf >> 4), v) for a, v in zip(at, values) if (a - leaf) % 16 == 0]
-    result.pages.extend(page for page, _ in pairs)
-    result.descriptors.extend(descriptor for _, descriptor in pairs)
+        result.pages.extend([page for page, _ in pairs])
+        result.descriptors.extend([descriptor for _, descriptor in pairs])
