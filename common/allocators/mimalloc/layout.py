@@ -177,7 +177,14 @@ def _pages() -> tuple[Pages, ...]:
 
 def _page_3_6() -> Pages:
     """3.6.0, whose source was not at hand: found out from Debian's library at work. Only the build without keys is known."""
-    fields = (("owner", 8, "Q"), ("free", 16, "Q"), ("local", 24, "Q"), ("size", 32, "Q"), ("used", 40, "H"), ("start", 48, "Q"))
+    fields: tuple[tuple[str, int, str], ...] = (
+        ("owner", 8, "Q"),
+        ("free", 16, "Q"),
+        ("local", 24, "Q"),
+        ("size", 32, "Q"),
+        ("used", 40, "H"),
+        ("start", 48, "Q"),
+    )
     fields += (
         ("capacity", 56, "H"),
         ("reserved", 58, "H"),

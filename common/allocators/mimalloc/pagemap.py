@@ -161,7 +161,7 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
     for meta, record in _records(memory, layout, entries):
         why = "cannot be read" if record is None else _wrong(layout, record, meta, entries[meta])
         if record is None or why:
-            bad.append((meta, why, record["heap"] if record else 0))
+            bad.append((meta, why, record["heap"] if record and record["size"] else 0))
             continue
         if not record["used"] and not record["owner"] & ~0x3F:  # given back: 3.0.1 leaves such pages in its map
             stale = True
