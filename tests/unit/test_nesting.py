@@ -1,0 +1,208 @@
+"""Heaps inside blocks of other heaps: each block belongs to exactly one allocator, as a slow oracle has it, on random nestings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import graphs
+import pytest
+from fake import FakeTarget
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.allocators import directory
+from findleaks.allocators.base import Allocator, Heap, Problem
+from findleaks.allocators.nesting import nest, walk
+from findleaks.arch import X86_64
+from findleaks.graph.base import Blocks, Engine, State
+
+ENGINES = [graphs.kernel, graphs.pure]
+LOW, HIGH = 0x10000, 0x40000
+
+
+class Simple(Allocator):
+    """An allocator whose heaps and blocks are given: {(start, end): [(start, size, state), …]}."""
+
+    version = where = ""
+    granule = 16
+
+    def __init__(self, name: str, nested: bool, heaps: dict[tuple[int, int], list[tuple[int, int, State]]]) -> None:
+        self.name, self.nested = name, nested
+        self.problems: list[Problem] = []
+        self.contents = heaps
+        self._heaps = [Heap(start, end, "heap", self._walker(blocks)) for (start, end), blocks in heaps.items()]
+
+    @staticmethod
+    def _walker(contents: list[tuple[int, int, State]]):  # type: ignore[no-untyped-def]
+        def walk(blocks: Blocks) -> None:
+            blocks.append([start for start, _, _ in contents], [size for _, size, _ in contents], [state for _, _, state in contents])
+
+        return walk
+
+    def heaps(self) -> Sequence[Heap]:
+        return self._heaps
+
+
+def blocks_in(rng: random.Random, start: int, end: int) -> list[tuple[int, int, State]]:
+    """Blocks from `start` to `end`, with gaps; most of them in use, and many large."""
+    made = []
+    at = start + 16 * rng.randrange(3)
+    while at + 16 <= end:
+        size = min(end - at, 16 * rng.choice((1, 2, 5, 40, 200, 600)) - rng.choice((0, 8)))
+        made.append((at, size, rng.choice((State.IN_USE, State.IN_USE, State.IN_USE, State.CACHED, State.FREE))))
+        at = (at + size + 15) // 16 * 16 + 16 * rng.choice((0, 1, 4))
+    return made
+
+
+def random_allocators(seed: int) -> list[Simple]:
+    """Up to four allocators: one whose heaps stand by themselves, others inside its blocks, and inside theirs, or where they may not."""
+    rng = random.Random(seed)
+    outer: dict[tuple[int, int], list[tuple[int, int, State]]] = {}
+    at = LOW
+    while at < HIGH:
+        end = min(HIGH, at + 0x1000 * rng.randrange(1, 12))
+        outer[at, end] = blocks_in(rng, at, end)
+        at = end + 0x1000 * rng.choice((0, 0, 1, 3))
+    made = [Simple("outer", False, outer)]
+    for number in range(rng.randrange(1, 4)):
+        around = rng.choice(made).contents
+        heaps: dict[tuple[int, int], list[tuple[int, int, State]]] = {}
+        for contents in around.values():
+            for start, size, _ in contents:
+                if size >= 0x200 and rng.random() < 0.5:
+                    low, high = sorted((rng.randrange(0, size // 16) * 16, rng.randrange(0, size // 16 + 1) * 16))
+                    if rng.random() < 0.1:
+                        high += 16 * rng.randrange(400)  # reaches out of the block
+                    if high > low:
+                        heaps[start + low, start + high] = blocks_in(rng, start + low, start + high)
+        last = 0
+        for start, end in sorted(heaps):  # an allocator's own heaps are disjoint
+            if start < last:
+                del heaps[start, end]
+            last = max(last, end if (start, end) in heaps else 0)
+        made.append(Simple(f"inner{number}", True, heaps))
+    return made
+
+
+@dataclass
+class Oracle:
+    """Which heap owns each granule, and the blocks, by definition: outermost first, each inner heap judged against what is around it."""
+
+    allocators: Sequence[Simple]
+
+    def expected(self) -> tuple[dict[int, tuple[int, State]], dict[int, str], int]:
+        """Blocks (address: size, state), who owns each granule, and how many heaps are left out."""
+        heaps = [(s, e, a) for a in self.allocators for s, e in a.contents]
+        heaps.sort(key=lambda one: (one[0], -one[1], one[2].nested))
+        accepted: list[tuple[int, int, Simple, int]] = []  # with the number of the heap around, -1 if there is none
+        out = 0
+        for start, end, allocator in heaps:
+            around = [n for n, (s, e, _, _) in enumerate(accepted) if s <= start < e]
+            if not around:
+                accepted.append((start, end, allocator, -1))
+                continue
+            _, e, other, _ = accepted[around[-1]]
+            if allocator.nested and end <= e and other is not allocator:
+                accepted.append((start, end, allocator, around[-1]))
+            else:
+                out += 1
+        blocks: dict[int, tuple[int, State]] = {}
+        owner: dict[int, str] = {}
+
+        def place(number: int) -> None:
+            nonlocal out
+            start, end, allocator, _ = accepted[number]
+            own = {b: (size, state) for b, size, state in allocator.contents[start, end]}
+            owner.update(dict.fromkeys(range(start, end, 16), allocator.name))
+            inside = []
+            for child, (s, e, _, around) in enumerate(accepted):
+                if around != number:
+                    continue
+                holding = [b for b, (size, state) in own.items() if b <= s and e <= b + size and state == State.IN_USE]
+                if holding:
+                    inside.append((child, holding[0], s))
+                else:
+                    out += 1  # with whatever stands in it, which nobody asks for any more
+            for block in {b for _, b, _ in inside}:  # of a block with several, what lies before the first is left
+                del own[block]
+                first = min(s for _, b, s in inside if b == block)
+                if first > block:
+                    own[block] = (first - block, State.METADATA)
+            blocks.update(own)
+            for child, _, _ in inside:
+                place(child)
+
+        for number, (_, _, _, around) in enumerate(accepted):
+            if around == -1:
+                place(number)
+        return blocks, owner, out
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_each_block_belongs_to_one_allocator(engine: type, seed: int) -> None:
+    allocators = random_allocators(seed)
+    made, problems, tree = built(engine(), allocators)
+    blocks, owner, out = Oracle(allocators).expected()
+    found = {made.address(i): (made.size(i), made.state(i)) for i in range(len(made))}
+    assert found == blocks
+    parts = [part for node in tree for part in node.parts()]
+    assert all(before.end <= after.start for before, after in zip(parts, parts[1:]))
+    assert {g: p.allocator.name for p in parts for g in range(p.start, p.end, 16)} == owner
+    assert len(problems) == out
+    assert all(not problem.corrupt and "left out" in problem.what for problem in problems)
+    for allocator in allocators:  # what a heap calls its own parts are those of the tree
+        for heap in allocator.heaps():
+            mine = [(p.start, p.end) for p in parts if p.heap is heap]
+            assert not mine or mine == [(s, e) for s, e in heap.parts() if e > s]
+
+
+def built(engine: Engine, allocators: Sequence[Simple]):  # type: ignore[no-untyped-def]
+    problems: list[Problem] = []
+    blocks = engine.blocks(X86_64, 16)
+    tree = nest([(heap, allocator) for allocator in allocators for heap in allocator.heaps()], problems)
+    for node in tree:
+        walk(node, blocks, engine, FakeTarget({LOW: bytes(16)}), problems)
+    blocks.seal()
+    return blocks, problems, tree
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+class TestDirectory:
+    def test_owners_totals_and_what_is_claimed(self, engine: type, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By hand: an inner heap in the middle of a block, and one that fills its block."""
+        used = State.IN_USE
+        outer = Simple("outer", False, {(0x1000, 0x3000): [(0x1010, 0x800, used), (0x1820, 0x100, used), (0x2000, 0x200, State.FREE)]})
+        inner = Simple(
+            "inner", True, {(0x1100, 0x1400): [(0x1100, 16, used), (0x1200, 32, State.FREE)], (0x1820, 0x1920): [(0x1830, 64, used)]}
+        )
+        finders = {"outer": outer, "inner": inner}
+        modules = {name: type("Module", (), {"find": staticmethod(lambda t, e, taken, a=a: [a])}) for name, a in finders.items()}
+        monkeypatch.setattr(directory, "FINDERS", tuple(modules))
+        monkeypatch.setattr(directory.importlib, "import_module", modules.__getitem__)
+        made = directory.build(FakeTarget({0x1000: bytes(0x2000)}), engine())
+        assert made.problems == []
+        assert [(o.allocator.name, o.start, o.end) for o in made.heaps] == [
+            ("outer", 0x1000, 0x1100),
+            ("inner", 0x1100, 0x1400),
+            ("outer", 0x1400, 0x1820),
+            ("inner", 0x1820, 0x1920),
+            ("outer", 0x1920, 0x3000),
+        ]
+        blocks = made.blocks
+        told = [(blocks.address(i), blocks.size(i), blocks.state(i)) for i in range(len(blocks))]
+        assert told == [
+            (0x1010, 0xF0, State.METADATA),
+            (0x1100, 16, used),
+            (0x1200, 32, State.FREE),
+            (0x1830, 64, used),
+            (0x2000, 0x200, State.FREE),
+        ]
+        owners = {address: made.owner(address) for address in (0xFFF, 0x1000, 0x10FF, 0x1100, 0x13FF, 0x1400, 0x1900, 0x2FFF, 0x3000)}
+        names = [owned.allocator.name if owned else "" for owned in owners.values()]
+        assert names == ["", "outer", "outer", "inner", "inner", "outer", "inner", "outer", ""]
+        assert sum(end - start for a in (outer, inner) for start, end in made.of(a)) == 0x2000
+        assert {(0x1000, 0x3000), (0x1100, 0x1400), (0x1820, 0x1920)} == {tuple(r) for r in made.claimed()}
