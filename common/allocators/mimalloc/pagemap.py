@@ -174,7 +174,7 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
             end = max(record["base"] + record["extent"], _start(layout, record, meta) + record["size"] * record["reserved"])
             if end - low < 1 << 44:
                 found.mappings.append(Range(low, end))
-    homes = {record["heap"] for record, _, _ in pages}
+    homes = {record["heap"] for record, _, _ in pages} - {0}
     for meta, why, home in bad:
         if layout.version == OLDEST and home not in homes:
             stale = True
