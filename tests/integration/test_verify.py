@@ -108,7 +108,7 @@ def check(program: Path, folder: Path, scenario: str, picture: str, thread: bool
     neighbours = first["neighbours"]
     if "before" in said.blocks and neighbours["at"] is None:
         assert int(neighbours["before"]["address"], 16) == said.blocks["before"], first
-        assert first["past_end"] is not None and 0 <= first["past_end"] < 8
+        assert first["past_end"] is not None and 0 <= first["past_end"] <= 8  # 2.43 leaves a word of a mapped block unused
         if scenario.startswith("overrun"):
             assert 0 < first["overrun"] <= said.wrote
             assert f"{said.blocks['before']:#x} was written past its end" in first["cause"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
-from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE, SMALL_TCACHE_BINS
+from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, NON_MAIN_ARENA, PREV_INUSE, SMALL_TCACHE_BINS
 from findleaks.allocators.glibc.lists import LONGEST, SHORT, Lists
 from findleaks.allocators.glibc.tcache import ThreadCache
 from findleaks.allocators.glibc.verify_bins import Bins
@@ -312,11 +312,12 @@ def _missing_mapped(heap: Glibc) -> Iterator[Problem]:
         if words is None:
             continue
         heap.problems[:] = [p for p in heap.problems if p.address != (heap.instance.par or heap.instance.main.address)]
+        right = missing - (header - start) - (2 * word if heap.instance.layout.since >= (2, 43) else 0) | IS_MMAPPED
         low = header if words[0] else header + word
-        high = header + 2 * word if words[1] != missing | 2 else header + word
+        high = header + 2 * word if words[1] != right else header + word
         if low < high:
             what = (
                 f"the header of the mmapped block at {header + 2 * word:#x} is overwritten: its size word is {words[1]:#x}, the "
                 f"{missing:,} bytes of mp_'s count that no other block has say otherwise; free() of it would abort"
             )
-            yield Problem(header, what, damaged=Range(low, high), expected=missing | 2 if low == header + word else None)
+            yield Problem(header, what, damaged=Range(low, high), expected=right if low == header + word else None)
