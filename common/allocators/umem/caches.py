@@ -14,6 +14,8 @@ from findleaks.graph.base import Engine, State
 from findleaks.target.base import Piece
 
 MOST_CACHES = 1 << 16
+FREE, CACHED = int(State.FREE), int(State.CACHED)
+"""As plain numbers, for the loops over buffers."""
 MOST_SLABS = 1 << 26
 MOST_CPUS = 4096
 MOST_MAGAZINES = 1 << 22
@@ -237,7 +239,7 @@ def _mark_free(engine: Engine, pieces: Sequence[Piece], cache: UmemCache, word: 
                 what = f"libumem: a free list of {cache.name} has {buffer - offset:#x}, which is no buffer of slab {slab.address:#x}"
                 problems.append(Problem(buffer, what))
             else:
-                states[index] = State.FREE
+                states[index] = FREE
         begin = end
 
 
@@ -283,17 +285,18 @@ def mark_cached(rounds: Sequence[Rounds], slabs: Sequence[Slab], problems: list[
     """Make the chunks in magazines CACHED; `slabs` ascend by base."""
     bases = [slab.base for slab in slabs]
     for one in rounds:
+        chunk = one.cache.chunksize
         for buffer in one.buffers:
             at = bisect_right(bases, buffer) - 1
             slab = slabs[at] if at >= 0 else None
-            index, odd = divmod(buffer - slab.base, one.cache.chunksize) if slab else (0, 1)
+            index, odd = divmod(buffer - slab.base, chunk) if slab else (0, 1)
             if slab is None or odd or index >= slab.chunks or slab.cache is not one.cache:
                 what = f"libumem: magazine {one.magazine:#x} of {one.cache.name} has {buffer:#x}, which is no buffer of it"
                 problems.append(Problem(one.magazine, what))
-            elif slab.states[index] == State.IN_USE:
-                slab.states[index] = State.CACHED
+            elif not slab.states[index]:
+                slab.states[index] = CACHED
             else:
-                twice = "is in another magazine, too" if slab.states[index] == State.CACHED else "is on its slab's free list, too"
+                twice = "is in another magazine, too" if slab.states[index] == CACHED else "is on its slab's free list, too"
                 problems.append(
                     Problem(buffer, f"libumem: buffer {buffer:#x} of {one.cache.name} is in a magazine and {twice}: freed twice")
                 )

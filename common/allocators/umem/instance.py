@@ -85,7 +85,7 @@ class Umem(Allocator):
         self.slabs = self._user_slabs()
         slabs.mark_cached(self.rounds, self.slabs, self.problems)
         self.large = self._large()
-        self._walk = SlabWalk(self.memory, self.problems, self._classes)
+        self._walk = SlabWalk(self.memory, self.problems, self._classes, self.pieces)
         self._heaps: Optional[list[Heap]] = None
         self._bases = [slab.base for slab in self.slabs]
 

@@ -89,8 +89,11 @@ BATCH = 1 << 16
 class SlabWalk:
     """Appends the blocks of slabs; what is wrong goes to `problems`. `bytes` sums up usable bytes by cache (its address) and state."""
 
-    def __init__(self, memory: Memory, problems: list[Problem], classes: Sequence[int]) -> None:
+    def __init__(self, memory: Memory, problems: list[Problem], classes: Sequence[int], pieces: Sequence[Piece]) -> None:
         self.memory = memory
+        self.pieces = pieces
+        self._ends = [piece.address + len(piece.data) for piece in pieces]
+        self._piece = Piece(0, memoryview(b""))  # the last slab's
         self.problems = problems
         self.classes = classes
         self.bytes: dict[int, list[int]] = {}
@@ -113,8 +116,11 @@ class SlabWalk:
         blocks.append(starts, sizes, states)
 
     def _count(self, slab: Slab, usable: Sequence[int], idle: int) -> None:
-        free, cached = (slab.states.count(state) * idle for state in (State.FREE, State.CACHED))
-        sums = self.bytes.setdefault(slab.cache.address, [0, 0, 0])
+        sums = self.bytes.get(slab.cache.address)
+        if sums is None:
+            sums = self.bytes[slab.cache.address] = [0, 0, 0]
+        free = slab.states.count(State.FREE) * idle
+        cached = slab.states.count(State.CACHED) * idle
         sums[State.IN_USE] += sum(usable) - free - cached
         sums[State.FREE] += free
         sums[State.CACHED] += cached
@@ -146,7 +152,7 @@ class SlabWalk:
         if not tag:
             return starts, array("Q", (default,)) * count, default
         try:
-            data = memoryview(self.memory.target.read(slab.base, count * cache.chunksize))
+            data = self._data(slab.base, count * cache.chunksize)
         except UnreadableMemory:
             what = f"libumem: slab {slab.address:#x} of {cache.name} cannot be read: sizes are those of its class"
             self.problems.append(Problem(slab.base, what))
@@ -159,6 +165,17 @@ class SlabWalk:
         if bytes(map((-1).__eq__, sizes)) == slab.states.translate(_IDLE):
             return starts, list(map(known, tags, repeat(default))), default
         return self._odd(slab, tag, sizes, data.cast("I"))
+
+    def _data(self, start: int, size: int) -> memoryview:
+        """The bytes, without a copy where they lie in one piece; UnreadableMemory where they are not there."""
+        piece = self._piece
+        if not piece.address <= start or start + size > piece.address + len(piece.data):
+            at = bisect_right(self._ends, start)
+            piece = self.pieces[at] if at < len(self.pieces) else piece
+            if not piece.address <= start or start + size > piece.address + len(piece.data):
+                return memoryview(self.memory.target.read(start, size))
+            self._piece = piece
+        return piece.data[start - piece.address : start - piece.address + size]
 
     def _odd(self, slab: Slab, tag: int, sizes: list[int], data: memoryview) -> tuple[Sequence[int], Sequence[int], int]:
         """The same where not exactly the buffers in use have a tag (-1 in `sizes`: it has none)."""
