@@ -95,18 +95,22 @@ class _Finder:
         outward = list(self._outward())
         addresses = [address for address, _ in outward]
         seen: set[int] = set()
+        clusters: list[dict[int, int]] = []
         for address, value in outward:
-            one = None if value in seen else self._object(value)
+            one = None if address in seen else self._object(value)
             if one is None or not one.address:
                 continue
             near = NEAR * self.layout.word
             first, last = bisect_left(addresses, address - near), bisect_right(addresses, address + near)
             around = {place: other for place, other in outward[first:last] if self._beside(other, value)}
-            seen.update(around.values())
-            found = self._state(around)
-            if found is not None:
-                return found
-        return None
+            seen.update(around)
+            for variables in VARIABLES:
+                for pointer in sorted(around):
+                    found = self.at(pointer, variables)
+                    if found is not None:
+                        return found
+            clusters.append(around)
+        return next((found for found in map(self._unordered, clusters) if found is not None), None)
 
     def _outward(self) -> Iterator[tuple[int, int]]:
         """(address, value) of the words of the image's data that point to aligned places in anonymous memory."""
@@ -125,13 +129,9 @@ class _Finder:
         """May these be elements of one array of arena_objects?"""
         return (value - other) % self.layout.object == 0 and abs(value - other) < MOST_ARENAS * self.layout.object
 
-    def _state(self, around: dict[int, int]) -> Optional[State]:
-        """The state whose variables these words are, of which one points to the array: others to elements of it, some may be strangers."""
-        for variables in VARIABLES:
-            for pointer in sorted(around):
-                found = self.at(pointer, variables)
-                if found is not None:
-                    return found
+    def _unordered(self, around: dict[int, int]) -> Optional[State]:
+        """The state of which these words are variables, in no order that is known: one points to the array, others to elements of it, and
+        some may be strangers."""
         for pointer, array in sorted(around.items(), key=lambda item: item[1]):
             count = self._count(array)
             arenas = self._arenas(array, count)
@@ -200,21 +200,22 @@ class _Finder:
     def _bytes(self, address: int, size: int) -> Optional[bytes]:
         """A few bytes, by way of whole pages that are kept: many candidates point near each other."""
         page = address & -PAGE
-        if address + size > page + PAGE:
-            try:
-                return self.target.read(address, size)
-            except UnreadableMemory:
-                return None
-        data = self._pages.get(page)
-        if data is None:
-            try:
-                data = self.target.read(page, PAGE)
-            except UnreadableMemory:
-                data = b""
-            if len(self._pages) > 16384:
-                self._pages.clear()
-            self._pages[page] = data
-        return data[address - page : address - page + size] if data else None
+        if address + size <= page + PAGE:
+            data = self._pages.get(page)
+            if data is None:
+                data = self._read(page, PAGE) or b""
+                if len(self._pages) > 16384:
+                    self._pages.clear()
+                self._pages[page] = data
+            if data:
+                return data[address - page : address - page + size]
+        return self._read(address, size)
+
+    def _read(self, address: int, size: int) -> Optional[bytes]:
+        try:
+            return self.target.read(address, size)
+        except UnreadableMemory:
+            return None
 
     def _pool(self, arenas: Sequence[ArenaObject]) -> int:
         """The size of these arenas' pools, or 0: each pool's header tells it (maxnextoffset = POOL_SIZE - size of a block)."""
