@@ -6,19 +6,32 @@ tcache_structs.h, base.h, arena_structs.h; src/stats.c); what differs between th
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.images import images
 from findleaks.graph.base import Engine
-from findleaks.target.base import Range, Target
+from findleaks.target.base import Piece, Range, Target
 
 LEAST = 128 << 10
 """Bytes of writable memory of the smallest image that can hold jemalloc: the root of its radix tree alone takes 256 KiB (2 MiB where
 addresses have 48 bits, 512 KiB with pages of 64 KiB)."""
 
+PAGES = (4 << 10, 8 << 10, 16 << 10, 64 << 10)
+"""Bytes of a page: a slab of this class has one."""
+
 SECOND = 32
 """The size of a class that every jemalloc has, as it stands in the table of small classes (bin_infos); its neighbours tell the rest."""
+
+
+def _entry(piece: Piece, address: int) -> bool:
+    """Whether an entry of the table for 32 bytes may stand there: size, bytes of a slab (a page), how many regions it has."""
+    offset = address - piece.address
+    if offset + 20 > len(piece.data):
+        return True  # it goes on in the next piece, where it will be looked at closely
+    _, slab, regions = struct.unpack_from("<QQI", piece.data, offset)
+    return slab in PAGES and regions * SECOND == slab
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Allocator]:
@@ -31,7 +44,8 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
         if image.size >= LEAST:
             for start, end in image.data:
                 for piece in target.pieces(start, end):
-                    places += [(image, address) for address in engine.search(piece, SECOND, SECOND + 1)]
+                    found = engine.search(piece, SECOND, SECOND + 1)
+                    places += [(image, address) for address in found if _entry(piece, address)]
     if not places:
         return []
     from findleaks.allocators.jemalloc.locate import allocators
