@@ -17,7 +17,7 @@ from findleaks.target.base import Range, Target
 
 _MOST_PROBES = 4096
 _FEW_REGIONS = 256
-"""With no more regions than this every one is probed: a core may lack the guard pages."""
+"""With no more regions than this every one of a core is probed: it may lack the guard pages."""
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
@@ -61,7 +61,7 @@ def _probes(target: Target) -> Iterator[int]:
         if not (region.writable and region.readable and region.private) or region.name.startswith("/"):
             continue
         guarded = before is not None and before.end == region.start and not (before.readable or before.writable)
-        if (guarded or len(regions) <= _FEW_REGIONS) and left:
+        if (guarded or (not target.live and len(regions) <= _FEW_REGIONS)) and left:
             left -= 1
             yield region.start
 
