@@ -49,21 +49,26 @@ class Found:
 def read(target: Target, addresses: Iterable[int]) -> list[Found]:
     """The instances whose segments begin at some of these addresses. What no layout fits is left out."""
     memory = Memory(target)
-    found: dict[tuple[str, bool, int], Found] = {}
+    tried: dict[int, dict[int, tuple[Segments, Segment, list[Problem]]]] = {}
+    scores: Counter[tuple[int, int]] = Counter()
     covered = 0
     for at in sorted(addresses):
         if at < covered:
             continue
-        problems: list[Problem] = []
-        for layout in SEGMENTS:
+        for number, layout in enumerate(SEGMENTS):
+            problems: list[Problem] = []
             segment = _segment(memory, at, layout, problems)
             if segment is not None:
-                secret = segment.cookie ^ at
-                entry = found.setdefault((layout.version, layout.keyed, secret), Found(layout, secret, [], []))
-                entry.segments.append(segment)
-                entry.problems += problems
-                covered = segment.end
-                break
+                tried.setdefault(at, {})[number] = (layout, segment, problems)
+                scores[segment.cookie ^ at, number] += len(segment.pages) - len(problems)
+                covered = max(covered, segment.end if segment.pages else 0)
+    found: dict[tuple[int, int], Found] = {}
+    for at, fits in tried.items():  # layouts may agree on a header, and differ in its pages: the one that fits most of an instance's
+        number = max(fits, key=lambda number: (scores[fits[number][1].cookie ^ at, number], -number))
+        layout, segment, problems = fits[number]
+        entry = found.setdefault((number, segment.cookie ^ at), Found(layout, segment.cookie ^ at, [], []))
+        entry.segments.append(segment)
+        entry.problems += problems
     return list(_settled(found.values()))
 
 
