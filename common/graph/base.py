@@ -270,8 +270,9 @@ class Engine(Protocol):
         ...
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
-        """Records of `size` bytes at these addresses, one behind the other, and the numbers of those that lie whole in no piece (zeros
-        stand for them). Cast to "Q", a column of a structure is a slice with a stride. `pieces` ascend."""
+        """Records of `size` bytes at these addresses, one behind the other, and the numbers of those of which a part lies in no piece
+        (zeros stand for them); a record may go on from a piece to the next. Cast to "Q", a column of a structure is a slice with a
+        stride. `pieces` ascend."""
         ...
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:

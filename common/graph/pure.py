@@ -82,11 +82,17 @@ class PureEngine:
         records, missing = bytearray(len(addresses) * size), []
         for number, address in enumerate(addresses):
             at = bisect_right(starts, address) - 1
-            offset = address - starts[at] if at >= 0 else 0
-            if at < 0 or offset + size > len(pieces[at].data):
+            found = b""
+            while 0 <= at < len(pieces) and len(found) < size:
+                offset = address + len(found) - starts[at]
+                if not 0 <= offset < len(pieces[at].data):
+                    break
+                found += pieces[at].data[offset : offset + size - len(found)]
+                at += 1
+            if len(found) < size:
                 missing.append(number)
             else:
-                records[number * size : (number + 1) * size] = pieces[at].data[offset : offset + size]
+                records[number * size : (number + 1) * size] = found
         return records, missing
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:

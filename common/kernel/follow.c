@@ -114,15 +114,30 @@ API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads
     return DONE;
 }
 
-/* Records of `size` bytes at these addresses to `out`, which is zeros; the numbers of those that lie whole in no piece. */
+/* Copy `size` bytes at `address`, which may go on from piece to piece where these adjoin. */
+static bool copied(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out) {
+    const piece *p = piece_holding(pieces, count, address);
+    for (; p && p < pieces + count && size; p++) {
+        uint64_t offset = address - p->address;
+        if (p->address > address || offset >= p->length)
+            return false;
+        uint64_t part = p->length - offset < size ? p->length - offset : size;
+        memcpy(out, p->data + offset, part);
+        address += part;
+        out += part;
+        size -= part;
+    }
+    return !size;
+}
+
+/* Records of `size` bytes at these addresses to `out`, which is zeros; the numbers of those of which a part lies in no piece: zeros. */
 API int fl_gather(const piece *pieces, uint64_t count, const uint64_t *addresses, uint64_t records, uint64_t size, uint8_t *out, words *missing) {
     *missing = (words){NULL, 0, 0};
     for (uint64_t at = 0; at < records; at++) {
-        const piece *p = piece_holding(pieces, count, addresses[at]);
-        uint64_t offset = p ? addresses[at] - p->address : 0;
-        if (p && offset < p->length && p->length - offset >= size)
-            memcpy(out + at * size, p->data + offset, size);
-        else if (words_push(missing, at))
+        if (copied(pieces, count, addresses[at], size, out + at * size))
+            continue;
+        memset(out + at * size, 0, size);
+        if (words_push(missing, at))
             return NO_MEMORY;
     }
     return DONE;
