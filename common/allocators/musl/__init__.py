@@ -7,6 +7,7 @@ thread's control block is none of glibc's.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.base import Allocator
@@ -54,11 +55,15 @@ def _secrets(target: Target) -> list[int]:
 
 
 def _probes(target: Target) -> Iterator[int]:
-    """Starts of anonymous writable memory right above a guard."""
+    """Starts of anonymous writable memory right above a guard, threads' stacks left out."""
     regions = target.regions()
+    stacks = sorted(thread.sp for thread in target.threads())
     left = _MOST_PROBES
     for before, region in zip([None, *regions], regions):
         if not (region.writable and region.readable and region.private) or region.name.startswith("/"):
+            continue
+        at = bisect_left(stacks, region.start)
+        if at < len(stacks) and stacks[at] < region.end:
             continue
         guarded = before is not None and before.end == region.start and not (before.readable or before.writable)
         if (guarded or (not target.live and len(regions) <= _FEW_REGIONS)) and left:
