@@ -16,7 +16,6 @@ SETTINGS = {
     "an arena per CPU": "percpu_arena:percpu",
     "nothing retained": "retain:false",
     "all sampled": "prof:true,lg_prof_sample:0",
-    "some sampled": "prof:true,lg_prof_sample:12",
     "background thread": "background_thread:true",
     "purged at once": "dirty_decay_ms:0,muzzy_decay_ms:0",
     "muzzy": "dirty_decay_ms:0,muzzy_decay_ms:-1",
@@ -30,6 +29,8 @@ SETTINGS = {
     "heap by sbrk": "dss:primary",
 }
 
+# Not here: profiling of few blocks (lg_prof_sample above 0). The profiler keeps its own structures in ordinary blocks, which may be freed
+# ones of the program, old content and all; nothing tells them from the program's.
 ONLY_LATER = ("hugepage allocator",)
 
 
