@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import accuracy
+import mallocs_jemalloc
 import mallocs_python
+import mallocs_tcmalloc
 import pytest
 import truth
 from mallocs_python import CHURN, FLAGS, compare_statistics, pymalloc_of
@@ -79,3 +83,56 @@ def test_lost_blocks_in_arenas_from_malloc(embedded: Sequence[str], tmp_path: Pa
         blocks, _ = truth.ask(str(running.kernel_core()))
     verdict = truth.compare(records, blocks)
     assert verdict.perfect, str(verdict)
+
+
+@pytest.mark.parametrize("picture", ["live", "kernel"])
+def test_a_plugin_with_an_allocator_of_its_own(tmp_path: Path, picture: str) -> None:
+    """glibc's malloc, and a jemalloc inside a library that does not export it: blocks of each hold and lose blocks of the other."""
+    source, plugin, program = truth.PROGRAMS / "plugin.c", tmp_path / "plugin.so", tmp_path / "plugin"
+    exported = tmp_path / "exported"
+    exported.write_text("{ global: plugin_*; local: *; };\n")
+    shared = ["-DPLUGIN", "-shared", "-fPIC", f"-Wl,--version-script={exported}", *mallocs_jemalloc.get("5.3.0").static]
+    subprocess.run(["gcc", *accuracy.FLAGS, "-O1", "-o", str(plugin), str(source), *shared], check=True)
+    subprocess.run(["gcc", *accuracy.FLAGS, "-O1", "-o", str(program), str(source), "-ldl"], check=True)
+    room = {**os.environ, "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384"}  # jemalloc's own TLS, in a library loaded late
+    with cores.Running([str(program), str(plugin)], tmp_path / "run", room) as running:
+        records = truth.parse(running.output)
+        core = None if picture == "live" else str(running.kernel_core())
+        target = ["--pid", str(running.pid)] if core is None else [core]
+        blocks, warnings = truth.ask(*target)
+        session = Session(attach(running.pid) if core is None else open_core(core))
+        try:
+            one_owner(session.directory)
+            assert {a.name for a in session.directory.allocators} == {"jemalloc", "glibc"}
+        finally:
+            session.close()
+    verdict = truth.compare(records, blocks)
+    assert verdict.perfect, str(verdict)
+    assert len(records) == 900
+    assert warnings == []
+    owners = {int(block["address"], 16): block["allocator"] for block in blocks}
+    assert {owners[r.address] for r in records if r.category == "plugin"} == {"jemalloc"}
+    assert {owners[r.address] for r in records if r.category == "program"} == {"glibc"}
+
+
+@pytest.mark.parametrize("malloc", ["jemalloc", "tcmalloc"])
+def test_pymalloc_over_another_malloc(embedded: Sequence[str], tmp_path: Path, malloc: str) -> None:
+    """Arenas that a preloaded malloc gave: pymalloc's blocks stand in that one's large blocks."""
+    library = mallocs_jemalloc.get("5.3.0").library if malloc == "jemalloc" else mallocs_tcmalloc.get("2.10").library()
+    environment = {**mallocs_python.get(VERSION).environment(), "LD_PRELOAD": str(library)}
+    with cores.Running([*embedded, str(CHURN)], tmp_path, environment) as running:
+        session = Session(open_core(str(running.kernel_core())))
+        try:
+            allocator, directory = pymalloc_of(session), session.directory
+            one_owner(directory)
+            around = [directory.owner(arena.address - 1) for arena in allocator.arena_objects]
+            names = {owned.allocator.name for owned in around if owned}
+            assert names <= {malloc, "pymalloc"}, names
+            held = {a.name: sum(directory.blocks.totals(State.IN_USE, *p).blocks for p in directory.of(a)) for a in directory.allocators}
+            assert held["pymalloc"] > 1000
+            assert held[malloc] > 1000
+            assert held.get("glibc", 0) == 0
+            graph = session.graph()
+            assert [graph.totals(kind).blocks for kind in (Kind.DEFINITE, Kind.INDIRECT)] == [0, 0]
+        finally:
+            session.close()
