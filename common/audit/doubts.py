@@ -119,6 +119,9 @@ def _resident(target: Target, ranges: Sequence[Range]) -> int:
 
 def _managed(session: Session) -> str:
     names = list(_module_names(session))
+    read = {allocator.name for allocator in session.directory.allocators}
+    if "pymalloc" in read:
+        names = [name for name in names if not name.startswith(("python", "libpython"))]
     runtimes = list(dict.fromkeys(runtime for module, runtime in MANAGED if any(name.startswith(module) for name in names)))
     return f" (the managed heap of {' and '.join(runtimes)} would be such memory)" if runtimes else ""
 
