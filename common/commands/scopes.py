@@ -28,6 +28,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=count_word, default=10, help="kinds of values to print of each isolate (10; 0: all); JSON has all")
 
 
+HEAP = "napi_open_handle_scope"
+"""What opens scopes that stand on the heap."""
+
+
 class Found(NamedTuple):
     isolate: Isolate
     held: list[Held]
@@ -61,8 +65,8 @@ class Scopes:
         for isolate in isolates(session.target, layout):
             session.tell("reading handles", 0.0)
             held = values.held(isolate.values)
-            open_ = scopes_of(session.target, unwinder, layout, isolate)
-            labels = [_label(namer.name(scope.frame)) if scope.frame is not None else "" for scope in open_]
+            open_ = scopes_of(session.target, session.engine, unwinder, layout, isolate)
+            labels = [_label(namer.name(scope.frame)) if scope.frame is not None else HEAP if scope.heap else "" for scope in open_]
             self.found.append(Found(isolate, held, list(zip(open_, labels))))
             if isolate.problem:
                 self.warnings.append(isolate.problem)

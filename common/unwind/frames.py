@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
 from findleaks.errors import UnreadableMemory
@@ -40,6 +41,14 @@ class Trace(NamedTuple):
     end: str
 
 
+class Kept(NamedTuple):
+    """What is known of the registers (by DWARF's numbers) in a frame, at its call. `own` are those that its function saved, to use them
+    itself; the others hold what a frame farther out left there. None where nobody knows."""
+
+    registers: Mapping[int, int]
+    own: Optional[frozenset[int]]
+
+
 class Unwinder:
     """Keeps what it read of modules, for the stacks of many threads. Code without call frame information is taken to keep the chain of
     frame pointers, as V8's builtins and code made at run time do."""
@@ -58,14 +67,20 @@ class Unwinder:
 
     def trace(self, thread: Thread) -> Trace:
         """The stack of a thread; DEEPEST frames at most."""
+        return self.steps(thread, [])
+
+    def steps(self, thread: Thread, kept: list[Kept]) -> Trace:
+        """The same; what registers hold goes to `kept`, which has one entry a frame in the end."""
         registers = {number: thread.registers[name] for number, name in enumerate(self._names) if name in thread.registers}
         pc, sp = thread.pc, thread.sp
         frames = [Frame(pc, pc, sp, "top")]
         exact = True  # the frame was interrupted here: pc is no return address
         if not self._names:
+            kept.append(Kept({}, None))
             return Trace(tuple(frames), f"stacks of {self.target.arch.name} are not unwound")
         while len(frames) < DEEPEST:
             row = self.row(pc if exact else pc - 1)
+            kept.append(Kept(registers, frozenset(row.rules) if row is not None else None))
             if row is not None and row.outermost:
                 return Trace(tuple(frames), "")
             step = self._by_row(row, registers) if row is not None else self._without(registers, pc, exact)
@@ -82,6 +97,7 @@ class Unwinder:
                 return Trace(tuple(frames), f"the stack runs backwards at {after:#x}")
             exact, registers = signal, caller
             frames.append(Frame(pc, pc if exact else pc - 1, after, how))
+        kept.append(Kept(registers, frozenset()))
         return Trace(tuple(frames), f"more than {DEEPEST:,} frames")
 
     def row(self, pc: int) -> Optional[Row]:

@@ -1,28 +1,31 @@
 """The handle scopes that are open: which frame opened each, and how many handles it will free when it closes.
 
-`v8::HandleScope` is three words that its constructor writes where the object stands, nearly always on the stack: the isolate, and the
-`next` and `limit` there were before (V8 3.14 to 13, include/v8-local-handle.h: isolate_, prev_next_, prev_limit_); V8's own scopes may be
-kept apart in registers and stack slots, so that only the last two stand side by side, in either order. `limit` is the end of the block
-that `next` is in, or equals `next` (a sealed scope), or both are 0 (no scope before).
+`v8::HandleScope` is three words that its constructor writes where the object stands, on the stack or (Node-API's) on the heap: the
+isolate, and the `next` and `limit` there were before (V8 3.14 to 13, include/v8-local-handle.h: isolate_, prev_next_, prev_limit_).
+`limit` is the end of the block that `next` is in, or equals `next` (a sealed scope), or both are 0 (no scope before). V8's own scopes
+are often taken to pieces by the compiler: the code of the function tells in which registers and stack slots it keeps `next` and
+`limit`, call frame information what these hold in its frame. V8's generated code that calls an API function (version 12 on) keeps them
+in registers as well.
 
-Stack words that look so may be left over from scopes that have closed. A frame whose function's code neither calls the constructor nor
-touches the isolate's scope data opens no scope. Scopes nest: going outward along the stack, what was `next` never grows. The longest chain
+Words that look so may be left over from scopes that have closed. A frame whose function's code neither calls the constructor nor
+touches the isolate's level opens no scope. Scopes nest: going outward along the stack, what was `next` never grows. The longest chain
 of candidates for which that holds is taken.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from findleaks.errors import UnreadableMemory
-from findleaks.runtimes.v8.decode import RIP, instructions
+from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.graph.base import Engine
+from findleaks.runtimes.v8.decode import CALL, RIP, instructions
 from findleaks.runtimes.v8.isolates import Isolate
 from findleaks.runtimes.v8.layout import OPENERS, Layout
 from findleaks.target.base import Symbol, Target, Thread
-from findleaks.unwind.frames import Frame, Unwinder
+from findleaks.unwind.frames import Frame, Kept, Unwinder
 
 LONGEST = 1 << 17
 """Bytes of a function's code that are looked at."""
@@ -30,23 +33,33 @@ LONGEST = 1 << 17
 MOST_STACK = 64 << 20
 """Bytes of a stack that are searched."""
 
+SP, FP = 4, 5
+SAVED = (3, 5, 12, 13, 14, 15)
+"""Registers that a function gives back as it got them (System V ABI, AMD64 supplement 1.0, 3.2.1), by the numbers in instructions."""
+
+DWARF = (0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15)
+"""DWARF's number of the register with this number in instructions (the same, figure 3.36)."""
+
 
 class Candidate(NamedTuple):
-    """Words at `address` that look like an open scope; `before` handles had been made when it was opened."""
+    """What looks like an open scope: `before` handles had been made when it was opened. It stands at `address`, in the frame of this
+    number; -1 on the heap."""
 
     address: int
     before: int
-    certain: bool  # the isolate stands with them
+    certain: bool  # the isolate stands with the two words
+    frame: int = 0
 
 
 @dataclass(frozen=True)
 class Scope:
-    """An open scope: `handles` were made in it and in no scope nearer. `frame` is the one that it stands in, None on the heap."""
+    """An open scope: `handles` were made in it and in no scope nearer. `frame` is the one that opened it, None on the heap."""
 
     address: int
     handles: int
     frame: Optional[Frame]
     thread: Optional[int]
+    heap: bool = False
 
 
 class _Blocks:
@@ -71,110 +84,233 @@ class _Blocks:
         return None
 
 
-def scopes(target: Target, unwinder: Unwinder, layout: Layout, isolate: Isolate) -> list[Scope]:
-    """The open scopes, innermost first. Handles older than the outermost scope found are counted to a scope without a frame."""
+def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, isolate: Isolate) -> list[Scope]:
+    """The open scopes, innermost first. Handles older than the outermost scope found are counted to a scope without a frame.
+    Interrupted when the user asked to stop."""
     blocks = _Blocks(isolate, 8 * layout.handles)
     openers = Openers(target, layout)
+    heap = list(_on_the_heap(target, engine, isolate, blocks))
     found: list[Scope] = []
     last = isolate.handles
     for thread in isolate.threads:
-        frames = unwinder.trace(thread).frames
-        likely = candidates(target, isolate, thread, blocks)
-        likely = [one for one in likely if openers.may(_frame(frames, one.address))]
-        for candidate in chain(likely, last):
-            frame = _frame(frames, candidate.address)
-            found.append(Scope(candidate.address, last - candidate.before, frame, thread.tid))
-            last = candidate.before
+        kept: list[Kept] = []
+        frames = unwinder.steps(thread, kept).frames
+        stack = Stack(target, thread, frames, kept)
+        likely = list(openers.certain(stack, isolate, blocks))
+        open_ = chain(likely, last)
+        if len(open_) + len(heap) < isolate.level:
+            open_ = chain([*likely, *openers.pairs(stack, isolate, blocks)], last)
+        # Of scopes with nothing between them that on the heap is the inner one: functions open them that run in a frame's scope.
+        for candidate in sorted([*heap, *fitting(open_, isolate.level - len(heap))], key=lambda one: -one.before):
+            frame = frames[candidate.frame] if candidate.frame >= 0 else None
+            if candidate.before <= last:
+                found.append(Scope(candidate.address, last - candidate.before, frame, thread.tid, frame is None))
+                last = candidate.before
+        heap = []
     if last:
         found.append(Scope(0, last, None, None))
     return found
+
+
+def _on_the_heap(target: Target, engine: Engine, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
+    """Whole scopes in writable memory that is no thread's stack."""
+    stacks = [thread.sp for thread in target.threads()]
+    seen: set[int] = set()
+    for region in target.regions():
+        if not (region.readable and region.writable and region.private) or any(sp in region for sp in stacks):
+            continue
+        for piece in target.pieces(region.start, region.end):
+            if target.interrupted():
+                raise Interrupted
+            for address in engine.search(piece, isolate.address, isolate.address + 1):
+                try:
+                    before = blocks.place(target.word(address + 8), target.word(address + 16))
+                except UnreadableMemory:
+                    continue
+                if before and before not in seen:  # two words of 0 stand behind anything
+                    seen.add(before)
+                    yield Candidate(address, before, True, -1)
+
+
+class Stack:
+    """A thread's frames, with what its registers and stack words hold in each."""
+
+    def __init__(self, target: Target, thread: Thread, frames: Sequence[Frame], kept: Sequence[Kept]) -> None:
+        self.frames, self.kept = frames, kept
+        self.start = thread.sp & ~7
+        self.words: Sequence[int] = ()
+        region = next((region for region in target.regions() if thread.sp in region), None)
+        if region is not None:
+            end = min(region.end, self.start + MOST_STACK)
+            try:
+                self.words = target.arch.unpack(target.read(self.start, (end - self.start) & ~7))
+            except UnreadableMemory:
+                pass
+
+    def span(self, number: int) -> range:
+        """The frame's words, as indices: from its stack pointer to that of its caller."""
+        first = (self.frames[number].sp - self.start) // 8
+        last = (self.frames[number + 1].sp - self.start) // 8 if number + 1 < len(self.frames) else len(self.words)
+        return range(max(first, 0), min(last, len(self.words)))
+
+    def at(self, number: int, place: Place) -> Optional[int]:
+        """What a function keeps there, in its frame of this number."""
+        kept = self.kept[number]
+        if place.slot is None:
+            dwarf = DWARF[place.register]
+            return kept.registers.get(dwarf) if kept.own is None or dwarf in kept.own else None
+        base = self.frames[number].sp if place.register == SP else kept.registers.get(DWARF[FP], 0)
+        index = base + place.slot - self.start
+        return self.words[index // 8] if index % 8 == 0 and 0 <= index // 8 < len(self.words) else None
+
+
+class Place(NamedTuple):
+    """A register, or the word at `slot` bytes from where it points (the stack pointer, the frame pointer)."""
+
+    register: int
+    slot: Optional[int] = None
+
+
+@dataclass
+class Opening:
+    """Where a function that opens scopes keeps what was `next` and `limit`, as far as its code tells."""
+
+    next: set[Place] = field(default_factory=set)
+    limit: set[Place] = field(default_factory=set)
+
+
+ANYWHERE = Opening({Place(register) for register in SAVED}, {Place(register) for register in SAVED})
+"""Of generated code, which has no symbol."""
 
 
 class Openers:
     """Which functions can open a scope, told by their code; each is looked at once."""
 
     def __init__(self, target: Target, layout: Layout) -> None:
-        self._target, self._fields = target, (layout.next, layout.limit, layout.level)
-        self._known: dict[int, bool] = {}
+        self._target, self._layout = target, layout
+        self._known: dict[int, Optional[Opening]] = {}
         found = (target.symbol(name) for name in OPENERS)
         self._constructors = {symbol.address for symbol in found if symbol is not None}
 
-    def may(self, frame: Optional[Frame]) -> bool:
-        """False where the frame's function surely opens none."""
-        symbol = self._target.symbolize(frame.call) if frame is not None else None
+    def certain(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
+        """Whole scopes on the stack, and those that a function's code says it keeps in pieces."""
+        for number, frame in enumerate(stack.frames):
+            opening = self.opening(frame)
+            if opening is None:
+                continue
+            span = stack.span(number)
+            for at in span:
+                if stack.words[at] == isolate.address and at + 2 < len(stack.words):
+                    before = blocks.place(stack.words[at + 1], stack.words[at + 2])
+                    if before is not None:
+                        yield Candidate(stack.start + 8 * at, before, True, number)
+            found = set()
+            for one in opening.next:
+                for two in opening.limit - {one}:
+                    next_, limit = stack.at(number, one), stack.at(number, two)
+                    before = blocks.place(next_, limit) if next_ and limit else None
+                    if before is not None:
+                        found.add(before)
+            for before in found:
+                yield Candidate(frame.sp, before, False, number)
+
+    def pairs(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
+        """Two words side by side, in either order, that may be the rest of a scope."""
+        for number, frame in enumerate(stack.frames):
+            if self.opening(frame) is None:
+                continue
+            span = stack.span(number)
+            for at in span[:-1]:
+                one, two = stack.words[at], stack.words[at + 1]
+                if one and two and isolate.address not in stack.words[max(0, at - 2) : at]:
+                    before = blocks.place(one, two)
+                    before = blocks.place(two, one) if before is None else before
+                    if before is not None:
+                        yield Candidate(stack.start + 8 * at, before, False, number)
+
+    def opening(self, frame: Frame) -> Optional[Opening]:
+        """None where the frame's function surely opens no scope."""
+        symbol = self._target.symbolize(frame.call)
         if symbol is None:
-            return True
+            return ANYWHERE
         if symbol.address not in self._known:
             self._known[symbol.address] = self._looks(symbol)
         return self._known[symbol.address]
 
-    def _looks(self, symbol: Symbol) -> bool:
+    def _looks(self, symbol: Symbol) -> Optional[Opening]:
         try:
             code = self._target.read(symbol.address, min(symbol.size, LONGEST))
         except UnreadableMemory:
-            return True
-        end = symbol.address
+            return ANYWHERE
+        made, opens, end = Opening(), False, symbol.address
+        held: dict[int, set[Place]] = {}  # by register: of `next` or of `limit`
         for one in instructions(code, symbol.address):
-            if one.target in self._constructors or (one.displacement in self._fields and one.base not in (RIP, -1)):
-                return True
             end = one.address + one.length
-        return end < symbol.address + symbol.size  # not all of it was understood
+            field_ = one.displacement if one.base not in (RIP, -1, SP) else None
+            opens |= one.target in self._constructors or (field_ == self._layout.level)
+            if one.loads and field_ in (self._layout.next, self._layout.limit):
+                held[one.reg] = made.next if field_ == self._layout.next else made.limit
+                _keep(held[one.reg], one.reg)
+            elif one.opcode == 0x89 and one.wide and one.reg in held:
+                if one.displacement is None:
+                    held[one.rm] = held[one.reg]
+                    _keep(held[one.rm], one.rm)
+                elif one.base in (SP, FP) and one.scaled < 0:
+                    held[one.reg].add(Place(one.base, one.displacement))
+            elif one.opcode == 0x8B and one.displacement is None and one.rm in held:
+                held[one.reg] = held[one.rm]
+                _keep(held[one.reg], one.reg)
+            elif one.opcode in (0x8B, 0x8D, 0x31, 0x33):
+                held.pop(one.rm if one.opcode == 0x31 else one.reg, None)
+            elif one.opcode == CALL:
+                held = {register: places for register, places in held.items() if register in SAVED}
+        if opens:
+            return made
+        return ANYWHERE if end < symbol.address + symbol.size else None  # not all of it was understood
 
 
-def candidates(target: Target, isolate: Isolate, thread: Thread, blocks: _Blocks) -> list[Candidate]:
-    """Everything on the thread's live stack that looks like a scope, from the stack pointer up."""
-    regions = [region for region in target.regions() if thread.sp in region]
-    if not regions:
-        return []
-    start = thread.sp & ~7
-    end = min(regions[0].end, start + MOST_STACK)
-    words: list[int] = []
-    try:
-        words = list(target.arch.unpack(target.read(start, (end - start) & ~7)))
-    except UnreadableMemory:
-        return []
-    found: list[Candidate] = []
-    for at in range(len(words) - 1):
-        one, two = words[at], words[at + 1]
-        if one == isolate.address and at + 2 < len(words):
-            before = blocks.place(two, words[at + 2])
-            if before is not None:
-                found.append(Candidate(start + 8 * at, before, True))
-        elif one and two and isolate.address not in words[max(0, at - 2) : at]:
-            pair = blocks.place(one, two)
-            if pair is None:
-                pair = blocks.place(two, one)
-            if pair is not None:
-                found.append(Candidate(start + 8 * at, pair, False))
-    return found
+def _keep(places: set[Place], register: int) -> None:
+    if register in SAVED:
+        places.add(Place(register))
 
 
-def chain(found: list[Candidate], handles: int) -> list[Candidate]:
-    """The longest chain of candidates, from the inside out, whose ordinals never grow. Among equally long ones that with more certain
-    members. Patience sorting on (ordinal, certainty) would lose the second wish; chains are short, so each looks back at all."""
+def chain(found: Sequence[Candidate], handles: int) -> list[Candidate]:
+    """The longest chain of candidates, from the inside out, whose ordinals never grow, one of each ordinal in a frame. Among equally long
+    ones that with more certain members. Patience sorting would lose the second wish; chains are short, so each looks back at all."""
+    places: dict[tuple[int, int], Candidate] = {}
+    for one in found:
+        before = places.get((one.frame, one.before))
+        if one.before <= handles and (before is None or (one.certain, one.address) > (before.certain, before.address)):
+            places[one.frame, one.before] = one
+    # In one frame the compiler places objects as it likes.
+    ordered = sorted(places.values(), key=lambda one: (one.frame, -one.before))
     best: list[tuple[int, int, int]] = []  # length, certain ones, the one before
-    for at, candidate in enumerate(found):
-        length, certain, before = 0, 0, -1
-        if candidate.before <= handles:
-            for earlier in range(max(0, at - 512), at):
-                if found[earlier].before >= candidate.before and best[earlier][:2] > (length, certain):
-                    length, certain, before = best[earlier][0], best[earlier][1], earlier
-            length, certain = length + 1, certain + candidate.certain
-        best.append((length, certain, before))
+    for at, candidate in enumerate(ordered):
+        length, certain, inner = 0, 0, -1
+        for earlier in range(max(0, at - 512), at):
+            if ordered[earlier].before >= candidate.before and best[earlier][:2] > (length, certain):
+                length, certain, inner = best[earlier][0], best[earlier][1], earlier
+        best.append((length + 1, certain + candidate.certain, inner))
     made: list[Candidate] = []
     at = max(range(len(best)), key=lambda index: best[index][:2], default=-1)
-    while at >= 0 and best[at][0]:
-        made.append(found[at])
+    while at >= 0:
+        made.append(ordered[at])
         at = best[at][2]
     return made[::-1]
 
 
-def _frame(frames: Sequence[Frame], address: int) -> Optional[Frame]:
-    """The frame whose part of the stack holds `address`: from its stack pointer to that of its caller."""
-    for frame, caller in zip(frames, [*frames[1:], None]):
-        if frame.sp <= address and (caller is None or address < caller.sp):
-            return frame
-    return None
+def fitting(chained: Sequence[Candidate], level: int) -> list[Candidate]:
+    """Without what is one too many: the level counts the scopes that are open. Those go first that own nothing and may be left over words,
+    the inner of two with the same ordinal, then the inner of two in one frame, whose handles the frame owns either way."""
+    made = list(chained)
+    for field_ in ("before", "frame"):
+        at = 0
+        while at + 1 < len(made) and len(made) > max(level, 1):
+            if getattr(made[at], field_) == getattr(made[at + 1], field_):
+                del made[at]
+            else:
+                at += 1
+    return made
 
 
-__all__ = ["Candidate", "Scope", "candidates", "chain", "scopes"]
+__all__ = ["Candidate", "Scope", "chain", "fitting", "scopes"]
