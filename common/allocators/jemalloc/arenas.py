@@ -7,6 +7,7 @@ the extents.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -15,7 +16,7 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.jemalloc.base import Base, Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
-from findleaks.allocators.jemalloc.layout import ACTIVE, ARENAS, BIN_STATS, BINS, INTERNAL, LARGES, NO_ARENA, Bin, Large
+from findleaks.allocators.jemalloc.layout import ARENAS, BIN_STATS, BINS, INTERNAL, LARGES, NO_ARENA, Bin, Large
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 
@@ -54,22 +55,22 @@ class Counts(NamedTuple):
 
 
 def count(extents: Extents) -> Counts:
-    """Count the active extents."""
+    """Count the extents with blocks."""
     counts = Counts({}, {}, {})
-    small = extents.classes.small
-    nfree_shift, nfree_mask = extents.layout.nfree, (1 << extents.nfree_bits) - 1
-    columns = zip(extents.arena, extents.state, extents.szind, extents.slab, extents.bits, extents.good)
-    for arena, state, szind, slab, bits, good in columns:
-        if state != ACTIVE or not good:
-            continue
+    small, layout = extents.classes.small, extents.layout
+    szinds, frees = (1 << extents.classes.szind_bits) - 1, (1 << extents.nfree_bits) - 1
+    alike = layout.arena_mask | 1 << layout.slab | szinds << layout.szind | frees << layout.nfree
+    bits = extents.bits
+    for kind, number in Counter([bits[i] & alike for i in extents.blocks]).items():
+        arena, szind = kind & layout.arena_mask, kind >> layout.szind & szinds
         key = arena, szind
-        if slab:
-            counts.slabs[key] = counts.slabs.get(key, 0) + 1
-            used = small[szind].regions - (bits >> nfree_shift & nfree_mask)
-            counts.regions[key] = counts.regions.get(key, 0) + used
+        if kind >> layout.slab & 1:
+            counts.slabs[key] = counts.slabs.get(key, 0) + number
+            used = small[szind].regions - (kind >> layout.nfree & frees)
+            counts.regions[key] = counts.regions.get(key, 0) + number * used
         else:
             key = arena, max(szind, len(small))
-            counts.large[key] = counts.large.get(key, 0) + 1
+            counts.large[key] = counts.large.get(key, 0) + number
     return counts
 
 
@@ -113,7 +114,7 @@ def others(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> 
 def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], firsts: Sequence[int], extents: Extents) -> Shape:
     """Find out; where only arena 0 is there, also which of `firsts` it is."""
     counts = count(extents)
-    slabs = {extents.descriptors[i]: i for i in range(len(extents)) if extents.slab[i] and extents.state[i] == ACTIVE}
+    slabs = {extents.descriptors[i]: i for i in extents.blocks if extents.slab[i]}
     if not slabs:
         return Shape(None, BINS[0], None, LARGES[0], None)
     low, high = min(slabs), max(slabs) + 1

@@ -7,14 +7,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Optional
+from operator import add, gt, lt
+from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.layout import ACTIVE, KEPT, STATES, Extent
 from findleaks.allocators.jemalloc.tree import Elements
-from findleaks.graph.base import Engine, State, run_states
+from findleaks.graph.base import RUN, Engine, State, run_states
 from findleaks.target.base import Range
 
 SHOWN = 16
@@ -23,10 +24,24 @@ SHOWN = 16
 HUGE = 2 << 20  # a pageslab of the hugepage allocator (hpdata.h)
 
 
+class _Columns(NamedTuple):
+    """The first columns of Extents."""
+
+    descriptors: list[int]
+    bits: list[int]
+    address: list[int]
+    size: list[int]
+    record: list[int]
+
+    def only(self, kept: Sequence[int]) -> _Columns:
+        """These rows, in this order."""
+        return _Columns(*([column[i] for i in kept] for column in self))
+
+
 @dataclass
 class Extents:
     """All extents, ascending and disjoint, a column each. `bits`, `address`, `size` are the descriptor's words; `record` counts the
-    descriptors as they lie in `raw`, `length` bytes each."""
+    descriptors as they lie in `raw`, `length` bytes each; `blocks` are the numbers of those that hold blocks."""
 
     layout: Extent
     classes: Classes
@@ -40,27 +55,27 @@ class Extents:
     good: list[bool]  # whether what the descriptor says of blocks makes sense
 
     def __post_init__(self) -> None:
-        layout, page = self.layout, self.classes.page
-        state, szind, mask = layout.state, layout.szind, (1 << self.classes.szind_bits) - 1
-        state_mask = (1 << layout.state_bits) - 1
-        self.start = [a >> page << page for a in self.address]
-        self.state = [b >> state & state_mask for b in self.bits]
-        self.szind = [b >> szind & mask for b in self.bits]
+        layout, bits = self.layout, self.bits
+        outside = -1 << self.classes.page
+        state, szind, szinds = layout.state, layout.szind, (1 << self.classes.szind_bits) - 1
+        states = (1 << layout.state_bits) - 1
+        self.start = [a & outside for a in self.address]
+        self.szind = [b >> szind & szinds for b in bits]
         # Pages that the hugepage allocator keeps at hand (sec.c) are in the state active, and of no class.
         none = len(self.classes.sizes)
-        self.state = [KEPT if state == ACTIVE and szind >= none else state for state, szind in zip(self.state, self.szind)]
-        self.arena = [b & layout.arena_mask for b in self.bits]
-        self.slab = [b >> layout.slab & 1 for b in self.bits]
+        self.state = [b >> state & states or (0 if szind < none else KEPT) for b, szind in zip(bits, self.szind)]
+        self.arena = [b & layout.arena_mask for b in bits]
+        self.slab = [b >> layout.slab & 1 for b in bits]
+        self.blocks = [i for i, (state, good) in enumerate(zip(self.state, self.good)) if not state and good]
         self.pad = self._padding()
 
     def _padding(self) -> int:
         """What large extents have beyond their blocks: a page, so that these can begin anywhere in the first (sz_large_pad), or nothing,
         if it was built so."""
-        page, sizes = 1 << self.classes.page, self.classes.sizes
-        for i, szind in enumerate(self.szind):
-            if self.state[i] == ACTIVE and not self.slab[i] and self.good[i] and szind >= len(self.classes.small):
-                if self.address[i] % page or self.size[i] > sizes[szind]:
-                    return page
+        page, sizes, small = 1 << self.classes.page, self.classes.sizes, len(self.classes.small)
+        for i in self.blocks:
+            if not self.slab[i] and self.szind[i] >= small and (self.address[i] % page or self.size[i] > sizes[self.szind[i]]):
+                return page
         return 0
 
     def __len__(self) -> int:
@@ -105,85 +120,92 @@ class Extents:
         return size if self.slab[i] or szind < len(self.classes.small) else min(size, self.size[i] - self.pad)
 
     def runs(self) -> array[int]:
-        """RUN words for each extent, in order; those of extents without blocks are of 0 blocks."""
-        runs = array("Q")
-        small = self.classes.small
+        """RUN words for each extent with blocks, in order."""
+        classes = self.classes
         slab_states, whole = run_states(State.IN_USE, State.FREE), run_states(State.IN_USE, State.IN_USE)
         first, step = 8 * self.layout.bitmap, 8 * self.length
-        add = runs.extend
-        for i, (address, state, szind, slab, record, good) in enumerate(
-            zip(self.address, self.state, self.szind, self.slab, self.record, self.good)
-        ):
-            if state != ACTIVE or not good:
-                continue
-            if slab:
-                size, _, count, _ = small[szind]
-                add((address, size, size, count, record * step + first, slab_states))
-            else:
-                add((address, 0, self.usable(i), 1, 0, whole))
+        known: dict[int, tuple[int, int, int, int]] = {}  # by what of the bits decides: stride, size, count, states
+        for szind, small in enumerate(classes.small):
+            known[szind << 1 | 1] = small.size, small.size, small.regions, slab_states
+        places = self.blocks
+        kinds = [self.szind[i] << 1 | self.slab[i] for i in places]
+        rows = [known.get(kind) or (0, self.usable(i), 1, whole) for i, kind in zip(places, kinds)]
+        runs = array("Q", bytes(8 * RUN * len(places)))
+        runs[0::RUN] = array("Q", [self.address[i] for i in places])
+        for word, column in zip((1, 2, 3, 5), zip(*rows)):
+            runs[word::RUN] = array("Q", column)
+        runs[4::RUN] = array("Q", [self.record[i] * step + first for i in places])
         return runs
 
 
 def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, layout: Extent, problems: list[Problem]) -> Extents:
     """The extents that the radix tree names. Descriptors that do not fit the tree, or overlap others, are left out and named."""
-    pages = dict(zip(elements.pages, elements.descriptors))
-    wanted = sorted({*elements.descriptors} - {0})
-    outside = [descriptor for descriptor in wanted if bases.block(descriptor) is None]
+    page, inside = classes.page, (1 << classes.page) - 1
     length = layout.bitmap + max(classes.bitmap, 64)
+    # The tree's elements ascend, so descriptors in their order do, but for broken ones.
+    wanted = [descriptor for descriptor in dict.fromkeys(elements.descriptors) if descriptor]
     raw, missing = engine.gather(bases.pieces(), wanted, length)
     words = array("Q", bytes(raw))
     step = length // 8
-    bits, address, size = words[0::step], words[1::step], words[2::step]
-    page_size = 1 << classes.page
-    bad: list[tuple[int, str]] = [(d, "lies outside jemalloc's own memory") for d in outside]
-    broken = {*missing, *(i for i, d in enumerate(wanted) if d in set(outside))} if outside or missing else set()
-    fit = []
-    page, inside, get = classes.page, page_size - 1, pages.get
-    for i, (a, s, descriptor) in enumerate(zip(address, size, wanted)):
-        first, s = a >> page, s & ~inside
-        if get(first) == descriptor and s and get(first + (s >> page) - 1) == descriptor and i not in broken:
-            fit.append((a, s, i))
-        elif i not in broken:
-            why = f"says that its pages are {a:#x}, {s:,} bytes, of which the radix tree does not know the first and last"
-            bad.append((descriptor, why))
-    fit.sort()
-    kept, good, floor = [], [], 0
-    # Descriptors of a kind are right or wrong together: those that were right are known by what decides it.
-    right: set[tuple[int, int, int]] = set()
-    decides = 1 << layout.slab | (1 << layout.szind + classes.szind_bits) - (1 << layout.state)
-    for extent in fit:
-        a, s, i = extent
-        if a & ~inside < floor:
-            bad.append((wanted[i], f"says that its pages are {a:#x}, {s:,} bytes, which overlap those before"))
-            continue
-        floor = (a & ~inside) + s
-        kept.append(extent)
-        kind = bits[i] & decides, s, a & inside
-        if kind in right:
-            good.append(True)
-            continue
-        why = _wrong(classes, layout, bits[i], a, s)
-        good.append(not why)
-        if why:
-            bad.append((wanted[i], f"of the pages at {a:#x} {why}"))
-        else:
-            right.add(kind)
+    columns = _Columns(wanted, words[0::step].tolist(), words[1::step].tolist(), words[2::step].tolist(), list(range(len(wanted))))
+    bad: list[tuple[int, str]] = []
+    frames = {descriptor >> 21 for descriptor in wanted}
+    outside = {frame for frame in frames if bases.block(frame << 21) is None}
+    broken = {i for i, descriptor in enumerate(wanted) if descriptor >> 21 in outside} if outside else set()
+    bad += [(wanted[i], "lies outside jemalloc's own memory") for i in sorted(broken)]
+    broken.update(missing)
+    pages = dict(zip(elements.pages, elements.descriptors)).get
+    firsts = [a >> page for a in columns.address]
+    lasts = [first + (s >> page) - 1 for first, s in zip(firsts, columns.size)]
+    if broken or list(map(pages, firsts)) != wanted or list(map(pages, lasts)) != wanted or any(map(lt, lasts, firsts)):
+        kept = []
+        for i, (first, last, descriptor) in enumerate(zip(firsts, lasts, wanted)):
+            if i in broken:
+                continue
+            if first <= last and pages(first) == descriptor == pages(last):
+                kept.append(i)
+            else:
+                what = f"says that its pages are {columns.address[i]:#x}, {columns.size[i] & ~inside:,} bytes"
+                bad.append((descriptor, f"{what}, of which the radix tree does not know the first and last"))
+        kept.sort(key=columns.address.__getitem__)
+        columns = columns.only(kept)
+    starts = [a & ~inside for a in columns.address]
+    sizes = [s & ~inside for s in columns.size]
+    columns = columns._replace(size=sizes)
+    if any(map(gt, map(add, starts, sizes), starts[1:])):
+        kept, floor = [], 0
+        for i, (start, s) in enumerate(zip(starts, sizes)):
+            if start < floor:
+                bad.append((columns.descriptors[i], f"says that its pages are {start:#x}, {s:,} bytes, which overlap those before"))
+            else:
+                kept.append(i)
+                floor = start + s
+        columns = columns.only(kept)
+    good = _good(classes, layout, columns, bad)
     for descriptor, why in bad[:SHOWN]:
         problems.append(Problem(descriptor, f"the descriptor at {descriptor:#x} {why}: its blocks are not seen"))
     if len(bad) > SHOWN:
         problems.append(Problem(bad[SHOWN][0], f"{len(bad) - SHOWN:,} more descriptors like that, from {bad[SHOWN][0]:#x} on"))
-    return Extents(
-        layout,
-        classes,
-        bytes(raw),
-        length,
-        [wanted[i] for _, _, i in kept],
-        [bits[i] for _, _, i in kept],
-        [a for a, _, _ in kept],
-        [s for _, s, _ in kept],
-        [i for _, _, i in kept],
-        good,
-    )
+    return Extents(layout, classes, bytes(raw), length, *columns, good)
+
+
+def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[int, str]]) -> list[bool]:
+    """Whether each descriptor makes sense. Those of a kind (same class, state and size) are right or wrong together."""
+    inside = (1 << classes.page) - 1
+    decides = 1 << layout.slab | (1 << layout.szind + classes.szind_bits) - (1 << layout.state)
+    kinds = list(zip([b & decides for b in columns.bits], columns.size, [a & inside for a in columns.address]))
+    wrong = {}
+    for kind in set(kinds):
+        bits, size, offset = kind
+        why = _wrong(classes, layout, bits, offset, size)
+        if why:
+            wrong[kind] = why
+    if not wrong:
+        return [True] * len(kinds)
+    for i, kind in enumerate(kinds):
+        if kind in wrong:
+            bad.append((columns.descriptors[i], f"of the pages at {columns.address[i]:#x} {wrong[kind]}"))
+    return [kind not in wrong for kind in kinds]
 
 
 def szind_of(classes: Classes, layout: Extent, bits: int) -> int:
@@ -219,18 +241,20 @@ def state_name(state: int) -> str:
 def spans(extents: Extents, extra: Sequence[Range]) -> list[tuple[int, int, int]]:
     """(start, end, arena) of maximal stretches of one arena's extents, ascending; `extra` are pageslabs, whose free pages have no
     descriptor."""
-    found: list[list[int]] = []
-    slabs = list(extra)
-    for i, start in enumerate(extents.start):
-        end, arena = start + extents.size[i], extents.arena[i]
-        inside: Optional[Range] = None
-        if slabs and extents.layout.hpa >= 0 and extents.bits[i] >> extents.layout.hpa & 1:
-            at = bisect_right(slabs, (start, 1 << 64)) - 1
-            inside = slabs[at] if at >= 0 and end <= slabs[at].end else None
-        if inside is not None:
-            start, end = inside
-        if found and found[-1][1] >= start and found[-1][2] == arena:
-            found[-1][1] = max(found[-1][1], end)
+    found: list[tuple[int, int, int]] = []
+    low = high = whose = -1
+    hpa = extents.layout.hpa if extra else -1
+    for start, size, arena, bits in zip(extents.start, extents.size, extents.arena, extents.bits):
+        end = start + size
+        if hpa >= 0 and bits >> hpa & 1:
+            at = bisect_right(extra, (start, 1 << 64)) - 1
+            if at >= 0 and end <= extra[at].end:
+                start, end = extra[at]
+        if high >= start and whose == arena:
+            if end > high:
+                high = end
         else:
-            found.append([start, end, arena])
-    return [(start, end, arena) for start, end, arena in found]
+            found.append((low, high, whose))
+            low, high, whose = start, end, arena
+    found.append((low, high, whose))
+    return found[1:]

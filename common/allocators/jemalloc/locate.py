@@ -13,7 +13,7 @@ from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.instance import Jemalloc, Parts
-from findleaks.allocators.jemalloc.layout import ACTIVE, EDATA, EXTENT, KEPT
+from findleaks.allocators.jemalloc.layout import EDATA, EXTENT, KEPT
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Target
@@ -88,7 +88,7 @@ def _sense(seen: Extents) -> float:
     """Which part of the extents make sense: active ones a class that fits their size, slabs as many free regions as their bitmaps have."""
     # States from 6 on are none (edata.h); what we call kept makes sense.
     good = sum(seen.good) - sum(6 <= state < KEPT for state in seen.state)
-    slabs = [i for i in range(len(seen)) if seen.slab[i] and seen.state[i] == ACTIVE and seen.good[i]]
+    slabs = [i for i in seen.blocks if seen.slab[i]]
     sample = slabs[:: len(slabs) // SAMPLE + 1]
     right = sum(seen.nfree(i) == bin(seen.bitmap(i)).count("1") for i in sample)
     return (good + right) / (len(seen) + len(sample)) if len(seen) else 0.0

@@ -30,9 +30,7 @@ def rows(allocator: Jemalloc) -> dict[Key, Row]:
     seen = allocator.parts.extents
     found: dict[Key, Row] = {}
     shift, mask = seen.layout.nfree, (1 << seen.nfree_bits) - 1
-    for i, state in enumerate(seen.state):
-        if state != ACTIVE or not seen.good[i]:
-            continue
+    for i in seen.blocks:
         key = seen.arena[i], seen.szind[i], bool(seen.slab[i])
         row = found.get(key)
         if row is None:

@@ -11,6 +11,7 @@ from findleaks.allocators.jemalloc import stats
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.layout import ACTIVE
 from findleaks.allocators.memory import Memory
+from findleaks.target.base import Range
 
 if TYPE_CHECKING:
     from findleaks.allocators.jemalloc.instance import Jemalloc
@@ -20,6 +21,12 @@ LINKS = 1 << 24  # elements of a list
 
 def run(allocator: Jemalloc) -> Iterator[Problem]:
     """Everything, thread caches first: a block freed twice shows there."""
+    seen = allocator.parts.extents
+    allocator.checked = {
+        "extents": len(seen),
+        "bitmaps": sum(map(bool, seen.slab)),
+        "cached blocks": sum(len(cache.entries()) for cache in allocator.caches_found),
+    }
     yield from _cached(allocator)
     yield from _bitmaps(allocator.parts.extents)
     yield from _tree(allocator)
@@ -49,10 +56,12 @@ def _cached(allocator: Jemalloc) -> Iterator[Problem]:
                             entry, f"{whose} holds {entry:#x}, {offset} bytes inside a block: what was freed was no block's address"
                         )
                     elif seen.bitmap(i) >> region & 1:
-                        yield Problem(entry, f"{whose} holds {entry:#x}, which its slab has as free: freed twice")
+                        what = f"{whose} holds {entry:#x}, which its slab has as free: freed twice"
+                        yield Problem(entry, what, damaged=Range(entry, entry))
     for entry, number in times.items():
         if number > 1:
-            yield Problem(entry, f"thread caches hold {entry:#x} {number} times: it was freed {number} times")
+            what = f"thread caches hold {entry:#x} {number} times: it was freed {number} times"
+            yield Problem(entry, what, damaged=Range(entry, entry))
 
 
 def _bitmaps(seen: Extents) -> Iterator[Problem]:
