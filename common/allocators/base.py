@@ -15,7 +15,8 @@ class Problem(NamedTuple):
     """What is wrong: where, and one line for the user with what it means for the result. `corrupt` tells damage in the target, which
     `verify` explains, from limits of what could be read or reconciled.
 
-    `damaged` is where the wrong bytes stand, if that is known better than `address`, and `expected` the word that should stand there.
+    `damaged` is where the wrong bytes stand, if that is known better than `address`, and `expected` the word that should stand there. An
+    empty `damaged` names the block or record that is meant, none of whose bytes need be wrong: a block freed twice.
     """
 
     address: int

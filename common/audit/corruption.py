@@ -141,7 +141,8 @@ class Explainer:
                 if written is not None and written.start < end:
                     overrun = min(written.end, place.end) - end
         cause = _cause(before, at, after, written, changed, overrun)
-        return Finding(problem, allocator, before, at, after, changed, written, past_end, overrun, cause)
+        damaged = changed if changed.end > changed.start else None
+        return Finding(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
 
     def explain_all(self, allocator: str, problems: Sequence[Problem]) -> list[Finding]:
         """Problems in the order of their places. What one run of bytes did belongs together: the later ones are parts of the first."""
@@ -344,7 +345,7 @@ def _cause(
 ) -> str:
     """The likeliest way it came about, in a phrase."""
     if at is not None:
-        if written is not None and written.sort == "link":
+        if written is None or written.sort == "link":
             return ""
         freed = at.info.state in ("cached", "free")
         return "written through a pointer to the block after it was freed" if freed else ""

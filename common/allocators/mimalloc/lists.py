@@ -14,7 +14,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.layout import Page
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine
-from findleaks.target.base import Target
+from findleaks.target.base import Range, Target
 
 MASK = (1 << 64) - 1
 WINDOW = 64 << 20
@@ -49,6 +49,7 @@ class Lists:
         self.free: array[int] = array("Q")
         self.remote: array[int] = array("Q")
         self.counts: dict[int, tuple[int, int]] = {}
+        self.cut: set[int] = set()  # pages with a list that ended early
         self._target = target
         self._memory = Memory(target)
         self._engine = engine
@@ -66,16 +67,14 @@ class Lists:
             pieces = tuple(self._target.pieces(group[0].start, max(page.end for page in group)))
             heads = [head for page in group for head in (page.free, page.local, page.thread)]
             lists = self._engine.follow_all(pieces, heads, 0, MOST)
-            for number, what in lists.problems:
-                page = group[number // 3]
-                self._problems.append(Problem(heads[number], self._broken(page, number % 3, what)))
             ends, nodes = lists.ends, lists.nodes
+            astray = dict(lists.problems)
             at = 0
             for number, page in enumerate(group):
                 found = []
                 for which in range(3):
-                    end = ends[3 * number + which]
-                    found.append(self._inside(page, which, nodes[at:end]))
+                    end, why = ends[3 * number + which], astray.get(3 * number + which, "")
+                    found.append(self._inside(page, which, nodes[at:end], why))
                     at = end
                 self._note(page, *found)
 
@@ -85,15 +84,28 @@ class Lists:
         self.remote += remote
         self.counts[page.meta] = (len(free) + len(local), len(remote))
 
-    def _inside(self, page: Page, which: int, nodes: array[int]) -> array[int]:
-        """The nodes up to the first that is no block of the page."""
-        if not nodes or (page.start <= min(nodes) and max(nodes) < page.end):
-            return nodes
-        for number, node in enumerate(nodes):
-            if not page.start <= node < page.end:
-                self._problems.append(Problem(node, self._broken(page, which, f"{node:#x} is not in the page, after {number} blocks")))
-                return nodes[:number]
+    def _inside(self, page: Page, which: int, nodes: array[int], why: str) -> array[int]:
+        """The nodes up to the first that is no block of the page; `why` they ended early."""
+        if nodes and not (page.start <= min(nodes) and max(nodes) < page.end):
+            number = next(number for number, node in enumerate(nodes) if not page.start <= node < page.end)
+            why = f"{nodes[number]:#x} is not in the page"
+            nodes = nodes[:number]
+        if why:
+            self._astray(page, which, nodes, why)
         return nodes
+
+    def _astray(self, page: Page, which: int, nodes: array[int], why: str) -> None:
+        """A list that ended early: the link in its last block is what is wrong, or the page's own; or a block was freed twice, where it
+        runs into itself."""
+        self.cut.add(page.meta)
+        place = Range(page.meta, page.meta)
+        if nodes:
+            link = self._memory.word(nodes[-1]) or 0
+            link = decode(link, page.keys, page.meta) if any(page.keys) else link
+            place = Range(link, link) if link in nodes else Range(nodes[-1], nodes[-1] + 8)
+            why += ": it was freed twice, or a link was written over" if link in nodes else ""
+        what = why if " after " in why else f"{why}, after {len(nodes)} blocks"
+        self._problems.append(Problem(place.start, self._broken(page, which, what), damaged=place))
 
     def _encoded(self, page: Page, which: int) -> array[int]:
         found: array[int] = array("Q")
@@ -108,9 +120,7 @@ class Lists:
             word = self._memory.word(node) if not why else None
             if word is None:
                 why = why or f"{node:#x} cannot be read"
-                self._problems.append(
-                    Problem(found[-1] if found else page.meta, self._broken(page, which, f"{why}, after {len(found)} blocks"))
-                )
+                self._astray(page, which, found, why)
                 break
             seen.add(node)
             found.append(node)

@@ -170,7 +170,8 @@ def _lists(one: Tcmalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]
         times.update(one.lists.cached)
         for address, count in sorted(times.items()):
             if count > 1:
-                yield Problem(address, f"the block at {address:#x} is {count} times on lists of freed blocks: it was freed twice")
+                what = f"the block at {address:#x} is {count} times on lists of freed blocks: it was freed twice"
+                yield Problem(address, what, damaged=Range(address, address))
 
 
 def _tails(one: Tcmalloc) -> Iterator[Optional[Problem]]:

@@ -4,12 +4,14 @@ word of a freed block names the next)."""
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.tcmalloc.caches import FreeList, ThreadHeap
-from findleaks.allocators.tcmalloc.layout import IN_USE
+from findleaks.allocators.tcmalloc.layout import IN_USE, WORD
 from findleaks.allocators.tcmalloc.locate import Place
 from findleaks.allocators.tcmalloc.spans import Span
 from findleaks.errors import Interrupted, UnreadableMemory
@@ -70,7 +72,8 @@ class Lists:
                 if len(mine) + span.refcount != counts[number] or number in ended:
                     said += 1
                     if said <= MOST_PROBLEMS:
-                        problems.append(_span_problem(self._place, span, len(mine), counts[number], ended.get(number, "")))
+                        at = self._wrong(mine) if mine and number in ended else Range(span.address, span.address)
+                        problems.append(_span_problem(self._place, span, len(mine), counts[number], ended.get(number, ""), at))
         if said > MOST_PROBLEMS:
             problems.append(Problem(self._place.root, f"and {said - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
         self.free = free
@@ -105,10 +108,12 @@ class Lists:
         """The blocks on these lists. Where one is longer or shorter than its cache says, what was found counts."""
         longest = min(max((one.length for one in lists), default=0) + 64, LONGEST)
         followed = self._follow([one.head for one in lists], longest, sum(one.length for one in lists))
+        followed = self._in_heaps(followed)
         ended, first, said = dict(followed.problems), 0, 0
         tids = {heap.address: heap.tid for heap in heaps}
         for number, (one, last) in enumerate(zip(lists, followed.ends)):
-            count = last - first
+            count, final = last - first, followed.nodes[last - 1] if last > first else 0
+            place = self._wrong(followed.nodes[first:last]) if number in ended and final else None
             first = last
             if one.slot < 0:
                 self.thread[one.number] += count
@@ -120,7 +125,7 @@ class Lists:
             if count != one.length or number in ended:
                 said += 1
                 if said <= MOST_PROBLEMS:
-                    problems.append(_cache_problem(self._place, one, tids.get(one.cache, 0), count, ended.get(number, "")))
+                    problems.append(_cache_problem(self._place, one, tids.get(one.cache, 0), count, ended.get(number, ""), place))
         if said > MOST_PROBLEMS:
             problems.append(
                 Problem(self._place.central, f"and {said - MOST_PROBLEMS:,} more lists of caches that differ from their counts")
@@ -128,6 +133,36 @@ class Lists:
         self.cached = followed.nodes
         self._ends = [(one.number, last) for one, last in zip(lists, followed.ends)]
         return followed.nodes
+
+    def _in_heaps(self, followed: Followed) -> Followed:
+        """Each list up to the first that is in no heap: where memory may be anybody's, what a wrong link leads to looks like more links."""
+        nodes = followed.nodes
+        starts, ends = [heap.start for heap in self._heaps], [heap.end for heap in self._heaps]
+        last = len(starts) - 1
+        if not nodes or last < 0 or (not followed.problems and not self._target.live):
+            return followed
+        kept, bounds, problems, first = array("Q"), array("Q"), dict(followed.problems), 0
+        for number, end in enumerate(followed.ends):
+            mine = nodes[first:end]
+            first = end
+            if mine and not (starts[0] <= min(mine) and max(mine) < ends[last] and number not in problems):
+                for count, node in enumerate(mine):
+                    at = bisect_right(starts, node) - 1
+                    if at < 0 or node >= ends[at]:
+                        problems[number] = f"it goes on to {node:#x}, which is no block"
+                        mine = mine[:count]
+                        break
+            kept += mine
+            bounds.append(len(kept))
+        return Followed(kept, bounds, sorted(problems.items()))
+
+    def _wrong(self, nodes: Sequence[int]) -> Range:
+        """Where a list that ended early is wrong: in the link of its last block; or it runs into a block that was freed twice."""
+        try:
+            link = self._target.word(nodes[-1])
+        except UnreadableMemory:
+            link = 0
+        return Range(link, link) if link in nodes else Range(nodes[-1], nodes[-1] + WORD)
 
     def _follow(self, heads: Sequence[int], longest: int, expected: int) -> Followed:
         if self._target.live and expected <= FEW:
@@ -156,14 +191,17 @@ class Lists:
         return Followed(nodes, ends, problems)
 
 
-def _span_problem(place: Place, span: Span, found: int, count: int, why: str) -> Problem:
+def _span_problem(place: Place, span: Span, found: int, count: int, why: str, damaged: Range) -> Problem:
     """`why` the list ended early; "" where it is only that the numbers differ, as they do for a moment while a thread frees."""
     size = place.sizes[span.number]
     text = f"span at {span.start:#x}, {count:,} blocks of {size}: {found:,} on its free list, {span.refcount:,} in use by its count"
-    return Problem(span.address, f"{text}; {why}" if why else text, bool(why) or found + span.refcount > count)
+    return Problem(damaged.start, f"{text}; {why}" if why else text, bool(why) or found + span.refcount > count, damaged)
 
 
-def _cache_problem(place: Place, one: FreeList, tid: int, found: int, why: str) -> Problem:
+def _cache_problem(place: Place, one: FreeList, tid: int, found: int, why: str, damaged: Optional[Range]) -> Problem:
     whose = f"thread {tid}'s cache" if tid else "a thread cache" if one.slot < 0 else f"slot {one.slot} of the transfer cache"
     text = f"{whose}, blocks of {place.sizes[one.number]}: {found:,} on the list, {one.length:,} by its count"
-    return Problem(one.head or one.cache, f"{text}; {why}" if why else text, bool(why) or abs(found - one.length) > 1)
+    at = damaged.start if damaged is not None else one.head or one.cache
+    if damaged is not None and damaged.start == damaged.end:
+        why += ": it was freed twice, or a link was written over"
+    return Problem(at, f"{text}; {why}" if why else text, bool(why) or abs(found - one.length) > 1, damaged)
