@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.result import warning_lines
-from findleaks.report.text import number, printable, size, table, wrapped
+from findleaks.report.text import number, printable, size, some, table, wrapped
+from findleaks.runtimes.v8 import globals as globals_
+from findleaks.runtimes.v8.globals import Globals
 from findleaks.runtimes.v8.isolates import Isolate, isolates
 from findleaks.runtimes.v8.layout import Layout, Underivable, derive
 from findleaks.runtimes.v8.scopes import Scope
@@ -31,11 +33,24 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 HEAP = "napi_open_handle_scope"
 """What opens scopes that stand on the heap."""
 
+SHOWN = 6
+"""Frames inside a scope that hoards which the text names."""
+
+
+class Open(NamedTuple):
+    """A scope with the names of the frame that opened it and of those inside it; of frames without a name, none."""
+
+    scope: Scope
+    opener: Optional[Named]
+    label: str
+    inside: list[Named]
+
 
 class Found(NamedTuple):
     isolate: Isolate
     held: list[Held]
-    scopes: list[tuple[Scope, str]]  # with the label of the frame
+    scopes: list[Open]
+    globals: Optional[Globals]
 
 
 class Scopes:
@@ -62,14 +77,22 @@ class Scopes:
         self.bytes = 8 * layout.handles
         unwinder = Unwinder(session.target)
         namer, values = Namer(session.target, unwinder), Values(session.target, session.engine)
+        nodes = globals_.derive(session.target)
+        if nodes is None:
+            self.warnings.append(
+                "global handles are not counted: v8::internal::GlobalHandles::RecordStats is not the code that was expected"
+            )
         for isolate in isolates(session.target, layout):
             session.tell("reading handles", 0.0)
             held = values.held(isolate.values)
-            open_ = scopes_of(session.target, session.engine, unwinder, layout, isolate)
-            labels = [_label(namer.name(scope.frame)) if scope.frame is not None else HEAP if scope.heap else "" for scope in open_]
-            self.found.append(Found(isolate, held, list(zip(open_, labels))))
-            if isolate.problem:
-                self.warnings.append(isolate.problem)
+            open_ = [_named(namer, scope) for scope in scopes_of(session.target, session.engine, unwinder, layout, isolate)]
+            kept = globals_.read(session.target, nodes, isolate.address) if nodes is not None else None
+            self.found.append(Found(isolate, held, open_, kept))
+            self.warnings += [problem for problem in (isolate.problem, kept.problem if kept is not None else "") if problem]
+            found = sum(one.scope.thread is not None for one in open_)
+            if layout.counts and found != isolate.level and not isolate.problem:
+                of = f"isolate {isolate.address:#x} has {isolate.level:,} open scopes, {found:,} were found"
+                self.warnings.append(f"{of}: handles may be counted to a neighbour of the scope that owns them")
 
     def json(self) -> Iterable[Mapping[str, object]]:
         body = [self._isolate(found) for found in self.found]
@@ -87,20 +110,27 @@ class Scopes:
             "values": [{"value": held.value, "handles": held.handles, "objects": held.objects} for held in found.held],
             "scopes": [
                 {
-                    "address": hex(scope.address) if scope.address else None,
-                    "frame": label or None,
-                    "thread": scope.thread,
-                    "handles": scope.handles,
+                    "address": hex(one.scope.address) if one.scope.address else None,
+                    "frame": one.label or None,
+                    "function": one.opener.function or None if one.opener is not None else None,
+                    "module": one.opener.module or None if one.opener is not None else None,
+                    "heap": one.scope.heap,
+                    "thread": one.scope.thread,
+                    "handles": one.scope.handles,
+                    "inside": [frame.function or frame.label() for frame in one.inside],
                 }
-                for scope, label in found.scopes
+                for one in found.scopes
             ],
+            "globals": _globals(found.globals),
             "problem": isolate.problem or None,
         }
 
     def text(self, width: int, door: Door) -> Iterator[str]:
         if self.why:
             yield self.why
-        for found in self.found:
+        for at, found in enumerate(self.found):
+            if at:
+                yield ""
             yield from self._text(found, width)
         yield from warning_lines(self.warnings, width)
 
@@ -112,7 +142,8 @@ class Scopes:
         yield f"Isolate {isolate.address:#x}: {held}; scope level {isolate.level}"
         yield ""
         rows = [
-            (number(scope.handles), label or "before the scopes that were found", str(scope.thread or "")) for scope, label in found.scopes
+            (number(one.scope.handles), one.label or "before the scopes that were found", str(one.scope.thread or ""))
+            for one in found.scopes
         ]
         yield from table(("HANDLES", "OPENED BY", "THREAD"), rows, (0,), width, cut=1)
         shown = found.held[: self.limit or None]
@@ -122,20 +153,54 @@ class Scopes:
             kinds = [(number(h.handles), _share(h.handles, whole), number(h.objects), printable(h.value, 60)) for h in shown]
             yield from table(("HANDLES", "", "OBJECTS", "HOLD"), kinds, (0, 1, 2), width, cut=3)
             if len(shown) < len(found.held):
-                yield f"  … {len(found.held) - len(shown)} more kinds (--limit 0)"
+                more = len(found.held) - len(shown)
+                yield f"  … {more} more kind{'' if more == 1 else 's'} (--limit 0)"
+        if found.globals is not None:
+            yield ""
+            yield from wrapped(f"  {_told(found.globals)}", width)
         yield ""
         yield from self._verdict(found, width)
 
     def _verdict(self, found: Found, width: int) -> Iterator[str]:
-        most, label = max(found.scopes, key=lambda one: one[0].handles, default=(None, ""))
-        if most is None or most.handles < MANY:
+        most = max(found.scopes, key=lambda one: one.scope.handles, default=None)
+        if most is None or most.scope.handles < MANY:
             yield "  No scope hoards handles."
             return
-        where = f"the scope opened in {label}" if label else "a scope older than those that were found"
-        top = found.held[0]
-        share = f", {_share(top.handles, found.isolate.handles)} of all hold {top.value}" if found.held else ""
-        yield from wrapped(f"  One scope hoards: {number(most.handles)} handles belong to {where}{share}.", width)
+        where = f"the scope opened by {most.label}" if most.label else "a scope older than those that were found"
+        top = found.held[0] if found.held else None
+        whole = found.isolate.handles
+        share = f"; {_share(top.handles, whole)} of all hold {top.value}" if top is not None and 2 * top.handles > whole else ""
+        yield from wrapped(f"  One scope hoards: {number(most.scope.handles)} handles belong to {where}{share}.", width)
+        inside = [_inside(frame) for frame in most.inside if frame.function]
+        if inside:
+            yield from wrapped(f"  Inside it now: {some(inside, SHOWN)}.", width)
         yield "  Handles made where no nearer scope is open are freed only when that one closes."
+
+
+def _named(namer: Namer, scope: Scope) -> Open:
+    opener = namer.name(scope.frame) if scope.frame is not None else None
+    inside = [namer.name(frame) for frame in scope.inside]
+    if opener is None:
+        return Open(scope, None, HEAP if scope.heap else "", inside)
+    if not opener.function and not opener.module:
+        called = next((bare(frame.function) for frame in inside if frame.function), "")
+        return Open(scope, opener, f"generated code that calls {called}" if called else f"generated code at {opener.label()}", inside)
+    return Open(scope, opener, _label(opener), inside)
+
+
+def _globals(kept: Optional[Globals]) -> Optional[Mapping[str, object]]:
+    if kept is None:
+        return None
+    return {"handles": kept.handles, "weak": kept.weak, "blocks": kept.blocks, "bytes": kept.bytes, "problem": kept.problem or None}
+
+
+def _told(kept: Globals) -> str:
+    blocks = f"{number(kept.blocks)} block{'' if kept.blocks == 1 else 's'}"
+    return f"Global handles: {number(kept.handles)} in {blocks}, {size(kept.bytes)}; {number(kept.weak)} of them weak"
+
+
+def _inside(frame: Named) -> str:
+    return f"{printable(bare(frame.function), 100)} ({frame.module})" if frame.module else printable(bare(frame.function), 100)
 
 
 def _label(frame: Named) -> str:

@@ -84,6 +84,8 @@ class Unwinder:
             if row is not None and row.outermost:
                 return Trace(tuple(frames), "")
             step = self._by_row(row, registers) if row is not None else self._without(registers, pc, exact)
+            if step is None and row is None and not exact and registers.get(self._fp) == 0:
+                return Trace(tuple(frames), "")  # System V ABI, AMD64 supplement 1.0, 3.4.1: _start's code has a frame pointer of 0
             if step is None:
                 return Trace(tuple(frames), f"nothing says who called {pc:#x}")
             caller, how = step

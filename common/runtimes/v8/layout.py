@@ -42,6 +42,8 @@ OPENERS = (
 )
 """The constructors of every kind of scope."""
 
+SEAL = ("_ZN2v815SealHandleScopeC1EPNS_7IsolateE", "_ZN2v815SealHandleScopeC2EPNS_7IsolateE")
+
 CURRENT = (
     "_ZN2v87Isolate13TryGetCurrentEv",
     "_ZN2v87Isolate10GetCurrentEv",
@@ -66,6 +68,7 @@ class Layout:
     handles: int  # of a block
     key: int
     tls: int
+    counts: bool = True  # the level counts all open scopes; in V8 4, a SealHandleScope sets it to 0
 
     @property
     def limit(self) -> int:
@@ -85,21 +88,22 @@ def derive(target: Target) -> Layout:
     """The layout of the target's V8. Raises Underivable."""
     if target.arch.name != "x86-64":
         raise Underivable(f"handles are found in code of x86-64 only, not of {target.arch.name}")
-    counted = _first(target, COUNT)
+    counted = code_of(target, COUNT)
     if counted is None:
         raise Underivable("v8::HandleScope::NumberOfHandles has no symbol: no V8, or one that was stripped")
     fields = _count_fields(counted)
     if fields is None:
         raise Underivable("v8::HandleScope::NumberOfHandles is not the code that was expected")
     implementer, following, blocks, count, size, handles = fields
-    level = _level(_first(target, ENTER) or (), following)
+    level = _level(code_of(target, ENTER) or (), following)
     key, tls = _current(target)
     if not key and not tls:
         raise Underivable("v8::Isolate::GetCurrent is not the code that was expected")
-    return Layout(implementer, following, level, blocks, count, size, handles, key, tls)
+    resets = (one.opcode == 0xC7 and one.displacement == level for one in code_of(target, SEAL) or ())
+    return Layout(implementer, following, level, blocks, count, size, handles, key, tls, not any(resets))
 
 
-def _first(target: Target, names: Iterable[str]) -> Optional[list[Instruction]]:
+def code_of(target: Target, names: Iterable[str]) -> Optional[list[Instruction]]:
     """The code of the first of these functions that is there."""
     for name in names:
         symbol = target.symbol(name)

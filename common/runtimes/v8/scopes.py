@@ -53,13 +53,15 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """An open scope: `handles` were made in it and in no scope nearer. `frame` is the one that opened it, None on the heap."""
+    """An open scope: `handles` were made in it and in no scope nearer. `frame` is the one that opened it, None on the heap. `inside` are
+    the frames that run in it and in no scope nearer, the outermost first; of a scope on the heap, those that may have opened it."""
 
     address: int
     handles: int
     frame: Optional[Frame]
     thread: Optional[int]
     heap: bool = False
+    inside: tuple[Frame, ...] = ()
 
 
 class _Blocks:
@@ -89,7 +91,7 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
     Interrupted when the user asked to stop."""
     blocks = _Blocks(isolate, 8 * layout.handles)
     openers = Openers(target, layout)
-    heap = list(_on_the_heap(target, engine, isolate, blocks))
+    heap = [one for one in _on_the_heap(target, engine, isolate, blocks) if one.before <= isolate.handles]
     found: list[Scope] = []
     last = isolate.handles
     for thread in isolate.threads:
@@ -100,12 +102,19 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
         open_ = chain(likely, last)
         if len(open_) + len(heap) < isolate.level:
             open_ = chain([*likely, *openers.pairs(stack, isolate, blocks)], last)
+        if layout.counts:
+            open_ = fitting(open_, isolate.level - len(heap))
         # Of scopes with nothing between them that on the heap is the inner one: functions open them that run in a frame's scope.
-        for candidate in sorted([*heap, *fitting(open_, isolate.level - len(heap))], key=lambda one: -one.before):
-            frame = frames[candidate.frame] if candidate.frame >= 0 else None
-            if candidate.before <= last:
-                found.append(Scope(candidate.address, last - candidate.before, frame, thread.tid, frame is None))
-                last = candidate.before
+        every = sorted([*heap, *open_], key=lambda one: -one.before)
+        nearest = 0
+        for at, one in enumerate(every):
+            outer = next((other.frame for other in every[at:] if other.frame >= 0), len(frames))
+            inside = tuple(reversed(frames[nearest:outer]))
+            found.append(
+                Scope(one.address, last - one.before, frames[outer] if one.frame >= 0 else None, thread.tid, one.frame < 0, inside)
+            )
+            last = one.before
+            nearest = max(one.frame, nearest)
         heap = []
     if last:
         found.append(Scope(0, last, None, None))

@@ -153,4 +153,5 @@ class Namer:
                 number = int.from_bytes(self._target.read(symbol.address, 4), order)
             except UnreadableMemory:
                 continue
-            self._types.setdefault(number, name.removesuffix("_TYPE").lower().replace("_", " "))
+            plain = name.removesuffix("_TYPE").lower().replace("_", " ")
+            self._types.setdefault(number, "the hole" if plain == "hole" else plain)
