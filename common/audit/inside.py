@@ -6,13 +6,9 @@ import os
 from collections.abc import Sequence
 
 from findleaks.allocators.base import Allocator
-from findleaks.errors import UnreadableMemory
+from findleaks.libc.waiting import waits
 from findleaks.report.text import printable
 from findleaks.session import Session
-from findleaks.target.base import Target
-
-SYSCALLS = {"x86-64": b"\x0f\x05", "i386": b"\xcd\x80", "aarch64": b"\x01\x00\x00\xd4"}
-"""What stands before the program counter of a thread that waits in the kernel. Such a thread is no more inside malloc than any caller."""
 
 
 def inside_malloc(session: Session, allocators: Sequence[Allocator]) -> list[tuple[int, str]]:
@@ -23,17 +19,8 @@ def inside_malloc(session: Session, allocators: Sequence[Allocator]) -> list[tup
     found = []
     for thread in target.threads():
         module = next((module for module in modules if module.start <= thread.pc < module.end), None)
-        if module is not None and not _waits(target, thread.pc):
+        if module is not None and not waits(target, thread.pc):
             symbol = target.symbolize(thread.pc)
             name = os.path.basename(module.path)
             found.append((thread.tid, printable(f"{name} ({symbol.name})" if symbol is not None else name)))
     return found
-
-
-def _waits(target: Target, pc: int) -> bool:
-    """Whether the instruction before is the one for system calls."""
-    code = SYSCALLS.get(target.arch.name, b"")
-    try:
-        return bool(code) and target.read(pc - len(code), len(code)) == code
-    except UnreadableMemory:
-        return True  # the text of libraries is not in every core: nothing is known then

@@ -106,11 +106,13 @@ class Lists(NamedTuple):
 
 
 class ChunkWalk(NamedTuple):
-    """Where a walk over glibc's chunk headers stands; `problem` is "" or why it stopped early at `chunk`."""
+    """Where a walk over glibc's chunk headers stands; `problem` is "" or why it stopped early at `chunk`, `unsure` whether that is no
+    more than a doubt about the chunk before: the walk may go on."""
 
     chunk: int  # address of the next chunk header
     done: bool
     problem: str
+    unsure: bool = False
 
 
 class Blocks(Protocol):
@@ -140,7 +142,10 @@ class Blocks(Protocol):
         no following header needed), less two. So in use + free + one word a block (two if free or mmapped) is the memory walked.
         A size that is unaligned, less than four words or past `end` ends the walk with a problem that names the chunk's address,
         and so do a `chunk` below blocks appended before, one no block can follow (misaligned, or past `end`), and one whose
-        header lies below `piece`."""
+        header lies below `piece`.
+
+        Where a header says that the chunk before it is free, but the word in front of it does not repeat that chunk's size, the walk
+        stops there with `unsure`, the block counts as in use, and a call with that `chunk` goes on."""
         ...
 
     def seal(self) -> None:

@@ -89,7 +89,8 @@ class KernelBlocks:
             return ChunkWalk(chunk, False, shared.chunk_problem(shared.MISPLACED, chunk, 0, end))
         at, size, done = c_uint64(chunk), c_uint64(), c_bool()
         code = self._library.fl_walk_chunks(self.handle, byref(Passed(piece).piece), byref(at), end, byref(size), byref(done))
-        return ChunkWalk(at.value, done.value, shared.chunk_problem(check(code, "blocks"), at.value, size.value, end))
+        problem = shared.chunk_problem(check(code, "blocks"), at.value, size.value, end)
+        return ChunkWalk(at.value, done.value, problem, code == shared.DIFFERS)
 
     def seal(self) -> None:
         """See base.Blocks."""

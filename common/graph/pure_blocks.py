@@ -126,6 +126,10 @@ class PureBlocks:
                     pending = False  # a header that is wrong says nothing of the block before it, which stays in use
                     break
             if pending and not head & shared.PREV_INUSE:
+                index = ((chunk - base) >> shift) - 1
+                if index >= 0 and words[index] != (sizes[-1] if sizes else self.sizes[-1]) + word:
+                    code, pending = shared.DIFFERS, False  # in use, or free with its end written over: not for headers to tell
+                    break
                 if states:
                     states[-1] = State.FREE
                     sizes[-1] -= word
@@ -152,7 +156,7 @@ class PureBlocks:
         self.states += states
         if len(self.starts) > shared.MAX_BLOCKS:
             raise shared.TooManyBlocks("blocks")
-        return ChunkWalk(chunk, done, shared.chunk_problem(code, chunk, size, end))
+        return ChunkWalk(chunk, done, shared.chunk_problem(code, chunk, size, end), code == shared.DIFFERS)
 
     def seal(self) -> None:
         """See base.Blocks."""

@@ -24,7 +24,7 @@ SLACK_WORDS = 3
 PREV_INUSE, IS_MMAPPED = 1, 2  # low bits of a chunk's size word (glibc 2.36 malloc/malloc.c; the same since ptmalloc2)
 
 # Why a walk over chunks stopped; the kernel's chunks.c returns the same numbers.
-OK, SMALL, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED = range(7)
+OK, SMALL, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS = range(8)
 
 # Why following a list stopped; the kernel's follow.c returns the same numbers.
 END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG = range(5)
@@ -46,6 +46,7 @@ def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:
         MISPLACED: "is not at an address where a chunk can be",
         OVERLAP: "lies below blocks found before it",
         MISSED: "its header is not in memory",
+        DIFFERS: "says that the chunk before it is free, but the copy of that one's size differs",
     }
     return f"chunk {chunk:#x}: {why[code]}" if code else ""
 

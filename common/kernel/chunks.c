@@ -11,7 +11,7 @@
 #define AHEAD 2048u /* bytes */
 
 /* Also in ../graph/shared.py. */
-enum { SMALL = 1, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED };
+enum { SMALL = 1, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS };
 
 static int wrong_size(const blocks *b, uint64_t chunk, uint64_t size, uint64_t end) {
     if (size < 4 * WORD)
@@ -38,7 +38,7 @@ static void is_free(blocks *b) {
 }
 
 /* Append the blocks of the chunks from *chunk (updated) on whose size words lie in the piece, up to `end`, the header that ends the
- * heap and is no block itself. A positive result is why the walk ended at *chunk, whose size is *size. */
+ * heap and is no block itself. A positive result is why the walk ended at *chunk, whose size is *size; behind DIFFERS it may go on. */
 API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end, uint64_t *size, bool *done) {
     uint64_t first, at = *chunk, count = piece_words(p, &first);
     bool pending = b->pending;
@@ -73,8 +73,14 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
                 break;
             }
         }
-        if (pending && !(head & PREV_INUSE))
+        if (pending && !(head & PREV_INUSE)) {
+            if (offset >= WORD && load(data + offset - WORD) != size_of(b, b->count - 1) + WORD) {
+                pending = false; /* in use, or free with its end written over: not for headers to tell */
+                code = DIFFERS;
+                break;
+            }
             is_free(b);
+        }
         if (at == end) {
             *done = true;
             pending = false;

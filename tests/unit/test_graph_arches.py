@@ -65,7 +65,7 @@ def test_chunks_and_lists(arch: Arch) -> None:
     word = arch.word
     pack = struct.Struct((">" if arch.byteorder == "big" else "<") + "4" + ("Q" if word == 8 else "I")).pack
     base = 0x50000000
-    data = pack(0, 4 * word | 1, base + 4 * word, base) + pack(0, 4 * word, base + 8 * word, 0) + pack(0, 4 * word | 1, 0, 0)
+    data = pack(0, 4 * word | 1, base + 4 * word, base) + pack(4 * word, 4 * word, base + 8 * word, 0) + pack(0, 4 * word | 1, 0, 0)
     twin = graphs.pure(arch)
     blocks = twin.blocks(arch, 2 * word)
     step = blocks.walk_chunks(graphs.piece(base, data), base, base + 8 * word)

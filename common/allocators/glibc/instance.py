@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, ThreadCache
-from findleaks.allocators.glibc import caches, spans, tcache, version
+from findleaks.allocators.glibc import caches, doubts, spans, tcache, version
 from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc.arenas import find_heaps, read_top
 from findleaks.allocators.glibc.locate import Instance
@@ -184,6 +184,8 @@ class Glibc(Allocator):
                     self._mark_free_before(index, fence)
                 if span.top_unknown:
                     self._mark_free_before(index, span.stop)
+                for chunk in doubts.settle(self, span, index):
+                    self._mark_free_before(index, chunk)
         walked = [balance(self._into(span, blocks), self.memory.size, span) for span in self.spans]
         unknown = self._mark(blocks)
         for address, what in unknown[:20]:

@@ -27,7 +27,8 @@ class Span:
 
     `system` bytes of it count in the arena's system_mem (a thread heap's stale tail does not). `top_unknown`: the last chunk before
     `stop` is the top. Filled by the walk: `foreign` (not the arena's, or lost to corruption: root memory), and `last_free`,
-    addresses at which a fencepost says that the chunk before it is free.
+    addresses at which a fencepost says that the chunk before it is free; `unsure`: headers that say so of the chunk before them, but
+    whose copy of its size differs.
     """
 
     arena: Arena
@@ -40,6 +41,7 @@ class Span:
     metadata: list[Range] = field(default_factory=list)
     foreign: list[Range] = field(default_factory=list)
     last_free: list[int] = field(default_factory=list)
+    unsure: list[int] = field(default_factory=list)
 
 
 def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[Span]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc.doubts import copy_differs, not_free
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, NON_MAIN_ARENA, PREV_INUSE
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
@@ -142,26 +143,13 @@ class Headers:
             )
             return
         told, own = memory.word(chunk), memory.word(before + word)
-        ours = before + 2 * word
         size = (own or 0) & ~FLAG_BITS
         if told is not None and own is not None and told != size:
             if self.listed(before):
                 self.free.append(before)
-                yield Problem(
-                    chunk,
-                    f"the free block at {ours:#x} has size {size:#x}, but the copy behind it, at {chunk:#x}, is {told:#x}",
-                    damaged=Range(chunk, chunk + word),
-                    expected=size,
-                )
+                yield copy_differs(memory, before, chunk)
             else:
-                low = "; its lowest byte is 0: a string's end one byte too far does that" if head & 0xFF == 0 else ""
-                yield Problem(
-                    chunk,
-                    f"the size word of the block at {user:#x} is {head:#x}: it says that the block before it, at {before + 2 * word:#x}, "
-                    f"is free, but no free list has that{low}",
-                    damaged=Range(chunk + word, user),
-                    expected=head | PREV_INUSE,
-                )
+                yield not_free(memory, before, chunk)
             return
         if self.free and own is not None and not own & PREV_INUSE:
             prior = memory.word(before)

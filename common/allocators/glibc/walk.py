@@ -21,8 +21,9 @@ HOPS = 24  # chunks in a row that must be sound where a run is picked up again w
 MOST_PROBLEMS = 20  # of one span: what is wrong more often is wrong everywhere
 
 
-def advance(memory: Memory, blocks: Blocks, chunk: int, end: int) -> ChunkWalk:
-    """Walk from the chunk at `chunk` to `end`, piece by piece, until done or something is wrong (ABSENT: memory ends at the chunk)."""
+def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Optional[list[int]] = None) -> ChunkWalk:
+    """Walk from the chunk at `chunk` to `end`, piece by piece, until done or something is wrong (ABSENT: memory ends at the chunk).
+    `unsure` gets the headers in doubt about the chunk before them (see Blocks.walk_chunks)."""
     while True:
         if memory.target.interrupted():
             raise Interrupted()
@@ -30,6 +31,10 @@ def advance(memory: Memory, blocks: Blocks, chunk: int, end: int) -> ChunkWalk:
         if piece is None or piece.address != chunk or len(piece.data) < 2 * memory.size:
             return ChunkWalk(chunk, False, ABSENT)
         walked = blocks.walk_chunks(piece, chunk, end)
+        while walked.unsure:
+            if unsure is not None:
+                unsure.append(walked.chunk)
+            walked = blocks.walk_chunks(piece, walked.chunk, end)
         if walked.done or walked.problem:
             return walked
         if walked.chunk <= chunk:
@@ -55,10 +60,10 @@ def fencepost(memory: Memory, chunk: int) -> int:
 
 
 def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Sequence[int]], problems: list[Problem]) -> None:
-    """Append the blocks of `span`; fill its `foreign` and `last_free`. `anchors`: chunk addresses known from free lists, ascending."""
+    """Append the blocks of `span`; fill its `foreign`, `last_free`, `unsure`. `anchors`: chunk addresses known from free lists, ascending."""
     chunk, found = span.first, 0
     while chunk < span.stop:
-        walked = advance(memory, blocks, chunk, span.stop)
+        walked = advance(memory, blocks, chunk, span.stop, span.unsure)
         at = walked.chunk
         if walked.done or at >= span.stop:
             return
