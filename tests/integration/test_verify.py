@@ -33,6 +33,7 @@ DAMAGE = {
     "key": "zeros",
     **{f"uaf 16 text {victim}": "text" for victim in VICTIMS[1:]},
     **{f"uaf 16 pointers {victim}": "pointer" for victim in VICTIMS[1:]},
+    **{f"uaf 200 text {victim}": "text" for victim in ("unsorted", "small", "large")},
     "top": "pattern",
     "mapped": "text",
 }
@@ -41,6 +42,7 @@ DAMAGE = {
 SOME = (
     *("overrun 1 text used", "overrun 8 pointers used", "overrun 40 text small", "overrun 8 text cached", "overrun 1 text large"),
     *("null", "underrun 8 text", "triangle", "key", "uaf 16 text cached", "uaf 16 pointers unsorted", "uaf 16 text fast", "top", "mapped"),
+    "uaf 200 text small",
 )
 
 Build = Callable[..., Path]
@@ -190,6 +192,19 @@ def test_what_others_say_of_a_damaged_heap(build: Build, tmp_path: Path) -> None
     listed = [json.loads(line) for line in objects(findleaks("blocks", "--json", core))]
     behind = [block for block in listed if int(block.get("address", "0"), 16) > said.blocks["victim"]]
     assert len(behind) == 3, "the walk goes on behind the damage"
+
+
+@pytest.mark.parametrize("thread", [False, True], ids=["main arena", "thread arena"])
+def test_a_block_whose_bit_was_cleared_stays_in_use(build: Build, tmp_path: Path, thread: bool) -> None:
+    """A string's end one byte too far takes away the bit that says that its block is in use; find warns, and follows what it holds."""
+    with cores.Running([str(build(GLIBC)), "null", *(["-t"] if thread else [])], tmp_path) as running:
+        said = story(running.output)
+        core = str(running.kernel_core())
+    found = json.loads(objects(findleaks("find", "--json", core))[0])
+    assert found["trusted"] is False
+    assert [warning for warning in found["warnings"] if hex(said.blocks["before"]) in warning and "no free list has that" in warning]
+    (answer,) = json.loads(objects(findleaks("whatis", "--json", hex(said.blocks["before"]), core))[0])["answers"]
+    assert (answer["block"]["state"], answer["block"]["kind"], answer["block"]["size"]) == ("in-use", "reachable", 0xF8)
 
 
 def test_all_doors_say_the_same(build: Build, tmp_path: Path) -> None:

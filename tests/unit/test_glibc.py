@@ -9,11 +9,13 @@ import fake
 import pytest
 from ptmalloc import SIZE, TCACHE_OFFSET, Image
 
+from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.glibc import layout, lists
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.arch import X86_64, Arch
 from findleaks.graph.pure import PureEngine
+from findleaks.target.base import Module
 
 BITS_32 = dataclasses.replace(X86_64, name="made up, 32-bit", machine=3, word=4)
 BIG = dataclasses.replace(X86_64, name="made up, big-endian", machine=22, byteorder="big")
@@ -122,6 +124,43 @@ def test_corrupt_size_is_named_and_the_walk_goes_on() -> None:
     heap = next(owned.heap for owned in directory.heaps if owned.heap.arena == "main")
     assert heap.foreign == [(bad - 8, image.blocks["free"][0] - 16)]
     assert all(part.end <= bad - 8 or part.start >= heap.foreign[0].end for part in directory.claimed()), "what is hidden counts as roots"
+
+
+def doubted(state: str, told: int, links: bool = True, pc: int = 0) -> tuple[str, list[Problem]]:
+    """The state of a block that the header behind calls free, while the word that would repeat its size is `told`; and what is said."""
+    image, target = damaged()
+    block = image.blocks[state][0]
+    behind = block - 16 + (target.word(block - 8) & ~7)
+    target.write_word(behind, told)
+    target.write_word(behind + 8, target.word(behind + 8) & ~1)
+    if not links:
+        target.write(block, b"The quick brown ")
+    if pc:
+        data = image.places.data
+        target._threads = [dataclasses.replace(thread, pc=pc) for thread in target._threads]
+        target._modules = [Module("/lib/libc.so.6", data, data, data + 0x4000)]
+    directory, _ = read(target)
+    return states(directory, [block]).pop(), [problem for problem in directory.problems if problem.address == behind]
+
+
+@pytest.mark.parametrize("told", [0, 0x6867666564636261])
+def test_a_cleared_bit_makes_no_block_free(told: int) -> None:
+    """A string's end one byte past a block: the bit that says that the block is in use is gone, but no bin has it."""
+    state, (problem,) = doubted("used", told)
+    assert state == "IN_USE" and problem.corrupt and "no free list has that" in problem.what
+    assert problem.damaged is not None and problem.damaged.start == problem.address + 8
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_free_block_written_to_at_its_end_stays_free(links: bool) -> None:
+    state, (problem,) = doubted("free", 0x6867666564636261, links)
+    assert state == "FREE" and problem.corrupt and "the copy behind it" in problem.what and problem.expected == 0x60
+    assert problem.damaged is not None and problem.damaged.start == problem.address
+
+
+def test_a_block_that_free_is_at_work_on_is_no_damage() -> None:
+    state, (problem,) = doubted("used", 0, pc=0x7F0000200100)
+    assert state == "IN_USE" and not problem.corrupt
 
 
 def test_corruption_behind_the_last_free_chunk_ends_that_heap_only() -> None:

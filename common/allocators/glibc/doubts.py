@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc import lists
 from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Blocks
@@ -31,13 +32,16 @@ def settle(heap: Glibc, span: Span, blocks: Blocks) -> Iterator[int]:
     memory, word = heap.memory, heap.memory.size
     known = any(problem.address == span.unsure[0] for problem in heap.problems)  # asked of a second index
     busy = span.arena.held or running(heap.target, heap.instance.main.address)
-    said = 0
+    said, reached = 0, None
     for chunk in span.unsure:
         index = blocks.at_or_after(chunk + 2 * word) - 1
         if index < 0 or blocks.address(index) + blocks.size(index) != chunk + word:
             continue
         before = blocks.address(index) - 2 * word
         free = linked(memory, before)
+        if not free:
+            reached = lists.bin_chunks(memory, span.arena, True) if reached is None else reached
+            free = before in reached
         said += not known
         if not known and said <= MOST:
             heap.problems.append(copy_differs(memory, before, chunk, not busy) if free else not_free(memory, before, chunk, not busy))

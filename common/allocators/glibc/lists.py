@@ -102,16 +102,21 @@ def fastbin_blocks(lists: Lists, arena: Arena, problems: list[Problem]) -> array
     return found
 
 
-def bin_chunks(memory: Memory, arena: Arena) -> list[int]:
-    """Ascending addresses of chunks in the unsorted, small and large bins, as far as their links agree in both directions."""
+def bin_chunks(memory: Memory, arena: Arena, astray: bool = False) -> list[int]:
+    """Ascending addresses of chunks in the unsorted, small and large bins, as far as their links agree in both directions; with `astray`
+    those, too, to which a bin leads, and which lead nowhere themselves."""
     word, found = memory.size, set()
     for index in range(NBINS):
         head = arena.bin_head(index)
         for first, forward, back in ((2 * index, 2, 3), (2 * index + 1, 3, 2)):
             before, chunk = head, arena.bins[first]
             for _ in range(ANCHORS):
-                if chunk in (0, head) or chunk in found or memory.word(chunk + back * word) != before:
+                if chunk in (0, head) or chunk in found:
                     break
-                found.add(chunk)
+                agrees = memory.word(chunk + back * word) == before
+                if agrees or astray:
+                    found.add(chunk)
+                if not agrees:
+                    break
                 before, chunk = chunk, memory.word(chunk + forward * word) or 0
     return sorted(found)

@@ -60,7 +60,7 @@ def fencepost(memory: Memory, chunk: int) -> int:
 
 
 def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Sequence[int]], problems: list[Problem]) -> None:
-    """Append the blocks of `span`; fill its `foreign`, `last_free`, `unsure`. `anchors`: chunk addresses known from free lists, ascending."""
+    """Append the blocks of `span`; fill its `foreign`, `last_free`, `unsure`. `anchors`: chunks that free lists know, ascending."""
     chunk, found = span.first, 0
     while chunk < span.stop:
         walked = advance(memory, blocks, chunk, span.stop, span.unsure)
