@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Optional
 
@@ -18,6 +19,8 @@ _SHN_ABS = 0xFFF1
 _MOST_SPELLINGS = 256
 _LOOK_BACK = 8
 """How many symbols before an address are tried: an address can lie in a big symbol after the small ones that nest in it."""
+_MOST_ENTRIES = 256
+"""How many different values are looked at for that, those of no symbol among them."""
 
 
 class ModuleSymbols:
@@ -27,10 +30,9 @@ class ModuleSymbols:
         self.module = module
         self._tables = tables
         self._name = module.path.rsplit("/", 1)[-1]
-        self._addresses: Optional[array[int]] = None
-        self._sizes: array[int] = array("Q")
-        self._names: array[int] = array("Q")  # table << 32 | st_name
-        self._code = bytearray()
+        self._values: Optional[Sequence[int]] = None  # of all entries, sorted
+        self._order: Sequence[int] = ()  # their numbers
+        self._firsts: list[int] = []  # the number of each table's first entry
 
     def by_name(self, name: str) -> Optional[Symbol]:
         """The defined symbol of exactly this name, global before local.
@@ -86,51 +88,69 @@ class ModuleSymbols:
             return None
         return Symbol(name, value + self.module.bias, size, self._name)
 
-    def _build(self) -> array[int]:
-        """Sort all defined symbols by address; of several at one address the sized, global one with the plainest name wins."""
-        rows: list[tuple[int, int, int, int, int]] = []
-        for index, table in enumerate(self._tables):
-            for row in struct.iter_unpack(table.form, table.symbols):
-                if table.wide:
-                    name, info, _, section, value, size = row
-                else:
-                    name, value, size, info, _, section = row
-                kind = info & 15
-                if section and section != _SHN_ABS and kind in _ADDRESSED and name:
-                    rank = (size != 0) << 2 | {1: 2, 2: 1}.get(info >> 4, 0)
-                    rows.append((value, rank, size, index << 32 | name, kind in _CODE))
-        rows.sort()
-        addresses, sizes, names = array("Q"), array("Q"), array("Q")
-        code = bytearray()
-        last = -1
-        for value, _, size, where, is_code in rows:
-            if value == last:
-                sizes[-1], names[-1], code[-1] = size, where, is_code
+    def _build(self) -> Sequence[int]:
+        """Sort the entries of all tables by value. What an entry says beside its value is looked at when an address is asked for: of a
+        program's hundred thousands few are."""
+        values: list[int] = []
+        for table in self._tables:
+            self._firsts.append(len(values))
+            values += _values(table)
+        self._order = sorted(range(len(values)), key=values.__getitem__)
+        self._values = [values[entry] for entry in self._order]
+        return self._values
+
+    def _entries(self, start: int, end: int) -> Optional[tuple[int, int, bool]]:
+        """Of the defined symbols among these entries, which have one value, the sized, global one with the plainest name:
+        size, table << 32 | st_name, whether it is code."""
+        best: Optional[tuple[int, int, int, bool]] = None
+        for entry in self._order[start:end]:
+            index = bisect_right(self._firsts, entry) - 1
+            table = self._tables[index]
+            row = struct.unpack_from(table.form, table.symbols, (entry - self._firsts[index]) * struct.calcsize(table.form))
+            if table.wide:
+                name, info, _, section, _, size = row
             else:
-                addresses.append(value)
-                sizes.append(size)
-                names.append(where)
-                code.append(is_code)
-                last = value
-        self._sizes, self._names, self._code, self._addresses = sizes, names, code, addresses
-        return addresses
+                name, _, size, info, _, section = row
+            kind = info & 15
+            if section and section != _SHN_ABS and kind in _ADDRESSED and name:
+                rank = (size != 0) << 2 | {1: 2, 2: 1}.get(info >> 4, 0)
+                best = max(best or (0, 0, 0, False), (rank, size, index << 32 | name, kind in _CODE))
+        return best[1:] if best is not None else None
 
     def by_address(self, address: int) -> Optional[Symbol]:
         """The symbol that covers `address`. A function whose size the table does not say reaches to the next symbol; data of
         unknown size covers its first byte only."""
-        addresses = self._addresses if self._addresses is not None else self._build()
+        values = self._values if self._values is not None else self._build()
         value = address - self.module.bias
-        index = bisect_right(addresses, value) - 1
-        for back in range(min(_LOOK_BACK, index + 1)):
-            i = index - back
-            start, size = addresses[i], self._sizes[i]
-            if value < start + size or (back == 0 and not size and (value == start or self._code[i])):
-                table = self._tables[self._names[i] >> 32]
+        end = bisect_right(values, value)
+        back = 0
+        for _ in range(_MOST_ENTRIES):
+            if not end or back == _LOOK_BACK:
+                break
+            start = bisect_left(values, values[end - 1])
+            low = values[start]
+            found = self._entries(start, end)
+            end = start
+            if found is None:
+                continue
+            size, where, code = found
+            if value < low + size or (back == 0 and not size and (value == low or code)):
                 from findleaks.demangle import demangle  # slow to import, and most runs name nothing
 
-                name = text(table.strings, self._names[i] & 0xFFFFFFFF)
-                return Symbol(demangle(name), start + self.module.bias, size, self._name)
+                name = text(self._tables[where >> 32].strings, where & 0xFFFFFFFF)
+                return Symbol(demangle(name), low + self.module.bias, size, self._name)
+            back += 1
         return None
+
+
+def _values(table: Table) -> Sequence[int]:
+    """The column st_value of a table."""
+    size = struct.calcsize(table.form)
+    words = array("Q" if table.wide else "I")
+    words.frombytes(bytes(table.symbols[: len(table.symbols) // size * size]))
+    if (table.form[0] == ">") != (sys.byteorder == "big"):
+        words.byteswap()
+    return words[1 :: size // words.itemsize]
 
 
 class Symbolic:

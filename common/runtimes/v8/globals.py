@@ -100,15 +100,16 @@ def derive(target: Target) -> Optional[Nodes]:
 
 
 def _holder(target: Target) -> int:
-    found = (target.symbol(name) for name in CREATE)
-    makers = {symbol.address for symbol in found if symbol is not None}
+    """Where the isolate has its GlobalHandles: what was loaded as first argument of the call to Create."""
     loaded = 0
+    calls: dict[int, int] = {}
     for one in code_of(target, MAKERS) or ():
         if one.loads and one.wide and one.reg == ARGUMENT and one.base not in (RIP, -1) and one.displacement is not None:
             loaded = one.displacement
-        elif one.opcode in (CALL, JUMP) and one.target in makers and loaded >= FAR:
-            return loaded
-    return 0
+        elif one.opcode in (CALL, JUMP) and one.target is not None and loaded >= FAR:
+            calls[one.target] = loaded
+    makers = (target.symbol(name) for name in CREATE) if calls else ()
+    return next((calls[symbol.address] for symbol in makers if symbol is not None and symbol.address in calls), 0)
 
 
 def read(target: Target, nodes: Nodes, isolate: int) -> Globals:

@@ -30,17 +30,12 @@ COUNT = (
 )
 ENTER = ("_ZN2v811HandleScope10InitializeEPNS_7IsolateE", "_ZN2v811HandleScopeC1Ev", "_ZN2v811HandleScopeC2Ev")
 OPENERS = (
-    *ENTER,
-    "_ZN2v811HandleScopeC1EPNS_7IsolateE",
-    "_ZN2v811HandleScopeC2EPNS_7IsolateE",
-    "_ZN2v820EscapableHandleScopeC1EPNS_7IsolateE",
-    "_ZN2v820EscapableHandleScopeC2EPNS_7IsolateE",
-    "_ZN2v824EscapableHandleScopeBaseC1EPNS_7IsolateE",
-    "_ZN2v824EscapableHandleScopeBaseC2EPNS_7IsolateE",
-    "_ZN2v815SealHandleScopeC1EPNS_7IsolateE",
-    "_ZN2v815SealHandleScopeC2EPNS_7IsolateE",
+    (ENTER[0],),
+    ("_ZN2v811HandleScopeC1EPNS_7IsolateE", "_ZN2v811HandleScopeC1Ev"),
+    ("_ZN2v811HandleScopeC2EPNS_7IsolateE", "_ZN2v811HandleScopeC2Ev"),
+    ("_ZN2v824EscapableHandleScopeBaseC2EPNS_7IsolateE", "_ZN2v820EscapableHandleScopeC1EPNS_7IsolateE"),
 )
-"""The constructors of every kind of scope."""
+"""The constructors of scopes, those of newer versions first."""
 
 SEAL = ("_ZN2v815SealHandleScopeC1EPNS_7IsolateE", "_ZN2v815SealHandleScopeC2EPNS_7IsolateE")
 
@@ -105,13 +100,13 @@ def derive(target: Target) -> Layout:
 
 def code_of(target: Target, names: Iterable[str]) -> Optional[list[Instruction]]:
     """The code of the first of these functions that is there."""
-    for name in names:
-        symbol = target.symbol(name)
-        if symbol is not None:
-            code = _code(target, symbol)
-            if code:
-                return code
-    return None
+    symbol = first(target, names)
+    return (_code(target, symbol) or None) if symbol is not None else None
+
+
+def first(target: Target, names: Iterable[str]) -> Optional[Symbol]:
+    """The first of these symbols that is there. A name that is absent costs the most: all string tables are searched."""
+    return next((symbol for symbol in map(target.symbol, names) if symbol is not None), None)
 
 
 def _code(target: Target, symbol: Symbol) -> list[Instruction]:

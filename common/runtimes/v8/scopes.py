@@ -23,7 +23,7 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.runtimes.v8.decode import CALL, RIP, instructions
 from findleaks.runtimes.v8.isolates import Isolate
-from findleaks.runtimes.v8.layout import OPENERS, Layout
+from findleaks.runtimes.v8.layout import OPENERS, Layout, first
 from findleaks.target.base import Symbol, Target, Thread
 from findleaks.unwind.frames import Frame, Kept, Unwinder
 
@@ -198,7 +198,7 @@ class Openers:
     def __init__(self, target: Target, layout: Layout) -> None:
         self._target, self._layout = target, layout
         self._known: dict[int, Optional[Opening]] = {}
-        found = (target.symbol(name) for name in OPENERS)
+        found = (first(target, names) for names in OPENERS)
         self._constructors = {symbol.address for symbol in found if symbol is not None}
 
     def certain(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:

@@ -8,6 +8,7 @@ has the symbols that post-mortem debuggers use (v8dbg_…, tools/gen-postmortem-
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
@@ -20,8 +21,8 @@ INTEGERS = "small integers"
 
 ODDBALLS = ("undefined", "null", "true", "false", "hole", "uninitialized", "arguments_marker", "exception", "termination_exception")
 
-LOOKED_AT = 64
-"""Of the values that most handles hold, how many are looked at one by one: oddballs are single objects with many handles."""
+FEW, LOOKED_AT = 16, 4096
+"""Oddballs are single objects: where so few are of one map they are looked at one by one, so many of them."""
 
 
 class Held(NamedTuple):
@@ -54,21 +55,26 @@ class Namer:
         integers = [value for value in counts if not value & 1]
         if integers:
             add(INTEGERS, sum(counts.pop(value) for value in integers), len(integers))
-        for value, handles in counts.most_common(LOOKED_AT):
-            name = self.oddball(value)
-            if name:
-                add(name, handles, 1)
-                del counts[value]
         if self._target.interrupted():
             raise Interrupted
-        objects = array("Q", sorted(value & ~3 for value in counts))
-        maps = self._maps(objects)
-        handles_of: Counter[int] = Counter()
-        objects_of: Counter[int] = Counter(maps)
-        for value, map_ in zip(sorted(counts, key=lambda value: value & ~3), maps):
-            handles_of[map_] += counts[value]
+        distinct = sorted(counts)
+        maps = self._maps(array("Q", [value & ~3 for value in distinct]))
+        objects_of = Counter(maps)
+        handles_of = Counter(objects_of)
+        for value, handles in counts.items():
+            if handles > 1:  # few, where there are many handles
+                handles_of[maps[bisect_left(distinct, value)]] += handles - 1
+        few = {map_ for map_, objects in objects_of.items() if objects <= FEW and map_}
+        alone = [(map_, value) for map_, value in zip(maps, distinct) if map_ in few] if few else []
+        for map_, value in alone[:LOOKED_AT]:
+            name = self.oddball(value)
+            if name:
+                add(name, counts[value], 1)
+                handles_of[map_] -= counts[value]
+                objects_of[map_] -= 1
         for map_, handles in handles_of.items():
-            add(self.type_name(map_), handles, objects_of[map_])
+            if handles:
+                add(self.type_name(map_), handles, objects_of[map_])
         return sorted((Held(name, *both) for name, both in sums.items()), key=lambda held: (-held.handles, held.value))
 
     def oddball(self, value: int) -> str:
