@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.images import images
+from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Range, Target
 
@@ -25,11 +26,16 @@ SECOND = 32
 """The size of a class that every jemalloc has, as it stands in the table of small classes (bin_infos); its neighbours tell the rest."""
 
 
-def _entry(piece: Piece, address: int) -> bool:
+PART = 256 << 10
+"""Bytes looked at at a time: buffers of this size are had again, larger ones would be mapped anew each."""
+
+
+def _entry(memory: Memory, piece: Piece, address: int) -> bool:
     """Whether an entry of the table for 32 bytes may stand there: size, bytes of a slab (a page), how many regions it has."""
     offset = address - piece.address
-    if offset + 20 > len(piece.data):
-        return True  # it goes on in the next piece, where it will be looked at closely
+    if offset + 24 > len(piece.data):  # it goes on in the next piece
+        words = memory.words(address, 3)
+        return words is not None and words[1] in PAGES and (words[2] & 0xFFFFFFFF) * SECOND == words[1]
     _, slab, regions = struct.unpack_from("<QQI", piece.data, offset)
     return slab in PAGES and regions * SECOND == slab
 
@@ -40,12 +46,15 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
     if target.arch.word != 8 or target.arch.byteorder != "little":
         return []
     places = []
+    memory = Memory(target)
     for image in images(target):
-        if image.size >= LEAST:
-            for start, end in image.data:
-                for piece in target.pieces(start, end):
+        if image.size < LEAST:
+            continue
+        for low, high in image.data:
+            for start in range(low, high, PART):
+                for piece in target.pieces(start, min(start + PART, high)):
                     found = engine.search(piece, SECOND, SECOND + 1)
-                    places += [(image, address) for address in found if _entry(piece, address)]
+                    places += [(image, address) for address in found if _entry(memory, piece, address)]
     if not places:
         return []
     from findleaks.allocators.jemalloc.locate import allocators

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import add, gt, lt
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.jemalloc.base import Bases

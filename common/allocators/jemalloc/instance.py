@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 from findleaks.allocators import base
 from findleaks.allocators.base import Allocator, Heap, Problem
 from findleaks.allocators.images import Image
-from findleaks.allocators.jemalloc import arenas, extents, pageslabs, report, tcache, tree, verify
+from findleaks.allocators.jemalloc import arenas, extents, pageslabs, profile, report, tcache, tree, verify
 from findleaks.allocators.jemalloc.arenas import Arena, Shape
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
@@ -52,7 +52,7 @@ class Jemalloc(Allocator):
         self.where = parts.image.name
         self.problems = problems
         self.caches_found: list[tcache.Cache] = []
-        self.internal: set[int] = set()  # blocks that hold stacks of thread caches
+        self.internal: set[int] = set()  # blocks that jemalloc made for itself
         self._heaps: Optional[list[Heap]] = None
         self._find_caches()
 
@@ -96,7 +96,7 @@ class Jemalloc(Allocator):
         return Heap(start, end, arenas.name(arena), walk)
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator: mark what thread caches hold, and the blocks that hold their stacks."""
+        """See Allocator: mark what thread caches hold, and jemalloc's own blocks: those with their stacks, and the profiler's."""
         cached = array("Q", (entry for cache in self.caches_found for entry in cache.entries()))
         unknown = blocks.set_state(cached, State.CACHED) if cached else []
         for entry in unknown[:SHOWN]:
@@ -109,6 +109,11 @@ class Jemalloc(Allocator):
             index = blocks.find(cache.stacks_at) if cache.stacks_at else -1
             if index >= 0:
                 self.internal.add(blocks.address(index))
+        near = [tcache.storage(self.memory, cache) for cache in self.caches_found]
+        for block in profile.find(self.memory, self.engine, self.parts.image, self.parts.extents, near):
+            index = blocks.find(block)
+            if index >= 0 and blocks.address(index) == block and blocks.state(index) == State.IN_USE:
+                self.internal.add(block)
         blocks.set_state(array("Q", sorted(self.internal)), State.METADATA)
         self.problems += report.reconcile(self)
 

@@ -102,6 +102,25 @@ INTERNAL = (
 
 
 @dataclass(frozen=True)
+class Profile:
+    """Where the profiler's structures have what is followed: of prof_tctx_t (its first word is its prof_tdata_t) its prof_gctx_t and the
+    links of the tree it is in, of prof_tdata_t its hash table and, 0 where it has none, the pointer to a name in a block of its own."""
+
+    context: int
+    link: int
+    table: int
+    name: int
+
+
+PROFILES = (
+    # prof_structs.h: 5.3.1, 5.3.0, 5.2.1
+    Profile(96, 112, 48, 0),
+    Profile(96, 112, 64, 24),
+    Profile(56, 72, 64, 24),
+)
+
+
+@dataclass(frozen=True)
 class Levels:
     """How an address finds its descriptor in the radix tree (rtree.h). `bits` are those of the levels below the root's."""
 

@@ -125,9 +125,15 @@ def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread]
         near = [(pointer - cache.address, tid) for pointer, tid in known if 0 <= pointer - cache.address < TLS]
         if near:
             cache.tid = min(near)[1]
-        for start in [cache.address - NEAR]:
-            low = max((region.start for region in memory.target.regions() if cache.address in region), default=start)
-            for base, words in memory.scan(max(start, low), cache.address + 2 * NEAR):
+        start, end = storage(memory, cache)
+        for base, words in memory.scan(start, end):
+            if leaves.keys() & words:
                 cache.own += [
                     Range(base + 8 * i - 8, base + 8 * i + 8) for i, word in enumerate(words) if i and leaves.get(word) == words[i - 1]
                 ]
+
+
+def storage(memory: Memory, cache: Cache) -> Range:
+    """The part of thread-local storage in which what jemalloc has there (tsd_t) lies around a thread cache."""
+    low = max((region.start for region in memory.target.regions() if cache.address in region), default=0)
+    return Range(max(cache.address - NEAR, low), cache.address + 2 * NEAR)

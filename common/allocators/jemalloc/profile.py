@@ -1,0 +1,167 @@
+"""What the heap profiler (prof:true) keeps in ordinary blocks: its two kinds of hash tables, and what hangs from them.
+
+These blocks are made without thread caches, where the program's own freed blocks were, and much of them is never written: what the
+program left there would count as references. Sources: prof_structs.h, prof_data.c (5.2: prof.c), ckh.h.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.images import Image
+from findleaks.allocators.jemalloc.extents import Extents
+from findleaks.allocators.jemalloc.layout import PROFILES, Profile
+from findleaks.allocators.memory import Memory
+from findleaks.errors import Interrupted
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range
+
+BUCKET = 64  # bytes: four cells of {key, data}
+LARGEST = 26  # log of the most buckets
+MOST = 1 << 22  # structures of a profiler
+TREE = 16  # of prof_gctx_t: the root of its tree of prof_tctx_t
+
+
+class Table(NamedTuple):
+    """ckh_t: {prng_state, count, lg_minbuckets, lg_curbuckets, hash, keycomp, tab}, 48 bytes."""
+
+    taken: int  # cells
+    buckets: int  # log
+    functions: tuple[int, int]
+    cells: int
+
+
+@dataclass
+class Found:
+    """Addresses of the profiler's blocks: `tables` of cells, `contexts` (prof_gctx_t), `counts` (prof_tctx_t), `threads` (prof_tdata_t) and
+    their names."""
+
+    tables: set[int] = field(default_factory=set)
+    contexts: set[int] = field(default_factory=set)
+    counts: set[int] = field(default_factory=set)
+    threads: set[int] = field(default_factory=set)
+    names: set[int] = field(default_factory=set)
+
+    def all(self) -> set[int]:
+        return self.tables | self.contexts | self.counts | self.threads | self.names
+
+
+def find(memory: Memory, engine: Engine, image: Image, extents: Extents, near: Sequence[Range]) -> set[int]:
+    """The blocks of a profiler that is on. `near`: where threads keep their pointers to prof_tdata_t, that of thread caches."""
+    found = Found()
+    for table in _tables(memory, engine, image, extents):
+        contexts = _contexts(memory, extents, table)
+        if contexts is None:
+            continue
+        found.tables.add(table.cells)
+        found.contexts |= contexts
+        row = _row(memory, table, contexts)
+        if row is not None:
+            _trees(memory, extents, table, contexts, row, found)
+            _threads(memory, extents, table, near, row, found)
+    return found.all()
+
+
+def _block(extents: Extents, address: int) -> bool:
+    """Whether a block may begin at `address`."""
+    i = extents.at(address) if address and address % 8 == 0 else -1
+    return i >= 0 and not extents.state[i] and extents.good[i]
+
+
+def _table(words: Sequence[int]) -> Optional[Table]:
+    _, count, logs, hash_, compare, cells = words
+    least, buckets = logs & 0xFFFFFFFF, logs >> 32
+    if not least <= buckets <= LARGEST or count > 4 << buckets or not cells or cells % BUCKET:
+        return None
+    return Table(count, buckets, (hash_, compare), cells)
+
+
+def _tables(memory: Memory, engine: Engine, image: Image, extents: Extents) -> Iterator[Table]:
+    """What may be bt2gctx among the image's variables: functions of this image, and cells in a block."""
+    if not len(extents):
+        return
+    low, high = extents.start[0], extents.end(len(extents) - 1)
+    module = image.module
+    for start, end in image.data:
+        for piece in memory.target.pieces(start, end):
+            places = engine.search(piece, low, high)
+            values, _ = engine.gather((piece,), places, 8)
+            for place, value in zip(places, array("Q", bytes(values))):
+                if value % BUCKET:
+                    continue
+                words = memory.words(place - 40, 6)
+                table = _table(words) if words is not None else None
+                if table is None or table.functions[0] == table.functions[1]:
+                    continue
+                if all(module.start <= function < module.end for function in table.functions) and _block(extents, table.cells):
+                    yield table
+
+
+def _cells(memory: Memory, table: Table) -> Iterator[tuple[int, int]]:
+    """(key, data) of the cells that are taken."""
+    for at in range(table.cells, table.cells + (BUCKET << table.buckets), 4096):
+        words = memory.words(at, min(4096, table.cells + (BUCKET << table.buckets) - at) // 8) or ()
+        yield from ((key, data) for key, data in zip(words[0::2], words[1::2]) if key)
+
+
+def _contexts(memory: Memory, extents: Extents, table: Table) -> Optional[set[int]]:
+    """The prof_gctx_t's: a key is the stack (bt) inside its data, at the same place in each. None where this is another table."""
+    cells = list(_cells(memory, table))
+    distances = {key - data for key, data in cells}
+    if len(cells) != table.taken or len(distances) > 1 or any(not 0 < distance < 256 for distance in distances):
+        return None
+    return {data for _, data in cells if _block(extents, data)}
+
+
+def _row(memory: Memory, table: Table, contexts: set[int]) -> Optional[Profile]:
+    """The layout in which most contexts lead to a count; None where none has one."""
+    roots = [(context, memory.word(context + TREE)) for context in sorted(contexts)]
+    best: tuple[int, Optional[Profile]] = (0, None)
+    for row in PROFILES:
+        fit = sum(_count(memory, row, table, context, root) is not None for context, root in roots if root)
+        if fit > best[0]:
+            best = fit, row
+    return best[1]
+
+
+def _trees(memory: Memory, extents: Extents, table: Table, contexts: set[int], row: Profile, found: Found) -> None:
+    """What hangs from each context: how much each thread has from there."""
+    left = [(context, memory.word(context + TREE) or 0) for context in contexts]
+    while left and len(found.counts) < MOST:
+        if memory.target.interrupted():
+            raise Interrupted
+        context, at = left.pop()
+        words = _count(memory, row, table, context, at) if at and at not in found.counts and _block(extents, at) else None
+        if words is not None:
+            found.counts.add(at)
+            found.threads.add(words[0])
+            # A link's lowest bit tells the node's colour (rb.h).
+            left += [(context, words[row.link // 8]), (context, words[row.link // 8 + 1] & -2)]
+
+
+def _threads(memory: Memory, extents: Extents, table: Table, near: Sequence[Range], row: Profile, found: Found) -> None:
+    """Threads of which nothing is there now, too; what hangs from each."""
+    for start, end in near:
+        for _, stored in memory.scan(start, end):
+            for word in set(stored):
+                if _block(extents, word) and memory.words(word + row.table + 24, 2) == table.functions:
+                    found.threads.add(word)
+    for thread in found.threads:
+        words = memory.words(thread + row.table, 6)
+        inner = _table(words) if words is not None else None
+        if inner is not None and inner.functions == table.functions and _block(extents, inner.cells):
+            found.tables.add(inner.cells)
+        name = memory.word(thread + row.name) if row.name else None
+        if name and _block(extents, name):
+            found.names.add(name)
+
+
+def _count(memory: Memory, row: Profile, table: Table, context: int, at: int) -> Optional[tuple[int, ...]]:
+    """The words of the prof_tctx_t at `at`, if it is one of this context, and of a thread with a table of its own."""
+    words = memory.words(at, row.link // 8 + 2) if at % 8 == 0 else None
+    if words is None or words[row.context // 8] != context or memory.words(words[0] + row.table + 24, 2) != table.functions:
+        return None
+    return words
