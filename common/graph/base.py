@@ -14,6 +14,7 @@ from enum import IntEnum, IntFlag
 from typing import NamedTuple, Optional, Protocol
 
 from findleaks.arch import Arch
+from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.target.base import Piece, Range
 
 
@@ -290,4 +291,18 @@ class Engine(Protocol):
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         """Addresses of the aligned words in `piece` whose value is one of `values`, ascending."""
+        ...
+
+    def read_groups(self, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]) -> SlotGroups:
+        """The groups that mallocng's meta_areas describe. `classes` are the units of each size class's slots; groups that stand in no
+        other must lie whole in one of `regions`, which are sorted and disjoint. See graph/slots.py."""
+        ...
+
+    def read_slots(self, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
+        """The slots, `room` at most, of a batch of groups; the sums of `groups` then have what is in use. Call it once a batch."""
+        ...
+
+    def walk_tags(self, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
+        """Walk oldmalloc's chunks from the header at `chunk`, whose psize must be `before`, through `piece`: at most `room` blocks. No
+        chunk reaches beyond `limit` less a header."""
         ...

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from ctypes import byref, c_uint64
 
 from findleaks.arch import Arch
-from findleaks.graph import shared
+from findleaks.graph import kernel_slots, shared
 from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.kernel_blocks import KernelBlocks, Passed
 from findleaks.graph.kernel_graph import KernelGraph
 from findleaks.graph.kernel_library import CPiece, CWords, check, taken
+from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.target.base import Piece, Range
 
 
@@ -118,3 +119,17 @@ class KernelEngine:
         found = taken(self._library, words)
         check(code, "words")
         return found
+
+    def read_groups(self, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]) -> SlotGroups:
+        """See base.Engine; `pieces` as in `follow`."""
+        self._pass(pieces)
+        return kernel_slots.read_groups(self._library, (self._array, len(self._passed)), areas, classes, regions)
+
+    def read_slots(self, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
+        """See base.Engine; `pieces` as in `follow`."""
+        self._pass(pieces)
+        return kernel_slots.read_slots(self._library, (self._array, len(self._passed)), groups, first, last, room)
+
+    def walk_tags(self, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
+        """See base.Engine."""
+        return kernel_slots.walk_tags(self._library, piece, chunk, before, limit, room)

@@ -95,6 +95,18 @@ SIGNATURES = {
     "fl_gather": (c_int, [c_void_p, c_uint64, c_void_p, c_uint64, c_uint64, c_void_p, POINTER(CWords)]),
     "fl_self_pointers": (c_int, [_PIECE, c_int64, POINTER(CWords)]),
     "fl_search": (c_int, [_PIECE, c_uint64, c_uint64, POINTER(CWords)]),
+    "fl_read_groups": (
+        c_int,
+        [
+            *(c_void_p, c_uint64, c_void_p, c_uint64, c_void_p, c_uint64, c_void_p, c_uint32, c_uint64, c_uint64),
+            *(POINTER(CWords), POINTER(CWords), POINTER(CWords), c_void_p),
+        ],
+    ),
+    "fl_read_slots": (
+        c_int,
+        [c_void_p, c_uint64, c_void_p, c_uint64, c_uint64, c_uint64, c_void_p, c_void_p, c_void_p, _U64S, POINTER(CWords), c_void_p],
+    ),
+    "fl_walk_tags": (c_int, [_PIECE, _U64S, _U64S, c_uint64, c_uint64, c_void_p, c_void_p, c_void_p, _U64S]),
     "fl_search_any": (c_int, [_PIECE, c_void_p, c_uint64, POINTER(CWords)]),
 }
 

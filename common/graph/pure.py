@@ -7,10 +7,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from findleaks.arch import Arch
-from findleaks.graph import shared
+from findleaks.graph import pure_slots, shared
 from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.pure_blocks import PureBlocks, words_of
 from findleaks.graph.pure_graph import PureGraph
+from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.target.base import Piece, Range
 
 
@@ -124,3 +125,15 @@ class PureEngine:
         base, words = words_of(piece, self._arch)
         wanted = frozenset(values)
         return array("Q", [base + at * word for at, value in enumerate(words) if value in wanted])
+
+    def read_groups(self, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]) -> SlotGroups:
+        """See base.Engine."""
+        return pure_slots.read_groups(self._arch, pieces, areas, classes, regions)
+
+    def read_slots(self, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
+        """See base.Engine."""
+        return pure_slots.read_slots(self._arch, pieces, groups, first, last)
+
+    def walk_tags(self, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
+        """See base.Engine."""
+        return pure_slots.walk_tags(self._arch, piece, chunk, before, limit, room)

@@ -38,7 +38,7 @@ static int set_room(node_set *set) {
 }
 
 /* The last piece that begins at or below `address`, or NULL. Pieces ascend. */
-static const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address) {
+const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address) {
     uint64_t low = 0, high = count;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
@@ -115,7 +115,7 @@ API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads
 }
 
 /* Copy `size` bytes at `address`, which may go on from piece to piece where these adjoin. */
-static bool copied(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out) {
+bool copied(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out) {
     const piece *p = piece_holding(pieces, count, address);
     for (; p && p < pieces + count && size; p++) {
         uint64_t offset = address - p->address;

@@ -63,6 +63,10 @@ INLINE uint64_t piece_words(const piece *p, uint64_t *address) {
     return p->length < skip ? 0 : (p->length - skip) / WORD;
 }
 
+/* follow.c: the last piece that begins at or below `address`, or NULL; and whether `size` bytes at `address` were there. Pieces ascend. */
+const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address);
+bool copied(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out);
+
 /* A growing array of `size`-byte elements: room for one more after `count`; the new array, or NULL with the old one intact. */
 void *grown(void *array, uint64_t count, uint64_t *capacity, size_t size);
 

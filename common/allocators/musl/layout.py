@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-AREA = 4096
-"""Bytes of a meta_area, and what it is aligned to, whatever the size of a page; `maplen` counts the same."""
-
-UNIT = 16
-HEADER = 4
-"""Bytes in front of each slot's user memory (IB)."""
+from findleaks.graph.slots import AREA as AREA
+from findleaks.graph.slots import HEADER as HEADER
+from findleaks.graph.slots import LARGE as LARGE
+from findleaks.graph.slots import MOVED as MOVED
+from findleaks.graph.slots import UNIT as UNIT
 
 CLASSES = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 31, 36, 42, 50, 63, 72, 84, 102, 127),
@@ -22,17 +21,11 @@ CLASSES = (
 )
 """Units of a slot of each size class (size_classes)."""
 
-LARGE = 63
-"""Size class of a block that has a mapping of its own."""
-
 SMALLEST_LARGE = 131052
 """What is asked for in a mapping of its own: this many bytes or more (MMAP_THRESHOLD)."""
 
 FREED = 0xFF
 """The byte of index and reserve of a block that was freed."""
-
-MOVED = 0xE0
-"""The same byte of a slot's start whose block begins further on (7 << 5)."""
 
 NESTED = 6
 """Reserve of a slot that holds a group."""

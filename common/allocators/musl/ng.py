@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Optional
 
@@ -10,7 +9,7 @@ from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import ng_verify
-from findleaks.allocators.musl.groups import Groups, Segment, read_groups
+from findleaks.allocators.musl.groups import Batch, Groups, read_groups
 from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, UNIT, Context, Meta, contexts
 from findleaks.allocators.musl.slots import Slots
 from findleaks.graph.base import Blocks, Engine
@@ -79,8 +78,8 @@ class MallocNG(Allocator):
         self.problems: list[Problem] = []
         self.meta = Meta(self.memory.size)
         self.areas = self._areas()
-        self.groups: Groups = read_groups(self.memory, engine, self.areas, self.meta, self.problems)
-        self.slots = Slots(target, engine, self.problems)
+        self.groups: Groups = read_groups(self.memory, engine, self.areas, self.problems)
+        self.slots = Slots(target, engine, self.groups, self.problems)
         self.checked: dict[str, int] = {}
         self._heaps: list[Heap] = []
 
@@ -104,15 +103,13 @@ class MallocNG(Allocator):
     def heaps(self) -> list[Heap]:
         """See Allocator: groups side by side are one heap."""
         if not self._heaps:
-            starts = [segment.start for segment in self.groups.segments]
-            for label, start, end in self.groups.tops():
-                segments = self.groups.segments[bisect_left(starts, start) : bisect_left(starts, end)]
-                self._heaps.append(Heap(start, end, label, self._walker(segments)))
+            for batches in self.groups.tops():
+                self._heaps.append(Heap(batches[0].start, batches[-1].end, batches[0].label, self._walker(batches)))
         return self._heaps
 
-    def _walker(self, segments: Sequence[Segment]) -> Callable[[Blocks], None]:
+    def _walker(self, batches: Sequence[Batch]) -> Callable[[Blocks], None]:
         def walk(blocks: Blocks) -> None:
-            self.slots.walk(segments, blocks)
+            self.slots.walk(batches, blocks)
 
         return walk
 
@@ -132,9 +129,9 @@ class MallocNG(Allocator):
     def _slots(self) -> list[int]:
         """Slots of each class, as usage_by_class counts them: what ld.so donated does not count."""
         slots = [0] * len(CLASSES)
-        for group in self.groups.all:
-            if group.number < len(CLASSES) and group.freeable:
-                slots[group.number] += group.count
+        for label, number, sums in self.groups.sums():
+            if label == "main":
+                slots[number] = sums.slots
         return slots
 
     def metadata(self) -> list[Range]:
@@ -144,7 +141,7 @@ class MallocNG(Allocator):
 
     def summary(self) -> dict[str, object]:
         """See Allocator."""
-        return {"groups": len(self.groups.all), "meta_areas": len(self.areas)}
+        return {"groups": len(self.groups), "meta_areas": len(self.areas)}
 
     def locate(self, address: int) -> str:
         """See Allocator."""
@@ -164,23 +161,13 @@ class MallocNG(Allocator):
 
     def caches(self, blocks: Blocks) -> list[Cache]:
         """See Allocator: a class a row, with the memory of slots that hold other groups counted with those groups."""
-        rows: dict[tuple[int, str], list[int]] = {}
-        for group in self.groups.all:
-            row = rows.setdefault((group.number, group.label), [0] * 6)
-            free = group.free
-            row[0] += group.count - free - len(group.nested)
-            row[1] += free
-            row[2] += free * group.usable
-            row[3] += group.memory
-            row[4] += 1
-            row[5] += len(group.nested)
-        used = self.slots.used
         found = []
-        for (number, label), (in_use, free, free_bytes, memory, groups, nested) in sorted(rows.items()):
+        for label, number, sums in sorted(self.groups.sums(), key=lambda row: (row[1], row[0])):
             size = CLASSES[number] * UNIT - HEADER if number < len(CLASSES) else 0
-            own = {"groups": groups, "nested groups": nested}
             name = str(size) if size else "large"
-            found.append(Cache(label, name, size, in_use, 0, free, used.get((number, label), 0), 0, free_bytes, memory, own=own))
+            in_use = sums.slots - sums.free - sums.nested
+            own = {"groups": sums.groups, "nested groups": sums.nested}
+            found.append(Cache(label, name, size, in_use, 0, sums.free, sums.used, 0, sums.free_bytes, sums.memory, own=own))
         return found
 
     def arenas(self, blocks: Blocks) -> list[Arena]:

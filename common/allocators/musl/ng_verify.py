@@ -7,13 +7,12 @@ one of these does not hold; here all are looked at, before the process stumbles 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.musl.groups import Group, Segment
+from findleaks.allocators.musl.groups import Batch, Group
 from findleaks.allocators.musl.layout import CLASSES, HEADER, UNIT
-from findleaks.allocators.musl.slots import batches
 from findleaks.graph.base import State
 from findleaks.target.base import Range
 
@@ -32,7 +31,7 @@ def verify(allocator: MallocNG, checked: dict[str, int]) -> Iterator[Optional[Pr
             yield None
     checked["groups"] = len(allocator.groups.all)
     yield from _lists(allocator, checked)
-    for batch in batches(allocator.groups.segments):
+    for batch in allocator.groups.batches:
         yield None
         yield from _slots(allocator, batch, checked)
 
@@ -107,18 +106,23 @@ def _ring(allocator: MallocNG, head: int, limit: int) -> Iterator[tuple[int, str
         node = after
 
 
-def _slots(allocator: MallocNG, batch: Sequence[Segment], checked: dict[str, int]) -> Iterator[Problem]:
+def _slots(allocator: MallocNG, batch: Batch, checked: dict[str, int]) -> Iterator[Problem]:
     """Every slot: the byte in front of it, and of blocks in use the header and what follows what was asked for."""
-    read = allocator.slots.read(batch)
+    read, pieces = allocator.slots.read(batch, True)
     gather = allocator.engine.gather
-    ends = array("Q", [slot + stride - HEADER for slot, stride in zip(read.slots, read.strides)])
-    heads = memoryview(gather(read.pieces, array("Q", [start - HEADER for start in read.starts]), HEADER)[0]).cast("I")
-    first, _ = gather(read.pieces, array("Q", [start + size for start, size in zip(read.starts, read.sizes)]), 1)
-    last, _ = gather(read.pieces, ends, 1)
+    segments = allocator.groups.segments_of(batch)
+    slots, ends = array("Q"), array("Q")
+    for start, group, low, high in segments:
+        slots.extend(range(start - HEADER, start - HEADER + (high - low) * group.stride, group.stride))
+        ends.extend(range(start + group.usable, start + group.usable + (high - low) * group.stride, group.stride))
+    before = memoryview(gather(pieces, slots, HEADER)[0]).cast("I")
+    heads = memoryview(gather(pieces, array("Q", [start - HEADER for start in read.starts]), HEADER)[0]).cast("I")
+    first, _ = gather(pieces, array("Q", [start + size for start, size in zip(read.starts, read.sizes)]), 1)
+    last, _ = gather(pieces, ends, 1)
     checked["slots"] = checked.get("slots", 0) + len(ends)
     number = 0
     behind = 0  # where the slot before ends, if it is in use: what is wrong there was told
-    for _, group, low, high in batch:
+    for _, group, low, high in segments:
         for slot in range(low, high):
             state, start = read.states[number], read.starts[number]
             if state == State.IN_USE:
@@ -128,11 +132,11 @@ def _slots(allocator: MallocNG, batch: Sequence[Segment], checked: dict[str, int
                     yield from _block(allocator, group, slot, start, read.sizes[number])
                 behind = ends[number]
             elif state == State.FREE:
-                before = read.headers[number] & 0xFF
-                if before and slot and behind != start - HEADER:
+                written = before[number] & 0xFF
+                if written and slot and behind != start - HEADER:
                     yield Problem(
                         start - HEADER,
-                        f"{before:#04x} was written between the free slots around {start:#x}: free() and malloc() of them would crash",
+                        f"{written:#04x} was written between the free slots around {start:#x}: free() and malloc() of them would crash",
                         damaged=Range(start - HEADER, start - HEADER + 1),
                     )
                 if last[number] and slot == group.count - 1:

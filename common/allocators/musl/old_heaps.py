@@ -19,14 +19,21 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.layout import Old
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine, State
+from findleaks.graph.slots import DIFFERS, ENDS, MORE, TagWalk
 from findleaks.libc.stacks import thread_stacks
-from findleaks.target.base import Range
+from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import subtract
 
 PAGE = 4096
 _NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 _RESYNC = 1 << 20
 """Bytes behind a chunk of corrupt size that are searched for the next one."""
+
+ROOM = 1 << 16
+"""Blocks that are read at once."""
+
+NO_MEMORY = -1
+"""Why a walk ended, beside the engine's reasons."""
 
 _MOST_DAMAGE = 64
 """Corrupt chunks of one stretch after which the rest of it is given up."""
@@ -43,6 +50,12 @@ class Segment:
     sizes: array[int] = field(default_factory=lambda: array("Q"))
     states: bytearray = field(default_factory=bytearray)
     problems: list[Problem] = field(default_factory=list)
+
+    def add(self, read: TagWalk) -> None:
+        """More blocks."""
+        self.starts += read.starts
+        self.sizes += read.sizes
+        self.states += read.states
 
 
 class Mapped(NamedTuple):
@@ -101,7 +114,7 @@ def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: 
             if page < skip or csize < align:
                 continue
             if psize == 1 and csize & (align - 2) == 0:
-                segment = walk(memory, layout, page, page + align - header, free.end, "main")
+                segment = walk(memory, engine, layout, page, page + align - header, free.end, "main")
                 if segment is not None:
                     segments.append(segment)
                     skip = segment.end
@@ -139,58 +152,55 @@ def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterat
             if chunk < skip or (chunk + layout.overhead) % layout.align:
                 continue
             page_end = -(-(chunk + 1) // PAGE) * PAGE
-            segment = walk(memory, layout, chunk, chunk, min(page_end, data.end), "donated")
+            segment = walk(memory, engine, layout, chunk, chunk, min(page_end, data.end), "donated")
             if segment is not None and not segment.problems:
                 skip = segment.end
                 yield segment
 
 
-def walk(memory: Memory, layout: Old, start: int, chunk: int, limit: int, label: str) -> Optional[Segment]:
+def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, limit: int, label: str) -> Optional[Segment]:
     """The stretch that begins at `start` with a header at `chunk` and ends before `limit`; None if there is none.
 
     A chunk whose size cannot be is passed over, if the header of a later one names it as the one before."""
-    word, header, align = layout.word, layout.overhead, layout.align
+    word, header = layout.word, layout.overhead
     made = Segment(start, chunk, label)
     starts, sizes, states = made.starts, made.sizes, made.states
-    odd = align - 2  # bits that no size has, but for that of use
     reader = _Words(memory, chunk, limit)
     at, before, damage = chunk, 1, 0
     while True:
-        words, index, last = reader.around(at)
-        while index < last:
-            psize, csize = words[index], words[index + 1]
-            if psize != before:
-                if len(starts) < 2 and label == "main" and not (csize & odd == 0 and len(starts)):
+        piece = reader.piece(at)
+        code = NO_MEMORY
+        while piece is not None:
+            read = engine.walk_tags(piece, at, before, limit, min(ROOM, (limit - at) // layout.align + 1))
+            made.add(read)
+            at, before, code = read.chunk, read.before, read.code
+            if code == DIFFERS:
+                psize, csize = reader.pair(at)
+                if len(starts) < 2 and label == "main" and not (csize & (layout.align - 2) == 0 and len(starts)):
                     return None
                 damage += 1
                 _mismatch(made, at, before, psize, header, word)
                 if damage > _MOST_DAMAGE:
                     break
-            size = csize & -2
-            if csize == 1:
-                made.end = at + header
-                return made if starts else None
-            if csize & odd or not size or at + size + header > limit:
+                before = psize
+            elif code == MORE:
+                piece = reader.piece(at)
+                code = NO_MEMORY
+            else:
                 break
-            starts.append(at + header)
-            sizes.append(size - header)
-            states.append(State.IN_USE if csize & 1 else State.FREE)
-            before = csize
-            at += size
-            index += size // word
-        else:
-            if last:
-                continue
+        if code == ENDS:
+            made.end = at + header
+            return made if starts else None
         # A corrupt size, or no memory: where does it go on?
         made.end = at
         if len(starts) < 2:
             return None
         damage += 1
-        after = _resync(reader, layout, at, limit) if last and damage <= _MOST_DAMAGE else None
+        after = _resync(reader, layout, at, limit) if code != NO_MEMORY and damage <= _MOST_DAMAGE else None
         if after is None:
-            what = f"the chunk at {at:#x} has no size that can be" if last else f"memory is missing at {at:#x}"
-            damaged = Range(at, at + header) if last else None
-            made.problems.append(Problem(at, f"{what}: the blocks behind it are not seen", bool(last), damaged))
+            what = f"the chunk at {at:#x} has no size that can be" if code != NO_MEMORY else f"memory is missing at {at:#x}"
+            damaged = Range(at, at + header) if code != NO_MEMORY else None
+            made.problems.append(Problem(at, f"{what}: the blocks behind it are not seen", code != NO_MEMORY, damaged))
             return made
         place, before = after
         what = (
@@ -235,7 +245,18 @@ class _Words:
         self._memory = memory
         self._limit = limit
         self._first = self._end = start
-        self._words: memoryview = memoryview(b"")
+        self._data: memoryview = memoryview(b"")
+        self._words: memoryview = self._data
+
+    def piece(self, at: int) -> Optional[Piece]:
+        """What holds the header at `at`."""
+        _, index, last = self.around(at)
+        return Piece(self._first, self._data) if index < last else None
+
+    def pair(self, at: int) -> tuple[int, int]:
+        """The header at `at`, which the piece just given holds."""
+        words, index, _ = self.around(at)
+        return words[index], words[index + 1]
 
     def around(self, at: int) -> tuple[memoryview, int, int]:
         """Words, the index of that at `at`, and the index that headers must be below; (…, 0, 0) where nothing can be read."""
@@ -245,8 +266,8 @@ class _Words:
             for piece in self._memory.target.pieces(at, min(self._limit, at + (16 << 20))):
                 if piece.address == at:
                     length = len(piece.data) // size * size
-                    data = piece.data[:length]
-                    self._words = data.cast("Q") if size == 8 else data.cast("I")
+                    self._data = piece.data[:length]
+                    self._words = self._data.cast("Q" if size == 8 else "I")
                     self._end = at + length
                 break
             if self._end - 2 * size < at:

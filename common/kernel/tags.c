@@ -1,0 +1,48 @@
+/* Walking chunks that bear their size at both ends (musl's oldmalloc, src/malloc/malloc.c before 1.2.1, src/malloc/oldmalloc/ since): a
+ * header of two words, csize of the chunk before and the chunk's own, each with bit 0 set where that chunk is in use; sizes are
+ * multiples of four words. A chunk of size 0 in use ends a stretch.
+ */
+#include "kernel.h"
+
+#define OVERHEAD (2 * WORD)
+#define ALIGN (4 * WORD)
+#define ODD (ALIGN - 2) /* bits that no size has */
+
+/* Also in ../graph/slots.py. */
+enum { MORE, ENDS, DIFFERS, NO_SIZE };
+
+/* Up to `room` blocks of the chunks from *chunk (updated) on whose headers lie whole in the piece and agree with the one before, whose
+ * csize is *before (updated); none reaches beyond `limit` less a header. The result is why the walk ended at *chunk. */
+API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t limit, uint64_t room, uint64_t *starts, uint64_t *sizes,
+                     uint8_t *states, uint64_t *made) {
+    uint64_t at = *chunk, last = *before, count = 0;
+    int code = MORE;
+    while (count < room) {
+        uint64_t offset = at - p->address;
+        if (offset >= p->length || p->length - offset < OVERHEAD)
+            break;
+        uint64_t psize = load(p->data + offset), csize = load(p->data + offset + WORD), size = csize & ~UINT64_C(1);
+        prefetch_ahead(p->data + offset, 2048, 64);
+        if (psize != last) {
+            code = DIFFERS;
+            break;
+        }
+        if (csize == 1) {
+            code = ENDS;
+            break;
+        }
+        if (csize & ODD || !size || at > limit || limit - at < OVERHEAD || size > limit - at - OVERHEAD) {
+            code = NO_SIZE;
+            break;
+        }
+        starts[count] = at + OVERHEAD;
+        sizes[count] = size - OVERHEAD;
+        states[count++] = csize & 1 ? IN_USE : FREE;
+        last = csize;
+        at += size;
+    }
+    *chunk = at;
+    *before = last;
+    *made = count;
+    return code;
+}
