@@ -8,6 +8,7 @@ import struct
 import fake
 import pytest
 
+from findleaks.allocators import directory
 from findleaks.allocators.base import State
 from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.jemalloc import classes, layout, stats
@@ -36,6 +37,12 @@ SIZES = list(classes._sizes(SMALL[:3]))
 
 def slab_pages(size: int) -> int:
     return SLABS.get(size) or next(pages for pages in range(1, 64) if pages * PAGE % size == 0)
+
+
+@pytest.fixture(autouse=True)
+def jemalloc_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else's finder looks at the images."""
+    monkeypatch.setattr(directory, "FINDERS", ("findleaks.allocators.jemalloc",))
 
 
 class Image:
@@ -347,11 +354,81 @@ def test_counters_that_differ_are_told() -> None:
     assert any("do not add up" in found.what for found in jemalloc.verify(directory.blocks))
 
 
+def profiler(image: Image, row: layout.Profile) -> dict[str, int]:
+    """A profiler in the slab of 64-byte blocks, three for a structure: one context, a thread's count there, the thread, another thread
+    that has none; and the tables. What the profiler never wrote has addresses of the program's blocks in it."""
+    start = image.blocks["used"][-64]
+    at = {name: start + 256 * i for i, name in enumerate(("context", "count", "thread", "idle", "all", "own", "none", "name"))}
+    for address in range(start, start + 2048, 8):
+        image.put(address, image.blocks["used"][0])
+    for address in (at["all"], at["own"], at["none"]):
+        image.put(address, *([0] * 32))
+    functions = DATA + 0x100, DATA + 0x200
+    table = DATA + 0x9000
+    image.put(table, 99, 1, 2 | 2 << 32, *functions, at["all"])
+    image.put(at["context"] + 16, at["count"])
+    image.put(at["all"] + 32, at["context"] + 104, at["context"])
+    image.put(at["count"], at["thread"])
+    image.put(at["count"] + row.context, at["context"])
+    image.put(at["count"] + row.link, 0, 1)
+    for thread, count, cells in (("thread", 1, "own"), ("idle", 0, "none")):
+        image.put(at[thread] + row.table, 98, count, 2 | 2 << 32, *functions, at[cells])
+        if row.name:
+            image.put(at[thread] + row.name, at["name"] if count else 0)
+    image.put(at["own"], at["context"] + 104, at["count"])
+    image.put(TLS + 0x2000 - 64, at["idle"])
+    image.put(table + 8, 1)
+    if not row.name:
+        del at["name"]
+    return at
+
+
+@pytest.mark.parametrize("row", layout.PROFILES)
+def test_profiler(row: layout.Profile) -> None:
+    image = Image()
+    own = profiler(image, row)
+    directory, jemalloc = read(image.build())
+    assert states(directory, list(own.values())) == {"METADATA"}
+    others = [block for block in image.blocks["used"] if block not in own.values()]
+    assert states(directory, others) == {"IN_USE"}
+    (cache,) = [cache for cache in jemalloc.caches(directory.blocks) if cache.size == 64]
+    assert (cache.in_use, cache.own["internal"]) == (64 - len(own), len(own))
+    assert directory.problems == []
+
+
+@pytest.mark.parametrize(
+    ("name", "offset", "value", "stay"),
+    [
+        ("all", 40, 8, ["context", "count", "thread"]),
+        ("all", 32, 8, ["context", "count", "thread"]),
+        ("context", 16, 0x4141414141414141, ["count", "thread"]),
+        ("count", 96, 8, ["count", "thread"]),
+        ("count", 0, 0x4141414141414141, ["count", "thread"]),
+    ],
+)
+def test_profiler_written_over(name: str, offset: int, value: int, stay: list[str]) -> None:
+    """What no longer fits together is left as blocks in use, so that nothing of the program's is taken for jemalloc's."""
+    image = Image()
+    own = profiler(image, layout.PROFILES[0])
+    image.put(own[name] + offset, value)
+    directory, _ = read(image.build())
+    assert states(directory, [own[name] for name in stay]) == {"IN_USE"}
+
+
+def test_profiler_comes_back_to_itself() -> None:
+    image = Image()
+    own = profiler(image, layout.PROFILES[0])
+    image.put(own["count"] + 112, own["count"], own["count"] | 1)
+    directory, _ = read(image.build())
+    assert states(directory, list(own.values())) == {"METADATA"}
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_any_damage_is_survived(seed: int) -> None:
     """Words anywhere in what jemalloc keeps for itself become others: it ends, without a traceback, and its blocks never overlap."""
     chance = random.Random(seed)
     image = Image(*LAYOUTS[seed % len(LAYOUTS)])
+    own = profiler(image, layout.PROFILES[seed % len(layout.PROFILES)])
     spots = [
         *(d + 8 * i for d in image.descriptors for i in range(9)),
         *range(BASE, BASE + 48, 8),
@@ -362,6 +439,8 @@ def test_any_damage_is_survived(seed: int) -> None:
         *range(image.bins, image.bins + 2000, 8),
         *range(INFOS, INFOS + 400, 8),
         *range(ARENAS, ARENAS + 80, 8),
+        *range(DATA + 0x9000, DATA + 0x9030, 8),
+        *(at + 8 * i for at in own.values() for i in range(16)),
         *range(LEAF + 8 * (HEAP >> 12 & (1 << 18) - 1), LEAF + 8 * (HEAP >> 12 & (1 << 18) - 1) + 400, 8),
     ]
     values = [0, 1, (1 << 64) - 1, HEAP, HEAP + 8, BASE, ARENA, LEAF, TLS + 0x1000, 0x4141414141414141, 1 << 47, *image.descriptors]
