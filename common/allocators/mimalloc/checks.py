@@ -1,7 +1,8 @@
 """What `verify` looks at in mimalloc, and the padding of debug and secure builds.
 
 Padding (MI_PADDING, mi_padding_t in mimalloc/types.h): the last 8 bytes of a block are a canary, made of the block's address and the
-page's keys, and `delta`, the bytes between the block's size and what was asked for. Since 2.2 the canary's lowest byte is 0.
+page's keys, and `delta`, the bytes between the block's size and what was asked for. Since 2.2 the canary's lowest byte is 0. Up to 16
+of the bytes that were not asked for are filled with 0xde, but for blocks with a segment of their own (mi_verify_padding in free.c).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 VOTES = 64
 BREATH = 0.1
+FILL = 0xDE
+FILLED = 16
 
 
 def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]]:
@@ -62,6 +65,8 @@ def verify(allocator: Mimalloc, blocks: Blocks) -> Iterator[Optional[Problem]]:
     breath = time.monotonic() + BREATH
     checked = allocator.checked = {"pages": 0, "free-list links": 0}
     yield from twice(allocator)
+    spilt: list[Problem] = []
+    filled = 0
     for page in allocator.pages:
         free, remote = allocator.lists.counts.get(page.meta, (0, 0))
         checked["pages"] += 1
@@ -79,9 +84,12 @@ def verify(allocator: Mimalloc, blocks: Blocks) -> Iterator[Optional[Problem]]:
             yield Problem(page.meta, what, damaged=Range(page.meta, page.meta))
         if allocator.padding:
             yield from _canaries(allocator, page)
+            filled += _fills(allocator, page, spilt)
         if time.monotonic() > breath:
             yield None
             breath = time.monotonic() + BREATH
+    if filled > len(spilt):  # this build fills
+        yield from spilt
 
 
 def twice(allocator: Mimalloc) -> Iterator[Problem]:
@@ -91,6 +99,27 @@ def twice(allocator: Mimalloc) -> Iterator[Problem]:
         if before == node:
             what = f"block {node:#x} is on its page's free lists twice: it was freed twice"
             yield Problem(node, what, damaged=Range(node, node))
+
+
+def _fills(allocator: Mimalloc, page: Page, spilt: list[Problem]) -> int:
+    """How many blocks of a page have the bytes behind them as they were filled; those that do not go to `spilt`."""
+    if page.capacity < 2:
+        return 0
+    free, right = allocator._live_now().free(page), 0
+    for block in range(page.start, page.end, page.size):
+        size = None if block in free else _padding(allocator._memory, page, block)[1]
+        words = None if size is None else allocator._memory.words(block + size & -8, 3)
+        if size is None or words is None:
+            continue
+        end = block + size
+        spare = min(page.size - 8 - size, FILLED)
+        data = b"".join(word.to_bytes(8, "little") for word in words)[end & 7 :][:spare]
+        wrong = [number for number, byte in enumerate(data) if byte != FILL]
+        right += bool(spare) and not wrong
+        if wrong:
+            what = f"block {block:#x} ({size} bytes) was written past its end: {data[wrong[0]]:#04x} stands where mimalloc put {FILL:#x}"
+            spilt.append(Problem(block, what, damaged=Range(end + wrong[0], end + wrong[-1] + 1)))
+    return right
 
 
 def _canaries(allocator: Mimalloc, page: Page) -> Iterator[Problem]:
