@@ -299,7 +299,8 @@ class Engine(Protocol):
         ...
 
     def read_slots(self, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
-        """The slots, `room` at most, of a batch of groups; the sums of `groups` then have what is in use. Call it once a batch."""
+        """The slots, `room` at most, of a batch of groups (ValueError where it has more); the sums of `groups` then have what is in use:
+        call it once a batch. Other groups may not begin or end such a call than a batch, or groups that stand in no other."""
         ...
 
     def walk_tags(self, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:

@@ -132,7 +132,7 @@ class PureEngine:
 
     def read_slots(self, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
         """See base.Engine."""
-        return pure_slots.read_slots(self._arch, pieces, groups, first, last)
+        return pure_slots.read_slots(self._arch, pieces, groups, first, last, room)
 
     def walk_tags(self, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
         """See base.Engine."""

@@ -175,12 +175,14 @@ def _cut(groups: Sequence[_Group]) -> array[int]:
     return batches
 
 
-def read_slots(arch: Arch, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int) -> SlotRead:
+def read_slots(arch: Arch, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
     """See base.Engine."""
     reader = _Slots(arch, pieces, groups)
-    at = first
+    at, last = first, min(last, len(groups.records) // GROUP)
     while at < last:
         at = reader.group(at)
+    if len(reader.made.starts) > room:
+        raise ValueError(f"groups {first} to {last} have more than {room} slots, or are no batch")
     return reader.made
 
 

@@ -34,7 +34,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "tests", ["test_graph.py", "test_graph_blocks.py", "test_graph_follow.py", "test_graph_runs.py", "test_graph_objects.py"]
+    "tests",
+    [
+        "test_graph.py",
+        "test_graph_blocks.py",
+        "test_graph_follow.py",
+        "test_graph_objects.py",
+        "test_graph_runs.py",
+        "test_graph_slots.py",
+    ],
 )
 def test_kernel_under_sanitizers(tests: str, environment: dict[str, str]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(ROOT / "tests/unit" / tests)]
