@@ -1,0 +1,246 @@
+"""Caches of freed blocks: of CPUs (internal/percpu_tcmalloc.h), transfer caches and those of CPUs that share a cache
+(transfer_cache.h), and of threads where per-CPU caches are off (thread_cache.h)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.tcmalloc_google.layout import (
+    CPU_CACHE,
+    FREELIST,
+    HEADER,
+    LIST,
+    LIST_LENGTH,
+    LIST_MOST,
+    SHARD,
+    SHARD_TRANSFER,
+    SHIFTS,
+    SLOT_INFO,
+    SLOTS,
+    WORD,
+)
+from findleaks.allocators.tcmalloc_google.locate import Place
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range
+from findleaks.target.ranges import inside, subtract
+
+MOST_CPUS = 1 << 13
+MOST_CACHES = 1 << 20
+MOST_SHARDS = 256
+
+
+class Held(NamedTuple):
+    """What a cache keeps of a size class. `kind`: "cpu", "transfer", "shard" or "thread"; `owner`: the CPU, the shard, the tid."""
+
+    kind: str
+    owner: int
+    address: int
+    number: int
+    blocks: array[int]
+
+
+class CpuCaches(NamedTuple):
+    """CpuCache's address, its slabs, how large one is (as a shift), and where the lists of the classes begin, in words."""
+
+    address: int
+    slabs: int
+    shift: int
+    begins: Sequence[int]
+
+
+@dataclass
+class ThreadHeap:
+    """A ThreadCache: `size` in bytes by its own count; (size class, head, length) of its lists."""
+
+    address: int
+    tid: int
+    size: int
+    lists: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+@dataclass
+class Found:
+    """All caches: what they hold but for thread caches, whose lists are yet to be followed."""
+
+    cpus: Optional[CpuCaches] = None
+    held: list[Held] = field(default_factory=list)
+    threads: list[ThreadHeap] = field(default_factory=list)
+    variables: list[Range] = field(default_factory=list)
+
+
+def find(memory: Memory, engine: Engine, place: Place, own: Sequence[Range], problems: list[Problem]) -> Found:
+    """All caches; `own` is memory of the allocator's descriptors."""
+    found = Found()
+    pointers = list(_pointers(memory, engine, place, own))
+    found.held += _transfers(memory, place, problems)
+    for at, value in pointers:
+        cpus = _cpu_caches(memory, place, at, value, own) if value & 0xFFF in SHIFTS else None
+        if cpus is not None:
+            found.cpus = cpus
+            found.variables.append(Range(at, at + CPU_CACHE))
+            found.held += _slabs(memory, place, cpus, problems)
+            break
+    for at, value in pointers:
+        shards = _shards(memory, place, at, value, own)
+        if shards:
+            found.held += [held for shard, caches in shards for held in _shard(memory, place, shard, caches, problems)]
+            break
+    best: list[int] = []
+    for _, value in pointers:
+        if value not in best and value % WORD == 0:
+            chain = _chain(memory, place, value)
+            best = chain if len(chain) > len(best) else best
+    owners = {thread.thread_pointer: thread.tid for thread in memory.target.threads() if thread.thread_pointer}
+    found.threads = [_thread(memory, place, address, owners) for address in best]
+    if found.cpus is None and not best:
+        problems.append(Problem(place.central, "no cache of CPUs or threads was found: freed blocks in them count as in use", False))
+    return found
+
+
+def _pointers(memory: Memory, engine: Engine, place: Place, own: Sequence[Range]) -> Iterator[tuple[int, int]]:
+    """(address, value) of variables that point into `own`."""
+    if not own:
+        return
+    for start, end in subtract(place.image.data, place.variables()):
+        for piece in memory.target.pieces(start, end):
+            for at in engine.search(piece, own[0].start, own[-1].end):
+                value = memory.word(at) or 0
+                if inside(own, value):
+                    yield at, value
+
+
+def _halves(memory: Memory, address: int, count: int) -> Optional[list[int]]:
+    """16-bit numbers."""
+    try:
+        return list(memoryview(memory.target.read(address, 2 * count)).cast("H"))
+    except UnreadableMemory:
+        return None
+
+
+def _cpu_caches(memory: Memory, place: Place, at: int, value: int, own: Sequence[Range]) -> Optional[CpuCaches]:
+    """CpuCache at `at`, if it is: TcmallocSlab's three words, and begins_ that ascend (InitSlabs)."""
+    stopped, begins = memory.word(at + WORD), memory.word(at + 2 * WORD)
+    layout, shift = place.layout, value & 0xFFF
+    if not stopped or not begins or not inside(own, stopped) or not inside(own, begins):
+        return None
+    numbers = _halves(memory, begins, layout.classes)
+    if numbers is None or numbers[1] != layout.first_begin or any(a > b for a, b in zip(numbers[1:], numbers[2:])):
+        return None
+    return CpuCaches(at, value - shift, shift, numbers) if numbers[-1] * WORD <= 1 << shift else None
+
+
+def _slabs(memory: Memory, place: Place, cpus: CpuCaches, problems: list[Problem]) -> Iterator[Held]:
+    """The blocks in each CPU's slab: from where a class begins up to `current` of its header. Slabs of CPUs never used are zeros; behind
+    the last there is other memory, of which the headers make no sense."""
+    layout, size = place.layout, 1 << cpus.shift
+    bounds = [*cpus.begins[1:], size // WORD]
+    for cpu in range(MOST_CPUS):
+        slab = cpus.slabs + cpu * size
+        headers = _halves(memory, slab, layout.classes * HEADER // 2)
+        if headers is None:
+            return
+        rows = list(zip(headers[2::2], headers[3::2], cpus.begins[1:], bounds[1:]))
+        wrong = [number for number, row in enumerate(rows, 1) if row[0] and not row[2] <= row[0] <= row[1] <= max(row[3], row[2])]
+        if len(wrong) > 2 or (wrong and not any(row[0] for row in rows[: wrong[0] - 1])):  # a header or two are damage, more are none
+            return
+        for number in wrong:
+            at = slab + number * HEADER
+            problems.append(Problem(at, f"CPU {cpu}'s cache of size {place.sizes[number]} has a header that makes no sense"))
+        for number, (current, _, begin, _) in enumerate(rows, 1):
+            if begin < current and number not in wrong and place.sizes[number]:
+                words = memory.words(slab + begin * WORD, current - begin)
+                if words is not None:
+                    yield Held("cpu", cpu, slab, number, array("Q", words))
+
+
+def _slots(memory: Memory, place: Place, cache: int, number: int, what: str, problems: list[Problem]) -> Optional[array[int]]:
+    """The blocks in a transfer cache."""
+    info, slots = memory.word(cache + SLOT_INFO), memory.word(cache + SLOTS)
+    if not info:
+        return None
+    used, capacity = info & 0xFFFFFFFF, info >> 32
+    words = memory.words(slots, used) if slots and used <= capacity < 1 << 24 else None
+    if used and words is None:
+        text = f"the {what} of size {place.sizes[number]} says it holds {used} of {capacity} blocks at {slots or 0:#x}: no sense"
+        problems.append(Problem(cache + SLOT_INFO, text))
+    return array("Q", words) if words else None
+
+
+def _transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterator[Held]:
+    for number, size in enumerate(place.sizes):
+        if size and place.layout.transfer:
+            cache = place.central + number * place.layout.stride
+            blocks = _slots(memory, place, cache, number, "transfer cache", problems)
+            if blocks:
+                yield Held("transfer", 0, cache, number, blocks)
+
+
+def _shards(memory: Memory, place: Place, at: int, value: int, own: Sequence[Range]) -> list[tuple[int, int]]:
+    """(number, caches) of the shards that are in use, if a ShardedTransferCacheManager is here."""
+    word = memory.word(at + WORD)
+    if word is None or not 0 < word & 0xFFFFFFFF <= MOST_SHARDS or word >> 32 > word & 0xFFFFFFFF or not place.layout.transfer:
+        return []
+    found = []
+    for shard in range(word & 0xFFFFFFFF):
+        caches, state = memory.word(value + shard * SHARD), memory.word(value + shard * SHARD + WORD)
+        if caches is None or state is None or state >> 32 & 0xFF > 1:
+            return []
+        if state >> 32 & 0xFF:
+            names = range(1, place.layout.classes)
+            if not inside(own, caches) or any(memory.int32(caches + n * SHARD_TRANSFER + FREELIST) != n for n in names):
+                return []
+            found.append((shard, caches))
+    return found if len(found) == word >> 32 else []
+
+
+def _shard(memory: Memory, place: Place, shard: int, caches: int, problems: list[Problem]) -> Iterator[Held]:
+    for number, size in enumerate(place.sizes):
+        cache = caches + number * SHARD_TRANSFER
+        blocks = _slots(memory, place, cache, number, f"transfer cache of shard {shard}", problems) if size else None
+        if blocks:
+            yield Held("shard", shard, cache, number, blocks)
+
+
+def is_thread_cache(memory: Memory, place: Place, address: int) -> bool:
+    """Whether a ThreadCache is here: lists that are empty where they say so, and may be longer than 0 (FreeList::Init)."""
+    if not (memory.int32(address + LIST_MOST) or 0) or not (memory.int32(address + LIST + LIST_MOST) or 0):
+        return False
+    words = memory.words(address, place.layout.thread_cache // WORD)
+    if words is None:
+        return False
+    for number in range(place.layout.classes):
+        head, length, most = (words[number * LIST // WORD + word] for word in range(3))
+        if bool(head) != bool(length & 0xFFFFFFFF) or not 0 < most & 0xFFFFFFFF < 1 << 24:
+            return False
+    return True
+
+
+def _chain(memory: Memory, place: Place, head: int) -> list[int]:
+    """The caches that ThreadCache::thread_heaps_ heads, as far as links agree both ways; [] if `head` heads no list."""
+    links = place.layout.cache_links
+    if memory.word(head + links + WORD) != 0 or not is_thread_cache(memory, place, head):
+        return []
+    chain = [head]
+    while len(chain) < MOST_CACHES:
+        following = memory.word(chain[-1] + links)
+        if not following or memory.word(following + links + WORD) != chain[-1] or not is_thread_cache(memory, place, following):
+            break
+        chain.append(following)
+    return chain
+
+
+def _thread(memory: Memory, place: Place, address: int, owners: dict[int, int]) -> ThreadHeap:
+    words = memory.words(address, place.layout.thread_cache // WORD) or ()
+    size, _, pointer = words[place.layout.classes * LIST // WORD :][:3]
+    heap = ThreadHeap(address, owners.get(pointer, 0), size)
+    for number, bytes_ in enumerate(place.sizes):
+        head, length = words[number * LIST // WORD], words[(number * LIST + LIST_LENGTH) // WORD] & 0xFFFFFFFF
+        if head and bytes_:
+            heap.lists.append((number, head, length))
+    return heap

@@ -1,0 +1,174 @@
+"""Structures of Google's tcmalloc (github.com/google/tcmalloc), 64-bit, as in the sources of 2025. Offsets and sizes in bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WORD = 8
+ADDRESS_BITS = 48  # internal/config.h, kAddressBits
+
+# span.h, Span: list links; embed_count 16 bits, freelist 16, allocated 16, cache_size 4, nonempty_index 4, is_donated 1; first_page and
+# flags; number of pages (6 bits where it is neither large nor sampled); then a cache of 8 indices, a bitmap of 128 bits or, where it
+# was sampled, the SampledAllocation; the time.
+SPAN = 64
+SPAN_WORDS = SPAN // WORD
+COUNTS, FIRST_PAGE, PAGES, BITMAP, SAMPLE = 2, 3, 4, 5, 5  # in words
+RESERVED_BITS = 26
+SMALL_PAGES = (1 << 6) - 1
+BITMAP_BITS = 128
+CACHED_INDICES = 8
+LIST_END = 0xFFFF
+UNIT = 8  # kAlignment: an index counts so many bytes
+
+# internal/sampled_allocation.h and logging.h, StackTrace in SampledAllocation.
+SAMPLED = 104
+PROXY, ALLOCATED_SIZE, GUARDED_STATUS = 32, 56, 92
+GUARDED = 10  # Profile::Sample::GuardedStatus::Guarded
+
+# central_freelist.h, CentralFreeList: lock, then words.
+SIZE_CLASS, OBJECT_SIZE, OBJECTS, PAGES_PER_SPAN, COUNTER, REQUESTED, RETURNED, LISTS = 8, 16, 24, 48, 56, 64, 72, 208
+CENTRAL = 424
+NUM_LISTS = 8
+
+# transfer_cache_internals.h, TransferCache: used and capacity in one word, slots, the central list.
+TRANSFER = 576
+SLOT_INFO, SLOTS, FREELIST = 24, 32, 40
+# transfer_cache.h, ShardedTransferCacheManagerBase: shards, their number, how many are active, a bool a class; a Shard: its caches, a
+# once_flag, initialized. The central list in such a cache is an int.
+SHARD = 16
+SHARD_TRANSFER = 128
+
+# cpu_cache.h and internal/percpu_tcmalloc.h, CpuCache begins with TcmallocSlab: slabs and shift in a word, stopped, begins.
+CPU_CACHE = 1024
+HEADER = 4
+SHIFTS = range(10, 24)
+
+# thread_cache.h, ThreadCache: a list a class of head, length, lowater, max_length, overages; then size, max_size, tid, in_setspecific,
+# next, prev.
+LIST = 24
+LIST_LENGTH, LIST_MOST = 8, 16
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A build: pages of 1 << `shift` bytes, `base` size classes (common.h, kNumBaseClasses), for each of `partitions` NUMA nodes and,
+    where `expanded`, once more for cold memory. `levels` of the page map; `transfer`: transfer caches stand in front of the central
+    lists."""
+
+    shift: int
+    base: int
+    partitions: int = 1
+    expanded: bool = True
+    levels: int = 2
+    transfer: bool = True
+
+    @property
+    def page(self) -> int:
+        return 1 << self.shift
+
+    @property
+    def classes(self) -> int:
+        return self.base * (self.partitions + self.expanded)
+
+    @property
+    def most_small(self) -> int:
+        """kMaxSize: the largest size class."""
+        return 256 << 10 if self.transfer else 8 << 10
+
+    @property
+    def compact(self) -> int:
+        """Bytes of a CompactSizeClass."""
+        return 1 if self.classes <= 256 else 2
+
+    # sizemap.h, SizeMap: class_array_, num_objects_to_move_, class_to_pages_ (bytes), class_to_size_ (32 bits), cold_sizes_, their number.
+
+    @property
+    def array(self) -> int:
+        return (((self.most_small + 127 + (120 << 7)) >> 7) + 1) * (1 + self.expanded) * self.compact
+
+    @property
+    def sizes_at(self) -> int:
+        """class_to_size_ in the SizeMap."""
+        return (self.array + 2 * self.classes + 3) & -4
+
+    @property
+    def pages_at(self) -> int:
+        return self.array + self.classes
+
+    @property
+    def size_map(self) -> int:
+        return ((self.sizes_at + 4 * self.classes + 7) & -8) + WORD * (self.base + 1)
+
+    # pagemap.h, PageMap2 (leaves of 2^15 pages) and PageMap3.
+
+    @property
+    def page_bits(self) -> int:
+        return ADDRESS_BITS - self.shift
+
+    @property
+    def leaf_bits(self) -> int:
+        return 15 if self.levels == 2 else (self.page_bits + 2) // 3
+
+    @property
+    def middle_bits(self) -> int:
+        return 0 if self.levels == 2 else self.leaf_bits
+
+    @property
+    def root_bits(self) -> int:
+        return self.page_bits - self.leaf_bits - self.middle_bits
+
+    @property
+    def spans_at(self) -> int:
+        """span_and_sizeclass in a leaf, behind the size classes."""
+        return self.compact << self.leaf_bits
+
+    @property
+    def leaf(self) -> int:
+        """A leaf with its words about huge pages of 2 MiB."""
+        return self.spans_at + (WORD << self.leaf_bits) + (WORD << max(self.leaf_bits + self.shift - 21, 0))
+
+    # transfer_cache.h, TransferCacheManager: a transfer cache with its central list a class, or only a central list.
+
+    @property
+    def stride(self) -> int:
+        return TRANSFER if self.transfer else CENTRAL
+
+    @property
+    def central_at(self) -> int:
+        return FREELIST if self.transfer else 0
+
+    # span.h: bit-fields; a 32-bit one does not go across a multiple of 32 bits.
+
+    @property
+    def large_bit(self) -> int:
+        return max(self.page_bits, 32) + RESERVED_BITS
+
+    @property
+    def least_bitmap(self) -> int:
+        """Spans of blocks at least so large have a bitmap (Span::UseBitmapForSize)."""
+        return self.page // BITMAP_BITS
+
+    # thread_cache.h
+
+    @property
+    def cache_links(self) -> int:
+        return self.classes * LIST + 4 * WORD
+
+    @property
+    def thread_cache(self) -> int:
+        return self.cache_links + 2 * WORD
+
+    # internal/percpu_tcmalloc.h
+
+    @property
+    def first_begin(self) -> int:
+        """What begins_[1] is: behind the headers, and a mark, in words."""
+        return (self.classes * HEADER + WORD - 1) // WORD + 1
+
+
+_PAGES = ((13, 86), (15, 78), (18, 89))  # the usual ones; TCMALLOC_INTERNAL_32K_PAGES, …_256K_PAGES
+LAYOUTS = (
+    *(Layout(shift, base) for shift, base in _PAGES),
+    *(Layout(shift, base, 2) for shift, base in _PAGES),  # TCMALLOC_INTERNAL_NUMA_AWARE
+    Layout(12, 46, 1, False, 3, False),  # TCMALLOC_INTERNAL_SMALL_BUT_SLOW
+)

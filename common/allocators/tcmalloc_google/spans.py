@@ -1,0 +1,307 @@
+"""The page map, and the spans it names.
+
+pagemap.h: a radix tree from page numbers to spans. A span's first page always names it, all its pages do where it has a size class; the
+first page's entry is cleared when it is freed (huge_page_aware_allocator.h, Delete), others are left as they were. Free memory has no
+span; its pages' size class is 0.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.tcmalloc_google.layout import (
+    ALLOCATED_SIZE,
+    BITMAP,
+    BITMAP_BITS,
+    CACHED_INDICES,
+    COUNTS,
+    FIRST_PAGE,
+    GUARDED,
+    GUARDED_STATUS,
+    LIST_END,
+    PAGES,
+    PROXY,
+    SAMPLE,
+    SAMPLED,
+    SMALL_PAGES,
+    SPAN,
+    SPAN_WORDS,
+    UNIT,
+    WORD,
+)
+from findleaks.allocators.tcmalloc_google.locate import SPAN_MASK, Place
+from findleaks.errors import Interrupted
+from findleaks.graph.base import RUN, Engine, State, run_states
+from findleaks.target.base import Piece, Range, Target
+
+NEAR = 1 << 20
+"""Records no farther apart than this are read together."""
+
+MOST_PROBLEMS = 20
+STEP = 1 << 14  # spans between two looks whether the user wants to stop
+ALL_USED = run_states(State.IN_USE, State.IN_USE)
+BY_BITMAP = run_states(State.IN_USE, State.FREE)
+
+
+class Span(NamedTuple):
+    """A span: where its descriptor is, the number of its record among those read, and its memory. `number` is the size class, 0 for one
+    block; `size` a block's usable bytes."""
+
+    address: int
+    record: int
+    start: int
+    end: int
+    number: int
+    size: int
+    count: int
+    allocated: int
+    sampled: bool
+
+
+class Tree(NamedTuple):
+    """The page map: entries that are not 0, ascending by page; the size class of each; its nodes."""
+
+    pages: Sequence[int]
+    words: Sequence[int]
+    classes: Sequence[int]
+    nodes: Sequence[Range]
+
+
+def read_tree(memory: Memory, engine: Engine, place: Place) -> Tree:
+    """All entries of the page map."""
+    layout = place.layout
+    nodes: list[Range] = []
+    roots = _entries(memory.target, engine, Range(place.root, place.root + (WORD << layout.root_bits)))
+    if layout.levels == 3:
+        size = WORD << layout.middle_bits
+        nodes += [Range(node, node + size) for _, node in roots]
+        roots = [
+            (high << layout.middle_bits | number, leaf)
+            for high, node in roots
+            for number, leaf in _entries(memory.target, engine, Range(node, node + size))
+        ]
+    pages: list[int] = []
+    words: list[int] = []
+    classes: list[int] = []
+    for high, leaf in roots:
+        start, count = leaf + layout.spans_at, 1 << layout.leaf_bits
+        found = _entries(memory.target, engine, Range(start, start + WORD * count))
+        numbers = _bytes(memory.target, leaf, layout.spans_at)
+        compact = memoryview(numbers).cast("B" if layout.compact == 1 else "H")
+        base = high << layout.leaf_bits
+        pages += [base | number for number, _ in found]
+        words += [word for _, word in found]
+        classes += [compact[number] for number, _ in found]
+        nodes.append(Range(leaf, leaf + layout.leaf))
+    return Tree(pages, words, classes, nodes)
+
+
+def _bytes(target: Target, start: int, size: int) -> bytearray:
+    """Memory, zeros where it is absent."""
+    data = bytearray(size)
+    for piece in target.pieces(start, start + size):
+        at = piece.address - start
+        data[at : at + len(piece.data)] = piece.data
+    return data
+
+
+def _entries(target: Target, engine: Engine, node: Range) -> list[tuple[int, int]]:
+    """(number, value) of the words of a node that are not 0."""
+    found: list[tuple[int, int]] = []
+    for piece in target.pieces(*node):
+        hits = engine.search(piece, 1, 1 << 64)
+        skip = -piece.address % WORD
+        data = piece.data[skip:]
+        values = data[: len(data) // WORD * WORD].cast("Q")
+        base = piece.address + skip
+        found += [((at - node.start) // WORD, values[(at - base) // WORD]) for at in hits]
+    return found
+
+
+def clusters(addresses: Sequence[int], size: int) -> list[Range]:
+    """The ranges that records of `size` bytes at ascending addresses take, near ones joined."""
+    if not addresses:
+        return []
+    starts = [0, *(number for number, (a, b) in enumerate(zip(addresses, addresses[1:]), 1) if b - a > NEAR)]
+    return [Range(addresses[first], addresses[last - 1] + size) for first, last in zip(starts, [*starts[1:], len(addresses)])]
+
+
+def records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
+    """The records at ascending addresses, and the numbers of those that cannot be read."""
+    pieces: list[Piece] = []
+    top = 1 << 47
+    known = addresses if not addresses or addresses[-1] <= top else [min(address, top) for address in addresses]
+    for start, end in clusters(known, size):
+        pieces += target.pieces(start, end)
+    data, missing = engine.gather(pieces, known, size)
+    return data, set(missing)
+
+
+class Spans:
+    """All spans in ascending order (`found`), their records (`data`), and what sampling took aside: `proxies`, blocks that are
+    kept in place of sampled ones, and `guarded`, blocks between guard pages."""
+
+    def __init__(self, target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> None:
+        self._target = target
+        self._engine = engine
+        self._place = place
+        self.found: list[Span] = []
+        self.proxies: list[int] = []
+        self.guarded: list[int] = []
+        self.samples: list[int] = []  # addresses of SampledAllocation
+        self.addresses = sorted({word & SPAN_MASK for word in tree.words} - {0})
+        self.data, self._missing = records(target, engine, self.addresses, SPAN)
+        self._read(tree, problems)
+        self._read_samples(problems)
+
+    def _read(self, tree: Tree, problems: list[Problem]) -> None:
+        """Every span whose first page names it."""
+        place, layout = self._place, self._place.layout
+        words = memoryview(self.data).cast("Q")
+        at = {page: number for number, page in enumerate(tree.pages)}
+        mask, shift, large = (1 << layout.page_bits) - 1, layout.shift, 3 << layout.large_bit
+        sampled_bit = layout.large_bit + 1
+        columns = (words[column::SPAN_WORDS].tolist() for column in (COUNTS, FIRST_PAGE, PAGES))
+        firsts: list[tuple[int, int, int, int, int]] = []
+        for record, (address, counts, first, pages) in enumerate(zip(self.addresses, *columns)):
+            page = first & mask
+            entry = at.get(page, -1)
+            if entry >= 0 and tree.words[entry] & SPAN_MASK == address and record not in self._missing:
+                firsts.append((page, pages if first & large else pages & SMALL_PAGES, record, counts, first >> sampled_bit & 1))
+        firsts.sort()
+        end, bad = 0, []
+        for page, pages, record, counts, sampled in firsts:
+            number = tree.classes[at[page]]
+            why = ""
+            if page < end:
+                why = "begins inside the one before"
+            elif not 0 < pages <= 1 << layout.page_bits:
+                why = f"has {pages} pages"
+            elif number and (number >= len(place.sizes) or not place.sizes[number]):
+                why = f"has size class {number}, which is none"
+            elif number and pages != place.pages[number]:
+                why = f"has {pages} pages, spans of its size class {place.pages[number]}"
+            if why:
+                bad.append(Problem(self.addresses[record], f"span of {page << shift:#x} {why}: not used"))
+                continue
+            end = page + pages
+            size = place.sizes[number] if number else pages << shift
+            count = (pages << shift) // size
+            span = Span(
+                self.addresses[record], record, page << shift, end << shift, number, size, count, counts >> 32 & 0xFFFF, bool(sampled)
+            )
+            self.found.append(span)
+        problems += bad[:MOST_PROBLEMS]
+        if len(bad) > MOST_PROBLEMS:
+            problems.append(Problem(bad[MOST_PROBLEMS].address, f"and {len(bad) - MOST_PROBLEMS:,} more spans that are not used"))
+
+    def _read_samples(self, problems: list[Problem]) -> None:
+        """Sampled blocks have a span of their own (allocation_sampling.h, SampleifyAllocation): its usable size is that of the class."""
+        words = memoryview(self.data).cast("Q")
+        chosen = sorted((words[span.record * SPAN_WORDS + SAMPLE], at) for at, span in enumerate(self.found) if span.sampled)
+        self.samples = [address for address, _ in chosen]
+        data, missing = records(self._target, self._engine, self.samples, SAMPLED)
+        fields = memoryview(data).cast("Q")
+        for number, (address, at) in enumerate(chosen):
+            span, base = self.found[at], number * SAMPLED // WORD
+            size = fields[base + ALLOCATED_SIZE // WORD]
+            if number in missing or not 0 < size <= span.end - span.start:
+                problems.append(Problem(address, f"what is known of the sampled block at {span.start:#x} makes no sense"))
+                continue
+            if data[number * SAMPLED + GUARDED_STATUS] == GUARDED:
+                self.guarded.append(span.start)
+                continue
+            self.found[at] = span._replace(size=size)
+            if fields[base + PROXY // WORD]:
+                self.proxies.append(fields[base + PROXY // WORD])
+
+    def runs(self, start: int, end: int) -> array[int]:
+        """What `Blocks.append_runs` takes for the spans in [start, end), with `data` for bits."""
+        out: list[int] = []
+        least = self._place.layout.least_bitmap
+        first, last = (_bisect(self.found, bound) for bound in (start, end))
+        for _, record, begin, _, number, size, count, _, _ in self.found[first:last]:
+            if number and count > 1 and size >= least:
+                out += (begin, size, size, count, (record * SPAN_WORDS + BITMAP) * WORD * 8, BY_BITMAP)
+            else:
+                out += (begin, size, size, count, 0, ALL_USED)
+        assert len(out) % RUN == 0
+        return array("Q", out)
+
+    def free_lists(self, problems: list[Problem]) -> array[int]:
+        """Free blocks of spans without bitmap (span.cc, ListPush and ListPopBatch): up to 8 indices in the span; a chain of blocks, each
+        of which names the next one and, the first as many as the span says, the others as many as fit, further free ones."""
+        free: array[int] = array("Q")
+        least, said = self._place.layout.least_bitmap, 0
+        for step, span in enumerate(self.found):
+            if span.number and span.size < least and span.allocated < span.count:
+                indices, why = self._indices(span)
+                limit = span.count * span.size // UNIT
+                stride = span.size // UNIT
+                good = {index for index in indices if index < limit and index % stride == 0}
+                if not why and len(good) != len(indices):
+                    why = "it names what is no block, or one twice"
+                free.extend(span.start + index * UNIT for index in sorted(good))
+                if why or len(good) + span.allocated != span.count:
+                    said += 1
+                    if said <= MOST_PROBLEMS:
+                        problems.append(_free_problem(span, len(good), why))
+            if step % STEP == STEP - 1 and self._target.interrupted():
+                raise Interrupted
+        if said > MOST_PROBLEMS:
+            problems.append(Problem(self._place.root, f"and {said - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
+        return free
+
+    def _indices(self, span: Span) -> tuple[list[int], str]:
+        """Indices of free blocks as listed, and "" or why the list ended early."""
+        record = memoryview(self.data)[span.record * SPAN : span.record * SPAN + SPAN].cast("H")
+        embedded, head, kept = record[8], record[9], record[11] & 0xF
+        found = list(record[BITMAP * 4 : BITMAP * 4 + min(kept, CACHED_INDICES)])
+        if head == LIST_END:
+            return found, ""
+        piece = _bytes(self._target, span.start, span.end - span.start)
+        view, most = memoryview(piece).cast("H"), span.size // 2 - 1
+        while head != LIST_END and len(found) <= span.count:
+            at = head * UNIT // 2
+            if head * UNIT + span.size > span.end - span.start:
+                return found, f"it goes on at index {head}, which is none"
+            found.append(head)
+            if embedded > most:
+                return found, f"a block of it has {embedded} entries, room is for {most}"
+            found += view[at + 1 : at + 1 + embedded]
+            head, embedded = view[at], most
+        return found, "it does not end" if head != LIST_END else ""
+
+    def bitmap_count(self, span: Span) -> int:
+        """Free blocks by the bitmap of a span that has one."""
+        at = span.record * SPAN + BITMAP * WORD
+        bits = int.from_bytes(self.data[at : at + BITMAP_BITS // 8], "little")
+        return bin(bits & (1 << span.count) - 1).count("1")
+
+    def with_bitmap(self) -> Iterator[Span]:
+        """The spans whose free blocks a bitmap tells."""
+        least = self._place.layout.least_bitmap
+        return (span for span in self.found if span.number and span.count > 1 and span.size >= least)
+
+
+def _bisect(spans: Sequence[Span], bound: int) -> int:
+    """The number of the first span that starts at `bound` or above."""
+    low, high = 0, len(spans)
+    while low < high:
+        middle = (low + high) // 2
+        if spans[middle].start < bound:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _free_problem(span: Span, found: int, why: str) -> Problem:
+    """`why` the list ended early; "" where it is only that the numbers differ, as they do for a moment while a thread frees."""
+    what = f"span at {span.start:#x}, {span.count:,} blocks of {span.size}"
+    text = f"{what}: {found:,} on its free list, {span.allocated:,} not free by its count"
+    return Problem(span.address, f"{text}; {why}" if why else text, bool(why) or found + span.allocated > span.count)
