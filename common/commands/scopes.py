@@ -174,7 +174,7 @@ class Scopes:
         inside = [_inside(frame) for frame in most.inside if frame.function]
         if inside:
             yield from wrapped(f"  Inside it now: {some(inside, SHOWN)}.", width)
-        yield "  Handles made where no nearer scope is open are freed only when that one closes."
+        yield from wrapped("  Handles made where no nearer scope is open are freed only when that one closes.", width)
 
 
 def _named(namer: Namer, scope: Scope) -> Open:

@@ -23,6 +23,7 @@ redis-server redis-server
 nginx nginx-light
 ruby ruby
 javac default-jdk-headless
+npm npm
 '
 
 there() {

