@@ -3,206 +3,41 @@
 from __future__ import annotations
 
 import random
-import struct
 
-import fake
 import pytest
+from image_jemalloc import (
+    ARENA,
+    ARENAS,
+    BASE,
+    BASE_SIZE,
+    DATA,
+    HEAP,
+    HEAP_SIZE,
+    INFOS,
+    LEAF,
+    PAGE,
+    ROOT,
+    SMALL,
+    TID,
+    TLS,
+    Image,
+    profiler,
+    read,
+    states,
+)
 
 from findleaks.allocators import directory
 from findleaks.allocators.base import State
-from findleaks.allocators.directory import Directory, build
-from findleaks.allocators.jemalloc import classes, layout, stats
-from findleaks.allocators.jemalloc.instance import Jemalloc
+from findleaks.allocators.directory import build
+from findleaks.allocators.jemalloc import layout, stats
 from findleaks.arch import X86_64
 from findleaks.graph import engine
-from findleaks.target.base import Module
-
-PAGE = 4096
-DATA = 0x555555600000
-BASE = 0x7F0000000000
-BASE_SIZE = 8 << 20
-HEAP = 0x7F0010000000
-HEAP_SIZE = 1 << 20
-TLS = 0x7F0020000000
-TID, POINTER = 77, TLS + 0x8000
-
-INFOS, ARENAS, ROOT = DATA + 0x1000, DATA + 0x8000, DATA + 0x10000
-ARENA, DESCRIPTORS = BASE + 0x4000, BASE + 0x80000
-NODE, LEAF = BASE + (2 << 20), BASE + (4 << 20)
-SMALL = [8, *(16 * n for n in range(1, 9)), *(step << lg for lg in range(5, 12) for step in (5, 6, 7, 8))]
-SMALL = [size for size in SMALL if size <= 14336]
-SLABS = {8: 1, 16: 1, 32: 1, 48: 3, 64: 1}
-SIZES = list(classes._sizes(SMALL[:3]))
-
-
-def slab_pages(size: int) -> int:
-    return SLABS.get(size) or next(pages for pages in range(1, 64) if pages * PAGE % size == 0)
 
 
 @pytest.fixture(autouse=True)
 def jemalloc_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else's finder looks at the images."""
     monkeypatch.setattr(directory, "FINDERS", ("findleaks.allocators.jemalloc",))
-
-
-class Image:
-    """One arena with slabs of 32 and 64 bytes, a large block, dirty pages, and a thread cache that holds two blocks of 32 bytes."""
-
-    def __init__(self, kind: layout.Extent = layout.EDATA, address_bits: int = 48) -> None:
-        self.kind, self.bits = kind, address_bits
-        self.memory = {DATA: bytearray(0x300000), BASE: bytearray(BASE_SIZE), HEAP: bytearray(HEAP_SIZE), TLS: bytearray(0x10000)}
-        self.descriptors: list[int] = []
-        self.heap = HEAP
-        self.slabs: dict[int, list[int]] = {}
-        for i, size in enumerate(SMALL):
-            count = slab_pages(size) * PAGE // size
-            self.put(INFOS + 40 * i, size, slab_pages(size) * PAGE, count | 1 << 32, count, (count + 63) // 64)
-        self.put(BASE, BASE_SIZE, 0, 0, BASE + (1 << 20), 4096)
-        base = BASE + 192
-        # base_t: its list of blocks; then heaps of free rests and the counters
-        blocks, heap = (160, 16) if kind is layout.EDATA else (144, 8)
-        self.put(base + blocks, BASE)
-        self.put(base + blocks + 8 + heap * len(SIZES), 65536, 131072, BASE_SIZE)
-        self.put(ARENAS, ARENA)
-        self.put(ARENAS + 64, BASE + 192)  # b0
-        self.blocks: dict[str, list[int]] = {"used": [], "free": [], "cached": []}
-        # A slab that a stack of the thread cache hides in would be metadata: it has a large extent of its own.
-        self.stacks = self.large(16384, 0)
-        for _ in range(2):
-            self.slab(32, range(0, 128, 2))
-        self.slab(64, range(64))
-        self.odd = self.large(20480, 192)
-        self.dirty = self.extent(8 * PAGE, layout.DIRTY, len(SIZES), 0)
-        self.blocks["used"].append(self.odd)
-        self.cached = self.blocks["used"][:2]
-        self.blocks["cached"] = self.cached
-        self.blocks["used"] = self.blocks["used"][2:]
-        self.arena()
-        self.thread_cache()
-
-    def put(self, address: int, *words: int) -> None:
-        for start, memory in self.memory.items():
-            if start <= address < start + len(memory):
-                struct.pack_into(f"<{len(words)}Q", memory, address - start, *words)
-                return
-        raise ValueError(hex(address))
-
-    def extent(self, size: int, state: int, szind: int, slab: int, nfree: int = 0, offset: int = 0) -> int:
-        """A run of pages and its descriptor, in the tree at its first and last page, or all of them."""
-        descriptor, start = DESCRIPTORS + 128 * len(self.descriptors), self.heap
-        self.descriptors.append(descriptor)
-        kind = self.kind
-        bits = slab << kind.slab | 1 << 13 | state << kind.state | szind << kind.szind | nfree << kind.nfree
-        self.put(descriptor, bits, start + offset, size)
-        pages = size // PAGE
-        for page in range(pages) if slab else {0, pages - 1}:
-            key = (start >> 12) + page
-            if self.bits == 48:
-                self.put(ROOT + 8 * (key >> 18), LEAF)
-                self.put(LEAF + 8 * (key & (1 << 18) - 1), szind << 48 | descriptor | slab)
-            else:
-                self.put(ROOT + 8 * (key >> 30), NODE)
-                self.put(NODE + 8 * (key >> 15 & (1 << 15) - 1), LEAF)
-                self.put(LEAF + 16 * (key & (1 << 15) - 1), descriptor, szind)
-        self.heap += size
-        return descriptor
-
-    def slab(self, size: int, used: range) -> None:
-        pages, szind, start = slab_pages(size), SMALL.index(size), self.heap
-        count = pages * PAGE // size
-        descriptor = self.extent(pages * PAGE, layout.ACTIVE, szind, 1, count - len(used))
-        bitmap = sum(1 << i for i in range(count) if i not in used)
-        for word in range((count + 63) // 64):
-            self.put(descriptor + 64 + 8 * word, bitmap >> 64 * word & (1 << 64) - 1)
-        self.slabs.setdefault(szind, []).append(descriptor)
-        self.blocks["used"] += [start + size * i for i in used]
-        self.blocks["free"] += [start + size * i for i in range(count) if i not in used]
-
-    def large(self, size: int, offset: int) -> int:
-        start = self.heap
-        self.extent(size + PAGE, layout.ACTIVE, SIZES.index(size), 0, 0, offset)
-        return start + offset
-
-    def arena(self) -> None:
-        """Bins with counters that agree; counters of large classes; the list of thread caches."""
-        row = next(row for row in layout.BINS if row.extent is self.kind)
-        self.bins = ARENA + 78952
-        used = {1: 0}
-        for szind, size in enumerate(SMALL):
-            descriptors = self.slabs.get(szind, [])
-            live = [block for block in (*self.blocks["used"], *self.cached) if self.in_slab(block, descriptors)]
-            used[szind] = len(live)
-            at = self.bins + szind * row.size
-            self.put(at + row.stats, len(live) + 5, 5, 9, len(live), 2, 1, len(descriptors), 0, len(descriptors), 0)
-            self.put(at + row.slabcur, descriptors[-1] if descriptors else 0)
-            del size
-        large = ARENA + 976
-        for size in (16384, 20480):
-            self.put(large + 48 * (SIZES.index(size) - len(SMALL)), 4, 3, 2)
-        self.heads = ARENA + 10392
-
-    def in_slab(self, block: int, descriptors: list[int]) -> bool:
-        for descriptor in descriptors:
-            _, start, size = struct.unpack_from("<3Q", self.memory[BASE], descriptor - BASE)
-            if start <= block < start + size:
-                return True
-        return False
-
-    def thread_cache(self) -> None:
-        stack = self.stacks + 8
-        self.bin_of_32 = 0
-        if self.kind is layout.EDATA:
-            slow, cache = TLS + 0x1000, TLS + 0x2000
-            self.put(self.heads, slow, slow + 16)
-            self.put(slow, slow, slow, slow + 16, slow + 16, cache + 8, ARENA)
-            self.put(slow + 160, self.stacks, cache)
-            self.put(cache, slow)
-            for szind in range(41):
-                end = stack + 8 * 20
-                count = 2 if SIZES[szind] == 32 else 0
-                self.put(end - 8 * 20, *[HEAP + 64] * 20)  # old entries, which say nothing
-                self.put(cache + 8 + 24 * szind, end - 8 * count, 7, (end & 0xFFFF) | (stack & 0xFFFF) << 16 | (end & 0xFFFF) << 32)
-                if count:
-                    self.put(end - 16, *self.cached)
-                    self.bin_of_32, self.entries = cache + 8 + 24 * szind, end - 16
-                stack = end
-        else:
-            cache = TLS + 0x2000
-            descriptor, large = cache + 920, cache + 1000
-            self.put(self.heads, cache, descriptor)
-            self.put(descriptor, descriptor, descriptor, cache + 16, large, ARENA)
-            for szind in range(41):
-                end = stack + 8 * 20
-                count = 2 if SIZES[szind] == 32 else 0
-                at = cache + 16 + 24 * szind if szind < len(SMALL) else large + 24 * (szind - len(SMALL))
-                self.put(at, count << 32, 7, end)
-                if count:
-                    self.put(end - 16, *self.cached)
-                    self.bin_of_32, self.entries = at, end - 16
-                stack = end
-
-    def build(self) -> fake.FakeTarget:
-        return fake.FakeTarget(
-            {start: bytes(memory) for start, memory in self.memory.items()},
-            names={DATA: "/usr/bin/program"},
-            modules=[Module("/usr/bin/program", DATA, DATA, DATA + 0x300000)],
-            threads=[fake.thread(TID, TLS + 0xF000, thread_pointer=POINTER)],
-        )
-
-
-def read(target: fake.FakeTarget) -> tuple[Directory, Jemalloc]:
-    directory = build(target, engine.load(X86_64))
-    (jemalloc,) = [allocator for allocator in directory.allocators if isinstance(allocator, Jemalloc)]
-    return directory, jemalloc
-
-
-def states(directory: Directory, addresses: list[int]) -> set[str]:
-    blocks = directory.blocks
-    found = set()
-    for address in addresses:
-        index = blocks.find(address)
-        found.add(blocks.state(index).name if index >= 0 and blocks.address(index) == address else "absent")
-    return found
 
 
 LAYOUTS = [(layout.EDATA, 48), (layout.EXTENT, 48), (layout.EDATA, 57), (layout.EXTENT, 57)]
@@ -352,75 +187,6 @@ def test_counters_that_differ_are_told() -> None:
     (problem,) = [problem for problem in directory.problems if "regions in" in problem.what]
     assert not problem.corrupt and "129 regions in 2 slabs of 32 bytes, found were 128 in 2" in problem.what
     assert any("do not add up" in found.what for found in jemalloc.verify(directory.blocks))
-
-
-def profiler(image: Image, row: layout.Profile) -> dict[str, int]:
-    """A profiler in the slab of 64-byte blocks, three for a structure: one context, a thread's count there, the thread, another thread
-    that has none; and the tables. What the profiler never wrote has addresses of the program's blocks in it."""
-    start = image.blocks["used"][-64]
-    at = {name: start + 256 * i for i, name in enumerate(("context", "count", "thread", "idle", "all", "own", "none", "name"))}
-    for address in range(start, start + 2048, 8):
-        image.put(address, image.blocks["used"][0])
-    for address in (at["all"], at["own"], at["none"]):
-        image.put(address, *([0] * 32))
-    functions = DATA + 0x100, DATA + 0x200
-    table = DATA + 0x9000
-    image.put(table, 99, 1, 2 | 2 << 32, *functions, at["all"])
-    image.put(at["context"] + 16, at["count"])
-    image.put(at["all"] + 32, at["context"] + 104, at["context"])
-    image.put(at["count"], at["thread"])
-    image.put(at["count"] + row.context, at["context"])
-    image.put(at["count"] + row.link, 0, 1)
-    for thread, count, cells in (("thread", 1, "own"), ("idle", 0, "none")):
-        image.put(at[thread] + row.table, 98, count, 2 | 2 << 32, *functions, at[cells])
-        if row.name:
-            image.put(at[thread] + row.name, at["name"] if count else 0)
-    image.put(at["own"], at["context"] + 104, at["count"])
-    image.put(TLS + 0x2000 - 64, at["idle"])
-    image.put(table + 8, 1)
-    if not row.name:
-        del at["name"]
-    return at
-
-
-@pytest.mark.parametrize("row", layout.PROFILES)
-def test_profiler(row: layout.Profile) -> None:
-    image = Image()
-    own = profiler(image, row)
-    directory, jemalloc = read(image.build())
-    assert states(directory, list(own.values())) == {"METADATA"}
-    others = [block for block in image.blocks["used"] if block not in own.values()]
-    assert states(directory, others) == {"IN_USE"}
-    (cache,) = [cache for cache in jemalloc.caches(directory.blocks) if cache.size == 64]
-    assert (cache.in_use, cache.own["internal"]) == (64 - len(own), len(own))
-    assert directory.problems == []
-
-
-@pytest.mark.parametrize(
-    ("name", "offset", "value", "stay"),
-    [
-        ("all", 40, 8, ["context", "count", "thread"]),
-        ("all", 32, 8, ["context", "count", "thread"]),
-        ("context", 16, 0x4141414141414141, ["count", "thread"]),
-        ("count", 96, 8, ["count", "thread"]),
-        ("count", 0, 0x4141414141414141, ["count", "thread"]),
-    ],
-)
-def test_profiler_written_over(name: str, offset: int, value: int, stay: list[str]) -> None:
-    """What no longer fits together is left as blocks in use, so that nothing of the program's is taken for jemalloc's."""
-    image = Image()
-    own = profiler(image, layout.PROFILES[0])
-    image.put(own[name] + offset, value)
-    directory, _ = read(image.build())
-    assert states(directory, [own[name] for name in stay]) == {"IN_USE"}
-
-
-def test_profiler_comes_back_to_itself() -> None:
-    image = Image()
-    own = profiler(image, layout.PROFILES[0])
-    image.put(own["count"] + 112, own["count"], own["count"] | 1)
-    directory, _ = read(image.build())
-    assert states(directory, list(own.values())) == {"METADATA"}
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -36,13 +36,15 @@ class Arena:
 
 
 class Shape(NamedTuple):
-    """Where things are in every arena, from its address on; None where nothing told."""
+    """Where things are in every arena, from its address on; None where nothing told. `counts` is False of a jemalloc built without
+    statistics: its counters stay 0, and its arenas list no thread caches."""
 
     bins: Optional[int]
     bin: Bin
     large: Optional[int]
     large_row: Large
     tcaches: Optional[int]
+    counts: bool = True
 
 
 class Counts(NamedTuple):
@@ -119,6 +121,7 @@ def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], fir
         return Shape(None, BINS[0], None, LARGES[0], None)
     low, high = min(slabs), max(slabs) + 1
     best: tuple[int, int, int, Bin] = (0, 0, 0, BINS[0])
+    named: tuple[int, int, int, Bin] = (0, 0, 0, BINS[0])  # likewise, by how many words name slabs where a bin of theirs does
     tried = [(arena, arena.address) for arena in arenas]
     if len(arenas) == 1 and arenas[0].index == 0:
         tried += [(arenas[0], at) for at in firsts if at != arenas[0].address]
@@ -140,13 +143,18 @@ def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], fir
             # Of several words in base 0 the nearest below the bins is the arena.
             if (score, -offset) > (best[0], -best[1]):
                 best = score, offset, at if arena.index == 0 else best[2], BINS[row]
+            if (votes[offset, row], -offset) > (named[0], -named[1]):
+                named = votes[offset, row], offset, at if arena.index == 0 else named[2], BINS[row]
         if best[0] >= len(extents.classes.small) and len(arenas) > 1:
             break
     if not best[0]:
         return Shape(None, BINS[0], None, LARGES[0], None)
-    _, offset, zero, layout = best
+    counting = any(_counting(memory, extents.classes, at + best[1], best[3]) for _, at in tried)
+    _, offset, zero, layout = best if counting else named
     if zero and arenas and arenas[0].index == 0:
         arenas[0].address = zero
+    if not counting:
+        return Shape(offset, layout, None, LARGES[0], None, False)
     large, row_large = _large(memory, extents.classes, counts, arenas, offset)
     return Shape(offset, layout, large, row_large, _tcaches(memory, arenas, offset))
 
@@ -174,6 +182,12 @@ def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bin
         if sums[8] == counts.slabs.get(key, 0) and sums[3] == counts.regions.get(key, 0):
             agree += 1 + (sums[8] != 0)
     return agree
+
+
+def _counting(memory: Memory, classes: Classes, bins: int, layout: Bin) -> bool:
+    """Whether any counter of these bins ever moved."""
+    number = sum(small.shards for small in classes.small)
+    return any(any(memory.words(bins + i * layout.size + layout.stats, len(BIN_STATS)) or ()) for i in range(number))
 
 
 def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Arena], end: int) -> tuple[Optional[int], Large]:

@@ -15,6 +15,7 @@ from findleaks.allocators.jemalloc.arenas import Arena, Shape
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
+from findleaks.allocators.jemalloc.layout import EDATA
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import RUN, Blocks, Engine, State
 from findleaks.target.base import Range, Target
@@ -67,6 +68,13 @@ class Jemalloc(Allocator):
                 for at, descriptor in ring:
                     arena.caches.append(at)
                     self.caches_found.append(tcache.read(memory, parts.classes, parts.extents.layout, arena, at, descriptor))
+        elif not parts.shape.counts:
+            layout = parts.extents.layout
+            tcache.unlisted(memory, self.engine, parts.classes, layout, self.target.threads(), parts.arenas)
+            for arena in parts.arenas:
+                for at in arena.caches:
+                    descriptor = at + 16 if layout is EDATA else at + 56 + tcache.BIN * len(parts.classes.small)
+                    self.caches_found.append(tcache.read(memory, parts.classes, layout, arena, at, descriptor))
         page = parts.classes.page
         leaves = {leaf: first << page for leaf, first in parts.leaves}
         tcache.attribute(memory, self.caches_found, self.target.threads(), leaves)

@@ -199,7 +199,7 @@ def totals(allocator: Jemalloc) -> dict[str, int]:
     """stats.allocated, active, metadata, resident, mapped, retained, in bytes (ctl.c, ctl_refresh; arena.c, arena_stats_merge). What
     jemalloc adds up from counters is added up from the extents where those have it."""
     of_arenas = [arena.own for arena in arenas_of(allocator)]
-    if not of_arenas or any("base" not in own for own in of_arenas):
+    if not allocator.parts.shape.counts or not of_arenas or any("base" not in own for own in of_arenas):
         return {}
     page = 1 << allocator.parts.classes.page
     nbins = len(allocator.parts.classes.small)

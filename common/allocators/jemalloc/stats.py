@@ -13,8 +13,8 @@ from findleaks.allocators.memory import Memory
 
 
 def bins(memory: Memory, classes: Classes, arena: Arena, shape: Shape) -> Optional[list[dict[str, int]]]:
-    """bin_stats_t of every small class of an arena, shards added up; None where they were not found or cannot be read."""
-    if shape.bins is None:
+    """bin_stats_t of every small class of an arena, shards added up; None where they were not found, are not kept, or cannot be read."""
+    if shape.bins is None or not shape.counts:
         return None
     at, found = arena.address + shape.bins, []
     for small in classes.small:

@@ -15,12 +15,14 @@ from findleaks.allocators.jemalloc.arenas import Arena
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.layout import EDATA, Extent
 from findleaks.allocators.memory import Memory
+from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Thread
 
 STACKS = 4 << 20  # bytes the stacks of a cache can take in all
 SLOW = 512  # bytes of tcache_slow_s looked at
 BIN = 24
 TLS = 1 << 20  # between a thread's pointer and its cache
+STATIC = 64 << 10  # the same, where caches are looked for
 NEAR = 4096  # bytes on either side of a thread cache where rtree_ctx stands
 
 
@@ -62,10 +64,10 @@ def read(memory: Memory, classes: Classes, layout: Extent, arena: Arena, cache: 
 
 def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found: Cache) -> None:
     """cache_bin.h, 5.3: {top of the stack, requests, low bits of: low water, full, empty; (5.3.1) its length}. The stack grows down."""
-    bins = memory.word(descriptor + 16)
     words = memory.words(slow, SLOW // 8) or ()
-    last = next((i for i in range(7, len(words)) if bins and words[i] == bins - 8), 0)  # tcache_slow_s ends in {dyn_alloc, tcache}
-    if not bins or not last:
+    last = _last(memory, slow, words)
+    bins = words[last] + 8 if last else 0
+    if not last or memory.word(descriptor + 16) not in (bins, 0):  # 0: built without statistics
         found.problems.append("does not say where its stacks are")
         return
     start = found.stacks_at = words[last - 1]
@@ -93,11 +95,50 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
     found.own = [Range(slow, slow + 8 * (last + 1)), Range(bins - 8, bins + BIN * count)]
 
 
+def _last(memory: Memory, slow: int, words: Sequence[int]) -> int:
+    """Which word of tcache_slow_s is its last: it ends in {dyn_alloc, tcache}, and tcache_s begins with a pointer back. 0: none."""
+    return next((i for i in range(7, len(words)) if words[i] and words[i] % 8 == 0 and memory.word(words[i]) == slow), 0)
+
+
+def unlisted(memory: Memory, engine: Engine, classes: Classes, layout: Extent, threads: Sequence[Thread], arenas: Sequence[Arena]) -> None:
+    """Where the arenas list no thread caches: have each list what threads' static storage has, which names the arena."""
+    by_address = {arena.address: arena for arena in arenas}
+    regions = memory.target.regions()
+    for pointer in sorted({thread.thread_pointer for thread in threads if thread.thread_pointer}):
+        low = max((region.start for region in regions if pointer in region), default=pointer)
+        for piece in memory.target.pieces(max(pointer - STATIC, low), pointer + NEAR):
+            for place in engine.search_any(piece, list(by_address)):
+                address = _around(memory, classes, layout, place)
+                arena = by_address[memory.word(place) or 0] if address else None
+                if arena is not None and address not in arena.caches:
+                    arena.caches.append(address)
+
+
+def _around(memory: Memory, classes: Classes, layout: Extent, place: int) -> int:
+    """The tcache_slow_s (5.2: tcache_s) whose pointer to its arena stands at `place`; 0 where there is none."""
+    if layout is EDATA:
+        slow = place - 40
+        return slow if _last(memory, slow, memory.words(slow, SLOW // 8) or ()) else 0
+    cache = place - 88 - BIN * len(classes.small)
+    ends = [memory.word(at + BIN * i + 16) or 0 for at, i in _heads_52(classes, cache)]
+    return cache if ends[0] and all(0 <= after - end < STACKS for end, after in zip(ends, ends[1:])) else 0
+
+
+def _heads_52(classes: Classes, cache: int) -> list[tuple[int, int]]:
+    """(where an array of bins is, number in it) of the small classes and the first large one: behind the small ones stand two links, a
+    flag, the descriptor of 32 bytes, the arena, and a number and a byte a small class (tcache_s, 5.2.1)."""
+    nbins = len(classes.small)
+    large = cache + 96 + BIN * nbins + -(-(4 + nbins) // 8) * 8
+    return [*((cache + 16, i) for i in range(nbins)), (large, 0)]
+
+
 def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, found: Cache) -> None:
     """cache_bin.h, 5.2: {low water, how many, requests, end of the stack}; the entries are the last before the end."""
     heads = memory.words(descriptor + 16, 2)
     if heads is None:
         return
+    if not heads[0]:  # built without statistics
+        heads = cache + 16, _heads_52(classes, cache)[-1][0]
     nbins, before, count = len(classes.small), 0, 0
     for szind in range(len(classes.sizes)):
         at = heads[0] + BIN * szind if szind < nbins else heads[1] + BIN * (szind - nbins)
