@@ -174,12 +174,13 @@ def _block(allocator: MallocNG, group: Group, number: int, address: int, size: i
         return
     told = end - address - size
     tail = Range(end - HEADER - 1, end)
-    if reserve > 5 or (reserve == 5 and ((memory.int32(end - HEADER) or 0) != told or _byte(allocator, end - HEADER - 1))):
+    whole = (memory.int32(end - HEADER) or 0) == told  # then what was written begins where what was asked for ends
+    if reserve > 5 or (reserve == 5 and not (whole and (_byte(allocator, end - told) or not _byte(allocator, tail.start)))):
         yield Problem(tail.start, _told("was overrun up to the end of its slot, where the size stands", address, size), damaged=tail)
         return
     for place in dict.fromkeys((end - told, end)):
         if _byte(allocator, place):
-            found = _behind(allocator, place, end)
+            found = _behind(allocator, place, end - HEADER - 1 if reserve == 5 and place < end else end)
             what = f"was overrun: {found!r} stands {place - address - size} bytes behind its end, where a 0 belongs"
             yield Problem(place, _told(what, address, size, ""), damaged=Range(place, place + len(found)))
             return

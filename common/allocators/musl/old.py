@@ -15,6 +15,9 @@ from findleaks.allocators.musl.old_heaps import Mapped, Segment, find_heaps
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Range, Target
 
+_FEW = 512 << 10
+"""Bytes of a file's data in which heads of bins that are not empty are looked for, too, where no empty bin is."""
+
 _MOST_BINS = 4096
 """Words that look like an empty bin's head and are looked at, a file: there are 64."""
 
@@ -61,11 +64,39 @@ def _mal(memory: Memory, engine: Engine, image: Image, layout: Old) -> int:
                         votes[base] = votes.get(base, 0) + 1
                 if seen > _MOST_BINS * 16 or len(votes) > _MOST_BINS * 64:
                     break
+    found = _best(memory, votes, layout)
+    if not found:
+        votes = {}
+        for head in _filled(memory, image, layout):
+            for number in range(layout.bins):
+                base = head - 16 - number * layout.bin
+                votes[base] = votes.get(base, 0) + 1
+        found = _best(memory, votes, layout)
+    return found
+
+
+def _best(memory: Memory, votes: dict[int, int], layout: Old) -> int:
+    """The address at which most bins are as `mal` has them; 0 if there is none."""
     best = sorted((base for base in votes), key=lambda base: (-votes[base], base))[:256]
     plausible = [(_agreeing(memory, base, layout), -place) for place, base in enumerate(best)]
     if not plausible or max(plausible)[0] < 1:
         return 0
     return best[-max(plausible)[1]]
+
+
+def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
+    """Where the heads of bins that are not empty may be: the chunk that one names names it as the one before."""
+    least, align, header, size = 4096, layout.align - 1, layout.overhead, memory.size
+    seen = 0
+    for start, end in image.data if sum(end - start for start, end in image.data) <= _FEW else ():
+        for base, words in memory.scan(start, end):
+            for index, (head, tail) in enumerate(zip(words, words[1:])):
+                if head > least < tail and not ((head + header) & align or (tail + header) & align) and seen < _MOST_BINS:
+                    seen += 1
+                    chunk = memory.words(head, 4)
+                    at = base + index * size
+                    if chunk is not None and chunk[3] == at - header:
+                        yield at
 
 
 def _agreeing(memory: Memory, base: int, layout: Old) -> int:

@@ -206,7 +206,8 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
         what = (
             f"the header of the chunk at {at:#x} was overwritten; the next one, at {place:#x}, tells its size: the block before it overran"
         )
-        made.problems.append(Problem(at, what, True, Range(at, at + header)))
+        mine = memory.word(at) == (sizes[-1] + header | (states[-1] == State.IN_USE))  # the half that is the block before's is right
+        made.problems.append(Problem(at, what, True, Range(at + word if mine else at, at + header), before if mine else None))
         starts.append(at + header)
         sizes.append(place - at - header)
         states.append(State.IN_USE if before & 1 else State.FREE)
