@@ -45,7 +45,7 @@ static bool measured(group *g, const uint64_t *classes, uint64_t class_count) {
     bool own = bytes && slots == 1;
     g->stride = own ? bytes - UNIT : number < class_count ? classes[number] * UNIT : 0;
     uint64_t taken = UNIT + slots * g->stride, length = bytes ? bytes : taken;
-    if (g->mem % UNIT || __builtin_add_overflow(g->mem, length, &g->end) || g->end == UINT64_MAX)
+    if (g->mem % UNIT || __builtin_add_overflow(g->mem, length, &g->end))
         return false;
     return number == LARGE ? own : number < class_count && taken <= length;
 }

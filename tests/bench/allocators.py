@@ -1,7 +1,8 @@
 """What it costs to enumerate the blocks of each allocator, side by side: CPU time a block, and as a multiple of glibc's in the same run.
 
 The same program (heap.c) runs with each malloc preloaded; its core is opened, and the directory of blocks made, `--runs` times each,
-in turn. Libraries come as Debian packages, unpacked outside the checkout. CPython's own allocator has a program of its own.
+in turn. Libraries come as Debian packages, unpacked outside the checkout. musl's program is linked against musl, with either of its
+mallocs. CPython's own allocator has a program of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import bench
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 import debian
+import mallocs_musl
 
 LIMIT = 2.0
 """How many times glibc's cost a block may cost."""
@@ -30,6 +32,9 @@ PRELOADED = {
     "mimalloc": ("libmimalloc2.0", "libmimalloc.so.2.0"),
 }
 """Package of Debian 12 and the library in it, by allocator."""
+
+MUSL = {"musl": "1.2.5", "musl, old": "1.2.5-old"}
+"""musl's mallocs, as mallocs_musl names them, linked statically."""
 
 OBJECTS = """
 import os, random
@@ -75,6 +80,10 @@ def programs(scratch: str, blocks: int) -> list[tuple[str, list[str], str]]:
         debian.unpacked("bookworm", [package], folder, {})
         found = next(path for path in (folder / "root").rglob(library + "*") if not path.is_symlink())
         made.append((name, heap, str(found)))
+    for name, version in MUSL.items():
+        program = Path(scratch, f"heap-{version}")
+        mallocs_musl.chosen(version, "static").compile(Path(bench.HERE, "heap.c"), program, "static", "-pthread")
+        made.append((name, [str(program), str(blocks)], ""))
     interpreter = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
     made.append(("pymalloc", [interpreter, "-c", OBJECTS.format(blocks // 3)], ""))
     return made
@@ -118,7 +127,7 @@ def table(found: dict[str, list[dict[str, float]]]) -> str:
     for name, runs in found.items():
         cpu, blocks = statistics.median(run["cpu"] for run in runs), int(runs[0]["blocks"])
         mark = "" if cost[name] <= LIMIT * cost["glibc"] else f"  more than {LIMIT:g}"
-        held = int(runs[0].get(name, 0))
+        held = int(runs[0].get(name.partition(",")[0], 0))
         lines.append(f"  {name:<12} {blocks:>10,} {held:>14,} {cpu:6.3f} {cost[name]:9.1f} {cost[name] / cost['glibc']:13.2f}{mark}")
     return "\n".join(lines)
 

@@ -169,7 +169,7 @@ def test_damaged_slots_are_read_alike(seed: int) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_no_group_can_be(engine: type) -> None:
-    """One meta each, beside a group of two pages and one of 8 slots of 4,080 bytes, of which the first is free."""
+    """One meta each, beside a group of two pages and one of 8 slots of 2,032 bytes, of which the first is free."""
     good = [(BASE, 0, 0, LARGE << 6 | 2 << 12), (BASE + 0x10000, 1, 0, 7 | 1 << 5 | 23 << 6 | 9 << 12)]
     slot = BASE + 0x10000 + 16 + CLASSES[23] * 16
     for mem, bits, code in (
@@ -186,7 +186,7 @@ def test_what_no_group_can_be(engine: type) -> None:
         (BASE + 0x1000, 1 | 1 << 5 | 1 << 12, slots.OVERLAPS),
         (BASE + 0x1000, 1, slots.OVERLAPS),
         (slot + 32, 1 | 1 << 5, slots.MISFIT),
-        (slot, 31 | 1 << 5 | 15 << 6, slots.MISFIT),  # reaches into the next slot
+        (slot, 2 | 1 << 5 | 19 << 6, slots.MISFIT),  # reaches into the next slot
         (BASE + 0x10000, 1 | 1 << 5, slots.MISFIT),
         (BASE + 0x10010, 1 | 1 << 5, slots.IN_FREE),
     ):
@@ -200,6 +200,42 @@ def test_what_no_group_can_be(engine: type) -> None:
             engine().read_slots((), found, 0, 2, 3)
         read = engine().read_slots((), found, 0, 99, 9)
         assert list(read.troubles[::3]) == [slots.UNREADABLE] * 8
+
+
+@pytest.mark.parametrize(
+    ("told", "front", "wide", "code"),
+    [
+        (0, 1, 0x1C000, 0),
+        (0, 1, 0x1C001, slots.NOT_THERE),
+        (0, 0, 0x1C000, slots.NOT_THERE),
+        (0xC000, 1, 0x1C000, slots.NOT_THERE),
+        (0xC000, 0, 0x1C000, slots.NOT_THERE),
+    ],
+)
+def test_offsets_of_32_bits(told: int, front: int, wide: int, code: int) -> None:
+    """A block 0x1C0000 bytes into its slot, whose start tells 16 bits of that: 0xC000 units."""
+    pages, length = 0x240, 0x240 * AREA - 16
+    area, head = bytearray(AREA), bytearray(32)
+    struct.pack_into("<QIIQ", area, 24 + 16, BASE, 0, 0, LARGE << 6 | pages << 12)
+    struct.pack_into("<Q4xBBH", head, 0, AREAS + 24, 0, 7 << 5, 0xC000)
+    block = BASE + 16 + 0x1C0000
+    pieces = tuple(
+        graphs.piece(address, data)
+        for address, data in (
+            (BASE, head),
+            (block - 8, struct.pack("<IBBH", wide, front, 5 << 5, told)),
+            (BASE + 8 + length, struct.pack("<II", 99, 0)),
+        )
+    )
+    answers = []
+    for engine in both():
+        found = engine.read_groups((graphs.piece(AREAS, area),), [AREAS], CLASSES, [Range(BASE, BASE + pages * AREA)])
+        answers.append((found, engine.read_slots(pieces, found, 0, 1, 1)))
+    assert answers[0] == answers[1]
+    read = answers[0][1]
+    assert list(read.troubles) == ([code, 0, 0] if code else [])
+    start, size = (BASE + 16, length - 4) if code else (block, BASE + 12 + length - block - 99)
+    assert (list(read.starts), list(read.sizes), list(read.states)) == ([start], [size], [State.IN_USE])
 
 
 def chunks(rng: random.Random) -> tuple[bytearray, Blocks]:
