@@ -109,17 +109,19 @@ def _agreeing(memory: Memory, base: int, layout: Old) -> int:
     mal = Mal("", base, layout)
     step = layout.bin // memory.size
     found = wrong = 0
-    for number in range(layout.bins):
-        head, tail = words[number * step + step - 2], words[number * step + step - 1]
-        if head in (0, mal.bin(number)):
+    ends = range(mal.bin(0), mal.bin(layout.bins), layout.bin)
+    for number, (end, head, tail) in enumerate(zip(ends, words[step - 2 :: step], words[step - 1 :: step])):
+        if head in (0, end):
             wrong += bits >> number & 1 or head != tail
             found += head != 0
-            continue
-        chunk = memory.words(head, 4)
-        good = chunk is not None and chunk[3] == mal.bin(number) and bin_of(chunk[1] & -2, layout.align) == number
-        wrong += not good
-        found += 10 * good
-    return found if wrong <= 2 else 0  # the process may be in the middle of one; or memory is corrupt
+        else:
+            chunk = memory.words(head, 4)
+            good = chunk is not None and chunk[3] == end and bin_of(chunk[1] & -2, layout.align) == number
+            wrong += not good
+            found += 10 * good
+        if wrong > 2:
+            return 0  # fewer may be: the process may be in the middle of one, or memory is corrupt
+    return found
 
 
 class OldMalloc(Allocator):

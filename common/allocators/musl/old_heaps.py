@@ -29,7 +29,10 @@ _NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 _RESYNC = 1 << 20
 """Bytes behind a chunk of corrupt size that are searched for the next one."""
 
-ROOM = 1 << 16
+PAGES = 256
+"""Pages whose first words are read at once: most are inside of what is found at an earlier one."""
+
+ROOM = 1 << 13
 """Blocks that are read at once."""
 
 NO_MEMORY = -1
@@ -106,23 +109,26 @@ def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: 
     for piece in memory.target.pieces(start, free.end):
         if memory.target.interrupted():
             raise Interrupted
-        first = -(-piece.address // PAGE) * PAGE
-        pages = range(max(first, skip // PAGE * PAGE), piece.address + len(piece.data), PAGE)
-        data, _ = engine.gather((piece,), array("Q", [page + align - header for page in pages]), header)
-        words = memoryview(data).cast("Q" if word == 8 else "I")
-        for page, psize, csize in zip(pages, words[::2], words[1::2]):
-            if page < skip or csize < align:
-                continue
-            if psize == 1 and csize & (align - 2) == 0:
-                segment = walk(memory, engine, layout, page, page + align - header, free.end, "main")
-                if segment is not None:
-                    segments.append(segment)
-                    skip = segment.end
-            elif psize == align - header and (psize + csize) % PAGE == 0:
-                one = _mapped(memory, layout, page, csize, free.end)
-                if one is not None:
-                    mapped.append(one)
-                    skip = one.end
+        at, end = -(-piece.address // PAGE) * PAGE, piece.address + len(piece.data)
+        while max(at, skip) < end:
+            at = max(at, -(-skip // PAGE) * PAGE)
+            pages = range(at, min(at + PAGES * PAGE, end), PAGE)
+            at += PAGES * PAGE
+            data, _ = engine.gather((piece,), array("Q", [page + align - header for page in pages]), header)
+            words = memoryview(data).cast("Q" if word == 8 else "I")
+            for page, psize, csize in zip(pages, words[::2], words[1::2]):
+                if page < skip or csize < align:
+                    continue
+                if psize == 1 and csize & (align - 2) == 0:
+                    segment = walk(memory, engine, layout, page, page + align - header, free.end, "main")
+                    if segment is not None:
+                        segments.append(segment)
+                        skip = segment.end
+                elif psize == align - header and (psize + csize) % PAGE == 0:
+                    one = _mapped(memory, layout, page, csize, free.end)
+                    if one is not None:
+                        mapped.append(one)
+                        skip = one.end
 
 
 def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> Optional[Mapped]:

@@ -9,11 +9,22 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.layout import bin_of
 from findleaks.graph.base import State
 
 if TYPE_CHECKING:
     from findleaks.allocators.musl.old import OldMalloc
+
+
+def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) -> set[int]:
+    """The chunks of a bin from its tail back, where it cannot be followed to the end."""
+    found: set[int] = set()
+    while chunk in free and chunk not in binned and chunk not in found:
+        found.add(chunk)
+        links = memory.words(chunk, 4)
+        chunk = links[3] if links is not None else 0
+    return found
 
 
 def verify(allocator: OldMalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
@@ -45,6 +56,7 @@ def verify(allocator: OldMalloc, checked: dict[str, int]) -> Iterator[Optional[P
             links = memory.words(chunk, 4)
             if chunk not in free or links is None:
                 yield Problem(before + header, f"bin {number} goes on from {before:#x} to {chunk:#x}, where no free chunk is")
+                binned.update(_behind(memory, ends[1], free, binned))
                 break
             if chunk in binned:
                 yield Problem(chunk, f"the free chunk {chunk:#x} is twice in the bins (bin {number})")

@@ -1,0 +1,201 @@
+"""What `verify` sees of damage under each allocator: what its structures can show, at its place; and that it calls the rest sound.
+
+Docs: the table in docs/verify.md says the same as SEEN.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import accuracy
+import damage
+import libcs
+import mallocs_jemalloc
+import mallocs_mimalloc
+import mallocs_musl
+import mallocs_tcmalloc
+import pytest
+import truth
+
+import cores
+
+ANY = truth.PROGRAMS / "corrupt_any.c"
+TRUTH = (*accuracy.FLAGS, "-O1")
+BUILTINS = ("-fno-builtin-malloc", "-fno-builtin-free")
+
+SCENARIOS = {
+    "none": "",
+    "overrun 64 8 text": "text",
+    "overrun 5000 1 text": "text",
+    "header 64 8 pointers": "pointer",
+    "uaf 64 16 text": "text",
+    "uaf 200 8 pointers": "pointer",
+    "double 64": "",
+}
+"""What is done to a heap, and what findleaks must say was written."""
+
+FURTHER = {"overrun 64 1 text": "text", "overrun 5000 16 pointers": "pointer", "header 5000 8 text": "text", "double 5000": ""}
+
+SEEN = {
+    "jemalloc": {"double"},
+    "tcmalloc": {"uaf", "double"},
+    "mimalloc": {"uaf", "double"},
+    "mimalloc padded": {"overrun", "header", "uaf"},
+    "musl mallocng": {"overrun", "header"},
+    "musl oldmalloc": {"overrun", "header", "uaf"},
+}
+"""The kinds of damage of which an allocator's structures bear traces. What is missing leaves none: jemalloc, tcmalloc and mimalloc keep
+nothing between blocks, jemalloc and mallocng nothing in freed ones."""
+
+NOTICED = {"musl mallocng": {"double"}, "musl oldmalloc": {"double"}}
+"""What free() itself stops the program for."""
+
+Build = Callable[["Malloc", Path], tuple[Path, dict[str, str]]]
+
+
+class Malloc(NamedTuple):
+    """An allocator of a version: `name` as in SEEN, `build` of mimalloc's."""
+
+    name: str
+    version: str
+    build: str = "release"
+
+
+HERE = (
+    Malloc("jemalloc", "5.3.0"),
+    Malloc("tcmalloc", "2.10"),
+    Malloc("mimalloc", "2.0.9"),
+    Malloc("mimalloc", "3.0.1"),
+    Malloc("musl mallocng", "1.2.3"),
+    Malloc("musl oldmalloc", "1.2.3"),
+)
+OTHERS = (
+    *(Malloc("jemalloc", version) for version in mallocs_jemalloc.SUITES if version != "5.3.0"),
+    *(Malloc("tcmalloc", version) for version in mallocs_tcmalloc.SUITES if version != "2.10"),
+    *(Malloc("mimalloc", version) for version in ("2.1.7", "2.2.5", "2.3.2", "3.1.5", "3.2.8", "3.3.2", "3.4.3")),
+    *(Malloc("mimalloc padded", version, build) for version in ("2.1.7", "2.2.5", "3.3.2") for build in ("secure", "debug")),
+    *(Malloc(f"musl {name}", version) for version in mallocs_musl.SUITES for name in ("mallocng", "oldmalloc") if version != "1.2.3"),
+)
+MATRIX = pytest.mark.matrix
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    folder = tmp_path_factory.mktemp("corrupt")
+    made: dict[tuple[object, ...], Path] = {}
+
+    def once(key: tuple[object, ...], compile_: Callable[[Path], object]) -> Path:
+        if key not in made:
+            made[key] = folder / str(len(made))
+            compile_(made[key])
+        return made[key]
+
+    def built(malloc: Malloc, source: Path) -> tuple[Path, dict[str, str]]:
+        """The program, and the environment that gives it this malloc."""
+        flags = damage.FLAGS if source == ANY else TRUTH
+        if malloc.name.startswith("musl"):
+            version = malloc.version + ("-old" if malloc.name.endswith("oldmalloc") else "")
+            musl = mallocs_musl.chosen(version, "static")
+            return once((version, source), lambda output: musl.compile(source, output, "static", *BUILTINS)), {}
+        if malloc.name == "tcmalloc":
+            tcmalloc = mallocs_tcmalloc.get(malloc.version)
+            return once(
+                ("tcmalloc", malloc.version, source), lambda output: tcmalloc.compile(source, output, flags)
+            ), tcmalloc.environment()
+        libc = ""
+        if malloc.name == "jemalloc":
+            library = mallocs_jemalloc.get(malloc.version).library
+            libc = mallocs_jemalloc.LIBCS.get(malloc.version, "")
+        else:
+            library = mallocs_mimalloc.library(malloc.version, malloc.build)
+        if libc:
+            return once((libc, source), lambda output: libcs.get(libc).compile(source, output, flags)), {"LD_PRELOAD": str(library)}
+        command = ["gcc", *flags, str(source), "-pthread", "-o"]
+        return once((source,), lambda output: subprocess.run([*command, str(output)], check=True)), {"LD_PRELOAD": str(library)}
+
+    return built
+
+
+def check(build: Build, malloc: Malloc, folder: Path, scenario: str, written: str, picture: str) -> None:
+    """Run, damage, look."""
+    program, environment = build(malloc, ANY)
+    kind = scenario.split()[0]
+    command, settings = [str(program), *scenario.split()], {**os.environ, **environment}
+    if kind in NOTICED.get(malloc.name, ()):
+        with pytest.raises(RuntimeError, match="ended with -"), cores.Running(command, folder, settings):
+            pass
+        return
+    with cores.Running(command, folder, settings) as running:
+        said = damage.story(running.output)
+        told, status = damage.look(running, picture)
+    assert malloc.name.split()[0] in {allocator["name"] for allocator in told["allocators"] if allocator["blocks"]}
+    if kind not in SEEN[malloc.name]:
+        assert (status, told["sound"], told["problems"]) == (0, True, []), told["problems"]
+        return
+    assert (status, told["sound"]) == (1, False), told
+    first = next(problem for problem in told["problems"] if problem["corrupt"])
+    compare(first, kind, said, written)
+
+
+def compare(first: dict[str, Any], kind: str, said: damage.Story, written: str) -> None:
+    """The first problem is the damage: its place, its neighbours, its words."""
+    place, near = int(first["address"], 16), first["neighbours"]
+    if kind == "double":
+        assert place == said.blocks["victim"] == int(near["at"]["address"], 16)
+        assert "twice" in first["what"] or "2 times" in first["what"], first["what"]
+        assert first["written"] is None, "nothing was written over"
+        return
+    assert said.damage <= place < said.damage + 8, (hex(said.damage), first)
+    assert first["written"]["is"] in (written, "pointer", "number", "bytes") if kind == "header" else first["written"]["is"] == written, (
+        first
+    )
+    if kind == "uaf":
+        assert int(near["at"]["address"], 16) == said.blocks["victim"] == place
+        assert "after it was freed" in first["cause"]
+    elif kind == "overrun":
+        assert int(near["before"]["address"], 16) == said.blocks["before"]
+        assert f"{said.blocks['before']:#x} was written past its end" in first["cause"]
+        assert 0 < first["overrun"] <= said.wrote
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("malloc", HERE, ids=" ".join)
+def test_damage(build: Build, tmp_path: Path, malloc: Malloc, scenario: str) -> None:
+    picture = "kernel" if (HERE.index(malloc) + list(SCENARIOS).index(scenario)) % 2 else "live"
+    check(build, malloc, tmp_path, scenario, SCENARIOS[scenario], picture)
+
+
+@MATRIX
+@pytest.mark.parametrize("picture", ["kernel", "live"])
+@pytest.mark.parametrize("scenario", {**SCENARIOS, **FURTHER})
+@pytest.mark.parametrize("malloc", [*HERE, *OTHERS], ids=" ".join)
+def test_every_damage_and_version(build: Build, tmp_path: Path, malloc: Malloc, scenario: str, picture: str) -> None:
+    check(build, malloc, tmp_path, scenario, {**SCENARIOS, **FURTHER}[scenario], picture)
+
+
+def sound(build: Build, malloc: Malloc, folder: Path, threads: int, scale: int, picture: str) -> None:
+    """A healthy program of many threads: everything was looked at, and nothing is wrong."""
+    program, environment = build(malloc, accuracy.SOURCE)
+    command = [str(program), str(threads), str(threads + scale), str(scale), "a"]
+    with cores.Running(command, folder, {**os.environ, **environment}) as running:
+        told, status = damage.look(running, picture)
+    assert (status, told["sound"], told["problems"]) == (0, True, []), told["problems"][:3]
+    mine = [allocator for allocator in told["allocators"] if allocator["name"] == malloc.name.split()[0]]
+    assert mine and all(allocator["blocks"] and any(allocator["checked"].values()) for allocator in mine)
+
+
+@pytest.mark.parametrize("malloc", HERE, ids=" ".join)
+def test_sound_heaps(build: Build, tmp_path: Path, malloc: Malloc) -> None:
+    sound(build, malloc, tmp_path, 5, 1, "kernel")
+
+
+@MATRIX
+@pytest.mark.parametrize("threads", [5, 33])
+@pytest.mark.parametrize("picture", ["kernel", "live"])
+@pytest.mark.parametrize("malloc", [*HERE, *OTHERS], ids=" ".join)
+def test_sound_heaps_of_every_version(build: Build, tmp_path: Path, malloc: Malloc, picture: str, threads: int) -> None:
+    sound(build, malloc, tmp_path, threads, 2, picture)
