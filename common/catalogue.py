@@ -32,6 +32,11 @@ _ENTRIES = (
     Entry("path", "the shortest chain from a root to a block: who holds it", "path 0x55d0c0a012a0"),
     Entry("stacks", "threads grouped by identical stacks, filtered by function or module", "stacks -c uv_run --not-under uv_cond_wait"),
     Entry("scopes", "V8's handle scopes: handles, what they hold, which frame opened each scope", "scopes --limit 5"),
+    Entry(
+        "count",
+        "a function's calls as they happen, by stacks; only those outside a scope",
+        "count MakeCallback --outside-scope v8 --for 10",
+    ),
 )
 
 CATALOGUE = {entry.word: entry for entry in _ENTRIES}

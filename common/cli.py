@@ -120,6 +120,10 @@ def _command(words: list[str]) -> int:
     if args is None:
         return 0
     core = _core_word(args, cmd.positional)
+    if cmd.name == "count" and args.pid is not None:
+        from findleaks.counting.outside import count_outside, without_pid
+
+        return count_outside(args, without_pid(words[1:]), _width())
     from findleaks.progress import Bar
 
     bar = Bar(sys.stderr)

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
 from findleaks.arch import Arch
@@ -19,6 +19,9 @@ from findleaks.errors import TargetError, UsageError
 from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.target.base import Target, Thread
 from findleaks.target.live import LiveTarget
+
+if TYPE_CHECKING:
+    from findleaks.gdb.counting import Counting
 
 _LOCAL_CORE = re.compile(r"core dump file:\s*[`'‘](?P<path>.*)['’], file type")
 _STRATUM = re.compile(r"^\s*-\s+(\S+)", re.MULTILINE)
@@ -93,6 +96,12 @@ class GdbProcess(LiveTarget):
         if self._threads is None:
             self._threads = sorted(threads(self._inferior, self.arch), key=lambda thread: thread.tid)
         return self._threads
+
+    def counting(self) -> Counting:
+        """Breakpoints for `count`."""
+        from findleaks.gdb.counting import Counting
+
+        return Counting(self._pid, self._inferior)
 
 
 @contextmanager

@@ -22,15 +22,16 @@ _PIECE = 1 << 16
 class Output(io.TextIOBase):
     """The result of a command as a stream. What is written is passed on in larger pieces."""
 
-    def __init__(self, result: Any) -> None:
+    def __init__(self, result: Any, piece: int = _PIECE) -> None:
         self._result = result
+        self._piece = piece
         self._parts: list[str] = []
         self._size = 0
 
     def write(self, text: str) -> int:
         self._parts.append(text)
         self._size += len(text)
-        if self._size > _PIECE:
+        if self._size > self._piece:
             self.flush()
         return len(text)
 
@@ -78,7 +79,7 @@ class Door:
     def run(self, words: Sequence[str], prog: str, context: Any, result: Any) -> None:
         """Run a command line; whatever goes wrong becomes the result's error of one line."""
         self._lldb.context = context
-        out = Output(result)
+        out = Output(result, self._at_once(words, result))
         width = max(80, self._lldb.debugger.GetTerminalWidth() or 0)
         try:
             with self._interrupts.raised():
@@ -95,6 +96,13 @@ class Door:
             result.SetError(text if text.startswith(prog) else f"{prog}: {text}")
         finally:
             self._lldb.context = None
+
+    def _at_once(self, words: Sequence[str], result: Any) -> int:
+        """Characters to gather before they are passed on: none, and to the screen, for tables that are printed as they grow."""
+        if words[:1] != ["count"] or not any(word.lstrip("-").startswith("every") for word in words):
+            return _PIECE
+        result.SetImmediateOutputFile(self._lldb.debugger.GetOutputFile())
+        return 0
 
 
 class Word:

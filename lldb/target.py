@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import lldb
 from findleaks.arch import Arch
@@ -19,6 +19,9 @@ from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.target.base import Target, Thread
 from findleaks.target.live import LiveTarget
 from findleaks.target.thread_pointers import completed
+
+if TYPE_CHECKING:
+    from findleaks.lldb.counting import Counting
 
 
 def subject(debugger: Any, context: Any) -> Subject:
@@ -110,6 +113,12 @@ class LldbProcess(LiveTarget):
             # LLDB before 17 does not tell fs_base.
             self._threads = completed(self, sorted(threads(self._process, self.arch), key=lambda thread: thread.tid))
         return self._threads
+
+    def counting(self) -> Counting:
+        """Breakpoints for `count`."""
+        from findleaks.lldb.counting import Counting
+
+        return Counting(self._pid, self._process)
 
 
 def threads(process: Any, arch: Arch) -> Iterator[Thread]:

@@ -1,0 +1,167 @@
+"""Events to a table of stacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from findleaks.counting.base import Outcome, Process
+from findleaks.counting.functions import Function, functions
+from findleaks.counting.memo import Memo
+from findleaks.counting.scope import Scope, scope
+from findleaks.errors import TargetError, UsageError
+from findleaks.runtimes.rules import Rule
+from findleaks.target.base import Target
+from findleaks.unwind.frames import FRAME_POINTERS
+from findleaks.unwind.stacks import Named, Namer
+
+REOPENED = 1.0
+"""Seconds between two looks at what is mapped, where stacks do not reach their beginning."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to count, and until when; `every`, `seconds` and `events` are 0 for "not so"."""
+
+    function: str
+    rule: Optional[Rule] = None
+    when: str = ""
+    every: float = 0.0
+    seconds: float = 0.0
+    events: int = 0
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One stack. `end` is "" or why it does not reach its beginning."""
+
+    count: int
+    frames: tuple[Named, ...]
+    end: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """The state at one moment. `last`: counting is over, because of `outcome`."""
+
+    events: int
+    matched: int
+    seconds: float
+    stacks: Sequence[Counted]
+    last: bool
+    outcome: Outcome
+
+
+class Counter:
+    """Counts one function's calls in one process. `tables()` runs the process; all of it is undone when that ends or is closed."""
+
+    def __init__(self, process: Process, wanted: Wanted) -> None:
+        self.process, self.wanted = process, wanted
+        self.functions: list[Function] = []
+        self.events = self.matched = 0
+        self.memo: Optional[Memo] = None
+        self._scope: Optional[Scope] = None
+        self._targets: list[Target] = []
+        self._namer: Optional[Namer] = None
+        self._table: dict[tuple[tuple[int, ...], str], tuple[int, tuple[Named, ...]]] = {}
+        self._error: Optional[BaseException] = None
+        self._reopened = 0.0
+        self._stack = self._frame = ""
+
+    def prepare(self) -> None:
+        """Find the functions and what the rule needs; TargetError or UsageError says in one line what is not there."""
+        target = self.process.opened()
+        self._targets.append(target)
+        self.functions = functions(target, self.wanted.function)
+        if self.wanted.rule is not None:
+            self._scope = scope(self.wanted.rule, target)
+            shared = [one for one in self.functions if one.address in self._scope.breakpoints]
+            if shared:
+                raise UsageError(f"{shared[0].name} itself opens or closes the scope: it cannot be counted by that")
+        if target.arch.name not in FRAME_POINTERS:
+            raise TargetError(f"stacks of {target.arch.name} are not unwound")
+        self._stack, self._frame = target.arch.sp, FRAME_POINTERS[target.arch.name]
+        self.memo = Memo(target, self.process.read)
+        self._namer = Namer(target, self.memo.unwinder)
+
+    def tables(self) -> Iterator[Table]:
+        """The table every `every` seconds, and a last one. The process stands again whenever one is given."""
+        began = time.monotonic()
+        try:
+            if self.memo is None:
+                self.prepare()
+            addresses = {one.address for one in self.functions} | set(self._scope.breakpoints if self._scope is not None else ())
+            self.process.arm(sorted(addresses), self._hit)
+            began = time.monotonic()
+            ticks = 0
+            while True:
+                gone = time.monotonic() - began
+                ticks = max(ticks, int(gone / self.wanted.every)) + 1 if self.wanted.every else 0
+                ends = [end for end in (self.wanted.seconds, ticks * self.wanted.every) if end]
+                outcome = self.process.run(max(0.001, min(ends) - gone) if ends else None)
+                if self._error is not None:
+                    raise self._error
+                gone = time.monotonic() - began
+                over = outcome.why != "time" or bool(self.wanted.seconds and gone >= self.wanted.seconds)
+                if over:
+                    self.process.disarm()
+                yield self._now(gone, over, outcome)
+                if over:
+                    return
+        finally:
+            try:
+                self.process.disarm()
+            finally:
+                for target in self._targets:
+                    target.close()
+
+    def _now(self, gone: float, over: bool, outcome: Outcome) -> Table:
+        stacks = [Counted(count, frames, key[1]) for key, (count, frames) in self._table.items()]
+        return Table(self.events, self.matched, gone, sorted(stacks, key=lambda one: -one.count), over, outcome)
+
+    def _hit(self, address: int) -> bool:
+        """A thread is at `address`. An error is kept until the process stands: the debuggers would only print it, and go on."""
+        try:
+            return self._event(address)
+        except BaseException as error:
+            self._error = error
+            return True
+
+    def _event(self, address: int) -> bool:
+        process = self.process
+        if self._scope is not None:
+            by = self._scope.breakpoints.get(address)
+            if by is not None:
+                self._scope.step(process.thread(), by)
+                return False
+        self.events += 1
+        if (self._scope is None or self._scope.outside(process)) and (not self.wanted.when or process.holds(self.wanted.when)):
+            self.matched += 1
+            self._count(address)
+        return self.events == self.wanted.events
+
+    def _count(self, address: int) -> None:
+        assert self.memo is not None and self._namer is not None
+        sp, fp = self.process.register(self._stack), self.process.register(self._frame)
+        trace = self.memo.trace(address, sp, fp)
+        if trace.end and time.monotonic() > self._reopened + REOPENED:
+            self._reopen()  # code may have been mapped since
+            trace = self.memo.trace(address, sp, fp)
+            self._reopened = time.monotonic()
+        key = tuple(frame.pc for frame in trace.frames), trace.end
+        known = self._table.get(key)
+        if known is None:
+            self._table[key] = 1, tuple(self._namer.name(frame) for frame in trace.frames)
+        else:
+            self._table[key] = known[0] + 1, known[1]
+
+    def _reopen(self) -> None:
+        assert self.memo is not None
+        target = self.process.opened()
+        self._targets.append(target)
+        self.memo.reopen(target)
+        self._namer = Namer(target, self.memo.unwinder)
+        if len(self._targets) > 2:
+            self._targets.pop(1).close()

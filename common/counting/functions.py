@@ -1,0 +1,93 @@
+"""Where functions begin, by the names people know them by."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.demangle import demangle
+from findleaks.errors import TargetError, UsageError
+from findleaks.target.base import Module, Target
+from findleaks.target.elf import Table, text
+from findleaks.unwind.stacks import Named, names
+
+MOST = 64
+"""Breakpoints of one pattern."""
+_FUNCTION = 2  # st_info & 15; not GNU_IFUNC, which is called once, to choose the function
+_SHN_ABS = 0xFFF1
+
+
+class Function(NamedTuple):
+    address: int
+    name: str
+    module: str
+
+
+def functions(target: Target, pattern: str) -> list[Function]:
+    """Every function of this name in any module, by address; as in `stacks`, the name may be whole, without parameters, or its last part,
+    and have * and ? in it. An address (0x…) stands for itself. TargetError when there is none."""
+    if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", pattern):
+        return [_at(target, int(pattern, 16))]
+    found: dict[int, Function] = {}
+    for module in target.modules():
+        name = module.path.rsplit("/", 1)[-1]
+        for table in _tables(target, module):
+            for value, mangled in _candidates(table, pattern):
+                function = demangle(mangled)
+                if ".cold" not in mangled and names(Named(0, function, 0, name), pattern):
+                    found.setdefault(value + module.bias, Function(value + module.bias, function, name))
+    if not found:
+        raise TargetError(f"no function {pattern!r} in any symbol table of the process: if it was stripped give its address (0x…)")
+    if len(found) > MOST:
+        raise UsageError(f"{pattern!r} names {len(found):,} functions, more than {MOST}: say it more exactly")
+    return [found[address] for address in sorted(found)]
+
+
+def first(target: Target, patterns: Sequence[str]) -> list[Function]:
+    """The functions of the first of these names that is there."""
+    for pattern in patterns:
+        try:
+            return functions(target, pattern)
+        except TargetError:
+            continue
+    raise TargetError(f"no function {' nor '.join(patterns)} in any symbol table of the process")
+
+
+def _at(target: Target, address: int) -> Function:
+    region = next((region for region in target.regions() if address in region), None)
+    if region is None or not region.executable:
+        raise UsageError(f"{address:#x} is no code of the process")
+    symbol = target.symbolize(address)
+    return Function(address, symbol.name if symbol is not None else hex(address), symbol.module if symbol is not None else "")
+
+
+def _tables(target: Target, module: Module) -> Sequence[Table]:
+    tables = getattr(target, "symbol_tables", None)
+    return tables(module) if tables is not None else ()
+
+
+def _candidates(table: Table, pattern: str) -> Iterator[tuple[int, str]]:
+    """(value, mangled name) of functions whose mangled name holds the last part of the pattern."""
+    plain = pattern.split("(")[0]
+    pieces = re.split(r"[^\w$.@]+", plain)
+    needle = (pieces[-1] if pieces[-1] and not re.search(r"[*?]", plain) else max(pieces, key=len)).encode()
+    if not needle:
+        raise UsageError(f"{pattern!r} could be any function: say it more exactly")
+    strings = table.strings
+    starts: set[int] = set()
+    at = strings.find(needle)
+    while at >= 0:
+        starts.update((strings.rfind(b"\0", 0, at) + 1, at))  # a name may be the tail of another
+        at = strings.find(needle, at + 1)
+    if not starts:
+        return
+    for row in struct.iter_unpack(table.form, table.symbols):
+        if row[0] in starts:
+            if table.wide:
+                name, info, _, section, value, _ = row
+            else:
+                name, value, _, info, _, section = row
+            if section not in (0, _SHN_ABS) and info & 15 == _FUNCTION:
+                yield value, text(strings, name)

@@ -1,0 +1,108 @@
+"""Whether a thread is in a scope: by what the process keeps itself, or by counting how scopes are opened and closed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from findleaks.counting.base import Process
+from findleaks.counting.functions import Function, first
+from findleaks.errors import TargetError, UnreadableMemory
+from findleaks.runtimes.rules import Rule
+from findleaks.runtimes.v8.isolates import KEYS
+from findleaks.runtimes.v8.layout import Underivable, derive
+from findleaks.target.base import Target
+
+BASELINE = 1
+"""Handle scopes of V8 that are always open while callbacks run: node::Start's, or that of a worker's start."""
+
+
+class Scope(Protocol):
+    """Where a rule has to stop threads, and what it then knows."""
+
+    @property
+    def breakpoints(self) -> Mapping[int, int]:
+        """What each address that must be stopped at does to the depth of the thread there."""
+        ...
+
+    def step(self, thread: int, by: int) -> None:
+        """The thread is at a breakpoint that opens (1) or closes (-1) a scope."""
+        ...
+
+    def outside(self, process: Process) -> bool:
+        """Whether the thread that stands at the counted function is in no scope."""
+        ...
+
+
+def scope(rule: Rule, target: Target) -> Scope:
+    """Prepare a rule for a process. TargetError when this process cannot be asked."""
+    if rule.state == "v8":
+        return Handles(target)
+    return Depth(rule, target)
+
+
+class Depth:
+    """Counts by thread. Scopes that were open when counting began are not known: their closing is of no effect."""
+
+    def __init__(self, rule: Rule, target: Target) -> None:
+        self.breakpoints = {one.address: 1 for one in _found(rule, target, rule.enter)}
+        for one in _found(rule, target, rule.leave):
+            if self.breakpoints.get(one.address) == 1:
+                raise TargetError(f"{one.name} both opens and closes the scope: the compiler made one function of both")
+            self.breakpoints[one.address] = -1
+        self._depths: dict[int, int] = {}
+
+    def step(self, thread: int, by: int) -> None:
+        self._depths[thread] = max(0, self._depths.get(thread, 0) + by)
+
+    def outside(self, process: Process) -> bool:
+        return not self._depths.get(process.thread())
+
+
+def _found(rule: Rule, target: Target, names: Sequence[str]) -> list[Function]:
+    try:
+        return first(target, names)
+    except TargetError as error:
+        raise TargetError(f"the rule {rule.name or rule.what} does not work on this process: {error}") from None
+
+
+class Handles:
+    """V8's level of handle scopes, in the isolate that the thread is in. A thread in none is not outside a scope."""
+
+    def __init__(self, target: Target) -> None:
+        self.breakpoints: dict[int, int] = {}
+        try:
+            self._layout = layout = derive(target)
+        except Underivable as error:
+            raise TargetError(f"the rule v8 does not work on this process: {error}") from None
+        self._mask, self._order = target.arch.mask, target.arch.byteorder
+        self._register, self._word = target.arch.thread_pointer, target.arch.word
+        self._pointers: dict[int, int] = {}  # thread -> its thread pointer
+        self._from = layout.tls
+        if not layout.tls:
+            try:
+                self._from = KEYS + 16 * int.from_bytes(target.read(layout.key, 4), self._order) + 8
+            except UnreadableMemory as error:
+                raise TargetError(f"the rule v8 does not work on this process: {error}") from None
+
+    def step(self, thread: int, by: int) -> None:
+        """There are no such breakpoints."""
+
+    def outside(self, process: Process) -> bool:
+        thread = process.thread()
+        pointer = self._pointers.get(thread)
+        if pointer is None:
+            if len(self._pointers) > 10_000:  # of threads that ended long ago
+                self._pointers.clear()
+            pointer = self._pointers[thread] = process.register(self._register)
+        isolate = self._number(process, pointer + self._from, self._word)
+        if (
+            not isolate
+            or self._number(process, self._number(process, isolate + self._layout.implementer, self._word), self._word) != isolate
+        ):
+            self._pointers.pop(thread, None)
+            return False
+        return self._number(process, isolate + self._layout.level, 4) <= BASELINE
+
+    def _number(self, process: Process, address: int, size: int) -> int:
+        return int.from_bytes(process.read(address & self._mask, size), self._order)

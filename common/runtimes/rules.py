@@ -1,0 +1,60 @@
+"""Scopes that a function should only be called in: what opens and closes one, and how to tell whether a thread is in one.
+
+A rule with `state` "v8" reads the level of handle scopes in the thread's isolate, and so needs no breakpoints of its own. Rules without
+count, for each thread apart, how often `enter` was called more than `leave` since counting began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from findleaks.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`guarded` are the functions that are usually meant; `enter` and `leave` the names to look for, of which one must be there."""
+
+    name: str
+    enter: tuple[str, ...]
+    leave: tuple[str, ...]
+    guarded: tuple[str, ...] = ()
+    state: str = ""
+    what: str = "a scope"
+
+
+RULES = {
+    rule.name: rule
+    for rule in (
+        # deps/v8/src/api.cc; src/node.cc of Node 0.10, src/api/callback.cc since 10
+        Rule(
+            "v8",
+            ("v8::HandleScope::HandleScope", "v8::HandleScope::Initialize"),
+            ("v8::HandleScope::~HandleScope", "v8::HandleScope::Leave"),
+            ("node::MakeCallback", "node::InternalMakeCallback"),
+            "v8",
+            "a handle scope",
+        ),
+        # src/js_native_api_v8.cc
+        Rule("napi", ("napi_open_handle_scope",), ("napi_close_handle_scope",), ("napi_create_object",), "", "a N-API handle scope"),
+        # hotspot/share/prims/jni.cpp
+        Rule("jni", ("jni_PushLocalFrame",), ("jni_PopLocalFrame",), ("jni_NewLocalRef",), "", "a JNI local frame"),
+        # Python/pystate.c
+        Rule("python-gil", ("PyGILState_Ensure",), ("PyGILState_Release",), ("PyObject_Call",), "", "the GIL taken by PyGILState_Ensure"),
+    )
+}
+"""By name. A further rule is a line here."""
+
+
+def rule(name: str, enter: Sequence[str] = (), leave: Sequence[str] = ()) -> Rule:
+    """The rule of this name, or the user's own of `enter` and `leave` where no name is given. UsageError when that makes none."""
+    if name and (enter or leave):
+        raise UsageError("--outside-scope names a rule, --enter and --leave make one: give one of both")
+    if name:
+        if name not in RULES:
+            raise UsageError(f"--outside-scope {name}: no such rule; there are {', '.join(RULES)}, or make one by --enter and --leave")
+        return RULES[name]
+    if not enter or not leave:
+        raise UsageError(f"--{'leave' if enter else 'enter'} is missing: a scope is opened by one function and closed by another")
+    return Rule("", tuple(enter), tuple(leave), what=f"{' or '.join(enter)} … {' or '.join(leave)}")

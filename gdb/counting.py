@@ -1,0 +1,189 @@
+"""Breakpoints of GDB's for counting calls. GDB runs the process in `continue` until one of them asks to stop."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
+
+import gdb
+from findleaks.counting.base import Outcome
+from findleaks.errors import TargetError, UsageError
+from findleaks.gdb.target import GdbProcess
+from findleaks.target.base import Target
+
+FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGSTOP", "SIGTSTP", "SIGXCPU", "SIGXFSZ")
+"""Signals after which the process is left standing; others it is given, as GDB's `handle` says."""
+LATE = 0.2
+"""Seconds that a process which reaches no breakpoint is given beyond its time, before it is interrupted."""
+_MASK = (1 << 64) - 1
+
+
+class Counting:
+    """A process of this machine that GDB holds; findleaks.counting.base.Process."""
+
+    def __init__(self, pid: int, inferior: Any) -> None:
+        self.pid = pid
+        self._inferior = inferior
+        self._breakpoints: list[Any] = []
+        self._hit: Callable[[int], bool] = lambda address: True
+        self._asked = self._interrupting = self._expired = False
+        self._last: Optional[Any] = None
+        self._timer: Optional[threading.Timer] = None
+        self._memory = -1
+
+    def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
+        """Set a breakpoint at each address."""
+        self._hit = hit
+        self._memory = os.open(f"/proc/{self.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        gdb.events.stop.connect(self._stopped)
+        gdb.events.exited.connect(self._stopped)
+        for address in addresses:
+            try:
+                self._breakpoints.append(Breakpoint(self, address))
+            except (gdb.error, RuntimeError) as error:
+                raise TargetError(f"GDB cannot set a breakpoint at {address:#x}: {' '.join(str(error).split())}") from None
+
+    def disarm(self) -> None:
+        """Delete the breakpoints: GDB took them out of the code when the process stopped."""
+        while self._breakpoints:
+            made = self._breakpoints.pop()
+            if made.is_valid():
+                made.delete()
+        if self._memory >= 0:
+            os.close(self._memory)
+            self._memory = -1
+            gdb.events.stop.disconnect(self._stopped)
+            gdb.events.exited.disconnect(self._stopped)
+
+    def run(self, seconds: Optional[float]) -> Outcome:
+        """Let the process run for that long at most."""
+        self._expired = self._interrupting = False
+        timers = []
+        if seconds is not None:
+            timers = [threading.Timer(seconds, self._expire), threading.Timer(seconds + LATE, gdb.post_event, [self._interrupt])]
+        for timer in timers:
+            timer.daemon = True
+            timer.start()
+        try:
+            while True:
+                outcome = self._continue()
+                if outcome is not None:
+                    return outcome
+        finally:
+            for timer in timers:
+                timer.cancel()
+            self._expired = True  # an event that was posted already is of no effect
+
+    def opened(self) -> Target:
+        """The process as it is now."""
+        return GdbProcess(self.pid, self._inferior)
+
+    def thread(self) -> int:
+        ptid = gdb.selected_thread().ptid
+        return int(ptid[1] or ptid[2] or ptid[0])
+
+    def register(self, name: str) -> int:
+        return int(gdb.parse_and_eval(f"${name}")) & _MASK
+
+    def read(self, address: int, size: int) -> bytes:
+        try:
+            return os.pread(self._memory, size, address)
+        except (OSError, OverflowError):
+            return b""
+
+    def holds(self, expression: str) -> bool:
+        try:
+            return bool(gdb.parse_and_eval(expression))
+        except gdb.error as error:
+            raise UsageError(f"--when {expression!r} cannot be evaluated: {' '.join(str(error).split())}") from None
+
+    def reached(self, address: int) -> bool:
+        """A breakpoint was hit; whether to stop there."""
+        if self._interrupting:  # its signal is under way, and has to arrive before we leave
+            return False
+        self._asked = self._hit(address)
+        return self._asked or self._expired
+
+    def _continue(self) -> Optional[Outcome]:
+        """Why it stopped; None for a reason to go on."""
+        self._asked, self._last = False, None
+        try:
+            gdb.execute("continue", to_string=True)
+        except gdb.error as error:
+            if self._inferior.is_valid() and self._inferior.pid == self.pid:
+                return Outcome("stop", " ".join(str(error).split()))
+        except KeyboardInterrupt:
+            return Outcome("interrupt")
+        last = self._last
+        if not self._inferior.is_valid() or self._inferior.pid != self.pid or isinstance(last, gdb.ExitedEvent):
+            code = getattr(last, "exit_code", None)
+            return Outcome("ended", f"exit code {code}" if code is not None else "")
+        if isinstance(last, gdb.BreakpointEvent):
+            if any(one not in self._breakpoints for one in last.breakpoints):
+                return Outcome("stop", "a breakpoint of yours was reached")
+            return Outcome("asked" if self._asked else "time")
+        if isinstance(last, gdb.SignalEvent):
+            return self._signalled(last.stop_signal)
+        return Outcome("stop", "GDB stopped it")
+
+    def _signalled(self, signal: str) -> Optional[Outcome]:
+        if signal in ("SIGINT", "0", "SIG0"):
+            return Outcome("time" if self._interrupting else "interrupt")
+        return Outcome("stop", f"it received {signal}") if signal in FATAL else None
+
+    def _expire(self) -> None:
+        self._expired = True
+
+    def _interrupt(self) -> None:
+        """Runs in GDB's own loop, between two stops."""
+        if self._last is None and self._breakpoints and not self._interrupting and self._inferior.is_valid():
+            self._interrupting = True
+            gdb.execute("interrupt", to_string=True)
+
+    def _stopped(self, event: Any) -> None:
+        self._last = event
+
+
+class Breakpoint(gdb.Breakpoint):
+    """GDB calls `stop` when a thread has reached it."""
+
+    def __init__(self, owner: Counting, address: int) -> None:
+        super().__init__(f"*{address:#x}", internal=True)
+        self.silent = True
+        self._owner, self._address = owner, address
+
+    def stop(self) -> bool:
+        """Whether the process shall stop here."""
+        return self._owner.reached(self._address)
+
+
+def batch(words: Sequence[str], descriptor: int, width: int, door: str) -> None:
+    """For the command line: count in the process that this GDB is attached to, and end GDB. What is found goes to `descriptor`."""
+    from findleaks.commands import Door, commands, emit, parse, parser
+    from findleaks.errors import FindleaksError
+    from findleaks.gdb.target import subject
+    from findleaks.session import Session
+
+    status = 2
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", buffering=1) as out:
+        try:
+            for setting in ("handle all nostop noprint pass", "handle SIGINT SIGTRAP stop print nopass", "set print thread-events off"):
+                gdb.execute(setting, to_string=True)
+            session = Session(subject().open())
+            args = parse(parser(commands()["count"], "findleaks", out), words)
+            status = 0 if args is None else emit(commands()["count"], session, args, out, Door("findleaks", door), width)
+        except FindleaksError as error:
+            out.write(f"\0{error}\n")
+        except KeyboardInterrupt:
+            out.write("\0interrupted\n")
+            status = 130
+        except BrokenPipeError:
+            status = 141
+        except Exception as error:
+            from findleaks.front import unexpected
+
+            out.write(f"\0{unexpected('findleaks', ['count'], error)}\n")
+        gdb.execute("detach", to_string=True) if gdb.selected_inferior().pid else None
+    gdb.execute(f"quit {status}")

@@ -1,0 +1,198 @@
+"""Breakpoints of LLDB's for counting calls. The process is continued from here, stop by stop: that is as fast as LLDB's own callbacks,
+and all is done in the thread that runs the command."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
+
+import lldb
+from findleaks.counting.base import Outcome
+from findleaks.errors import TargetError, UsageError
+from findleaks.lldb.target import LldbProcess
+from findleaks.target.base import Target
+
+FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGTSTP", "SIGXCPU", "SIGXFSZ")
+"""Signals after which the process is left standing; others it is given, as LLDB's `process handle` says."""
+IDLE = 1.0
+"""Seconds after which a process that reaches no breakpoint is interrupted, as only then it is seen whether the user pressed Ctrl-C."""
+_LATE = 0.2
+_RUNNING = (lldb.eStateRunning, lldb.eStateStepping)
+_GONE = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateInvalid, lldb.eStateUnloaded)
+
+
+class Counting:
+    """A process of this machine that LLDB holds; findleaks.counting.base.Process."""
+
+    def __init__(self, pid: int, process: Any) -> None:
+        self.pid = pid
+        self._process = process
+        self._target = process.GetTarget()
+        self._debugger = self._target.GetDebugger()
+        self._breakpoints: dict[int, Any] = {}  # by address
+        self._hit: Callable[[int], bool] = lambda address: True
+        self._frame: Any = None
+        self._thread = 0
+        self._memory = -1
+
+    def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
+        """Set a breakpoint at each address."""
+        self._hit = hit
+        self._memory = os.open(f"/proc/{self.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        for address in addresses:
+            made = self._target.BreakpointCreateByAddress(address)
+            self._breakpoints[address] = made
+            if not made.IsValid() or not made.GetNumResolvedLocations():
+                raise TargetError(f"LLDB cannot set a breakpoint at {address:#x}")
+
+    def disarm(self) -> None:
+        """Delete the breakpoints, which puts the code back."""
+        while self._breakpoints:
+            _, made = self._breakpoints.popitem()
+            self._target.BreakpointDelete(made.GetID())
+        if self._memory >= 0:
+            os.close(self._memory)
+            self._memory = -1
+
+    def run(self, seconds: Optional[float]) -> Outcome:
+        """Let the process run for that long at most."""
+        limit = time.monotonic() + seconds if seconds is not None else None
+        waking = _Waking(self._process)
+        before = self._debugger.GetAsync()
+        self._debugger.SetAsync(False)
+        waking.start()
+        try:
+            while True:
+                due = min(IDLE, limit - time.monotonic() + _LATE) if limit is not None else IDLE
+                waking.wake(max(due, _LATE))
+                error = self._process.Continue()
+                interrupted = waking.rest()
+                if error.Fail():
+                    return self._gone() or Outcome("stop", f"LLDB: {error.GetCString()}")
+                outcome = self._stopped(interrupted)
+                if outcome is None and limit is not None and time.monotonic() >= limit:
+                    outcome = Outcome("time")
+                if outcome is not None:
+                    return outcome
+        except KeyboardInterrupt:
+            return Outcome("interrupt")
+        finally:
+            waking.over()
+            if self._process.GetState() in _RUNNING:
+                self._process.Stop()
+            self._debugger.SetAsync(before)
+            self._frame = None
+
+    def opened(self) -> Target:
+        """The process as it is now."""
+        return LldbProcess(self.pid, self._process)
+
+    def thread(self) -> int:
+        return self._thread
+
+    def register(self, name: str) -> int:
+        if name == "rsp":
+            return int(self._frame.GetSP())
+        if name == "rbp":
+            return int(self._frame.GetFP())
+        found = self._frame.FindRegister(name)
+        if not found.IsValid():
+            raise TargetError(f"this LLDB does not tell the register {name}: use findleaks count {self.pid}, or GDB")
+        return int(found.GetValueAsUnsigned())
+
+    def read(self, address: int, size: int) -> bytes:
+        try:
+            return os.pread(self._memory, size, address)
+        except (OSError, OverflowError):
+            return b""
+
+    def holds(self, expression: str) -> bool:
+        options = lldb.SBExpressionOptions()
+        options.SetSuppressPersistentResult(True)
+        value = self._frame.EvaluateExpression(expression, options)
+        error = lldb.SBError()
+        number = value.GetValueAsUnsigned(error, 0)
+        if value.GetError().Fail() or error.Fail():
+            text = value.GetError().GetCString() or error.GetCString() or "it has no value"
+            raise UsageError(f"--when {expression!r} cannot be evaluated: {' '.join(text.split())}")
+        return bool(number)
+
+    def _gone(self) -> Optional[Outcome]:
+        if self._process.GetState() not in _GONE:
+            return None
+        exited = self._process.GetState() == lldb.eStateExited
+        return Outcome("ended", f"exit code {self._process.GetExitStatus()}" if exited else "")
+
+    def _stopped(self, interrupted: bool) -> Optional[Outcome]:
+        """Count each thread that reached a breakpoint; why the process shall stand, or None."""
+        gone = self._gone()
+        if gone is not None:
+            return gone
+        outcome = None
+        for index in range(self._process.GetNumThreads()):
+            thread = self._process.GetThreadAtIndex(index)
+            reason = thread.GetStopReason()
+            if reason == lldb.eStopReasonBreakpoint:
+                self._frame, self._thread = thread.GetFrameAtIndex(0), thread.GetThreadID()
+                address = self._frame.GetPC()
+                if address not in self._breakpoints:
+                    outcome = Outcome("stop", "a breakpoint of yours was reached")
+                elif self._hit(address):
+                    return Outcome("asked")
+            elif reason == lldb.eStopReasonSignal and not interrupted:
+                name = self._process.GetUnixSignals().GetSignalAsCString(thread.GetStopReasonDataAtIndex(0)) or ""
+                if name in ("SIGINT", "SIGSTOP"):
+                    outcome = Outcome("interrupt")
+                elif name in FATAL:
+                    outcome = Outcome("stop", f"it received {name}")
+            elif reason == lldb.eStopReasonException:
+                outcome = Outcome("stop", "it received an exception")
+        return outcome
+
+
+class _Waking(threading.Thread):
+    """Interrupts the process when it has run for long enough without a stop."""
+
+    def __init__(self, process: Any) -> None:
+        super().__init__(name="findleaks-waking", daemon=True)
+        self._process = process
+        self._change = threading.Condition()
+        self._at: Optional[float] = None
+        self._sent = self._ended = False
+
+    def wake(self, seconds: float) -> None:
+        """From now on, after that time."""
+        with self._change:
+            first = self._at is None
+            self._at, self._sent = time.monotonic() + seconds, False
+            if first:
+                self._change.notify()
+
+    def rest(self) -> bool:
+        """It stopped; whether that may be our doing."""
+        with self._change:
+            self._at = None
+            return self._sent
+
+    def over(self) -> None:
+        """No more of it."""
+        with self._change:
+            self._ended = True
+            self._at = None
+            self._change.notify()
+        self.join()
+
+    def run(self) -> None:
+        """Wait until it is time, looked at a few times a second only, as stops come by the thousand."""
+        with self._change:
+            while not self._ended:
+                if self._at is None or self._sent:
+                    self._change.wait(0.05)
+                elif time.monotonic() < self._at:
+                    self._change.wait(min(0.25, self._at - time.monotonic() + 0.001))
+                else:
+                    self._sent = True
+                    self._process.SendAsyncInterrupt()

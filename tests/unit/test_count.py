@@ -1,0 +1,277 @@
+"""Counting without a debugger: scope rules, names of functions, the table, and unwinding that is remembered."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable, Sequence
+from typing import Optional
+
+import fake
+import pytest
+
+from findleaks.commands.count import Counting, counting, wanted
+from findleaks.counting.base import Outcome
+from findleaks.counting.counter import Counted, Table
+from findleaks.counting.memo import Memo
+from findleaks.counting.outside import without_pid
+from findleaks.errors import TargetError, UsageError
+from findleaks.runtimes.rules import RULES, rule
+from findleaks.unwind.frames import Unwinder
+from findleaks.unwind.stacks import Named
+
+CODE, STACK, DEEP = 0x10000, 0x20000, 0x4000
+
+
+def frames_by_pointer(rng: random.Random, returns: Sequence[int], sp: int, fp: int) -> bytes:
+    """A stack of functions that keep the chain of frame pointers, from `sp` on, with noise between; the last one returns to 0."""
+    data = bytearray(rng.randbytes(DEEP)[: STACK + DEEP - sp])
+    for number, where in enumerate(returns):
+        following = fp + rng.choice((0x20, 0x60, 0x300)) if number < len(returns) - 1 else 0
+        data[fp - sp : fp - sp + 16] = following.to_bytes(8, "little") + where.to_bytes(8, "little")
+        fp = following
+    return bytes(data)
+
+
+class Image:
+    """A target with code of no module, and one stack that changes."""
+
+    def __init__(self) -> None:
+        self.stack = bytearray(DEEP)
+        self.target = fake.FakeTarget({CODE: bytes(0x1000), STACK: bytes(DEEP)}, permissions={CODE: "r-x"})
+        self.reads = 0
+
+    def read(self, address: int, size: int) -> bytes:
+        self.reads += 1
+        at = address - STACK
+        return bytes(self.stack[at : at + size]) if 0 <= at < DEEP else b""
+
+    def fresh(self, pc: int, sp: int, fp: int) -> tuple[int, ...]:
+        """What the unwinder itself says."""
+        target = fake.FakeTarget({CODE: bytes(0x1000), STACK: bytes(self.stack)}, permissions={CODE: "r-x"})
+        trace = Unwinder(target).trace(fake.thread(1, sp, {"rip": pc, "rbp": fp}))
+        assert not trace.end
+        return tuple(frame.pc for frame in trace.frames)
+
+
+def test_remembered_stacks_are_what_the_unwinder_says() -> None:
+    """Few stacks at places that vary, with noise between the frames: each is unwound afresh for comparison."""
+    rng = random.Random(11)
+    image = Image()
+    memo = Memo(image.target, image.read)
+    shapes = [[CODE + 0x10 * rng.randrange(1, 200) for _ in range(rng.randrange(1, 9))] + [0] for _ in range(12)]
+    for _ in range(600):
+        seed = rng.randrange(12)
+        sp = STACK + 8 * rng.randrange(0, 200)
+        fp = sp + 8 * (seed % 3 + 1)
+        data = frames_by_pointer(random.Random(seed), shapes[seed], sp, fp)
+        image.stack[sp - STACK :] = data
+        for noise in range(sp, fp, 8):
+            image.stack[noise - STACK : noise - STACK + 8] = rng.randbytes(8)
+        trace = memo.trace(CODE + 5, sp, fp)
+        assert tuple(frame.pc for frame in trace.frames) == image.fresh(CODE + 5, sp, fp)
+    assert memo.misses == len(shapes)
+    assert memo.hits == 600 - memo.misses
+
+
+def test_a_difference_far_out_makes_another_stack() -> None:
+    """The innermost bytes are the same: it is no key of a stack, which is compared up to its end."""
+    image = Image()
+    memo = Memo(image.target, image.read)
+    sp = STACK + 0x100
+    far = STACK + 0x3000
+    found = set()
+    for caller in (CODE + 0x100, CODE + 0x200, CODE + 0x100):
+        image.stack[sp + 8 - STACK : sp + 24 - STACK] = far.to_bytes(8, "little") + (CODE + 0x50).to_bytes(8, "little")
+        image.stack[far - STACK : far + 16 - STACK] = (far + 32).to_bytes(8, "little") + caller.to_bytes(8, "little")
+        image.stack[far + 32 - STACK : far + 48 - STACK] = bytes(16)
+        found.add(tuple(frame.pc for frame in memo.trace(CODE, sp, sp + 8).frames))
+    assert found == {(CODE, CODE + 0x50, CODE + 0x100), (CODE, CODE + 0x50, CODE + 0x200)}
+    assert (memo.misses, memo.hits) == (2, 1)
+
+
+def test_stacks_that_do_not_end_well_are_kept_by_their_top() -> None:
+    image = Image()
+    memo = Memo(image.target, image.read)
+    sp = STACK + 0x100
+    first = memo.trace(CODE, sp, 0x1234)
+    assert first.end
+    assert memo.trace(CODE, sp, 0x1234) == first
+    image.stack[0x108] = 1
+    memo.trace(CODE, sp, 0x1234)
+    assert (memo.misses, memo.hits) == (2, 1)
+
+
+def test_nothing_of_the_stack_can_be_read() -> None:
+    image = Image()
+    trace = Memo(image.target, image.read).trace(CODE, 0x999000, 0x999010)
+    assert [frame.pc for frame in trace.frames] == [CODE]
+    assert trace.end
+
+
+def test_rules() -> None:
+    assert rule("v8") is RULES["v8"]
+    assert set(RULES) == {"v8", "napi", "jni", "python-gil"}
+    for one in RULES.values():
+        assert one.enter and one.leave and one.guarded
+    own = rule("", ["a", "b"], ["c"])
+    assert (own.enter, own.leave, own.state) == (("a", "b"), ("c",), "")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("nix", (), ()), "no such rule; there are v8, napi"),
+        (("v8", ("a",), ("b",)), "give one of both"),
+        (("", ("a",), ()), "--leave is missing"),
+        (("", (), ("a",)), "--enter is missing"),
+    ],
+)
+def test_words_that_make_no_rule(words: tuple[str, Sequence[str], Sequence[str]], line: str) -> None:
+    with pytest.raises(UsageError, match=line):
+        rule(*words)
+
+
+def arguments(**more: object) -> argparse.Namespace:
+    plain = {"outside_scope": "", "enter": [], "leave": [], "when": "", "every": 0.0, "seconds": 0.0, "events": 0}
+    return argparse.Namespace(**{"function": "f", "json": False, "folded": False, "limit": 10, "frames": 40, **plain, **more})
+
+
+def test_wanted() -> None:
+    assert wanted(arguments()).rule is None
+    assert wanted(arguments(outside_scope="napi")).rule is RULES["napi"]
+    with pytest.raises(UsageError, match="not both"):
+        wanted(arguments(json=True, folded=True))
+
+
+def test_words_for_gdb() -> None:
+    assert without_pid(["f", "--pid", "12", "--for", "1"]) == ["f", "--for", "1"]
+    assert without_pid(["--pid=12", "f"]) == ["f"]
+    assert without_pid(["f", "-pid", "12"]) == ["f"]
+
+
+class Session:
+    def __init__(self, target: object) -> None:
+        self.target = target
+
+
+def test_only_processes_that_a_debugger_holds_can_be_counted() -> None:
+    for live, line in ((False, "a core does not"), (True, "on processes of this machine only")):
+        target = fake.FakeTarget({CODE: bytes(16)})
+        target.live = live
+        with pytest.raises(TargetError, match=line):
+            counting(Session(target))  # type: ignore[arg-type]
+
+
+class Scripted:
+    """A process whose threads reach places as written down: (thread, address) or None for time that passes."""
+
+    pid = 7
+
+    def __init__(self, image: Image, script: Sequence[Optional[tuple[int, int]]]) -> None:
+        self.image, self.script = image, list(script)
+        self.armed: list[int] = []
+        self.at = 0
+        self.disarmed = 0
+
+    def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
+        self.armed, self.hit = list(addresses), hit
+
+    def disarm(self) -> None:
+        self.armed = []
+        self.disarmed += 1
+
+    def run(self, seconds: Optional[float]) -> Outcome:
+        while self.script:
+            step = self.script.pop(0)
+            if step is None:
+                return Outcome("time")
+            self.at, address = step
+            if address in self.armed and self.hit(address):
+                return Outcome("asked")
+        return Outcome("interrupt")
+
+    def opened(self) -> fake.FakeTarget:
+        return self.image.target
+
+    def thread(self) -> int:
+        return self.at
+
+    def register(self, name: str) -> int:
+        return {"rsp": STACK + 0x100, "rbp": STACK + 0x108}[name]
+
+    def read(self, address: int, size: int) -> bytes:
+        return self.image.read(address, size)
+
+    def holds(self, expression: str) -> bool:
+        if expression == "bad":
+            raise UsageError("--when 'bad' cannot be evaluated")
+        return self.at == int(expression)
+
+
+F, ENTER, LEAVE = (hex(CODE + offset) for offset in (0x40, 0x80, 0xC0))
+
+
+def tables(script: Sequence[Optional[tuple[int, int]]], **more: object) -> tuple[list[Table], Scripted]:
+    image = Image()
+    image.stack[0x108:0x118] = (STACK + 0x200).to_bytes(8, "little") + (CODE + 0x10).to_bytes(8, "little")
+    process = Scripted(image, script)
+    made = Counting(process, arguments(function=F, **more))
+    return list(made._counter.tables()), process
+
+
+def at(thread: int, place: str) -> tuple[int, int]:
+    return thread, int(place, 16)
+
+
+def test_the_table_grows_and_ends() -> None:
+    found, process = tables([at(1, F), None, at(2, F), at(1, F), None, at(1, F)], every=1.0)
+    assert [(table.events, table.matched, table.last) for table in found] == [(1, 1, False), (3, 3, False), (4, 4, True)]
+    assert [stack.count for stack in found[-1].stacks] == [4]
+    assert found[-1].outcome.why == "interrupt"
+    assert process.armed == []
+
+
+def test_scopes_are_counted_by_thread() -> None:
+    script = [at(1, LEAVE), at(1, F), at(1, ENTER), at(1, F), at(2, F), at(1, ENTER), at(1, LEAVE), at(1, F), at(1, LEAVE), at(1, F)]
+    ((last,), _) = tables(script, enter=[ENTER], leave=[LEAVE])
+    assert (last.events, last.matched) == (5, 3)
+
+
+def test_events_end_it_and_when_selects() -> None:
+    ((last,), process) = tables([at(1, F), at(2, F), at(2, F), at(1, F)], events=3, when="2")
+    assert (last.events, last.matched, last.outcome.why) == (3, 2, "asked")
+    assert process.script == [at(1, F)]
+
+
+def test_an_error_takes_the_breakpoints_away() -> None:
+    image = Image()
+    process = Scripted(image, [at(1, F)])
+    made = Counting(process, arguments(function=F, when="bad"))
+    with pytest.raises(UsageError, match="cannot be evaluated"):
+        list(made.json())
+    assert process.disarmed and not process.armed
+
+
+def test_one_function_cannot_be_both() -> None:
+    with pytest.raises(TargetError, match="both opens and closes"):
+        tables([], enter=[ENTER], leave=[ENTER])
+    with pytest.raises(UsageError, match="itself opens or closes"):
+        tables([], enter=[F], leave=[LEAVE])
+
+
+def test_text() -> None:
+    from findleaks.commands import Door
+
+    process = Scripted(Image(), [])
+    made = Counting(process, arguments(function=F, limit=1))
+    frames = (Named(CODE, "ns::f(int)", 0, "prog"), Named(CODE + 9, "main", 9, "prog"))
+    table = Table(1234, 1200, 2.5, [Counted(1100, frames, ""), Counted(100, frames[:1], "")], True, Outcome("stop", "it received SIGSEGV"))
+    assert list(made._text(table, 80)) == [
+        "2.5 s: 1,234 calls, 2 stacks",
+        "",
+        "  1,100  ns::f",
+        "         main+0x9",
+        "  1 more stack of 100 calls (--limit 0)",
+    ]
+    assert list(made._end(table, Door()))[1].startswith("  stopped (it received SIGSEGV); the breakpoints are gone.")
