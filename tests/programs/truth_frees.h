@@ -41,6 +41,7 @@ static NOINLINE void free_to_bins(struct thread *me) {
         free_and_note((struct block){reveal(me->bin_frees[i]), 0}, "bin-freed");
     /* Asking for more than any of them has sorts them into their bins. */
     struct block b = {calloc(1, 100000), 100000};
+    memset(b.p, 0, malloc_usable_size(b.p)); /* calloc clears no more than was asked for */
     note_definite(b, "sorter");
 }
 

@@ -273,6 +273,7 @@ static NOINLINE void mmapped_shapes(struct rng *r, int fake) {
     note_indirect(tail, aligned, "mmapped-aligned");
     root(far.p);
     note_reachable(far, "mmapped-aligned");
+    memset(cleared.p, 0, malloc_usable_size(cleared.p)); /* calloc clears no more than was asked for */
     note_definite(cleared, "mmapped-calloc");
     note_definite(grown, "mmapped-realloc");
     if (fake) mapping[1] = (void *)((64 << 10) | 2);
