@@ -28,6 +28,11 @@ class Passed:
             self.piece.data = ctypes.addressof(self._held)
 
 
+def _packed(typecode: str, values: Sequence[int]) -> array[int]:
+    """As an array; no copy of what is one."""
+    return values if isinstance(values, array) and values.typecode == typecode else array(typecode, values)
+
+
 class KernelBlocks:
     """See base.Blocks. About 5 bytes a block and 16 a KiB of heap."""
 
@@ -52,7 +57,7 @@ class KernelBlocks:
         code = DISORDER
         if len(starts) == len(sizes) == len(states):
             try:
-                packed = array("Q", starts), array("Q", sizes), array("B", states)
+                packed = _packed("Q", starts), _packed("Q", sizes), _packed("B", states)
             except OverflowError:
                 pass
             else:

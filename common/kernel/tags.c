@@ -6,6 +6,7 @@
 
 #define OVERHEAD (2 * WORD)
 #define ALIGN (4 * WORD)
+#define AHEAD 2048u /* bytes */
 #define ODD (ALIGN - 2) /* bits that no size has */
 
 /* Also in ../graph/slots.py. */
@@ -16,13 +17,18 @@ enum { MORE, ENDS, DIFFERS, NO_SIZE };
 API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t limit, uint64_t room, uint64_t *starts, uint64_t *sizes,
                      uint8_t *states, uint64_t *made) {
     uint64_t at = *chunk, last = *before, count = 0;
+    uint64_t fetched = at - p->address; /* up to where memory was asked for */
     int code = MORE;
     while (count < room) {
         uint64_t offset = at - p->address;
         if (offset >= p->length || p->length - offset < OVERHEAD)
             break;
+        if (offset + AHEAD > fetched) { /* each header waits for the one before it otherwise */
+            uint64_t from = fetched > offset ? fetched - offset : 0;
+            prefetch_ahead(p->data + offset, from, AHEAD - from);
+            fetched = offset + AHEAD;
+        }
         uint64_t psize = load(p->data + offset), csize = load(p->data + offset + WORD), size = csize & ~UINT64_C(1);
-        prefetch_ahead(p->data + offset, 2048, 64);
         if (psize != last) {
             code = DIFFERS;
             break;
