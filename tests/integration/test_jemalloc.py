@@ -76,10 +76,6 @@ def test_five_threads(build, tmp_path: Path, picture: str) -> None:
     check(build("5.3.0"), tmp_path, 5, picture, "a", **preloaded("5.3.0"))
 
 
-def test_thirty_three_threads(build, tmp_path: Path) -> None:
-    check(build("5.3.0"), tmp_path, 33, "kernel", "a", **preloaded("5.3.0"))
-
-
 def test_linked_in(build, tmp_path: Path) -> None:
     check(build("5.3.0", linked=True), tmp_path, 5, "kernel", "a")
 
