@@ -261,14 +261,17 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         known = self._process.auxv.get(notes.AT_RANDOM, 0)
         return known or (self._process.threads[0].sp if self._process.threads else 0)
 
-    def _code(self, address: int) -> bool:
-        """Whether a module's headers say that there is code here."""
+    def _code(self, address: int, path: str, offset: int) -> bool:
+        """Whether a module's headers say that there is code here, or at this place of its file: V8 maps its own code a second time."""
         page = self.arch.page
         for found in self._images:
-            if found.module.start <= address < found.module.end:
-                at = address - found.module.bias
+            inside = found.module.start <= address < found.module.end
+            if inside or found.module.path == path:
                 code = [s for s in found.segments if s.type == elf.PT_LOAD and s.flags & elf.PF_X]
-                return any(s.vaddr // page * page <= at < s.vaddr + s.memsz for s in code)
+                at = address - found.module.bias
+                if inside:
+                    return any(s.vaddr // page * page <= at < s.vaddr + s.memsz for s in code)
+                return any(s.offset // page * page <= offset < s.offset + s.filesz for s in code)
         return False
 
     def _describe(self) -> str:

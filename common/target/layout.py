@@ -43,9 +43,10 @@ def expected_size(headers: Sequence[elf.Segment]) -> int:
     return max((s.offset + s.filesz for s in headers if s.filesz and s.offset + s.filesz < _MOST_BYTES), default=0)
 
 
-def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_code: Callable[[int], bool]) -> list[Region]:
+def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_code: Callable[[int, str, int], bool]) -> list[Region]:
     """The regions of a core, sorted, disjoint: its segments with the names of the mapped files, and the mapped files that have no
-    segment (GDB writes none for what it does not dump, which is read only). `stack` is an address in the main thread's stack."""
+    segment (GDB writes none for what it does not dump, which is read only). `stack` is an address in the main thread's stack; `is_code` is
+    asked of an address, the file's path, and the place in the file."""
     starts = [m.start for m in files]
     regions: list[Region] = []
     last = 0
@@ -76,5 +77,6 @@ def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_c
         if index >= 0 and file.end <= regions[index].end:
             continue
         for gap in gaps(file.start, file.end, covered, starts):
-            added.append(Region(gap.start, gap.end, True, False, is_code(gap.start), file.path, file.offset + gap.start - file.start))
+            offset = file.offset + gap.start - file.start
+            added.append(Region(gap.start, gap.end, True, False, is_code(gap.start, file.path, offset), file.path, offset))
     return sorted([*regions, *added], key=lambda r: r.start) if added else regions
