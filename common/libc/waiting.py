@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Target
+from findleaks.target.base import Target, Thread
 
 SYSCALLS = {"x86-64": b"\x0f\x05", "i386": b"\xcd\x80", "aarch64": b"\x01\x00\x00\xd4"}
 """What stands before the program counter of a thread that waits in the kernel. Such a thread is no more inside malloc than any caller."""
@@ -18,9 +18,9 @@ def waits(target: Target, pc: int) -> bool:
         return True  # the text of libraries is not in every core: nothing is known then
 
 
-def running(target: Target, address: int) -> bool:
-    """Whether a thread runs in the file that this address is in: what it was changing may look wrong for that moment."""
+def running(target: Target, address: int) -> list[Thread]:
+    """The threads that run in the file that this address is in: what they were changing may look wrong for that moment."""
     module = next((one for one in target.modules() if one.start <= address < one.end), None)
     if module is None:
-        return False
-    return any(module.start <= thread.pc < module.end and not waits(target, thread.pc) for thread in target.threads())
+        return []
+    return [thread for thread in target.threads() if module.start <= thread.pc < module.end and not waits(target, thread.pc)]

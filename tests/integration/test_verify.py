@@ -8,18 +8,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import accuracy
 import libcs
 import pytest
 import truth
+from damage import FLAGS, ask, story
 from debuggers import findleaks, gdb, lldb, objects
 
 import cores
 
 GLIBC, ANY = truth.PROGRAMS / "corrupt_glibc.c", truth.PROGRAMS / "corrupt_any.c"
-FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free")
 VICTIMS = ("used", "cached", "fast", "unsorted", "small", "large")
 
 DAMAGE = {
@@ -46,33 +45,6 @@ SOME = (
 )
 
 Build = Callable[..., Path]
-
-
-class Story(NamedTuple):
-    """What a program says it did: where the first metadata is wrong, and its blocks by name."""
-
-    damage: int
-    blocks: dict[str, int]
-    wrote: int
-
-
-def story(output: str) -> Story:
-    blocks, damage, wrote = {}, 0, 0
-    for words in (line.split() for line in output.splitlines()):
-        if words[0] == "block":
-            blocks[words[1]] = int(words[2], 16)
-        elif words[0] == "wrote":
-            wrote = int(words[2])
-        elif words[0] == "damage" and words[1] != "none":
-            damage = int(words[1], 16)
-    return Story(damage, blocks, wrote)
-
-
-def ask(*words: str) -> tuple[dict[str, Any], int]:
-    """What `verify --json` says, and its exit status."""
-    done = subprocess.run([sys.executable, "-m", "findleaks", "verify", "--json", *words], capture_output=True, text=True, timeout=300)
-    assert done.stdout, done.stderr
-    return json.loads(done.stdout), done.returncode
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,7 @@ def test_corrupt_size_is_named_and_the_walk_goes_on() -> None:
     assert all(part.end <= bad - 8 or part.start >= heap.foreign[0].end for part in directory.claimed()), "what is hidden counts as roots"
 
 
-def doubted(state: str, told: int, links: bool = True, pc: int = 0) -> tuple[str, list[Problem]]:
+def doubted(state: str, told: int, links: bool = True, pc: int = 0, held: bool = True) -> tuple[str, list[Problem]]:
     """The state of a block that the header behind calls free, while the word that would repeat its size is `told`; and what is said."""
     image, target = damaged()
     block = image.blocks[state][0]
@@ -137,7 +137,8 @@ def doubted(state: str, told: int, links: bool = True, pc: int = 0) -> tuple[str
         target.write(block, b"The quick brown ")
     if pc:
         data = image.places.data
-        target._threads = [dataclasses.replace(thread, pc=pc) for thread in target._threads]
+        registers = {"rbx": block - 16 if held else block}
+        target._threads = [dataclasses.replace(thread, pc=pc, registers={**thread.registers, **registers}) for thread in target._threads]
         target._modules = [Module("/lib/libc.so.6", data, data, data + 0x4000)]
     directory, _ = read(target)
     return states(directory, [block]).pop(), [problem for problem in directory.problems if problem.address == behind]
@@ -161,6 +162,8 @@ def test_a_free_block_written_to_at_its_end_stays_free(links: bool) -> None:
 def test_a_block_that_free_is_at_work_on_is_no_damage() -> None:
     state, (problem,) = doubted("used", 0, pc=0x7F0000200100)
     assert state == "IN_USE" and not problem.corrupt
+    state, (problem,) = doubted("used", 0, pc=0x7F0000200100, held=False)
+    assert state == "IN_USE" and problem.corrupt, "a thread in strlen says nothing of it"
 
 
 def test_corruption_behind_the_last_free_chunk_ends_that_heap_only() -> None:

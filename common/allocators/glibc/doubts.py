@@ -1,7 +1,8 @@
 """Headers in doubt: PREV_INUSE is clear, so the chunk before should be free, but the word that would repeat its size differs.
 
 A string's end one byte past a block does that: its 0 lands in the next size word, and clears the bit. malloc.c keeps both only for
-chunks in bins (set_foot), which are linked both ways; so the links tell which of the two words was written over.
+chunks in bins (set_foot), which are linked both ways; so the links tell which of the two words was written over. For the few instructions
+between clearing the bit and writing the copy both are as they should be: a thread then runs in libc with one of the chunks in a register.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def settle(heap: Glibc, span: Span, blocks: Blocks) -> Iterator[int]:
         return
     memory, word = heap.memory, heap.memory.size
     known = any(problem.address == span.unsure[0] for problem in heap.problems)  # asked of a second index
-    busy = span.arena.held or running(heap.target, heap.instance.main.address)
+    busy = {value for thread in running(heap.target, heap.instance.main.address) for value in thread.registers.values()}
     said, reached = 0, None
     for chunk in span.unsure:
         index = blocks.at_or_after(chunk + 2 * word) - 1
@@ -44,12 +45,13 @@ def settle(heap: Glibc, span: Span, blocks: Blocks) -> Iterator[int]:
             free = before in reached
         said += not known
         if not known and said <= MOST:
-            heap.problems.append(copy_differs(memory, before, chunk, not busy) if free else not_free(memory, before, chunk, not busy))
+            wrong = not busy & {before, chunk}
+            heap.problems.append(copy_differs(memory, before, chunk, wrong) if free else not_free(memory, before, chunk, wrong))
         if free:
             yield chunk
     if said > MOST:
         what = f"and {said - MOST:,} more headers in a heap of {span.arena.name} that call the block before free, against other signs"
-        heap.problems.append(Problem(span.unsure[MOST], what, not busy))
+        heap.problems.append(Problem(span.unsure[MOST], what))
 
 
 def linked(memory: Memory, chunk: int) -> bool:
