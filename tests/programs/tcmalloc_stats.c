@@ -65,7 +65,7 @@ int main(void) {
         "tcmalloc.transfer_cache_free_bytes", "tcmalloc.thread_cache_free_bytes", "tcmalloc.pageheap_free_bytes",
         "tcmalloc.pageheap_unmapped_bytes", "tcmalloc.pageheap_committed_bytes", "tcmalloc.pageheap_commit_count",
         "tcmalloc.pageheap_total_commit_bytes", "tcmalloc.pageheap_decommit_count", "tcmalloc.pageheap_total_decommit_bytes",
-        "tcmalloc.pageheap_reserve_count", "tcmalloc.pageheap_total_reserve_bytes", "tcmalloc.current_total_thread_cache_bytes"};
+        "tcmalloc.pageheap_reserve_count", "tcmalloc.pageheap_total_reserve_bytes", "tcmalloc.current_total_thread_cache_bytes", "tcmalloc.cpu_free", "tcmalloc.central_cache_free", "tcmalloc.sharded_transfer_cache_free", "tcmalloc.transfer_cache_free"};
     pthread_t threads[THREADS];
     pthread_barrier_init(&done, NULL, THREADS + 1);
     for (unsigned i = 0; i < THREADS; i++)

@@ -1,0 +1,279 @@
+"""`scopes` on Node.js of many versions: leaks of handles whose number is known, in every kind of picture and through every door."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nodes
+import pytest
+import truth
+from debuggers import findleaks, gdb, lldb, objects
+
+from cores import PATIENCE, Running
+
+BLOCK = 1022 * 8
+CLOSED = 1_000_000
+REQUESTS = 20_000
+WITH_WORKERS = ("12.22.12", "16.20.2", "18.20.8", "20.20.0", "22.12.0", "24.0.0")
+WITH_ADDONS = ("8.17.0", *WITH_WORKERS)
+
+
+def versions(*names: str) -> list[Any]:
+    """The newest is tested always, the others in the matrix."""
+    return [name if name == nodes.NEWEST else pytest.param(name, marks=pytest.mark.matrix) for name in names]
+
+
+def answer(lines: list[str]) -> dict[str, Any]:
+    (line,) = lines
+    made: dict[str, Any] = json.loads(line)
+    return made
+
+
+def live(pid: int) -> dict[str, Any]:
+    return answer(objects(findleaks("scopes", "--json", "--pid", str(pid))))
+
+
+def consistent(isolate: dict[str, Any]) -> None:
+    """Every handle is in one scope and is of one kind, and as many scopes are open as the isolate says."""
+    assert sum(scope["handles"] for scope in isolate["scopes"]) == isolate["handles"]
+    assert sum(value["handles"] for value in isolate["values"]) == isolate["handles"]
+    assert len(isolate["scopes"]) == isolate["level"]
+    assert isolate["bytes"] == isolate["blocks"] * BLOCK
+    assert isolate["problem"] is None
+
+
+def every_picture(running: Running, program: str, check: Callable[[dict[str, Any]], None]) -> None:
+    """Live, in gcore's core and in the kernel's; in GDB, in LLDB and on the command line: the very same JSON, which `check` finds right."""
+    words = ["leaks scopes --json"]
+    pid = str(running.pid)
+    told = {
+        "live": findleaks("scopes", "--json", "--pid", pid),
+        "live, gdb": gdb(words, "-p", pid),
+        "live, lldb": lldb(words, "-p", pid),
+    }
+    for name, make in (("gcore", running.gcore), ("kernel", running.kernel_core)):
+        core = str(make())
+        told[name] = findleaks("scopes", "--json", core)
+        told[f"{name}, gdb"] = gdb(words, program, core)
+        told[f"{name}, lldb"] = lldb(words, program, "-c", core)
+    for name, output in told.items():
+        assert objects(output), f"{name}: {output}"
+        check(answer(objects(output)))
+        assert objects(output) == objects(told["live"]), name
+
+
+def closing(folder: Path, version: str, count: int) -> Running:
+    return Running([nodes.get(version), str(truth.PROGRAMS / "node_closing.js"), str(count)], folder)
+
+
+def test_handles_closed_outside_a_scope(tmp_path: Path) -> None:
+    """Node 0.10.21 leaves one Undefined behind for each closed handle, in the scope of node::Start."""
+
+    def check(found: dict[str, Any]) -> None:
+        (isolate,) = found["isolates"]
+        assert (isolate["handles"], isolate["blocks"], isolate["bytes"]) == (1_000_010, 979, 8_004_304)
+        assert isolate["values"][0] == {"value": "undefined", "handles": 1_000_001, "objects": 1}
+        (scope,) = isolate["scopes"]
+        assert (scope["function"], scope["module"], scope["handles"]) == ("node::Start(int, char**)", "node", 1_000_010)
+        assert scope["inside"][0] == "uv_run"
+        consistent(isolate)
+        assert found["warnings"] == []
+
+    program = nodes.get("0.10.21")
+    with closing(tmp_path, "0.10.21", CLOSED) as running:
+        text = findleaks("scopes", "--pid", str(running.pid), COLUMNS="80")
+        every_picture(running, program, check)
+    assert max(map(len, text.splitlines())) <= 80
+    words = " ".join(text.split())
+    assert "1,000,010 handles in 979 blocks, 7.6 MiB; scope level 1" in words
+    assert "One scope hoards: 1,000,010 handles belong to the scope opened by node::Start+" in words
+    assert "99.99 % of all hold undefined" in words
+
+
+def test_mended(tmp_path: Path) -> None:
+    """Node 0.10.22 opens a scope first."""
+    with closing(tmp_path, "0.10.22", CLOSED // 10) as running:
+        (isolate,) = live(running.pid)["isolates"]
+        text = findleaks("scopes", "--pid", str(running.pid))
+    assert (isolate["handles"], isolate["blocks"]) == (10, 1)
+    assert "No scope hoards handles." in text
+    consistent(isolate)
+
+
+class Serving(Running):
+    """Node's HTTP server, which was asked REQUESTS times, each time over a connection of its own."""
+
+    def _wait(self) -> str:
+        limit = time.monotonic() + PATIENCE
+        while not (self.folder / "port").exists():
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+        port = int((self.folder / "port").read_text())
+        askers = [threading.Thread(target=_ask, args=(number, port)) for number in range(4)]
+        for asker in askers:
+            asker.start()
+        for asker in askers:
+            asker.join()
+        return super()._wait()
+
+
+def _ask(number: int, port: int) -> None:
+    for count in range(REQUESTS // 4):
+        # Of many addresses, for each has only so many ports, and those that were used rest for a minute.
+        source = (f"127.0.{1 + number}.{1 + count % 200}", 0)
+        with socket.create_connection(("127.0.0.1", port), PATIENCE, source) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            while connection.recv(4096):
+                pass
+
+
+@pytest.mark.parametrize(("version", "handles"), [("0.10.21", 20_010), ("0.10.22", 10)])
+def test_http_requests(version: str, handles: int, tmp_path: Path) -> None:
+    with Serving([nodes.get(version), str(truth.PROGRAMS / "node_server.js"), str(REQUESTS)], tmp_path) as running:
+        (isolate,) = live(running.pid)["isolates"]
+    assert isolate["handles"] == handles
+    assert isolate["blocks"] == -(-handles // 1022)
+    assert isolate["scopes"][0]["function"] == "node::Start(int, char**)"
+    consistent(isolate)
+
+
+def built(folder: Path, name: str, addon: str) -> Path:
+    output = folder / addon
+    source = truth.PROGRAMS / name
+    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", output, source], check=True)
+    return output
+
+
+@pytest.mark.parametrize("version", versions(*nodes.VERSIONS))
+def test_nested_callbacks(version: str, tmp_path: Path) -> None:
+    """As many handles as V8's own function counts, and the scopes of frames up to the outermost."""
+    addon = built(tmp_path, "node_counts.c", "counts.node")
+    with Running([nodes.get(version), str(truth.PROGRAMS / "node_nested.js"), str(addon)], tmp_path / "run") as running:
+        found = live(running.pid)
+        (isolate,) = found["isolates"]
+        assert f"handles {isolate['handles']}\n" in running.output
+    assert sum(scope["handles"] for scope in isolate["scopes"]) == isolate["handles"]
+    assert found["warnings"] == []
+    if version != "4.9.1":  # whose level begins anew in a sealed scope
+        consistent(isolate)
+    functions = [scope["function"] or "" for scope in isolate["scopes"]]
+    assert functions[-1].startswith(("node::Start", "node::NodeMainInstance::Run"))
+    assert isolate["globals"]["blocks"] >= 1
+    assert 0 < isolate["globals"]["weak"] < isolate["globals"]["handles"]
+
+
+@pytest.fixture(scope="module")
+def addon(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the addon and the script that calls it."""
+    folder = tmp_path_factory.mktemp("addon")
+    built(folder, "node_objects.c", "objects.node")
+    shutil.copy(truth.PROGRAMS / "node_addon.js", folder)
+    return folder
+
+
+def calling(version: str, addon: Path, folder: Path, *words: str) -> Running:
+    return Running([nodes.get(version), str(addon / "node_addon.js"), *words], folder)
+
+
+@pytest.mark.parametrize("version", versions(*WITH_ADDONS))
+def test_a_million_objects_in_one_callback(version: str, addon: Path, tmp_path: Path) -> None:
+    each = 2 if version == "8.17.0" else 3  # handles that napi_create_object makes
+
+    def check(found: dict[str, Any]) -> None:
+        (isolate,) = found["isolates"]
+        consistent(isolate)
+        most = isolate["scopes"][0]
+        assert each * 1_000_000 <= most["handles"] <= each * 1_000_000 + 2
+        if version in ("22.12.0", "24.0.0"):
+            assert most["frame"].startswith("generated code that calls v8impl::")
+        else:
+            assert most["frame"].startswith("v8::internal::Builtin_HandleApiCall+")
+        assert "objects" in most["inside"]
+        held = {value["value"]: value for value in isolate["values"]}
+        assert held["js object"]["objects"] == 1_000_001
+
+    with calling(version, addon, tmp_path, "objects", "1000000") as running:
+        found = live(running.pid)
+        check(found)
+        # GDB's core leaves out the code that V8 mapped once more from its file.
+        for core in (running.gcore(), running.kernel_core()):
+            assert answer(objects(findleaks("scopes", "--json", str(core))))["isolates"] == found["isolates"]
+            core.unlink()
+
+
+@pytest.mark.parametrize("version", versions(*WITH_ADDONS))
+def test_scopes_on_the_heap(version: str, addon: Path, tmp_path: Path) -> None:
+    with calling(version, addon, tmp_path, "scopes", "20000", "3") as running:
+        (isolate,) = live(running.pid)["isolates"]
+        opened = [line.split()[1] for line in running.output.splitlines() if line.startswith("scope ")]
+    consistent(isolate)
+    heap = [scope for scope in isolate["scopes"] if scope["heap"]]
+    assert isolate["scopes"][:3] == heap
+    assert [scope["address"] for scope in heap] == opened[::-1]
+    assert {scope["handles"] for scope in heap} == {40_000 if version == "8.17.0" else 60_000}
+    assert {scope["frame"] for scope in heap} == {"napi_open_handle_scope"}
+    assert all("scopes" in scope["inside"] for scope in heap)
+
+
+@pytest.mark.parametrize("version", versions(*WITH_ADDONS))
+def test_references(version: str, addon: Path, tmp_path: Path) -> None:
+    """Global handles: as many as V8 says it had, where it does, and those that were made since."""
+    with calling(version, addon, tmp_path, "references", "100000") as running:
+        (isolate,) = live(running.pid)["isolates"]
+        before = running.output.splitlines()[0].split()[1]
+    consistent(isolate)
+    assert isolate["handles"] < 1000
+    handles = isolate["globals"]["handles"]
+    if before == "undefined":
+        assert 100_000 < handles < 100_256
+    else:
+        assert handles == 100_000 + int(before) // 32
+    assert isolate["globals"]["blocks"] >= -(-handles // 256)
+
+
+@pytest.mark.parametrize("version", versions(*WITH_WORKERS))
+def test_workers(version: str, tmp_path: Path) -> None:
+    """Each has an isolate of its own, with scopes of its own."""
+    with Running([nodes.get(version), str(truth.PROGRAMS / "node_workers.js"), "3"], tmp_path) as running:
+        found = live(running.pid)
+        core = answer(objects(findleaks("scopes", "--json", str(running.kernel_core()))))
+    assert found["isolates"] == core["isolates"]
+    assert len(found["isolates"]) == 4
+    threads = [isolate["threads"] for isolate in found["isolates"]]
+    assert all(len(one) == 1 for one in threads)
+    assert len({one[0] for one in threads}) == 4
+    roots = []
+    for isolate in found["isolates"]:
+        consistent(isolate)
+        assert {scope["thread"] for scope in isolate["scopes"]} == set(isolate["threads"])
+        roots.append(isolate["scopes"][-1]["function"])
+    assert sum(name.startswith("node::worker::Worker::Run") for name in roots) == 3
+    assert sum(name.startswith("node::NodeMainInstance::Run") for name in roots) == 1
+
+
+def test_stripped(tmp_path: Path) -> None:
+    """Node exports V8's functions for addons, so that nothing is lost with .symtab."""
+    program = tmp_path / "node"
+    shutil.copy(nodes.get("0.10.21"), program)
+    subprocess.run(["strip", "--strip-all", program], check=True)
+    with Running([str(program), str(truth.PROGRAMS / "node_closing.js"), "5000"], tmp_path / "run") as running:
+        (isolate,) = live(running.pid)["isolates"]
+    assert (isolate["handles"], isolate["blocks"]) == (5010, 5)
+    assert isolate["scopes"][0]["function"] == "node::Start(int, char**)"
+    consistent(isolate)
+
+
+def test_no_v8(tmp_path: Path) -> None:
+    with Running([sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"], tmp_path) as running:
+        text = findleaks("scopes", "--pid", str(running.pid))
+        assert live(running.pid)["isolates"] == []
+    assert text == "no handle scopes can be read: v8::HandleScope::NumberOfHandles has no symbol: no V8, or one that was stripped\n"
