@@ -33,6 +33,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 HEAP = "napi_open_handle_scope"
 """What opens scopes that stand on the heap."""
 
+COUNT = "count MakeCallback --outside-scope v8 --for 10"
+
 SHOWN = 6
 """Frames inside a scope that hoards which the text names."""
 
@@ -58,7 +60,7 @@ class Scopes:
 
     def __init__(self, session: Session, limit: int) -> None:
         target = session.target
-        self.limit = limit
+        self.limit, self.live = limit, target.live
         self.found: list[Found] = []
         self.why = ""
         self.bytes = 0
@@ -131,10 +133,10 @@ class Scopes:
         for at, found in enumerate(self.found):
             if at:
                 yield ""
-            yield from self._text(found, width)
+            yield from self._text(found, width, door)
         yield from warning_lines(self.warnings, width)
 
-    def _text(self, found: Found, width: int) -> Iterator[str]:
+    def _text(self, found: Found, width: int, door: Door) -> Iterator[str]:
         isolate = found.isolate
         count = len(isolate.blocks)
         blocks = f"{number(count)} block{'' if count == 1 else 's'}"
@@ -159,9 +161,9 @@ class Scopes:
             yield ""
             yield from wrapped(f"  {_told(found.globals)}", width)
         yield ""
-        yield from self._verdict(found, width)
+        yield from self._verdict(found, width, door)
 
-    def _verdict(self, found: Found, width: int) -> Iterator[str]:
+    def _verdict(self, found: Found, width: int, door: Door) -> Iterator[str]:
         most = max(found.scopes, key=lambda one: one.scope.handles, default=None)
         if most is None or most.scope.handles < MANY:
             yield "  No scope hoards handles."
@@ -175,6 +177,11 @@ class Scopes:
         if inside:
             yield from wrapped(f"  Inside it now: {some(inside, SHOWN)}.", width)
         yield from wrapped("  Handles made where no nearer scope is open are freed only when that one closes.", width)
+        if most is found.scopes[-1]:  # the callers of this kind can be counted, see runtimes/rules.py
+            if self.live:
+                yield from door.next(width, COUNT)
+            else:
+                yield from wrapped(f"  In a process that runs, `{door.prog} {COUNT}` names who makes them.", width)
 
 
 def _named(namer: Namer, scope: Scope) -> Open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -14,12 +15,23 @@ from pathlib import Path
 from typing import Any
 
 import nodes
+import objdump
 import pytest
 import truth
 from debuggers import findleaks, gdb, lldb, objects
 
 from cores import PATIENCE, Running
+from findleaks.runtimes.v8.decode import instructions
+from findleaks.runtimes.v8.globals import MAKERS, STATS
+from findleaks.runtimes.v8.layout import COUNT, CURRENT, ENTER, SEAL
 
+KEYS = """
+#include <pthread.h>
+__attribute__((constructor)) static void make(void) {
+  pthread_key_t key;
+  for (int i = 0; i < 100; i++) pthread_key_create(&key, 0);
+}
+"""
 BLOCK = 1022 * 8
 CLOSED = 1_000_000
 REQUESTS = 20_000
@@ -277,3 +289,33 @@ def test_no_v8(tmp_path: Path) -> None:
         text = findleaks("scopes", "--pid", str(running.pid))
         assert live(running.pid)["isolates"] == []
     assert text == "no handle scopes can be read: v8::HandleScope::NumberOfHandles has no symbol: no V8, or one that was stripped\n"
+
+
+def test_many_keys(tmp_path: Path) -> None:
+    """Thread-specific data of a late key stand apart from that of the first ones."""
+    source = tmp_path / "keys.c"
+    source.write_text(KEYS)
+    library = tmp_path / "keys.so"
+    subprocess.run(["gcc", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source], check=True)
+    command = [nodes.get("0.10.21"), str(truth.PROGRAMS / "node_closing.js"), "5000"]
+    with Running(command, tmp_path / "run", {**os.environ, "LD_PRELOAD": str(library)}) as running:
+        (isolate,) = live(running.pid)["isolates"]
+    assert isolate["handles"] == 5010
+
+
+READ = (*COUNT, *ENTER, *CURRENT, *SEAL, *STATS, *MAKERS)
+"""The functions that offsets are taken from."""
+
+
+@pytest.mark.parametrize("version", versions(*nodes.VERSIONS))
+def test_the_decoder_on_the_code_that_offsets_are_taken_from(version: str) -> None:
+    program = nodes.get(version)
+    listed = subprocess.run(["nm", "-S", program], capture_output=True, text=True, check=True).stdout
+    places = {words[3]: (int(words[0], 16), int(words[1], 16)) for words in map(str.split, listed.splitlines()) if len(words) == 4}
+    there = [places[name] for name in READ if name in places]
+    assert len(there) >= 4
+    for start, size in there:
+        found, _ = objdump.disassembled(program, f"--start-address={start}", f"--stop-address={start + size}")
+        code = b"".join(found[address][0] for address in sorted(found))
+        seen, _, _ = objdump.compared(instructions(code, start), found)
+        assert seen == len(found)

@@ -16,7 +16,10 @@ MOST_BLOCKS = 1 << 24
 
 KEYS = 0x310
 """Thread-specific data in glibc's struct pthread: an array of {sequence, value} pairs at this offset from the thread pointer (glibc 2.4
-to 2.43, nptl/descr.h: specific_1stblock). musl keeps a pointer to plain values instead, and is not looked at."""
+to 2.43, nptl/descr.h: specific_1stblock), which has the first keys; behind it pointers to like arrays for each as many further keys
+(specific). musl keeps a pointer to plain values instead, and is not looked at."""
+
+KEYS_OF_BLOCK = 32
 
 
 @dataclass
@@ -66,10 +69,14 @@ def isolates(target: Target, layout: Layout) -> list[Isolate]:
 def _current(target: Target, layout: Layout, thread: Thread, key: int) -> int:
     """The isolate this thread is in, or 0. Every implementer points back at its isolate, which tells it from anything else."""
     mask = target.arch.mask
-    place = thread.thread_pointer + (layout.tls if layout.tls else KEYS + 16 * key + 8)
-    if not thread.thread_pointer or key >= 32:
+    if not thread.thread_pointer or key >= KEYS_OF_BLOCK * KEYS_OF_BLOCK:
         return 0
     try:
+        if layout.tls or key < KEYS_OF_BLOCK:
+            place = thread.thread_pointer + (layout.tls or KEYS + 16 * key + 8)
+        else:
+            block = target.word(thread.thread_pointer + KEYS + 16 * KEYS_OF_BLOCK + 8 * (key // KEYS_OF_BLOCK))
+            place = block + 16 * (key % KEYS_OF_BLOCK) + 8
         isolate = target.word(place & mask)
         implementer = target.word((isolate + layout.implementer) & mask) if isolate else 0
         return isolate if implementer and target.word(implementer) == isolate else 0
