@@ -147,9 +147,10 @@ def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], fir
                 named = votes[offset, row], offset, at if arena.index == 0 else named[2], BINS[row]
         if best[0] >= len(extents.classes.small) and len(arenas) > 1:
             break
-    if not best[0]:
+    if not named[0]:
         return Shape(None, BINS[0], None, LARGES[0], None)
-    counting = any(_counting(memory, extents.classes, at + best[1], best[3]) for _, at in tried)
+    real = [named[2] or arena.address if arena.index == 0 else arena.address for arena in arenas]
+    counting = best[0] > 0 and any(_counting(memory, extents.classes, at + named[1], named[3]) for at in real)
     _, offset, zero, layout = best if counting else named
     if zero and arenas and arenas[0].index == 0:
         arenas[0].address = zero
@@ -185,9 +186,10 @@ def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bin
 
 
 def _counting(memory: Memory, classes: Classes, bins: int, layout: Bin) -> bool:
-    """Whether any counter of these bins ever moved."""
+    """Whether any counter of these bins ever moved. The last two are left out: where slabs are named by the bins' second pointer to some,
+    what is taken for those is its first."""
     number = sum(small.shards for small in classes.small)
-    return any(any(memory.words(bins + i * layout.size + layout.stats, len(BIN_STATS)) or ()) for i in range(number))
+    return any(any(memory.words(bins + i * layout.size + layout.stats, len(BIN_STATS) - 2) or ()) for i in range(number))
 
 
 def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Arena], end: int) -> tuple[Optional[int], Large]:
