@@ -67,7 +67,8 @@ class Arena(NamedTuple):
 
 
 class ThreadCache(NamedTuple):
-    """What one thread keeps of one size class. `thread` is its tid, 0 where not known; `address` that of the cache itself."""
+    """What one thread keeps of one size class. `thread` is its tid, 0 where not known; `address` that of the cache itself. `owner` names
+    what keeps it where that is no thread ("CPU 5")."""
 
     thread: int
     address: int
@@ -75,6 +76,7 @@ class ThreadCache(NamedTuple):
     size: int
     blocks: int
     bytes: int
+    owner: str = ""
 
 
 @dataclass

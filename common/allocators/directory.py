@@ -15,6 +15,7 @@ from findleaks.target.ranges import merged
 
 FINDERS = (
     "findleaks.allocators.jemalloc",
+    "findleaks.allocators.tcmalloc_google",
     "findleaks.allocators.tcmalloc",
     "findleaks.allocators.mimalloc",
     "findleaks.allocators.musl",
@@ -28,7 +29,8 @@ tells its mmapped chunks from other memory is weak, so it should know what is ot
 
 def known() -> list[str]:
     """Names of the allocators that can be read."""
-    return [name.rsplit(".", 1)[-1].replace("umem", "libumem") for name in FINDERS]
+    names = {"tcmalloc_google": "google-tcmalloc", "umem": "libumem"}
+    return [names.get(name, name) for name in (finder.rsplit(".", 1)[-1] for finder in FINDERS)]
 
 
 class Directory:

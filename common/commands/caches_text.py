@@ -165,14 +165,14 @@ def _threads(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
     classes = ordered_threads(holding.threads, wanted.sort)
     for kept in classes:
         threads.setdefault((kept.thread, kept.address if not kept.thread else 0), []).append(kept)
-    sums = [(thread, len(each), sum(k.blocks for k in each), sum(k.bytes for k in each)) for (thread, _), each in threads.items()]
+    sums = [(_thread(each[0]), len(each), sum(k.blocks for k in each), sum(k.bytes for k in each)) for each in threads.values()]
     if wanted.sort != "size":
         sums.sort(key=lambda one: -one[3])
     shown, more = _cut(sums, wanted, True)
 
     def whole(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
         for thread, sizes, count, held in shown:
-            yield [_thread(thread), write(sizes), write(count), size(held)]
+            yield [thread, write(sizes), write(count), size(held)]
         if len(sums) > 1:
             yield ["all", "", write(sum(one[2] for one in sums)), size(sum(one[3] for one in sums))]
 
@@ -183,7 +183,7 @@ def _threads(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
 
     def parts(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
         for kept in rows:
-            yield [_thread(kept.thread), _name(kept.name, kept.size), write(kept.blocks), size(kept.bytes)]
+            yield [_thread(kept), _name(kept.name, kept.size), write(kept.blocks), size(kept.bytes)]
 
     yield from _Table(["THREAD", "SIZE", "BLOCKS", "BYTES"], parts, 1).lines(width)
     yield from _left_out(more, "row", "rows")
@@ -294,8 +294,8 @@ def _size(bytes_: int) -> str:
     return size(bytes_) if bytes_ else NONE
 
 
-def _thread(tid: int) -> str:
-    return str(tid) if tid else "unknown"
+def _thread(kept: ThreadCache) -> str:
+    return str(kept.thread) if kept.thread else printable(kept.owner) or "unknown"
 
 
 def _indented(sentence: str, width: int) -> list[str]:

@@ -121,7 +121,7 @@ def thread_caches(glibc: Glibc, blocks: Blocks) -> list[ThreadCache]:
                 sums = groups.setdefault(classes.name(max(usable, 1)), [0, 0])
                 sums[0] += 1
                 sums[1] += usable
-        made += [ThreadCache(cache.tid, cache.address, *key, *sums) for key, sums in sorted(groups.items()) if sums[0]]
+        made += [ThreadCache(cache.tid, cache.address, *key, count, held) for key, (count, held) in sorted(groups.items()) if count]
     return made
 
 

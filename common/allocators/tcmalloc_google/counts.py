@@ -28,15 +28,19 @@ def central(one: GoogleTcmalloc, number: int) -> dict[str, int]:
 
 
 def properties(one: GoogleTcmalloc) -> dict[str, int]:
-    """Bytes in caches and on central lists, by name of property (malloc_extension.h)."""
-    found = dict.fromkeys(KINDS.values(), 0)
+    """Bytes by name of property (global_stats.cc, ExtractStats and GetNumericProperty): what spans have behind their last block counts as
+    on the central list."""
+    sizes, found = one.place.sizes, dict.fromkeys(KINDS.values(), 0)
     for (kind, number), count in one.kept().items():
-        found[KINDS[kind]] += count * one.place.sizes[number]
-    sizes = one.place.sizes
-    return {
-        **found,
-        "tcmalloc.central_cache_free": sum(central(one, number)["central"] * size for number, size in enumerate(sizes) if size),
-    }
+        found[KINDS[kind]] += count * sizes[number]
+    free = 0
+    for number, size in enumerate(sizes):
+        if size:
+            own = central(one, number)
+            free += own["central"] * size + own["spans"] * ((one.place.pages[number] << one.place.layout.shift) % size)
+    pages = sum(span.end - span.start for span in one.spans.found)
+    found["tcmalloc.central_cache_free"] = free
+    return {"generic.current_allocated_bytes": pages - sum(found.values()), **found}
 
 
 def reconcile(one: GoogleTcmalloc) -> None:
@@ -44,8 +48,8 @@ def reconcile(one: GoogleTcmalloc) -> None:
     free: Counter[int] = Counter()
     spans: Counter[int] = Counter()
     for span in one.spans.found:
-        if span.number and span.count > 1:
-            free[span.number] += span.count - span.allocated
+        if span.number and span.blocks > 1:
+            free[span.number] += span.blocks - span.allocated
             spans[span.number] += 1
     for number, size in enumerate(one.place.sizes):
         if size and one.place.objects(number) > 1:
@@ -127,5 +131,5 @@ def thread_caches(one: GoogleTcmalloc) -> list[ThreadCache]:
         if held.kind == "thread" and count:
             found.append(ThreadCache(held.owner, held.address, str(size), size, count, count * size))
         elif held.kind == "cpu" and count:
-            found.append(ThreadCache(0, held.address, f"{size} of CPU {held.owner}", size, count, count * size))
+            found.append(ThreadCache(0, held.address, f"{size} of CPU {held.owner}", size, count, count * size, f"CPU {held.owner}"))
     return found

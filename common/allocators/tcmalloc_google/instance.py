@@ -12,8 +12,10 @@ from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Th
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google import caches, counts, integrity
 from findleaks.allocators.tcmalloc_google.caches import Held
+from findleaks.allocators.tcmalloc_google.layout import HUGE_PAGE
 from findleaks.allocators.tcmalloc_google.lists import Lists
 from findleaks.allocators.tcmalloc_google.locate import Place
+from findleaks.allocators.tcmalloc_google.lowlevel import region_records
 from findleaks.allocators.tcmalloc_google.spans import Span, Spans, read_tree
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Range, Target
@@ -40,6 +42,7 @@ class GoogleTcmalloc(Allocator):
         self.spans = Spans(target, engine, place, self.tree, self.problems)
         self.regions = self._regions()
         self.own = self._own_memory()
+        self.records = region_records(self.memory, engine, place, self.regions)
         self.found = caches.find(self.memory, engine, place, self.own, self.problems)
         self.lists = Lists(target, engine, place, self.ranges())
         self.free: array[int] = array("Q")  # blocks on lists of spans without bitmap
@@ -47,12 +50,15 @@ class GoogleTcmalloc(Allocator):
         self._starts: Optional[list[int]] = None
 
     def _regions(self) -> list[Range]:
-        """Memory that has pages in the page map: all of what the page heap got that was ever in use."""
-        shift, found = self.place.layout.shift, []
+        """Memory of the page heap: mappings with pages in the page map, and those of whole huge pages in reach of its leaves, for where
+        all was freed the page map is as good as empty."""
+        layout, found = self.place.layout, []
+        reach = merged(Range(leaf.base, leaf.base + layout.reach) for leaf in self.tree.leaves)
         for region in self.target.regions():
-            if region.writable and region.readable:
-                at = bisect_left(self.tree.pages, region.start >> shift)
-                if at < len(self.tree.pages) and self.tree.pages[at] << shift < region.end:
+            if region.writable and region.readable and not region.name.startswith(("/", "[stack", "[heap")):
+                at = bisect_left(self.tree.pages, region.start >> layout.shift)
+                used = at < len(self.tree.pages) and self.tree.pages[at] << layout.shift < region.end
+                if used or (region.start % HUGE_PAGE == 0 == region.end % HUGE_PAGE and inside(reach, region.start)):
                     found.append(Range(region.start, region.end))
         return found
 
@@ -111,8 +117,8 @@ class GoogleTcmalloc(Allocator):
 
     def metadata(self) -> list[Range]:
         """See Allocator: the arena with spans' descriptors, leaves of the page map, slabs of CPUs, slots, samples and thread caches; the
-        variables that have pointers or stale ones."""
-        return merged([*self.own, *self.place.variables(), *self.found.variables])
+        variables that have pointers or stale ones; records of regions."""
+        return merged([*self.own, *self.records, *self.place.variables(), *self.found.variables])
 
     def summary(self) -> dict[str, object]:
         """See Allocator."""

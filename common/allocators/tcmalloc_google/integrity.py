@@ -28,8 +28,8 @@ def verify(one: GoogleTcmalloc) -> Iterator[Optional[Problem]]:
     for number, span in enumerate(one.spans.with_bitmap()):
         free = one.spans.bitmap_count(span)
         checked["bitmaps"] += 1
-        if free + span.allocated != span.count:
-            what = f"span at {span.start:#x}, {span.count:,} blocks of {span.size}: {free:,} free by its bitmap"
+        if free + span.allocated != span.blocks:
+            what = f"span at {span.start:#x}, {span.blocks:,} blocks of {span.size}: {free:,} free by its bitmap"
             yield Problem(span.address, f"{what}, {span.allocated:,} not free by its count")
         if number % STEP == STEP - 1:
             yield None
@@ -84,7 +84,7 @@ def _central(one: GoogleTcmalloc, number: int, known: dict[int, int], checked: d
             yield Problem(before, f"central list of size {one.place.sizes[number]}: the link at {before:#x} leads nowhere")
             broken = True
     checked["spans on lists"] += len(listed)
-    left = [span for span in one.spans.found if span.number == number and span.allocated < span.count and span.address not in listed]
+    left = [span for span in one.spans.found if span.number == number and span.allocated < span.blocks and span.address not in listed]
     if left and not broken:
         what = f"{len(left):,} spans of size {one.place.sizes[number]} with free blocks are on no central list"
         what += f", that at {left[0].address:#x} first"

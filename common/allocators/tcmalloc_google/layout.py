@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WORD = 8
+HUGE_PAGE = 2 << 20
 ADDRESS_BITS = 48  # internal/config.h, kAddressBits
 
 # span.h, Span: list links; embed_count 16 bits, freelist 16, allocated 16, cache_size 4, nonempty_index 4, is_donated 1; first_page and
@@ -127,6 +128,11 @@ class Layout:
         """A leaf with its words about huge pages of 2 MiB."""
         return self.spans_at + (WORD << self.leaf_bits) + (WORD << max(self.leaf_bits + self.shift - 21, 0))
 
+    @property
+    def reach(self) -> int:
+        """Bytes that a leaf tells of."""
+        return 1 << (self.leaf_bits + self.shift)
+
     # transfer_cache.h, TransferCacheManager: a transfer cache with its central list a class, or only a central list.
 
     @property
@@ -168,7 +174,8 @@ class Layout:
 
 _PAGES = ((13, 86), (15, 78), (18, 89))  # the usual ones; TCMALLOC_INTERNAL_32K_PAGES, …_256K_PAGES
 LAYOUTS = (
+    # TCMALLOC_INTERNAL_NUMA_AWARE; first, for what a build without has is the beginning of what these have.
+    *(Layout(shift, base, 2) for shift, base in _PAGES),
     *(Layout(shift, base) for shift, base in _PAGES),
-    *(Layout(shift, base, 2) for shift, base in _PAGES),  # TCMALLOC_INTERNAL_NUMA_AWARE
     Layout(12, 46, 1, False, 3, False),  # TCMALLOC_INTERNAL_SMALL_BUT_SLOW
 )

@@ -57,18 +57,26 @@ class Span(NamedTuple):
     end: int
     number: int
     size: int
-    count: int
+    blocks: int
     allocated: int
     sampled: bool
 
 
+class Leaf(NamedTuple):
+    """A leaf of the page map, and the first address that it tells of."""
+
+    address: int
+    base: int
+
+
 class Tree(NamedTuple):
-    """The page map: entries that are not 0, ascending by page; the size class of each; its nodes."""
+    """The page map: entries that are not 0, ascending by page; the size class of each; its nodes, and those of them that are leaves."""
 
     pages: Sequence[int]
     words: Sequence[int]
     classes: Sequence[int]
     nodes: Sequence[Range]
+    leaves: Sequence[Leaf]
 
 
 def read_tree(memory: Memory, engine: Engine, place: Place) -> Tree:
@@ -97,7 +105,8 @@ def read_tree(memory: Memory, engine: Engine, place: Place) -> Tree:
         words += [word for _, word in found]
         classes += [compact[number] for number, _ in found]
         nodes.append(Range(leaf, leaf + layout.leaf))
-    return Tree(pages, words, classes, nodes)
+    leaves = [Leaf(leaf, high << layout.leaf_bits + layout.shift) for high, leaf in roots]
+    return Tree(pages, words, classes, nodes, leaves)
 
 
 def _bytes(target: Target, start: int, size: int) -> bytearray:
@@ -238,15 +247,15 @@ class Spans:
         free: array[int] = array("Q")
         least, said = self._place.layout.least_bitmap, 0
         for step, span in enumerate(self.found):
-            if span.number and span.size < least and span.allocated < span.count:
+            if span.number and span.size < least and span.allocated < span.blocks:
                 indices, why = self._indices(span)
-                limit = span.count * span.size // UNIT
+                limit = span.blocks * span.size // UNIT
                 stride = span.size // UNIT
                 good = {index for index in indices if index < limit and index % stride == 0}
                 if not why and len(good) != len(indices):
                     why = "it names what is no block, or one twice"
                 free.extend(span.start + index * UNIT for index in sorted(good))
-                if why or len(good) + span.allocated != span.count:
+                if why or len(good) + span.allocated != span.blocks:
                     said += 1
                     if said <= MOST_PROBLEMS:
                         problems.append(_free_problem(span, len(good), why))
@@ -265,7 +274,7 @@ class Spans:
             return found, ""
         piece = _bytes(self._target, span.start, span.end - span.start)
         view, most = memoryview(piece).cast("H"), span.size // 2 - 1
-        while head != LIST_END and len(found) <= span.count:
+        while head != LIST_END and len(found) <= span.blocks:
             at = head * UNIT // 2
             if head * UNIT + span.size > span.end - span.start:
                 return found, f"it goes on at index {head}, which is none"
@@ -280,12 +289,12 @@ class Spans:
         """Free blocks by the bitmap of a span that has one."""
         at = span.record * SPAN + BITMAP * WORD
         bits = int.from_bytes(self.data[at : at + BITMAP_BITS // 8], "little")
-        return bin(bits & (1 << span.count) - 1).count("1")
+        return bin(bits & (1 << span.blocks) - 1).count("1")
 
     def with_bitmap(self) -> Iterator[Span]:
         """The spans whose free blocks a bitmap tells."""
         least = self._place.layout.least_bitmap
-        return (span for span in self.found if span.number and span.count > 1 and span.size >= least)
+        return (span for span in self.found if span.number and span.blocks > 1 and span.size >= least)
 
 
 def _bisect(spans: Sequence[Span], bound: int) -> int:
@@ -302,6 +311,6 @@ def _bisect(spans: Sequence[Span], bound: int) -> int:
 
 def _free_problem(span: Span, found: int, why: str) -> Problem:
     """`why` the list ended early; "" where it is only that the numbers differ, as they do for a moment while a thread frees."""
-    what = f"span at {span.start:#x}, {span.count:,} blocks of {span.size}"
+    what = f"span at {span.start:#x}, {span.blocks:,} blocks of {span.size}"
     text = f"{what}: {found:,} on its free list, {span.allocated:,} not free by its count"
-    return Problem(span.address, f"{text}; {why}" if why else text, bool(why) or found + span.allocated > span.count)
+    return Problem(span.address, f"{text}; {why}" if why else text, bool(why) or found + span.allocated > span.blocks)

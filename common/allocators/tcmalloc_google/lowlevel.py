@@ -1,0 +1,46 @@
+"""Records of the address space that tcmalloc reserved (system-alloc.h, MmapRegion): they name where each region starts, which may be where
+a block starts. Abseil's LowLevelAlloc keeps them, in pages of its own, 64 KiB at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.tcmalloc_google.layout import WORD
+from findleaks.allocators.tcmalloc_google.locate import Place
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range
+from findleaks.target.ranges import inside, merged
+
+# absl/base/internal/low_level_alloc.cc: in front of what it gives out stand the size, a magic number ^ its own address, the arena, a word.
+MAGIC = 0x4C833E95
+MAGICS = (MAGIC, MAGIC ^ (1 << 64) - 1)
+HEADER, PAGE, CHUNK = 4 * WORD, 4096, 64 << 10
+
+
+def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range]) -> list[Range]:
+    """Pages with records of regions, found from those that variables point to: the regions in use now."""
+    regions = [Range(region.start, region.end) for region in memory.target.regions() if region.readable and region.writable]
+    found: set[Range] = set()
+    for start, end in merged(place.image.data):
+        for piece in memory.target.pieces(start, end):
+            for at in engine.search(piece, regions[0].start, regions[-1].end):
+                record = memory.word(at) or 0
+                header = record - HEADER
+                if header % (2 * WORD) == 0 and inside(regions, header) and memory.word(header + WORD) == MAGIC ^ header:
+                    # A region's start, and what of it is still free, down from which it is used up.
+                    names = (memory.word(record + WORD) or 0) + (memory.word(record + 2 * WORD) or 0)
+                    if inside(heaps, names):
+                        found.add(_chunk(memory, header, regions))
+    return merged(found)
+
+
+def _chunk(memory: Memory, header: int, regions: Sequence[Range]) -> Range:
+    """What LowLevelAlloc mapped at a time: it begins with a header, at a page."""
+    arena, first = memory.word(header + 2 * WORD), header & -PAGE
+    for start in range(header & -PAGE, (header & -PAGE) - CHUNK, -PAGE):
+        word = memory.word(start + WORD)
+        if word is not None and word ^ start in MAGICS and memory.word(start + 2 * WORD) == arena:
+            first = start
+    region = inside(regions, header)
+    return Range(first, min(first + CHUNK, region.end if region else header))

@@ -1,0 +1,119 @@
+"""Google's tcmalloc of builds with pages of several sizes, from the crate libtcmalloc-sys, which carries its C++ sources and Abseil's.
+
+Cargo fetches and builds it, which takes minutes a build; archives are kept in debian.cache(). Its functions have names of their own:
+tests/programs/google_malloc.c makes them malloc, free and so on.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import debian
+import truth
+
+CRATE = "0.1.14"
+DIGEST = "33e204268a3b09862788a2894346c768b95b2cb29cba42c5e2bb9ea7f48fa317"
+
+BUILDS = {
+    "8k": ("8k_pages", "extension"),
+    "small": ("small_but_slow", "extension"),
+    "32k": ("32k_pages", "extension"),
+    "256k": ("256k_pages", "extension"),
+    "numa": ("8k_pages", "numa_aware", "extension"),
+}
+"""What a build is called here -> the crate's features."""
+
+PER_CPU = "glibc.pthread.rseq=0"
+"""GLIBC_TUNABLES for per-CPU caches: glibc since 2.35 takes the kernel's rseq for itself, and tcmalloc then caches by thread."""
+
+
+def _manifest(features: Sequence[str]) -> str:
+    names = ", ".join(f'"{feature}"' for feature in features)
+    dependency = f'libtcmalloc-sys = {{ version = "={CRATE}", default-features = false, features = [{names}] }}'
+    return f'[package]\nname = "nothing"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\n{dependency}\n[workspace]\n'
+
+
+def _lock(folder: Path) -> None:
+    """Cargo refuses a crate of another checksum than its lock file has, or should."""
+    text = (folder / "Cargo.lock").read_text()
+    if f'name = "libtcmalloc-sys"\nversion = "{CRATE}"' not in text or f'checksum = "{DIGEST}"' not in text:
+        raise RuntimeError(f"{folder / 'Cargo.lock'} has another libtcmalloc-sys than {CRATE} of checksum {DIGEST}")
+
+
+@functools.cache
+def archive(build: str) -> Path:
+    """libtcmalloc.a of this build, made on first use."""
+    folder = debian.cache() / "google-tcmalloc" / build
+    folder.mkdir(parents=True, exist_ok=True)
+    output = folder / "libtcmalloc.a"
+    with debian.locked(folder):
+        if not output.exists():
+            if shutil.which("cargo") is None:
+                raise debian.PackagesMissing(
+                    "Google's tcmalloc is built by cargo, which is not here (Debian: apt install cargo, Rust 1.87 or newer)"
+                )
+            home = folder.parent / "home"
+            environment = {**os.environ, "CARGO_HOME": str(home)}
+            (folder / "src").mkdir(exist_ok=True)
+            (folder / "src/lib.rs").write_text("")
+            (folder / "Cargo.toml").write_text(_manifest(BUILDS[build]))
+            subprocess.run(["cargo", "fetch", "-q"], cwd=folder, env=environment, check=True)
+            _lock(folder)
+            (crate,) = home.glob(f"registry/cache/*/libtcmalloc-sys-{CRATE}.crate")
+            if hashlib.sha256(crate.read_bytes()).hexdigest() != DIGEST:
+                raise RuntimeError(f"{crate} is not the file it should be")
+            subprocess.run(["cargo", "build", "-q", "--locked", "--release"], cwd=folder, env=environment, check=True)
+            (made,) = folder.glob("target/release/build/libtcmalloc-sys-*/out/libtcmalloc.a")
+            shutil.copy(made, output.with_suffix(".part"))
+            output.with_suffix(".part").rename(output)
+            shutil.rmtree(folder / "target")
+    return output
+
+
+@dataclass(frozen=True)
+class Google:
+    """A build of Google's tcmalloc, and a folder for objects made of it."""
+
+    build: str
+    folder: Path
+
+    def _objects(self, *more: Path) -> list[str]:
+        """What goes into a program or library to have its malloc."""
+        shim = self.folder / "google_malloc.o"
+        if not shim.exists():
+            source = str(truth.PROGRAMS / "google_malloc.c")
+            subprocess.run(
+                ["gcc", "-O2", "-fPIC", "-fno-builtin", "-Wall", "-Wextra", "-Werror", "-c", source, "-o", str(shim)], check=True
+            )
+        whole = ["-Wl,--whole-archive", str(archive(self.build)), "-Wl,--no-whole-archive"]
+        return [*map(str, more), str(shim), *whole, "-lstdc++", "-lm", "-pthread"]
+
+    def compile(self, source: Path, output: Path, flags: Sequence[str], link: str = "", *more: Path) -> Path:
+        """`link`: "preload" for a program with libc's malloc, "" with tcmalloc inside, "stripped" of all symbols at that, "static" or
+        "static-pie". `more`: objects."""
+        how = [f"-{link}", "-Wl,-z,muldefs"] if link.startswith("static") else []
+        objects = [] if link == "preload" else [*how, *self._objects(*more)]
+        subprocess.run(["gcc", *flags, str(source), "-o", str(output), *objects, "-pthread"], check=True)
+        if link == "stripped":
+            subprocess.run(["strip", str(output)], check=True)
+        return output
+
+    def library(self) -> Path:
+        """A shared library to preload."""
+        output = self.folder / "libgoogle.so"
+        if not output.exists():
+            subprocess.run(["g++", "-shared", "-o", str(output), *self._objects()], check=True)
+        return output
+
+    def statistics(self, flags: Sequence[str]) -> Path:
+        """A program that prints what this tcmalloc says of itself."""
+        extension, output = self.folder / "google_stats.o", self.folder / "stats"
+        subprocess.run(["g++", "-O1", "-Wall", "-Wextra", "-c", str(truth.PROGRAMS / "google_stats.cpp"), "-o", str(extension)], check=True)
+        return self.compile(truth.PROGRAMS / "tcmalloc_stats.c", output, flags, "", extension)

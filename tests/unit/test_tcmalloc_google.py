@@ -1,0 +1,278 @@
+"""The reader of Google's tcmalloc on images made by hand: every layout, every cache, and damage of every kind."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+from fake import FakeTarget
+from googleimage import CPUS, FREE, HEAP, IMAGE, LISTED, MAPPED, ROOT, SMALL, STACK, USUAL, Image, made
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.allocators import tcmalloc_google
+from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
+from findleaks.allocators.tcmalloc_google.layout import LAYOUTS, LISTS, SLOT_INFO, Layout
+from findleaks.arch import X86_64
+from findleaks.graph import engine
+from findleaks.graph.base import Blocks, State
+from findleaks.target.base import Module
+
+ENGINES = [engine.load(X86_64), engine.load(X86_64, pure=True)]
+
+
+def read(target: FakeTarget, which: int = 0) -> tuple[GoogleTcmalloc, Blocks]:
+    """The one allocator, and its blocks."""
+    (one,) = tcmalloc_google.find(target, ENGINES[which])
+    assert isinstance(one, GoogleTcmalloc)
+    blocks = ENGINES[which].blocks(X86_64, one.granule)
+    for heap in one.heaps():
+        heap.walk(blocks)
+    blocks.seal()
+    one.sealed(blocks)
+    return one, blocks
+
+
+def states(image: Image, name: str, size: int, blocks: Blocks, count: int) -> list[State]:
+    at = [blocks.find(image.starts[name] + size * number) for number in range(count)]
+    assert all(blocks.address(index) == image.starts[name] + size * number for number, index in enumerate(at))
+    assert {blocks.size(index) for index in at} == {size}
+    return [blocks.state(index) for index in at]
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["kernel", "pure"])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_every_layout(layout: Layout, which: int) -> None:
+    image = made(layout)
+    one, blocks = read(image.target(), which)
+    assert one.place.layout == layout
+    assert one.problems == []
+    assert list(filter(None, one.verify(blocks))) == []
+    assert min(one.checked.values()) > 0
+    cached = {0, 1, 2, 3, 4} | ({5, 6} if layout.transfer else set())
+    for number, state in enumerate(states(image, "listed", 16, blocks, 80)):
+        want = State.FREE if number in FREE else State.CACHED if number in cached else State.METADATA if number == 9 else State.IN_USE
+        assert state == want, number
+    count = layout.page // 2048
+    assert states(image, "mapped", 2048, blocks, 2) == [State.CACHED, State.FREE]
+    assert set(states(image, "full", 2048, blocks, count)) == {State.IN_USE}
+    assert blocks.size(blocks.find(image.starts["large"])) == 70 * layout.page
+    assert blocks.size(blocks.find(image.starts["sampled"])) == 512
+
+
+@pytest.mark.parametrize("layout", [USUAL, SMALL], ids=str)
+def test_caches_add_up(layout: Layout) -> None:
+    image = made(layout)
+    one, blocks = read(image.target())
+    rows = {cache.name: cache for cache in one.caches(blocks)}
+    small = rows["16"]
+    kept = {"cpu": 3, "thread": 2, "transfer": int(layout.transfer), "shard": int(layout.transfer)}
+    assert {kind: small.own[kind] for kind in kept} == kept
+    assert (small.cached, small.free, small.own["central"]) == (sum(kept.values()), len(FREE), len(FREE))
+    assert small.total + 1 == layout.page // 16  # what is kept in place of the sampled block is the allocator's own
+    assert (rows["large"].in_use, rows["large"].in_use_bytes) == (2, 70 * layout.page + 512)
+    assert sum(row.total for row in rows.values()) + 1 == len(blocks)
+    counted = one.counted()
+    assert counted["tcmalloc.cpu_free"] == 48
+    assert counted["tcmalloc.current_total_thread_cache_bytes"] == 32 + 2048
+    assert counted["tcmalloc.central_cache_free"] == 16 * len(FREE) + 2048
+    (arena,) = one.arenas(blocks)
+    assert arena.in_use == sum(row.in_use_bytes for row in rows.values())
+    found = {(cache.thread, cache.name): cache.blocks for cache in one.thread_caches(blocks)}
+    assert found == {(0, "16 of CPU 0"): 2, (0, "16 of CPU 2"): 1, (42, "16"): 2, (42, "2048"): 1}
+
+
+def test_what_is_its_own() -> None:
+    image = made()
+    one, _ = read(image.target())
+    assert [(heap.start, heap.end) for heap in one.heaps()] == [(HEAP, (image.page << USUAL.shift) + 4096)]
+    own = one.metadata()
+    for address in (image.spans["large"], image.cache, image.slab, image.sample, CPUS, ROOT, image.size_map, image.central(3)):
+        assert any(start <= address < end for start, end in own), hex(address)
+        assert one.locate(address) or address in (ROOT, image.size_map, CPUS)
+    assert not any(start < STACK + 0x4000 and end > STACK for start, end in own)
+    assert one.locate(image.starts["listed"] + 20).startswith("span of 16-byte blocks")
+    assert one.locate(image.page << USUAL.shift) == "free pages of the page heap"
+    assert one.locate(STACK) == ""
+
+
+def test_a_region_of_which_all_was_freed_belongs_to_it() -> None:
+    """The page map has no entry of it any more."""
+    image = made()
+    target = image.target()
+    regions = target.regions()
+    assert HEAP % (2 << 20) == 0
+    free = HEAP + (64 << 20)
+    more = FakeTarget(
+        {region.start: target.read(region.start, region.end - region.start) for region in regions}
+        | {free: bytes(2 << 20), free + (6 << 20): bytes(4096)},
+        names={IMAGE: "/bin/any"},
+        modules=target.modules(),
+    )
+    one, _ = read(more)
+    assert [heap.start for heap in one.heaps()] == [HEAP, free]
+
+
+def test_absent() -> None:
+    """Without an image with so much data nothing is read at all."""
+    small = FakeTarget({IMAGE: bytes(1 << 19)}, modules=[Module("/lib/any.so", IMAGE, IMAGE, IMAGE + (1 << 19))])
+    small.pieces = lambda start, end: pytest.fail("memory was read")  # type: ignore[method-assign]
+    assert tcmalloc_google.find(small, ENGINES[0]) == []
+    large = FakeTarget({IMAGE: bytes(2 << 20)}, modules=[Module("/lib/any.so", IMAGE, IMAGE, IMAGE + (2 << 20))])
+    large.write_word(IMAGE + 0x100, 8 << 32)
+    assert tcmalloc_google.find(large, ENGINES[0]) == []
+
+
+Damage = Callable[[Image], None]
+
+
+def pages(image: Image) -> None:
+    image.words[image.spans["full"] + 32] = 5
+
+
+def no_pages(image: Image) -> None:
+    image.words[image.spans["large"] + 32] = 0
+
+
+def size_class(image: Image) -> None:
+    page = image.starts["full"] >> USUAL.shift
+    image.enter(page, image.spans["full"] | 77 << 48, 77)
+
+
+def index(image: Image) -> None:
+    image.parts[image.spans["listed"] + 40] = struct.pack("<H", 3)
+
+
+def chain(image: Image) -> None:
+    image.parts[image.starts["listed"] + 16 * 48] = struct.pack("<2H", 0xFFF0, 5)
+    image.words[image.spans["listed"] + 16] = 0 | 96 << 16 | (USUAL.page // 16 - len(FREE)) << 32
+
+
+def allocated(image: Image) -> None:
+    image.words[image.spans["listed"] + 16] += 3 << 32
+
+
+def slab(image: Image) -> None:
+    image.parts[image.slab + 4 * 5] = struct.pack("<2H", 9999, 1)
+
+
+def in_slab(image: Image) -> None:
+    image.words[image.slab + 8 * (USUAL.first_begin + 5 * (LISTED - 1))] += 4
+
+
+def slots(image: Image) -> None:
+    image.words[image.transfers + LISTED * USUAL.stride + SLOT_INFO] = 70 | 64 << 32
+
+
+def link(image: Image) -> None:
+    image.words[image.starts["listed"] + 48] = STACK
+
+
+def loop(image: Image) -> None:
+    image.words[image.starts["listed"] + 64] = image.starts["listed"] + 48
+
+
+def sample(image: Image) -> None:
+    image.words[image.sample + 56] = 1 << 60
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (pages, "spans of its size class"),
+        (no_pages, "has 0 pages"),
+        (size_class, "has size class 77, which is none"),
+        (index, "it names what is no block, or one twice"),
+        (chain, "it goes on at index"),
+        (allocated, "30 on its free list"),
+        (slab, "has a header that makes no sense"),
+        (in_slab, "a cache has 0x"),
+        (slots, "no sense"),
+        (link, "1 on the list, 2 by its count; node 0x7fff00000000"),
+        (loop, "runs into itself"),
+        (sample, "makes no sense"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_damage_is_named(damage: Damage, told: str) -> None:
+    """And the rest is read."""
+    image = made()
+    damage(image)
+    one, blocks = read(image.target())
+    assert any(told in problem.what for problem in one.problems), one.problems
+    assert blocks.size(blocks.find(image.starts["sampled"])) in (512, USUAL.page)
+    list(one.verify(blocks))
+
+
+def wrong_page(image: Image) -> None:
+    image.words[image.leaf(image.starts["full"] >> USUAL.shift) + USUAL.spans_at + 8 * (image.starts["full"] >> USUAL.shift & 0x7FFF)] |= (
+        1 << 63
+    )
+
+
+def bitmap(image: Image) -> None:
+    image.words[image.spans["full"] + 40] = 1
+
+
+def ring(image: Image) -> None:
+    image.words[image.spans["mapped"] + 8] = STACK
+
+
+def off_ring(image: Image) -> None:
+    head = image.central(MAPPED) + LISTS
+    image.words[head] = image.words[head + 8] = head
+
+
+def twice(image: Image) -> None:
+    image.words[image.slab + 8 * (USUAL.first_begin + 5 * (LISTED - 1))] += 32
+
+
+def other_class(image: Image) -> None:
+    image.words[image.slab + 8 * (USUAL.first_begin + 5 * (LISTED - 1))] = image.starts["full"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (wrong_page, "the page map says that page"),
+        (bitmap, "1 free by its bitmap"),
+        (ring, "before it"),
+        (off_ring, "are on no central list"),
+        (twice, "it was freed twice"),
+        (other_class, "which is a block of 2048 bytes"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_verify(damage: Damage, told: str) -> None:
+    image = made()
+    damage(image)
+    one, blocks = read(image.target())
+    assert any(problem is not None and told in problem.what for problem in one.verify(blocks))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1 << 30), st.integers(0, (1 << 64) - 1) | st.integers(HEAP, HEAP + 1000) | st.integers(0, 9)), max_size=6
+    )
+)
+def test_any_damage(changes: list[tuple[int, int]]) -> None:
+    """No traceback, no hang, whatever the words are."""
+    image = made(SMALL)
+    target = image.target()
+    known = sorted(image.words)
+    for where, value in changes:
+        target.write_word(known[where % len(known)], value)
+    for one in tcmalloc_google.find(target, ENGINES[0]):
+        assert isinstance(one, GoogleTcmalloc)
+        blocks = ENGINES[0].blocks(X86_64, one.granule)
+        for heap in one.heaps():
+            heap.walk(blocks)
+        blocks.seal()
+        one.sealed(blocks)
+        list(one.verify(blocks))
+        one.caches(blocks)
+        one.arenas(blocks)
+        one.thread_caches(blocks)
+        one.metadata()
