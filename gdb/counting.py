@@ -28,15 +28,17 @@ class Counting:
         self._inferior = inferior
         self._breakpoints: list[Any] = []
         self._hit: Callable[[int], bool] = lambda address: True
-        self._asked = self._interrupting = self._expired = False
+        self._asked = self._interrupting = self._expired = self._pressed = False
         self._last: Optional[Any] = None
-        self._timer: Optional[threading.Timer] = None
         self._memory = -1
+        self._paged = False
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
         """Set a breakpoint at each address."""
         self._hit = hit
         self._memory = os.open(f"/proc/{self.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        self._paged = bool(gdb.parameter("pagination"))
+        gdb.execute("set pagination off", to_string=True)  # tables come while nobody is to press a key
         gdb.events.stop.connect(self._stopped)
         gdb.events.exited.connect(self._stopped)
         for address in addresses:
@@ -56,6 +58,12 @@ class Counting:
             self._memory = -1
             gdb.events.stop.disconnect(self._stopped)
             gdb.events.exited.disconnect(self._stopped)
+
+    def close(self) -> None:
+        """All is printed: the user's pager is as it was."""
+        if self._paged:
+            gdb.execute("set pagination on", to_string=True)
+            self._paged = False
 
     def run(self, seconds: Optional[float]) -> Outcome:
         """Let the process run for that long at most."""
@@ -103,8 +111,12 @@ class Counting:
         """A breakpoint was hit; whether to stop there."""
         if self._interrupting:  # its signal is under way, and has to arrive before we leave
             return False
-        self._asked = self._hit(address)
-        return self._asked or self._expired
+        try:
+            self._asked = self._hit(address)
+            return self._asked or self._expired
+        except KeyboardInterrupt:
+            self._pressed = True
+            return True
 
     def _continue(self) -> Optional[Outcome]:
         """Why it stopped; None for a reason to go on."""
@@ -120,6 +132,8 @@ class Counting:
         if not self._inferior.is_valid() or self._inferior.pid != self.pid or isinstance(last, gdb.ExitedEvent):
             code = getattr(last, "exit_code", None)
             return Outcome("ended", f"exit code {code}" if code is not None else "")
+        if self._pressed:
+            return Outcome("interrupt")
         if isinstance(last, gdb.BreakpointEvent):
             if any(one not in self._breakpoints for one in last.breakpoints):
                 return Outcome("stop", "a breakpoint of yours was reached")

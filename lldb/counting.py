@@ -57,6 +57,9 @@ class Counting:
             os.close(self._memory)
             self._memory = -1
 
+    def close(self) -> None:
+        """Nothing is left to do."""
+
     def run(self, seconds: Optional[float]) -> Outcome:
         """Let the process run for that long at most."""
         limit = time.monotonic() + seconds if seconds is not None else None

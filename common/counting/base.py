@@ -32,6 +32,10 @@ class Process(Protocol):
         """Take away what `arm` set; the bytes of the code are then as they were."""
         ...
 
+    def close(self) -> None:
+        """All was told: nothing more will be asked."""
+        ...
+
     def run(self, seconds: Optional[float]) -> Outcome:
         """Let the process run for that long at most."""
         ...

@@ -9,12 +9,12 @@ from typing import Optional
 
 from findleaks.counting.base import Outcome, Process
 from findleaks.counting.functions import Function, functions
-from findleaks.counting.memo import Memo
+from findleaks.counting.memo import MOST, Memo
 from findleaks.counting.scope import Scope, scope
 from findleaks.errors import TargetError, UsageError
 from findleaks.runtimes.rules import Rule
 from findleaks.target.base import Target
-from findleaks.unwind.frames import FRAME_POINTERS
+from findleaks.unwind.frames import FRAME_POINTERS, Trace
 from findleaks.unwind.stacks import Named, Namer
 
 REOPENED = 1.0
@@ -54,6 +54,13 @@ class Table:
     outcome: Outcome
 
 
+@dataclass
+class _Row:
+    frames: tuple[Named, ...]
+    end: str
+    count: int = 0
+
+
 class Counter:
     """Counts one function's calls in one process. `tables()` runs the process; all of it is undone when that ends or is closed."""
 
@@ -65,8 +72,10 @@ class Counter:
         self._scope: Optional[Scope] = None
         self._targets: list[Target] = []
         self._namer: Optional[Namer] = None
-        self._table: dict[tuple[tuple[int, ...], str], tuple[int, tuple[Named, ...]]] = {}
+        self._table: dict[tuple[tuple[int, ...], str], _Row] = {}
+        self._rows: dict[int, tuple[Trace, _Row]] = {}  # holds the traces, so that their ids stay theirs
         self._error: Optional[BaseException] = None
+        self._pressed = False
         self._reopened = 0.0
         self._stack = self._frame = ""
 
@@ -100,7 +109,7 @@ class Counter:
                 gone = time.monotonic() - began
                 ticks = max(ticks, int(gone / self.wanted.every)) + 1 if self.wanted.every else 0
                 ends = [end for end in (self.wanted.seconds, ticks * self.wanted.every) if end]
-                outcome = self.process.run(max(0.001, min(ends) - gone) if ends else None)
+                outcome = self._run(max(0.001, min(ends) - gone) if ends else None)
                 if self._error is not None:
                     raise self._error
                 gone = time.monotonic() - began
@@ -113,18 +122,30 @@ class Counter:
         finally:
             try:
                 self.process.disarm()
+                self.process.close()
             finally:
                 for target in self._targets:
                     target.close()
 
+    def _run(self, seconds: Optional[float]) -> Outcome:
+        """A Ctrl-C may strike between any two lines of ours, too; it ends the counting, with a table."""
+        try:
+            outcome = self.process.run(seconds)
+        except KeyboardInterrupt:
+            return Outcome("interrupt")
+        return Outcome("interrupt") if self._pressed and outcome.why != "ended" else outcome
+
     def _now(self, gone: float, over: bool, outcome: Outcome) -> Table:
-        stacks = [Counted(count, frames, key[1]) for key, (count, frames) in self._table.items()]
+        stacks = [Counted(row.count, row.frames, row.end) for row in self._table.values()]
         return Table(self.events, self.matched, gone, sorted(stacks, key=lambda one: -one.count), over, outcome)
 
     def _hit(self, address: int) -> bool:
         """A thread is at `address`. An error is kept until the process stands: the debuggers would only print it, and go on."""
         try:
             return self._event(address)
+        except KeyboardInterrupt:
+            self._pressed = True
+            return True
         except BaseException as error:
             self._error = error
             return True
@@ -150,12 +171,16 @@ class Counter:
             self._reopen()  # code may have been mapped since
             trace = self.memo.trace(address, sp, fp)
             self._reopened = time.monotonic()
-        key = tuple(frame.pc for frame in trace.frames), trace.end
-        known = self._table.get(key)
+        known = self._rows.get(id(trace))  # the memo gives the same object again, which is much faster to find than its equals
         if known is None:
-            self._table[key] = 1, tuple(self._namer.name(frame) for frame in trace.frames)
-        else:
-            self._table[key] = known[0] + 1, known[1]
+            key = tuple(frame.pc for frame in trace.frames), trace.end
+            row = self._table.get(key)
+            if row is None:
+                row = self._table[key] = _Row(tuple(self._namer.name(frame) for frame in trace.frames), trace.end)
+            if len(self._rows) > MOST:
+                self._rows.clear()
+            known = self._rows[id(trace)] = trace, row
+        known[1].count += 1
 
     def _reopen(self) -> None:
         assert self.memo is not None

@@ -72,21 +72,21 @@ class Memo:
 
     def _known(self, pc: int, sp: int, fp: int, data: bytes) -> Optional[Trace]:
         node = self._trees.get(pc)
-        word, mask = self._fresh.arch.word, self._fresh.arch.mask
+        word, mask, unpack = self._fresh.arch.word, self._fresh.arch.mask, self._word
         last = len(data) - word
-        while isinstance(node, _Node):
+        while type(node) is _Node:
             offset = node.offset
             if offset is None:
                 value = fp
             elif 0 <= offset <= last:
-                value = self._word(data, offset)[0]
+                (value,) = unpack(data, offset)
             else:
                 one = self._read(sp + offset, word)
                 if len(one) < word:
                     return None
                 value = self._word(one)[0]
             node = node.branches.get((value - sp) & mask if node.relative else value)
-        return node
+        return cast("Optional[Trace]", node)
 
     def _unwound(self, pc: int, sp: int, fp: int, data: bytes) -> Trace:
         arch = self._fresh.arch

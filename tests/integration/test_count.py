@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import truth
-from debuggers import GDB_LOADER, LLDB, LLDB_LOADER, PATIENCE, environment, gdb, lldb
+from debuggers import GDB_LOADER, LLDB, LLDB_LOADER, PATIENCE, Terminal, environment, gdb, gdb_terminal, lldb, lldb_terminal
 
 from cores import Running
 
@@ -190,6 +190,21 @@ def test_ctrl_c_ends_with_the_table(program: Path, running: Running) -> None:
     assert f"s: {TOTAL} calls, " in out
     assert f"interrupted; {running.pid} runs on, nothing left in it." in out
     assert counting.process.returncode == 0
+    unharmed(program, running, before)
+
+
+@pytest.mark.parametrize("terminal", [gdb_terminal, lldb_terminal], ids=["gdb", "lldb"])
+def test_keys_at_a_debuggers_prompt(terminal: Callable[..., Terminal], program: Path, running: Running) -> None:
+    """Tables appear as they grow; Ctrl-C ends it, and the prompt is there again."""
+    before = code(program, running.pid)
+    with terminal("-p", str(running.pid)) as debugger:
+        debugger.press("leaks count event --every 1\n")
+        until(lambda: code(program, running.pid)["event"] != before["event"], "the breakpoint")
+        (running.folder / "go").touch()
+        debugger.until(rf" s: {TOTAL} calls, ")
+        debugger.press("\x03")
+        debugger.until("interrupted; the breakpoints are gone")
+        debugger.run("detach", "detached")
     unharmed(program, running, before)
 
 

@@ -181,6 +181,9 @@ class Scripted:
         self.armed = []
         self.disarmed += 1
 
+    def close(self) -> None:
+        self.closed = True
+
     def run(self, seconds: Optional[float]) -> Outcome:
         while self.script:
             step = self.script.pop(0)

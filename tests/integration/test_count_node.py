@@ -1,0 +1,76 @@
+"""`count` on the Node that forgets a handle scope, and on the one where that is repaired: who makes the handles that pile up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nodes
+import pytest
+import truth
+from debuggers import findleaks, gdb, lldb, objects
+
+SCRIPT = truth.PROGRAMS / "node_forever.js"
+WORDS = ("count", "node::MakeCallback", "--outside-scope", "v8", "--events", "800", "--json")
+GUILTY = ["node::MakeCallback", "node::HandleWrap::OnClose", "uv_run", "node::Start"]
+
+
+def fired(folder: Path) -> int:
+    text = (folder / "fired").read_text() if (folder / "fired").exists() else ""
+    return int(text or 0)
+
+
+@pytest.fixture(params=["0.10.21", "0.10.22"])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, int, Path]]:
+    with subprocess.Popen([nodes.get(request.param), str(SCRIPT)], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            yield request.param, process.pid, tmp_path
+        finally:
+            process.kill()
+
+
+def table(output: str) -> dict[str, Any]:
+    (line,) = objects(output)
+    made: dict[str, Any] = json.loads(line)
+    return made
+
+
+def test_the_one_guilty_stack(node: tuple[str, int, Path]) -> None:
+    version, pid, folder = node
+    inside = "leaks " + " ".join(WORDS)
+    outputs = [findleaks(*WORDS, "--pid", str(pid)), gdb([inside], "-p", str(pid)), lldb([inside, "detach"], "-p", str(pid))]
+    for output in outputs:
+        found = table(output)
+        assert (found["events"], found["end"]) == (800, "asked")
+        if version == "0.10.22":
+            assert (found["matched"], found["stacks"]) == (0, [])
+            continue
+        (stack,) = found["stacks"]
+        assert stack["complete"]
+        assert [frame["function"].split("(")[0] for frame in stack["frames"][:4]] == GUILTY
+        assert stack["frames"][-1]["function"] == "_start"
+        assert 100 < stack["count"] == found["matched"] < 800
+    before, limit = fired(folder), time.monotonic() + 30
+    while fired(folder) <= before:
+        assert time.monotonic() < limit, "its timers fire no more"
+        time.sleep(0.02)
+
+
+def test_timers_are_counted_without_the_rule(node: tuple[str, int, Path]) -> None:
+    _, pid, _ = node
+    done = subprocess.run(
+        [sys.executable, "-m", "findleaks", "count", "node::MakeCallback", "--events", "800", "--folded", "--pid", str(pid)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [line.rpartition(" ") for line in done.stdout.splitlines()]
+    assert sum(int(count) for _, _, count in lines) == 800
+    assert any("node::HandleWrap::OnClose;node::MakeCallback" in stack for stack, _, _ in lines)
+    assert any("OnTimeout;node::MakeCallback" in stack for stack, _, _ in lines)
