@@ -193,7 +193,7 @@ def addon(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def calling(version: str, addon: Path, folder: Path, *words: str) -> Running:
-    return Running([nodes.get(version), str(addon / "node_addon.js"), *words], folder)
+    return Running([nodes.get(version), "--expose-gc", str(addon / "node_addon.js"), *words], folder)
 
 
 @pytest.mark.parametrize("version", versions(*WITH_ADDONS))
