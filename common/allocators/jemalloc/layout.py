@@ -5,7 +5,7 @@ Offsets and sizes are bytes. Compared with the DWARF of builds of 5.2.1, 5.3.0 a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 FRAME = 2 << 20
 """What blocks of the base allocator are aligned to, and multiples of (base.c, HUGEPAGE_CEILING)."""
@@ -20,8 +20,7 @@ KEPT = 8  # our own name for pages that are active and of no size class
 STATES = ("active", "dirty", "muzzy", "retained")
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(NamedTuple):
     """extent_t or edata_t, the descriptor of a run of pages: bits at 0, address at 8, size and esn at 16, the slab's bitmap at 64. The
     numbers are shifts in the bits; arena is bits 0-11 and slab bit 12."""
 
@@ -45,8 +44,7 @@ EXTENT = Extent("5.2", 16, 2, 18, 26, -1, 24, 32)
 """extent_structs.h, 5.2.0 and 5.2.1."""
 
 
-@dataclass(frozen=True)
-class Bin:
+class Bin(NamedTuple):
     """bin_t, one a small class and shard. `stats` is bin_stats_t: nmalloc, ndalloc, nrequests, curregs, nfills, nflushes, nslabs, reslabs,
     curslabs, nonfull_slabs, a word each."""
 
@@ -68,8 +66,7 @@ BINS = (
 BIN_STATS = ("nmalloc", "ndalloc", "nrequests", "curregs", "nfills", "nflushes", "nslabs", "reslabs", "curslabs", "nonfull_slabs")
 
 
-@dataclass(frozen=True)
-class Large:
+class Large(NamedTuple):
     """arena_stats_large_t, one a large class: nmalloc and ndalloc are its first two words."""
 
     size: int
@@ -85,8 +82,7 @@ LARGES = (
 )
 
 
-@dataclass(frozen=True)
-class ArenaStats:
+class ArenaStats(NamedTuple):
     """Where arena_s has bytes of its own that it took from itself (stats.internal), by where its list of thread caches stands."""
 
     tcaches: int
@@ -101,8 +97,7 @@ INTERNAL = (
 )
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(NamedTuple):
     """Where the profiler's structures have what is followed: of prof_tctx_t (its first word is its prof_tdata_t) its prof_gctx_t and the
     links of the tree it is in, of prof_tdata_t its hash table and, 0 where it has none, the pointer to a name in a block of its own."""
 
@@ -120,8 +115,7 @@ PROFILES = (
 )
 
 
-@dataclass(frozen=True)
-class Levels:
+class Levels(NamedTuple):
     """How an address finds its descriptor in the radix tree (rtree.h). `bits` are those of the levels below the root's."""
 
     address: int  # significant bits of an address, LG_VADDR
