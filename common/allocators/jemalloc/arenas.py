@@ -7,7 +7,6 @@ the extents.
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -61,9 +60,7 @@ def count(extents: Extents) -> Counts:
     counts = Counts({}, {}, {})
     small, layout = extents.classes.small, extents.layout
     szinds, frees = (1 << extents.classes.szind_bits) - 1, (1 << extents.nfree_bits) - 1
-    alike = layout.arena_mask | 1 << layout.slab | szinds << layout.szind | frees << layout.nfree
-    bits = extents.bits
-    for kind, number in Counter([bits[i] & alike for i in extents.blocks]).items():
+    for kind, number in extents.alike.items():
         arena, szind = kind & layout.arena_mask, kind >> layout.szind & szinds
         key = arena, szind
         if kind >> layout.slab & 1:

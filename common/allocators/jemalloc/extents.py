@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import add, gt, lt
@@ -112,6 +113,14 @@ class Extents:
         at = self.record[i] * self.length + offset
         return int.from_bytes(self.raw[at : at + 8], "little")
 
+    @cached_property
+    def alike(self) -> Mapping[int, int]:
+        """How many extents with blocks there are of an arena, class, number of free regions, and slab or not; by these bits."""
+        layout = self.layout
+        szinds, frees = (1 << self.classes.szind_bits) - 1, (1 << self.nfree_bits) - 1
+        mask, bits = layout.arena_mask | 1 << layout.slab | szinds << layout.szind | frees << layout.nfree, self.bits
+        return Counter([bits[i] & mask for i in self.blocks])
+
     def usable(self, i: int) -> int:
         """Bytes of an active extent's blocks, as malloc_usable_size says: the class's, or (5.3.1, which rounds large ones up to pages)
         all but the padding. A small block that the profiler sampled has an extent of its own, and its class's size."""
@@ -193,15 +202,16 @@ def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[i
     """Whether each descriptor makes sense. Those of a kind (same class, state and size) are right or wrong together."""
     inside = (1 << classes.page) - 1
     decides = 1 << layout.slab | (1 << layout.szind + classes.szind_bits) - (1 << layout.state)
-    kinds = list(zip([b & decides for b in columns.bits], columns.size, [a & inside for a in columns.address]))
+    deciding, offsets = [b & decides for b in columns.bits], [a & inside for a in columns.address]
     wrong = {}
-    for kind in set(kinds):
+    for kind in set(zip(deciding, columns.size, offsets)):
         bits, size, offset = kind
         why = _wrong(classes, layout, bits, offset, size)
         if why:
             wrong[kind] = why
     if not wrong:
-        return [True] * len(kinds)
+        return [True] * len(deciding)
+    kinds = list(zip(deciding, columns.size, offsets))
     for i, kind in enumerate(kinds):
         if kind in wrong:
             bad.append((columns.descriptors[i], f"of the pages at {columns.address[i]:#x} {wrong[kind]}"))
