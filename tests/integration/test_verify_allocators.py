@@ -38,7 +38,7 @@ SCENARIOS = {
 }
 """What is done to a heap, and what findleaks must say was written."""
 
-FURTHER = {"overrun 64 1 text": "text", "overrun 5000 16 pointers": "pointer", "header 64 8 text": "text", "double 5000": ""}
+FURTHER = {"overrun 64 1 text": "text", "overrun 5000 16 pointers": "pointer", "header 64 8 text": "text", "double 200": ""}
 
 SEEN = {
     "jemalloc": {"double"},
