@@ -35,6 +35,8 @@ HEAP = "napi_open_handle_scope"
 
 COUNT = "count MakeCallback --outside-scope v8 --for 10"
 
+UNREACHED = "a frame that could not be reached"
+
 SHOWN = 6
 """Frames inside a scope that hoards which the text names."""
 
@@ -188,7 +190,7 @@ def _named(namer: Namer, scope: Scope) -> Open:
     opener = namer.name(scope.frame) if scope.frame is not None else None
     inside = [namer.name(frame) for frame in scope.inside]
     if opener is None:
-        return Open(scope, None, HEAP if scope.heap else "", inside)
+        return Open(scope, None, HEAP if scope.heap else UNREACHED if scope.thread is not None else "", inside)
     if not opener.function and not opener.module:
         called = next((bare(frame.function) for frame in inside if frame.function), "")
         return Open(scope, opener, f"generated code that calls {called}" if called else f"generated code at {opener.label()}", inside)

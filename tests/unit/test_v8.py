@@ -252,6 +252,18 @@ def test_a_scope_that_is_not_found_is_told() -> None:
     assert "has 3 open scopes, 1 were found" in found["warnings"][0]
 
 
+def test_a_stack_that_cannot_be_followed() -> None:
+    """The scope is found farther out all the same; who opened it is not guessed."""
+    image = Image()
+    one = image.threads[0]
+    image.threads[0] = thread(1, one.sp, {"rip": v8image.CREATE, "rbp": 1}, one.thread_pointer)
+    found = told(image.target())
+    (opened,) = found["isolates"][0]["scopes"]
+    assert (opened["handles"], opened["thread"], opened["frame"]) == (EVERY, 1, "a frame that could not be reached")
+    assert opened["function"] is None
+    assert found["warnings"] == []
+
+
 def scope(frame: int, before: int, certain: bool = True) -> Candidate:
     return Candidate(0x1000 * frame + before, before, certain, frame)
 

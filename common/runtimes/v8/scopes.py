@@ -25,7 +25,7 @@ from findleaks.runtimes.v8.decode import CALL, RIP, instructions
 from findleaks.runtimes.v8.isolates import Isolate
 from findleaks.runtimes.v8.layout import OPENERS, Layout, first
 from findleaks.target.base import Symbol, Target, Thread
-from findleaks.unwind.frames import Frame, Kept, Unwinder
+from findleaks.unwind.frames import Frame, Kept, Trace, Unwinder
 
 LONGEST = 1 << 17
 """Bytes of a function's code that are looked at."""
@@ -53,8 +53,9 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """An open scope: `handles` were made in it and in no scope nearer. `frame` is the one that opened it, None on the heap. `inside` are
-    the frames that run in it and in no scope nearer, the outermost first; of a scope on the heap, those that may have opened it."""
+    """An open scope: `handles` were made in it and in no scope nearer. `frame` is the one that opened it, None on the heap and where the
+    stack could not be followed so far. `inside` are the frames that run in it and in no scope nearer, the outermost first; of a scope
+    on the heap, those that may have opened it."""
 
     address: int
     handles: int
@@ -96,8 +97,9 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
     last = isolate.handles
     for thread in isolate.threads:
         kept: list[Kept] = []
-        frames = unwinder.steps(thread, kept).frames
-        stack = Stack(target, thread, frames, kept)
+        trace = unwinder.steps(thread, kept)
+        frames = trace.frames
+        stack = Stack(target, thread, trace, kept)
         likely = list(openers.certain(stack, isolate, blocks))
         open_ = chain(likely, last)
         if len(open_) + len(heap) < isolate.level:
@@ -110,9 +112,8 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
         for at, one in enumerate(every):
             outer = next((other.frame for other in every[at:] if other.frame >= 0), len(frames))
             inside = tuple(reversed(frames[nearest:outer]))
-            found.append(
-                Scope(one.address, last - one.before, frames[outer] if one.frame >= 0 else None, thread.tid, one.frame < 0, inside)
-            )
+            opener = frames[outer] if one.frame >= 0 and not stack.beyond(outer) else None
+            found.append(Scope(one.address, last - one.before, opener, thread.tid, one.frame < 0, inside))
             last = one.before
             nearest = max(one.frame, nearest)
         heap = []
@@ -144,8 +145,8 @@ def _on_the_heap(target: Target, engine: Engine, isolate: Isolate, blocks: _Bloc
 class Stack:
     """A thread's frames, with what its registers and stack words hold in each."""
 
-    def __init__(self, target: Target, thread: Thread, frames: Sequence[Frame], kept: Sequence[Kept]) -> None:
-        self.frames, self.kept = frames, kept
+    def __init__(self, target: Target, thread: Thread, trace: Trace, kept: Sequence[Kept]) -> None:
+        self.frames, self.kept, self.cut = trace.frames, kept, bool(trace.end)
         self.start = thread.sp & ~7
         self.words: Sequence[int] = ()
         region = next((region for region in target.regions() if thread.sp in region), None)
@@ -155,6 +156,10 @@ class Stack:
                 self.words = target.arch.unpack(target.read(self.start, (end - self.start) & ~7))
             except UnreadableMemory:
                 pass
+
+    def beyond(self, number: int) -> bool:
+        """Whether the frame is the last one that could be reached: what is farther out seems to be part of it."""
+        return self.cut and number == len(self.frames) - 1
 
     def span(self, number: int) -> range:
         """The frame's words, as indices: from its stack pointer to that of its caller."""
@@ -204,11 +209,10 @@ class Openers:
     def certain(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
         """Whole scopes on the stack, and those that a function's code says it keeps in pieces."""
         for number, frame in enumerate(stack.frames):
-            opening = self.opening(frame)
+            opening = Opening() if stack.beyond(number) else self.opening(frame)
             if opening is None:
                 continue
-            span = stack.span(number)
-            for at in span:
+            for at in stack.span(number):
                 if stack.words[at] == isolate.address and at + 2 < len(stack.words):
                     before = blocks.place(stack.words[at + 1], stack.words[at + 2])
                     if before is not None:
@@ -226,10 +230,9 @@ class Openers:
     def pairs(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
         """Two words side by side, in either order, that may be the rest of a scope."""
         for number, frame in enumerate(stack.frames):
-            if self.opening(frame) is None:
+            if stack.beyond(number) or self.opening(frame) is None:
                 continue
-            span = stack.span(number)
-            for at in span[:-1]:
+            for at in stack.span(number)[:-1]:
                 one, two = stack.words[at], stack.words[at + 1]
                 if one and two and isolate.address not in stack.words[max(0, at - 2) : at]:
                     before = blocks.place(one, two)

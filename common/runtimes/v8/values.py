@@ -107,10 +107,8 @@ class Namer:
 
     def _memory(self, objects: array[int]) -> Iterable[Piece]:
         """The regions that hold any of them."""
-        at = 0
         for region in self._target.regions():
-            while at < len(objects) and objects[at] < region.start:
-                at += 1
+            at = bisect_left(objects, region.start)
             if at == len(objects):
                 return
             if objects[at] < region.end and region.readable:
