@@ -28,7 +28,7 @@ from findleaks.allocators.tcmalloc_google.locate import Place
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, subtract
+from findleaks.target.ranges import inside, merged, subtract
 
 MOST_CPUS = 1 << 13
 MOST_CACHES = 1 << 20
@@ -105,14 +105,11 @@ def find(memory: Memory, engine: Engine, place: Place, own: Sequence[Range], pro
 
 def _pointers(memory: Memory, engine: Engine, place: Place, own: Sequence[Range]) -> Iterator[tuple[int, int]]:
     """(address, value) of variables that point into `own`."""
-    if not own:
-        return
-    for start, end in subtract(place.image.data, place.variables()):
+    for start, end in subtract(merged(place.image.data), place.variables()):
         for piece in memory.target.pieces(start, end):
-            for at in engine.search(piece, own[0].start, own[-1].end):
-                value = memory.word(at) or 0
-                if inside(own, value):
-                    yield at, value
+            for low, high in own:
+                for at in engine.search(piece, low, high):
+                    yield at, memory.word(at) or 0
 
 
 def _halves(memory: Memory, address: int, count: int) -> Optional[list[int]]:

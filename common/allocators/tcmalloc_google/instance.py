@@ -42,7 +42,7 @@ class GoogleTcmalloc(Allocator):
         self.spans = Spans(target, engine, place, self.tree, self.problems)
         self.regions = self._regions()
         self.own = self._own_memory()
-        self.records = region_records(self.memory, engine, place, self.regions)
+        self.records = region_records(self.memory, engine, place, self.regions, self.own)
         self.found = caches.find(self.memory, engine, place, self.own, self.problems)
         self.lists = Lists(target, engine, place, self.ranges())
         self.free: array[int] = array("Q")  # blocks on lists of spans without bitmap

@@ -31,6 +31,7 @@ SAMPLES = 24
 
 PROBE = 5  # the size class by whose number the central lists are found
 SPAN_MASK = (1 << 48) - 1
+TAG_SHIFT = 42
 
 
 @dataclass(frozen=True)
@@ -153,16 +154,19 @@ def _root(memory: Memory, engine: Engine, image: Image, layout: Layout, span: in
     """The address of the page map's root: the one from which `page` leads to `span`; 0 if there is none."""
     high = page >> (layout.page_bits - layout.root_bits)
     starts = [region.start for region in regions]
-    # The kernel splits the mapping, for part of the root is to have no huge pages (pagemap.cc, MapRootWithSmallPages).
-    for low, end in merged(image.data):
-        # All of the root lies in the data, so its entry for this page does in no more than a window.
-        first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
-        for piece in memory.target.pieces(first, last) if first < last else ():
-            for at in engine.search(piece, regions[0].start, regions[-1].end):
-                node = memory.word(at) or 0
-                index = bisect_right(starts, node) - 1
-                if index >= 0 and node < regions[index].end and node % WORD == 0 and _leads(memory, layout, node, page, span):
-                    return at - WORD * high
+    # Descriptors and leaves are of one kind of memory, which has address space of its own (internal/memory_tag.h): elsewhere only if not.
+    near = span >> TAG_SHIFT << TAG_SHIFT
+    for least, most in ((near, near + (1 << TAG_SHIFT)), (regions[0].start, regions[-1].end)):
+        # The kernel splits the mapping, for part of the root is to have no huge pages (pagemap.cc, MapRootWithSmallPages).
+        for low, end in merged(image.data):
+            # All of the root lies in the data, so its entry for this page does in no more than a window.
+            first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
+            for piece in memory.target.pieces(first, last) if first < last else ():
+                for at in engine.search(piece, least, most):
+                    node = memory.word(at) or 0
+                    index = bisect_right(starts, node) - 1
+                    if index >= 0 and node < regions[index].end and node % WORD == 0 and _leads(memory, layout, node, page, span):
+                        return at - WORD * high
     return 0
 
 

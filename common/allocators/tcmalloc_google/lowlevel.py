@@ -10,7 +10,7 @@ from findleaks.allocators.tcmalloc_google.layout import WORD
 from findleaks.allocators.tcmalloc_google.locate import Place
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import inside, merged, subtract
 
 # absl/base/internal/low_level_alloc.cc: in front of what it gives out stand the size, a magic number ^ its own address, the arena, a word.
 MAGIC = 0x4C833E95
@@ -18,20 +18,23 @@ MAGICS = (MAGIC, MAGIC ^ (1 << 64) - 1)
 HEADER, PAGE, CHUNK = 4 * WORD, 4096, 64 << 10
 
 
-def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range]) -> list[Range]:
+def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], own: Sequence[Range]) -> list[Range]:
     """Pages with records of regions, found from those that variables point to: the regions in use now."""
     regions = [Range(region.start, region.end) for region in memory.target.regions() if region.readable and region.writable]
+    # A program's own variables may hold millions of pointers to blocks: those are not even looked at.
+    between = subtract([Range(regions[0].start, regions[-1].end)], [*heaps, *own, *place.image.data])
     found: set[Range] = set()
     for start, end in merged(place.image.data):
         for piece in memory.target.pieces(start, end):
-            for at in engine.search(piece, regions[0].start, regions[-1].end):
-                record = memory.word(at) or 0
-                header = record - HEADER
-                if header % (2 * WORD) == 0 and inside(regions, header) and memory.word(header + WORD) == MAGIC ^ header:
-                    # A region's start, and what of it is still free, down from which it is used up.
-                    names = (memory.word(record + WORD) or 0) + (memory.word(record + 2 * WORD) or 0)
-                    if inside(heaps, names):
-                        found.add(_chunk(memory, header, regions))
+            for low, high in between:
+                for at in engine.search(piece, low, high):
+                    record = memory.word(at) or 0
+                    header = record - HEADER
+                    if header % (2 * WORD) == 0 and inside(regions, header) and memory.word(header + WORD) == MAGIC ^ header:
+                        # A region's start, and what of it is still free, down from which it is used up.
+                        names = (memory.word(record + WORD) or 0) + (memory.word(record + 2 * WORD) or 0)
+                        if inside(heaps, names):
+                            found.add(_chunk(memory, header, regions))
     return merged(found)
 
 
