@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import random
+from array import array
+from collections import Counter
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -20,6 +23,7 @@ from findleaks.graph.pure import PureEngine
 from findleaks.runtimes.v8.decode import instructions
 from findleaks.runtimes.v8.layout import Layout, derive
 from findleaks.runtimes.v8.scopes import Candidate, chain, fitting
+from findleaks.runtimes.v8.values import tally
 from findleaks.session import Session
 
 EVERY = 3 * HANDLES + 10
@@ -320,3 +324,15 @@ def test_the_decoder_stops_at_what_it_does_not_know() -> None:
     assert lengths("") == []
     target: Optional[int] = next(instructions(bytes.fromhex("ebfe"), 0x1000)).target
     assert target == 0x1000
+
+
+def test_values_are_counted() -> None:
+    rng = random.Random(7)
+    for length in (0, 1, 50, 20_000):
+        for kinds in (1, 3, 40, 10**9):
+            values = array("Q", (2 * rng.randrange(kinds) + 1 for _ in range(length)))
+            values.extend([99, 100, 99] * (length // 4))
+            counts = Counter(values)
+            distinct, repeated = tally(values)
+            assert distinct == sorted(counts)
+            assert repeated == {value: seen for value, seen in counts.items() if seen > 1 or value in repeated}

@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import filterfalse, islice
 from typing import NamedTuple, Optional
 
 from findleaks.errors import Interrupted, UnreadableMemory
@@ -23,6 +24,10 @@ ODDBALLS = ("undefined", "null", "true", "false", "hole", "uninitialized", "argu
 
 FEW, LOOKED_AT = 16, 4096
 """Oddballs are single objects: where so few are of one map they are looked at one by one, so many of them."""
+
+
+SAMPLE, COMMON = 997, 8
+"""Of many values each so many-th is looked at first, to find those that are held again and again."""
 
 
 class Held(NamedTuple):
@@ -44,7 +49,7 @@ class Namer:
 
     def held(self, values: array[int]) -> list[Held]:
         """What these handles hold, most handles first. Interrupted when the user asked to stop."""
-        counts = Counter(values)
+        distinct, repeated = tally(values)
         sums: dict[str, list[int]] = {}
 
         def add(name: str, handles: int, objects: int) -> None:
@@ -52,25 +57,25 @@ class Namer:
             one[0] += handles
             one[1] += objects
 
-        integers = [value for value in counts if not value & 1]
-        if integers:
-            add(INTEGERS, sum(counts.pop(value) for value in integers), len(integers))
         if self._target.interrupted():
             raise Interrupted
-        distinct = sorted(counts)
+        integers = [value for value in distinct if not value & 1]
+        if integers:
+            add(INTEGERS, sum(repeated.pop(value, 1) for value in integers), len(integers))
+            distinct = [value for value in distinct if value & 1]
         maps = self._maps(array("Q", [value & ~3 for value in distinct]))
         objects_of = Counter(maps)
         handles_of = Counter(objects_of)
-        for value, handles in counts.items():
-            if handles > 1:  # few, where there are many handles
-                handles_of[maps[bisect_left(distinct, value)]] += handles - 1
+        for value, handles in repeated.items():
+            handles_of[maps[bisect_left(distinct, value)]] += handles - 1
         few = {map_ for map_, objects in objects_of.items() if objects <= FEW and map_}
         alone = [(map_, value) for map_, value in zip(maps, distinct) if map_ in few] if few else []
         for map_, value in alone[:LOOKED_AT]:
             name = self.oddball(value)
             if name:
-                add(name, counts[value], 1)
-                handles_of[map_] -= counts[value]
+                handles = repeated.get(value, 1)
+                add(name, handles, 1)
+                handles_of[map_] -= handles
                 objects_of[map_] -= 1
         for map_, handles in handles_of.items():
             if handles:
@@ -159,3 +164,28 @@ class Namer:
                 continue
             plain = name.removesuffix("_TYPE").lower().replace("_", " ")
             self._types.setdefault(number, "the hole" if plain == "hole" else plain)
+
+
+def tally(values: array[int]) -> tuple[list[int], dict[int, int]]:
+    """The different values, sorted, and how often those stand there that stand there more than once.
+
+    Where there are millions, most are different, and few are found again and again: these are set aside first, so that no table of all
+    has to be made. V8 allocates upward, which leaves little to sort."""
+    repeated: dict[int, int] = {}
+    rest: Iterable[int] = values
+    if len(values) > SAMPLE * COMMON:
+        common = {value for value, seen in Counter(values[::SAMPLE]).most_common(COMMON) if seen > 1}
+        repeated = dict(Counter(filter(common.__contains__, values)))
+        rest = filterfalse(common.__contains__, values)
+    distinct = sorted(rest)
+    again = Counter(value for value, following in zip(distinct, islice(distinct, 1, None)) if value == following)
+    if len(again) > COMMON * COMMON:
+        distinct = list(dict.fromkeys(distinct))
+    else:
+        for value, more in again.items():
+            at = bisect_left(distinct, value)
+            del distinct[at : at + more]
+    distinct += repeated
+    distinct.sort()
+    repeated.update((value, more + 1) for value, more in again.items())
+    return distinct, repeated
