@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from findleaks.errors import UnreadableMemory
+from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.runtimes.v8.layout import Layout
 from findleaks.target.base import Target, Thread
 
@@ -47,7 +47,7 @@ class Isolate:
 
 
 def isolates(target: Target, layout: Layout) -> list[Isolate]:
-    """Every isolate that is some thread's current one, by address."""
+    """Every isolate that is some thread's current one, by address. Interrupted when the user asked to stop."""
     found: dict[int, Isolate] = {}
     key = 0
     if layout.key:
@@ -109,6 +109,8 @@ def _read(target: Target, layout: Layout, address: int, thread: Thread) -> Isola
     size = 8 * layout.handles
     seen: set[int] = set()
     for number, block in enumerate(made.blocks):
+        if not number % 1024 and target.interrupted():
+            raise Interrupted
         last = number == count - 1
         used = made.next - block if last else size
         if block in seen or block % 8 or not 0 <= used <= size:
