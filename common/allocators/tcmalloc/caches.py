@@ -21,6 +21,7 @@ from findleaks.allocators.tcmalloc.layout import (
     WORD,
 )
 from findleaks.allocators.tcmalloc.locate import Place
+from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, subtract
@@ -95,8 +96,10 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
     found: dict[int, None] = {}
     for start, end in subtract(place.image.data, place.variables()):
         for piece in memory.target.pieces(start, end):
-            for at in engine.search(piece, 1 << 16, 1 << 47):
-                value = memory.word(at) or 0
+            records, _ = engine.gather((piece,), engine.search(piece, 1 << 16, 1 << 47), WORD)
+            for number, value in enumerate(dict.fromkeys(memory.arch.unpack(bytes(records)))):  # a program may have a million pointers here
+                if number % 4096 == 0 and memory.target.interrupted():
+                    raise Interrupted
                 if value not in found and not inside(heaps, value) and memory.int32(value + LIST + LIST_SIZE) == place.sizes[1]:
                     if is_cache(memory, place.sizes, value):
                         found[value] = None
