@@ -256,6 +256,32 @@ def test_a_scope_that_is_not_found_is_told() -> None:
     assert "has 3 open scopes, 1 were found" in found["warnings"][0]
 
 
+def test_a_library() -> None:
+    """Its functions call each other through stubs, and find its variables through a table of addresses (Debian's libnode)."""
+    image = Image()
+    slots, key, stub = v8image.OBJECTS + 0x800, v8image.OBJECTS + 0x900, CODE + 0x800
+
+    def relative(*opcode: int, at: int, to: int) -> bytes:
+        return bytes(opcode) + (to - at - len(opcode) - 4).to_bytes(4, "little", signed=True)
+
+    image.words(slots, key, v8image.INITIALIZE, v8image.CREATE)
+    image.words(key, 5)
+    image.put(v8image.GET, relative(0x48, 0x8B, 0x05, at=v8image.GET, to=slots) + bytes.fromhex("8b38 e900000000"))
+    image.words(v8image.STORAGE + 0x400 + TLS, 0)
+    image.words(v8image.STORAGE + 0x400 + 0x310 + 16 * 5, 1, image.isolates[0])
+    for number in (1, 2):  # endbr64  jmp [rip+…]
+        place = stub + 16 * number
+        image.put(place, bytes.fromhex("f30f1efa") + relative(0xFF, 0x25, at=place + 4, to=slots + 8 * number))
+    image.put(v8image.WORK, relative(0xE8, at=v8image.WORK, to=stub + 16))
+    image.put(v8image.GLOBALIZE + 7, relative(0xE8, at=v8image.GLOBALIZE + 7, to=stub + 32))
+    found = told(image.target())
+    (isolate,) = found["isolates"]
+    assert derive(image.target()).key == key
+    assert [scope["function"] for scope in isolate["scopes"]] == ["work"]
+    assert isolate["globals"]["handles"] == 300
+    assert found["warnings"] == []
+
+
 def test_a_stack_that_cannot_be_followed() -> None:
     """The scope is found farther out all the same; who opened it is not guessed."""
     image = Image()

@@ -13,7 +13,7 @@ from typing import Optional
 
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.runtimes.v8.decode import CALL, JUMP, RIP
-from findleaks.runtimes.v8.layout import FAR, code_of
+from findleaks.runtimes.v8.layout import FAR, code_of, through
 from findleaks.target.base import Target
 
 STATS = ("_ZN2v88internal13GlobalHandles11RecordStatsEPNS0_9HeapStatsE",)
@@ -107,7 +107,7 @@ def _holder(target: Target) -> int:
         if one.loads and one.wide and one.reg == ARGUMENT and one.base not in (RIP, -1) and one.displacement is not None:
             loaded = one.displacement
         elif one.opcode in (CALL, JUMP) and one.target is not None and loaded >= FAR:
-            calls[one.target] = loaded
+            calls[through(target, one.target)] = loaded
     makers = (target.symbol(name) for name in CREATE) if calls else ()
     return next((calls[symbol.address] for symbol in makers if symbol is not None and symbol.address in calls), 0)
 

@@ -163,6 +163,8 @@ def _current(target: Target) -> tuple[int, int]:
                 return 0, one.displacement
             if one.loads and one.fs and one.base in slots:
                 return 0, _signed(target, slots[one.base])
+            if one.loads and not one.wide and one.base in slots and not one.displacement:
+                return _word(target, slots[one.base]), 0  # a library's, whose variables are found through a table of addresses
             if one.loads and one.base == RIP and one.displacement is not None:
                 if one.wide:
                     slots[one.reg] = one.displacement
@@ -171,10 +173,29 @@ def _current(target: Target) -> tuple[int, int]:
     return 0, 0
 
 
+def through(target: Target, address: int) -> int:
+    """Where a call of this address ends up: libraries call through stubs that jump to what a slot holds (the procedure linkage table,
+    System V ABI, AMD64 supplement 1.0, 5.2)."""
+    try:
+        code = target.read(address, 16)
+    except UnreadableMemory:
+        return address
+    for one in instructions(code, address):
+        if one.opcode == 0xFF and one.reg & 7 == 4 and one.base == RIP and one.displacement is not None:
+            return _word(target, one.displacement) or address
+        if one.opcode != 0x0F1E:  # endbr64
+            break
+    return address
+
+
 def _signed(target: Target, address: int) -> int:
     """The thread pointer's offset that a slot of the global offset table holds; 0 if it is not there."""
+    value = _word(target, address)
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _word(target: Target, address: int) -> int:
     try:
-        value = target.word(address)
+        return target.word(address)
     except UnreadableMemory:
         return 0
-    return value - (1 << 64) if value >> 63 else value

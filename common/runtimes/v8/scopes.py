@@ -23,7 +23,7 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.runtimes.v8.decode import CALL, RIP, instructions
 from findleaks.runtimes.v8.isolates import Isolate
-from findleaks.runtimes.v8.layout import OPENERS, Layout, first
+from findleaks.runtimes.v8.layout import OPENERS, Layout, first, through
 from findleaks.target.base import Symbol, Target, Thread
 from findleaks.unwind.frames import Frame, Kept, Trace, Unwinder
 
@@ -47,7 +47,7 @@ class Candidate(NamedTuple):
 
     address: int
     before: int
-    certain: bool  # the isolate stands with the two words
+    certain: bool  # the isolate stands with the two words, in a frame whose function can open scopes
     frame: int = 0
 
 
@@ -91,7 +91,7 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
     """The open scopes, innermost first. Handles older than the outermost scope found are counted to a scope without a frame.
     Interrupted when the user asked to stop."""
     blocks = _Blocks(isolate, 8 * layout.handles)
-    openers = Openers(target, layout)
+    openers = Openers(target, layout, unwinder)
     heap = [one for one in _on_the_heap(target, engine, isolate, blocks) if one.before <= isolate.handles]
     found: list[Scope] = []
     last = isolate.handles
@@ -196,27 +196,32 @@ class Opening:
 ANYWHERE = Opening({Place(register) for register in SAVED}, {Place(register) for register in SAVED})
 """Of generated code, which has no symbol."""
 
+UNTOLD = Opening()
+"""Of a library's function that has no symbol: whether it opens scopes at all is not known."""
+
 
 class Openers:
     """Which functions can open a scope, told by their code; each is looked at once."""
 
-    def __init__(self, target: Target, layout: Layout) -> None:
-        self._target, self._layout = target, layout
+    def __init__(self, target: Target, layout: Layout, unwinder: Unwinder) -> None:
+        self._target, self._layout, self._unwinder = target, layout, unwinder
         self._known: dict[int, Optional[Opening]] = {}
+        self._calls: dict[int, bool] = {}
         found = (first(target, names) for names in OPENERS)
         self._constructors = {symbol.address for symbol in found if symbol is not None}
 
     def certain(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
         """Whole scopes on the stack, and those that a function's code says it keeps in pieces."""
         for number, frame in enumerate(stack.frames):
-            opening = Opening() if stack.beyond(number) else self.opening(frame)
+            opening = UNTOLD if stack.beyond(number) else self.opening(frame)
             if opening is None:
                 continue
+            told = opening is not UNTOLD
             for at in stack.span(number):
                 if stack.words[at] == isolate.address and at + 2 < len(stack.words):
                     before = blocks.place(stack.words[at + 1], stack.words[at + 2])
                     if before is not None:
-                        yield Candidate(stack.start + 8 * at, before, True, number)
+                        yield Candidate(stack.start + 8 * at, before, told, number)
             found = set()
             for one in opening.next:
                 for two in opening.limit - {one}:
@@ -244,10 +249,15 @@ class Openers:
         """None where the frame's function surely opens no scope."""
         symbol = self._target.symbolize(frame.call)
         if symbol is None:
-            return ANYWHERE
+            return ANYWHERE if self._unwinder.module(frame.call) is None else UNTOLD
         if symbol.address not in self._known:
             self._known[symbol.address] = self._looks(symbol)
         return self._known[symbol.address]
+
+    def _constructs(self, called: int) -> bool:
+        if called not in self._calls:
+            self._calls[called] = called in self._constructors or through(self._target, called) in self._constructors
+        return self._calls[called]
 
     def _looks(self, symbol: Symbol) -> Optional[Opening]:
         try:
@@ -259,7 +269,7 @@ class Openers:
         for one in instructions(code, symbol.address):
             end = one.address + one.length
             field_ = one.displacement if one.base not in (RIP, -1, SP) else None
-            opens |= one.target in self._constructors or (field_ == self._layout.level)
+            opens |= field_ == self._layout.level or (one.opcode == CALL and one.target is not None and self._constructs(one.target))
             if one.loads and field_ in (self._layout.next, self._layout.limit):
                 held[one.reg] = made.next if field_ == self._layout.next else made.limit
                 _keep(held[one.reg], one.reg)
