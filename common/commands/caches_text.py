@@ -200,7 +200,7 @@ def _summary(found: Sequence[Holding], width: int) -> Iterator[str]:
     busy = [holding for holding in found if not _idle(holding)] or found
     names = list(dict.fromkeys(printable(holding.allocator.name) for holding in busy))
     yield from _indented(
-        f"{line} {' and '.join(names)} {'holds' if len(names) == 1 else 'hold'} ({percent(total.in_use_bytes, mapped)})", width
+        f"{line} {' and '.join(names)} {'has' if len(names) == 1 else 'have'} mapped ({percent(total.in_use_bytes, mapped)})", width
     )
     for holding in found:
         if holding.kept > max(holding.mapped // 2, WORTH):

@@ -245,7 +245,7 @@ def test_several_allocators_and_one_of_them() -> None:
 def test_an_allocator_that_another_serves_for() -> None:
     idle = Counting(OTHER, OTHER + 0x1000, [], [], [Arena("main", 0, 0, 0, 0)])
     text = run(opened(counting(), idle))[1]
-    assert "counting 3.1 in libcounting.so: holds no memory" in text and "that counting holds" in text and "\n\n\n" not in text
+    assert "counting 3.1 in libcounting.so: holds no memory" in text and "that counting has mapped" in text and "\n\n\n" not in text
     assert run(opened(idle))[0] == 2 and "holds no memory" in run(opened(idle))[1]
 
 
@@ -262,7 +262,7 @@ def test_memory_lent_to_another_allocator_counts_once() -> None:
     assert [total["lent"] for total in run_json(made)["totals"]] == [0x10000, 0]
     text = run(made, width=200)[1]
     assert "64 KiB lent to other allocators" in text.splitlines()[0]
-    assert f"of the {size(150000)} that counting and listed hold" in text
+    assert f"of the {size(150000)} that counting and listed have mapped" in text
 
 
 def test_memory_that_is_free_but_kept_is_told() -> None:
