@@ -235,7 +235,7 @@ def test_several_allocators_and_one_of_them() -> None:
     assert [(total["allocator"], total["instance"]) for total in found["totals"]] == [("counting", 0), ("listed", 1)]
     assert {row["instance"] for row in found["caches"] if row["allocator"] == "listed"} == {1}
     text = run(made)[1]
-    assert "counting and listed hold" in text and "--allocator counting" in text
+    assert "counting and listed have mapped" in text and "--allocator counting" in text
     one = run_json(made, "--allocator", "listed")
     assert [total["allocator"] for total in one["totals"]] == ["listed"] and len(one["caches"]) == 1
     with pytest.raises(UsageError, match="no allocator 'tcmalloc' in this process; found: counting, listed"):
