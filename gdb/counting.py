@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
@@ -49,6 +50,7 @@ class Counting:
 
     def disarm(self) -> None:
         """Delete the breakpoints: GDB took them out of the code when the process stopped."""
+        _hear_keys(True)
         while self._breakpoints:
             made = self._breakpoints.pop()
             if made.is_valid():
@@ -68,6 +70,7 @@ class Counting:
     def run(self, seconds: Optional[float]) -> Outcome:
         """Let the process run for that long at most."""
         self._expired = self._interrupting = False
+        _hear_keys(True)
         timers = []
         if seconds is not None:
             timers = [threading.Timer(seconds, self._expire), threading.Timer(seconds + LATE, gdb.post_event, [self._interrupt])]
@@ -83,6 +86,7 @@ class Counting:
             for timer in timers:
                 timer.cancel()
             self._expired = True  # an event that was posted already is of no effect
+            _hear_keys(False)  # a table is printed now: Ctrl-C would cut it off, and waits until the process runs again
 
     def opened(self) -> Target:
         """The process as it is now."""
@@ -142,10 +146,10 @@ class Counting:
             return self._signalled(last.stop_signal)
         return Outcome("stop", "GDB stopped it")
 
-    def _signalled(self, signal: str) -> Optional[Outcome]:
-        if signal in ("SIGINT", "0", "SIG0"):
+    def _signalled(self, name: str) -> Optional[Outcome]:
+        if name in ("SIGINT", "0", "SIG0"):
             return Outcome("time" if self._interrupting else "interrupt")
-        return Outcome("stop", f"it received {signal}") if signal in FATAL else None
+        return Outcome("stop", f"it received {name}") if name in FATAL else None
 
     def _expire(self) -> None:
         self._expired = True
@@ -158,6 +162,11 @@ class Counting:
 
     def _stopped(self, event: Any) -> None:
         self._last = event
+
+
+def _hear_keys(heard: bool) -> None:
+    """Let Ctrl-C's signal through to GDB, or keep it waiting. GDB's other threads never take it."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK if heard else signal.SIG_BLOCK, {signal.SIGINT})
 
 
 class Breakpoint(gdb.Breakpoint):
