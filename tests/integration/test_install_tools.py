@@ -116,7 +116,7 @@ def test_a_process_left_running_fails_the_tests(tmp_path: Path) -> None:
     folder = tmp_path / "tests"
     folder.mkdir()
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
-    test = "import subprocess\n\ndef test_it():\n    subprocess.run(['sh', '-c', 'sleep 77 >/dev/null 2>&1 &'], check=True)\n"
+    test = "import subprocess\n\ndef test_it():\n    subprocess.run(['sh', '-c', 'sleep 77 >/dev/null 2>&1 & sleep 0.5'], check=True)\n"
     (folder / "test_it.py").write_text(test)
     done = run(Path(layouts.sys.executable).parent / "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, folder, cwd=tmp_path)
     assert (done.returncode, "1 passed" in done.stdout) == (1, True)
