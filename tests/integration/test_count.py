@@ -202,8 +202,9 @@ def test_keys_at_a_debuggers_prompt(terminal: Callable[..., Terminal], program: 
         until(lambda: code(program, running.pid)["event"] != before["event"], "the breakpoint")
         (running.folder / "go").touch()
         debugger.until(rf" s: {TOTAL} calls, ")
+        time.sleep(0.4)  # the table is whole, and the next one not yet due: the process runs
         debugger.press("\x03")
-        debugger.until("interrupted; the breakpoints are gone")
+        debugger.until("interrupted; the breakpoints are gone|leaks: interrupted")  # the latter where it struck in the middle of a table
         debugger.run("detach", "detached")
     unharmed(program, running, before)
 
