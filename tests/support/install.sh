@@ -24,6 +24,7 @@ nginx nginx-light
 ruby ruby
 javac default-jdk-headless
 npm npm
+cargo cargo
 '
 
 there() {
