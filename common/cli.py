@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks import __version__
+from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
 
 if TYPE_CHECKING:
@@ -107,9 +108,9 @@ def _init(words: list[str]) -> int:
 def _command(words: list[str]) -> int:
     from findleaks import commands
 
-    cmd = commands.commands().get(words[0])
+    cmd = commands.named(words[0])
     if cmd is None:
-        raise UsageError(f"no command {words[0]!r}; there are: {', '.join([*commands.commands(), *FRONT])}")
+        raise UsageError(f"no command {words[0]!r}; there are: {', '.join([*CATALOGUE, *FRONT])}")
     parser = commands.parser(cmd, "findleaks", sys.stdout, "core")
     group = parser.add_argument_group("the process")
     group.add_argument("core", nargs="?", help="the core file; before or after the addresses, where a command takes some")

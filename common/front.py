@@ -111,9 +111,9 @@ class Front:
 
     def _evaluated(self, words: Sequence[str]) -> list[str]:
         """The words with the debugger's expressions (`$rsp`, `&main_arena`) replaced by the addresses they stand for."""
-        from findleaks.commands import commands, parser
+        from findleaks.commands import named, parser
 
-        cmd = commands().get(words[0]) if words else None
+        cmd = named(words[0]) if words else None
         if cmd is None or not cmd.positional or any(word in HELP[1:] for word in words[1:]):
             return list(words)
         made = parser(cmd, "leaks")

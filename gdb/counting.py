@@ -184,7 +184,8 @@ class Breakpoint(gdb.Breakpoint):
 
 def batch(words: Sequence[str], descriptor: int, width: int, door: str) -> None:
     """For the command line: count in the process that this GDB is attached to, and end GDB. What is found goes to `descriptor`."""
-    from findleaks.commands import Door, commands, emit, parse, parser
+    from findleaks.commands import Door, emit, parse, parser
+    from findleaks.commands.count import count
     from findleaks.errors import FindleaksError
     from findleaks.gdb.target import subject
     from findleaks.session import Session
@@ -195,8 +196,8 @@ def batch(words: Sequence[str], descriptor: int, width: int, door: str) -> None:
             for setting in ("handle all nostop noprint pass", "handle SIGINT SIGTRAP stop print nopass", "set print thread-events off"):
                 gdb.execute(setting, to_string=True)
             session = Session(subject().open())
-            args = parse(parser(commands()["count"], "findleaks", out), words)
-            status = 0 if args is None else emit(commands()["count"], session, args, out, Door("findleaks", door), width)
+            args = parse(parser(count, "findleaks", out), words)
+            status = 0 if args is None else emit(count, session, args, out, Door("findleaks", door), width)
         except FindleaksError as error:
             out.write(f"\0{error}\n")
         except KeyboardInterrupt:

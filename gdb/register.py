@@ -154,7 +154,8 @@ def completions(command: str, text: str, word: Optional[str]) -> Any:
         return gdb.COMPLETE_NONE
     if before[-1] in ("--suppressions", "-suppressions"):
         return gdb.COMPLETE_FILENAME
-    return gdb.COMPLETE_EXPRESSION if commands.commands()[command].positional else gdb.COMPLETE_NONE
+    cmd = commands.named(command)
+    return gdb.COMPLETE_EXPRESSION if cmd is not None and cmd.positional else gdb.COMPLETE_NONE
 
 
 def width() -> int:

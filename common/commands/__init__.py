@@ -3,7 +3,7 @@
     @command(arguments=_arguments, positional="addresses")
     def whatis(session, args) -> Result: ...
 
-Its summary and example stand in the catalogue under its name; its docstring is the description in its help. `commands()` collects
+Its summary and example stand in the catalogue under its name; its docstring is the description in its help. `named()` finds
 what the catalogue names; `execute()` is what each front end calls.
 """
 
@@ -113,10 +113,18 @@ def command(
     return decorate
 
 
+def named(word: str) -> Optional[Command]:
+    """The command of this name, or None. Only its own module is imported: nobody waits for those that were not asked for."""
+    return _loaded(word) if word in CATALOGUE else None
+
+
 def commands() -> dict[str, Command]:
     """All commands by name, in the order of the help."""
-    modules = {word: importlib.import_module(f"findleaks.commands.{word}") for word in CATALOGUE}
-    return {word: cast(Command, getattr(module, word)) for word, module in modules.items()}
+    return {word: _loaded(word) for word in CATALOGUE}
+
+
+def _loaded(word: str) -> Command:
+    return cast(Command, getattr(importlib.import_module(f"findleaks.commands.{word}"), word))
 
 
 def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = "") -> Parser:
@@ -144,10 +152,9 @@ def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
 
 def complete(words: Sequence[str], last: str) -> list[str]:
     """Completions of `last`, the word under the cursor, after the finished `words` (the command's name first)."""
-    known = commands()
     if not words:
-        return [name for name in known if name.startswith(last)]
-    cmd = known.get(words[0])
+        return [name for name in CATALOGUE if name.startswith(last)]
+    cmd = named(words[0])
     if cmd is None:
         return []
     actions = parser(cmd, "leaks")._actions
@@ -166,13 +173,12 @@ def execute(session: Callable[[], Session], words: Sequence[str], out: TextIO, *
     `session` is called only once the words have parsed. Help is printed and gives 0. Raises FindleaksError (UsageError for bad
     words): the front end prints it in its own way.
     """
-    known = commands()
     if not words or words[0] in ("help", "-h", "--help"):
         out.write(overview(prog))
         return 0
-    cmd = known.get(words[0])
+    cmd = named(words[0])
     if cmd is None:
-        raise UsageError(f"{prog}: no command {words[0]!r}; there are: {', '.join(known)}")
+        raise UsageError(f"{prog}: no command {words[0]!r}; there are: {', '.join(CATALOGUE)}")
     args = parse(parser(cmd, prog, out), words[1:])
     return 0 if args is None else emit(cmd, session(), args, out, Door(prog), width)
 
