@@ -34,11 +34,6 @@ class Amount(NamedTuple):
     def bytes(self) -> int:
         return self.in_use_bytes + self.cached_bytes + self.free_bytes
 
-    @property
-    def waste(self) -> int:
-        """Bytes of `memory` that hold nothing in use."""
-        return self.memory - self.in_use_bytes
-
 
 @dataclass(frozen=True)
 class Holding:

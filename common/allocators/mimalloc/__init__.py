@@ -18,9 +18,6 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
 SEGMENT = 1 << 25
-FIELDS = (216, 224)
-"""Where the cookie may stand in the header of a segment of 2.x (layout.py has the rest)."""
-
 MAP_HEADER = 80
 LEAST_MAP, MOST_MAP = 1 << 12, 1 << 23
 """Bytes of the first level of the page map: 8 for each 512 MiB of address space."""

@@ -56,7 +56,6 @@ class Mimalloc(Allocator):
         self._spans = sorted(spans, key=lambda span: span.start)
         self._own = own
         self._segments: Optional[Segments] = None
-        self._others: Sequence[Range] = ()
         self.pages = self._disjoint(pages)
         self._starts = [page.start for page in self.pages]
         self.lists = Lists(target, engine, self.problems)

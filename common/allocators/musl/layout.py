@@ -21,14 +21,8 @@ CLASSES = (
 )
 """Units of a slot of each size class (size_classes)."""
 
-SMALLEST_LARGE = 131052
-"""What is asked for in a mapping of its own: this many bytes or more (MMAP_THRESHOLD)."""
-
 FREED = 0xFF
 """The byte of index and reserve of a block that was freed."""
-
-NESTED = 6
-"""Reserve of a slot that holds a group."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +59,8 @@ class Context:
         return 8 + self.word * self.paged
 
     @property
-    def mmap_counter(self) -> int:
-        return self.init_done + 4
-
-    @property
     def free_meta_head(self) -> int:
         return self.init_done + 8
-
-    @property
-    def avail_meta(self) -> int:
-        return self.free_meta_head + self.word
-
-    @property
-    def avail_meta_count(self) -> int:
-        return self.free_meta_head + 2 * self.word
 
     @property
     def area_head(self) -> int:

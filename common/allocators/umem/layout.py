@@ -13,9 +13,6 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 
-NULL_NAME = b"invalid_cache\0"
-"""cache_name of umem_null_cache, the head of the ring of caches, initialised statically (umem.c)."""
-
 NAME = 32  # UMEM_CACHE_NAMELEN + 1
 STATISTICS = (
     *("slab_create", "slab_destroy", "slab_alloc", "slab_free", "alloc_fail", "buftotal", "bufmax", "rescale", "lookup_depth"),

@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 RIP = 16
 """`base` of an operand that is relative to the next instruction."""
 
-CALL, JUMP, JUMP_SHORT, RETURN = 0xE8, 0xE9, 0xEB, 0xC3
+CALL, JUMP, JUMP_SHORT = 0xE8, 0xE9, 0xEB
 
 
 class Instruction(NamedTuple):

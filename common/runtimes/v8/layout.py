@@ -74,11 +74,6 @@ class Underivable(Exception):
     """This V8's code could not be understood; the message says what is missing."""
 
 
-def present(target: Target) -> bool:
-    """Whether the process has a V8 with symbols."""
-    return any(target.symbol(name) is not None for name in COUNT)
-
-
 def derive(target: Target) -> Layout:
     """The layout of the target's V8. Raises Underivable."""
     if target.arch.name != "x86-64":
