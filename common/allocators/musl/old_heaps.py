@@ -32,6 +32,9 @@ _RESYNC = 1 << 20
 PAGES = 256
 """Pages whose first words are read at once: most are inside of what is found at an earlier one."""
 
+_SURE = 16
+"""So many sound chunks in a row are no accident."""
+
 ROOM = 1 << 13
 """Blocks that are read at once."""
 
@@ -209,13 +212,21 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
             made.problems.append(Problem(at, f"{what}: the blocks behind it are not seen", code != NO_MEMORY, damaged))
             return made
         place, before = after
-        what = (
-            f"the header of the chunk at {at:#x} was overwritten; the next one, at {place:#x}, tells its size: the block before it overran"
-        )
         mine = memory.word(at) == (sizes[-1] + header | (states[-1] == State.IN_USE))  # the half that is the block before's is right
-        made.problems.append(Problem(at, what, True, Range(at + word if mine else at, at + header), before if mine else None))
-        starts.append(at + header)
-        sizes.append(place - at - header)
+        lost = place - (before & -2)  # the chunk in front of `place`; where the header of this one was overwritten, too, it is not `at`
+        if lost == at:
+            what = f"the header of the chunk at {at:#x} was overwritten; the next one, at {place:#x}, tells its size"
+        else:
+            what = f"the headers of the chunks at {at:#x} to {lost:#x} were overwritten; the chunk at {place:#x} is the first that is whole"
+        what += ": the block before it overran"
+        expected = before if mine and lost == at else None
+        made.problems.append(Problem(at, what, True, Range(at + word if mine else at, lost + header), expected))
+        if lost != at:
+            starts.append(at + header)
+            sizes.append(lost - at - header)
+            states.append(State.IN_USE)
+        starts.append(lost + header)
+        sizes.append(place - lost - header)
         states.append(State.IN_USE if before & 1 else State.FREE)
         at = place
 
@@ -229,20 +240,41 @@ def _mismatch(made: Segment, at: int, before: int, psize: int, header: int, word
 
 
 def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[int, int]]:
-    """(header, its psize) of the chunk that says that the one at `at` is right before it."""
+    """(header, its psize) of the chunk that says that the one at `at` is right before it; or else of the first chunk that many sound ones
+    follow, and which says that the one before it begins behind `at`: more headers than one were overwritten."""
+    beyond: Optional[tuple[int, int]] = None
     for place in range(at + layout.align, min(at + _RESYNC, limit - layout.overhead), layout.align):
         words, index, last = reader.around(place)
         if index >= last:
-            return None
+            break
         psize, csize = words[index], words[index + 1]
-        if psize & -2 == place - at and csize & (layout.align - 2) == 0:
-            after = place + (csize & -2)
-            if csize == 1:
+        size = psize & -2
+        if not layout.align <= size <= place - at or (psize | csize) & (layout.align - 2):
+            continue
+        if size == place - at:
+            if _sound(reader, place, 1):
                 return place, psize
-            words, index, last = reader.around(after)
-            if index < last and words[index] == csize:
-                return place, psize
-    return None
+        elif beyond is None and size < place - at - layout.align and _sound(reader, place, _SURE):
+            beyond = place, psize
+    return beyond
+
+
+def _sound(reader: _Words, at: int, count: int) -> bool:
+    """Whether so many chunks from that at `at` on, or all to the end of the stretch, have their sizes once more behind them."""
+    words, index, last = reader.around(at)
+    for _ in range(count):
+        if index >= last:
+            return False
+        csize = words[index + 1]
+        if csize == 1:
+            return True
+        at += csize & -2
+        if not csize & -2 or at >= reader.limit:
+            return False
+        words, index, last = reader.around(at)
+        if index >= last or words[index] != csize:
+            return False
+    return True
 
 
 class _Words:
@@ -250,7 +282,7 @@ class _Words:
 
     def __init__(self, memory: Memory, start: int, limit: int) -> None:
         self._memory = memory
-        self._limit = limit
+        self.limit = limit
         self._first = self._end = start
         self._data: memoryview = memoryview(b"")
         self._words: memoryview = self._data
@@ -270,7 +302,7 @@ class _Words:
         size = self._memory.size
         if not self._first <= at <= self._end - 2 * size:
             self._first = self._end = at
-            for piece in self._memory.target.pieces(at, min(self._limit, at + (16 << 20))):
+            for piece in self._memory.target.pieces(at, min(self.limit, at + (16 << 20))):
                 if piece.address == at:
                     length = len(piece.data) // size * size
                     self._data = piece.data[:length]
