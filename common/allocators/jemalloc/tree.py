@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
+from findleaks.allocators.bulk import pointing
 from findleaks.allocators.images import Image
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
@@ -48,9 +48,7 @@ def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> It
         for piece in memory.target.pieces(start, end):
             if memory.target.interrupted():
                 raise Interrupted
-            found = engine.search(piece, low, high)
-            values, _ = engine.gather((piece,), found, 8)
-            for address, value in zip(found, array("Q", bytes(values))):
+            for address, value in zip(*pointing(engine, piece, low, high)):
                 frame = value >> 21
                 if frame not in frames:
                     frames[frame] = bases.block(value) is not None
@@ -115,9 +113,7 @@ def _filled(memory: Memory, engine: Engine, start: int, end: int) -> Iterator[tu
     """(address, value) of the words that are not zero."""
     for at in range(start, end, PART):
         for piece in memory.target.pieces(at, min(at + PART, end)):
-            found = engine.search(piece, 1, 1 << 64)
-            values, _ = engine.gather((piece,), found, 8)
-            yield from zip(found, array("Q", bytes(values)))
+            yield from zip(*pointing(engine, piece, 1, 1 << 64))
 
 
 def _descriptor(word: int, shape: Levels) -> int:
@@ -160,9 +156,7 @@ def elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tuple[i
 
 
 def _read(engine: Engine, piece: Piece, leaf: int, first: int, shift: int, mask: int, result: Elements) -> None:
-    at = engine.search(piece, ALIGNED, 1 << 64)
-    raw, _ = engine.gather((piece,), at, 8)
-    values = array("Q", bytes(raw))
+    at, values = pointing(engine, piece, ALIGNED, 1 << 64)
     if shift == 3:
         # Elements whose descriptor is gone may still have a size class: they name 0.
         base = (first << 3) - leaf

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.base import Allocator
+from findleaks.allocators.bulk import pointing
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
@@ -66,14 +67,7 @@ def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> lis
         tried = 0
         for start, end in image.data:
             for piece in memory.target.pieces(start, end):
-                hits = engine.search(piece, low, high)
-                if not hits:
-                    continue
-                skip = -piece.address % 8
-                words = piece.data[skip : skip + (len(piece.data) - skip) // 8 * 8].cast("Q")
-                base = piece.address + skip
-                for at in hits:
-                    value = words[(at - base) >> 3]
+                for at, value in zip(*pointing(engine, piece, low, high)):
                     if value & 0xFFF or tried > CANDIDATES or value in found:
                         continue
                     index = bisect_right(starts, value) - 1

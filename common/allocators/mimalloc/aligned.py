@@ -20,6 +20,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Optional
 
+from findleaks.allocators.bulk import pointing
 from findleaks.allocators.mimalloc.layout import SMALLEST_ALIGNMENT, Page
 from findleaks.allocators.mimalloc.lists import decode
 from findleaks.errors import Interrupted
@@ -88,14 +89,7 @@ def moved(
         for piece in target.pieces(start, end):
             if target.interrupted():
                 raise Interrupted
-            found = engine.search(piece, low, high)
-            if not found:
-                continue
-            skip = -piece.address % 8
-            words = piece.data[skip : skip + (len(piece.data) - skip) // 8 * 8].cast("Q")
-            base = piece.address + skip
-            for at in found:
-                value = words[(at - base) >> 3]
+            for at, value in zip(*pointing(engine, piece, low, high)):
                 if value in where and (not heap or live.block(at)):
                     for block in where[value]:
                         suspects[block].refer(value, at if heap else 0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.bulk import pointing
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc.layout import (
     CACHE,
@@ -96,8 +97,8 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
     found: dict[int, None] = {}
     for start, end in subtract(place.image.data, place.variables()):
         for piece in memory.target.pieces(start, end):
-            records, _ = engine.gather((piece,), engine.search(piece, 1 << 16, 1 << 47), WORD)
-            for number, value in enumerate(dict.fromkeys(memory.arch.unpack(bytes(records)))):  # a program may have a million pointers here
+            _, values = pointing(engine, piece, 1 << 16, 1 << 47)
+            for number, value in enumerate(dict.fromkeys(values)):  # a program may have a million pointers here
                 if number % 4096 == 0 and memory.target.interrupted():
                     raise Interrupted
                 if value not in found and not inside(heaps, value) and memory.int32(value + LIST + LIST_SIZE) == place.sizes[1]:
@@ -134,8 +135,7 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
         if not pointer:
             continue
         for piece in memory.target.pieces(max(pointer - TLS_BELOW, WORD) & -WORD, pointer + TLS_ABOVE):
-            for at in engine.search(piece, low, high):
-                value = memory.word(at) or 0
+            for value in pointing(engine, piece, low, high)[1]:
                 if value in known or (value not in found and not inside(heaps, value) and is_cache(memory, place.sizes, value)):
                     found.setdefault(value, thread.tid)
     return found

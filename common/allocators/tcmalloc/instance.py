@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, ThreadCache
+from findleaks.allocators.bulk import clusters
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc import caches, counts, extension, integrity
 from findleaks.allocators.tcmalloc.caches import FreeList
 from findleaks.allocators.tcmalloc.layout import CACHE, CLASSES, DEBUG_MAGIC, HEADER, IN_USE, NORMAL, RELEASES, SPAN, STACK
 from findleaks.allocators.tcmalloc.lists import Lists
 from findleaks.allocators.tcmalloc.locate import Place
-from findleaks.allocators.tcmalloc.spans import Span, bridged, clusters, contiguous, read_spans, read_tree, runs, sampled_sizes
+from findleaks.allocators.tcmalloc.spans import Span, bridged, contiguous, read_spans, read_tree, runs, sampled_sizes
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged, subtract

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.bulk import follow
 from findleaks.allocators.tcmalloc.caches import FreeList, ThreadHeap
 from findleaks.allocators.tcmalloc.layout import IN_USE, WORD
 from findleaks.allocators.tcmalloc.locate import Place
@@ -17,13 +18,10 @@ from findleaks.allocators.tcmalloc.spans import Span
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.graph.base import Lists as Followed
-from findleaks.target.base import Piece, Range, Target
+from findleaks.target.base import Range, Target
 
 WINDOW = 32 << 20
 """Lists of spans are followed in so much memory at a time."""
-
-FEW = 50_000
-"""So many cached blocks of a live process are read one by one; for more, all of its heaps are read."""
 
 LONGEST = 1 << 22
 """No thread cache's list is longer: they hold 32 MB in all unless asked otherwise (common.h, kDefaultOverallThreadCacheSize)."""
@@ -107,7 +105,8 @@ class Lists:
     def follow_cached(self, lists: Sequence[FreeList], heaps: Sequence[ThreadHeap], problems: list[Problem]) -> array[int]:
         """The blocks on these lists. Where one is longer or shorter than its cache says, what was found counts."""
         longest = min(max((one.length for one in lists), default=0) + 64, LONGEST)
-        followed = self._follow([one.head for one in lists], longest, sum(one.length for one in lists))
+        heads, expected = [one.head for one in lists], sum(one.length for one in lists)
+        followed = follow(self._target, self._engine, self._heaps, heads, longest, expected)
         followed = self._in_heaps(followed)
         ended, first, said = dict(followed.problems), 0, 0
         tids = {heap.address: heap.tid for heap in heaps}
@@ -163,32 +162,6 @@ class Lists:
         except UnreadableMemory:
             link = 0
         return Range(link, link) if link in nodes else Range(nodes[-1], nodes[-1] + WORD)
-
-    def _follow(self, heads: Sequence[int], longest: int, expected: int) -> Followed:
-        if self._target.live and expected <= FEW:
-            return self._by_word(heads, longest)
-        pieces: list[Piece] = [piece for start, end in self._heaps for piece in self._target.pieces(start, end)]
-        return self._engine.follow_all(pieces, heads, 0, longest)
-
-    def _by_word(self, heads: Sequence[int], longest: int) -> Followed:
-        nodes, ends, problems = array("Q"), array("Q"), []
-        for number, node in enumerate(heads):
-            seen: dict[int, None] = {}
-            while node:
-                if node in seen or len(seen) >= longest:
-                    why = f"it runs into itself at {node:#x}" if node in seen else f"it has more than {longest} entries"
-                    problems.append((number, why))
-                    break
-                try:
-                    following = self._target.word(node)
-                except UnreadableMemory:
-                    problems.append((number, f"{node:#x} cannot be read"))
-                    break
-                seen[node] = None
-                node = following
-            nodes.extend(seen)
-            ends.append(len(nodes))
-        return Followed(nodes, ends, problems)
 
 
 def _span_problem(place: Place, span: Span, found: int, count: int, why: str, damaged: Range) -> Problem:

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.bulk import pointing, records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc.layout import IN_USE, SPAN, SPAN_WORDS, WORD
 from findleaks.allocators.tcmalloc.locate import Place
 from findleaks.graph.base import Engine
-from findleaks.target.base import Piece, Range, Target
+from findleaks.target.base import Range, Target
 
 NEAR = 1 << 20
 """Metadata no farther apart than this, with no span between, is of one piece: descriptors stand in blocks of 128 KB, those freed among
@@ -69,12 +70,8 @@ def read_tree(memory: Memory, engine: Engine, place: Place) -> Tree:
 def _entries(target: Target, engine: Engine, node: Range) -> Iterator[tuple[int, int]]:
     """(number, value) of the words of a node that are not 0."""
     for piece in target.pieces(*node):
-        found = engine.search(piece, 1, 1 << 64)
-        data = piece.data[-piece.address % WORD :]
-        words = data[: len(data) // WORD * WORD].cast("Q")
-        base = piece.address + -piece.address % WORD
-        for at in found:
-            yield (at - node.start) // WORD, words[(at - base) // WORD]
+        for at, value in zip(*pointing(engine, piece, 1, 1 << 64)):
+            yield (at - node.start) // WORD, value
 
 
 def bridged(ranges: Iterable[Range]) -> list[Range]:
@@ -88,29 +85,11 @@ def bridged(ranges: Iterable[Range]) -> list[Range]:
     return found
 
 
-def clusters(addresses: Sequence[int], size: int) -> list[Range]:
-    """The ranges that records of `size` bytes at ascending addresses take, near ones joined."""
-    if not addresses:
-        return []
-    starts = [0, *(number for number, (a, b) in enumerate(zip(addresses, addresses[1:]), 1) if b - a > NEAR)]
-    return [Range(addresses[first], addresses[last - 1] + size) for first, last in zip(starts, [*starts[1:], len(addresses)])]
-
-
-def records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[memoryview, set[int]]:
-    """Words of the records at ascending addresses, and the numbers of those that cannot be read."""
-    pieces: list[Piece] = []
-    top = 1 << 47
-    known = addresses if not addresses or addresses[-1] <= top else [min(address, top) for address in addresses]
-    for start, end in clusters(known, size):
-        pieces += target.pieces(start, end)
-    data, missing = engine.gather(pieces, known, size)
-    return memoryview(data).cast("Q"), set(missing)
-
-
 def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> list[Span]:
     """Every span in ascending order; what of the page map leads to none is named in `problems`."""
     addresses = sorted(set(tree.pointers))
-    words, missing = records(target, engine, addresses, SPAN)
+    data, missing = records(target, engine, addresses, SPAN)
+    words = memoryview(data).cast("Q")
     index = {address: i for i, address in enumerate(addresses) if i not in missing}
     starts, lengths, objects, bits = (words[column::SPAN_WORDS].tolist() for column in (0, 1, 4, 5))
     found: list[Span] = []
@@ -157,7 +136,8 @@ def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[
     """Start -> usable size of sampled blocks: a span each, which names the stack that allocated it and the size asked for (common.h,
     StackTrace); malloc_usable_size says what a block of that size usually has (tcmalloc.cc, GetSizeWithCallback)."""
     chosen = sorted((span for span in spans if span.sampled and span.location == IN_USE), key=lambda span: span.objects)
-    words, missing = records(target, engine, [span.objects for span in chosen], WORD)
+    data, missing = records(target, engine, [span.objects for span in chosen], WORD)
+    words = memoryview(data).cast("Q")
     found = {}
     for number, span in enumerate(chosen):
         asked = words[number]

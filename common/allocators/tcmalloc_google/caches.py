@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.bulk import pointing
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google.layout import (
     CPU_CACHE,
@@ -108,8 +109,7 @@ def _pointers(memory: Memory, engine: Engine, place: Place, own: Sequence[Range]
     for start, end in subtract(merged(place.image.data), place.variables()):
         for piece in memory.target.pieces(start, end):
             for low, high in own:
-                for at in engine.search(piece, low, high):
-                    yield at, memory.word(at) or 0
+                yield from zip(*pointing(engine, piece, low, high))
 
 
 def _halves(memory: Memory, address: int, count: int) -> Optional[list[int]]:

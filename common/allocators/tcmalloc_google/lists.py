@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.bulk import follow
 from findleaks.allocators.tcmalloc_google.caches import Held, ThreadHeap
 from findleaks.allocators.tcmalloc_google.locate import Place
-from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
-from findleaks.graph.base import Lists as Followed
-from findleaks.target.base import Piece, Range, Target
+from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside
-
-FEW = 50_000
-"""So many blocks of a live process are read one by one; for more, all of its heaps are read."""
 
 LONGEST = 1 << 22
 MOST_PROBLEMS = 20
@@ -35,7 +30,8 @@ class Lists:
         """The blocks on the lists. Where one is longer or shorter than its cache says, what was found counts."""
         lists = [(heap, *one) for heap in threads for one in heap.lists]
         longest = min(max((length for *_, length in lists), default=0) + 64, LONGEST)
-        followed = self._follow([head for _, _, head, _ in lists], longest, sum(length for *_, length in lists))
+        heads, expected = [head for _, _, head, _ in lists], sum(length for *_, length in lists)
+        followed = follow(self._target, self._engine, self._heaps, heads, longest, expected)
         ended, first, said = dict(followed.problems), 0, 0
         for index, ((heap, number, head, length), last) in enumerate(zip(lists, followed.ends)):
             nodes = followed.nodes[first:last]
@@ -54,30 +50,3 @@ class Lists:
                     problems.append(Problem(nodes[-1] if nodes and why else head, f"{text}; {why}" if why else text, wrong))
         if said > MOST_PROBLEMS:
             problems.append(Problem(self._place.central, f"and {said - MOST_PROBLEMS:,} more lists that differ from their counts"))
-
-    def _follow(self, heads: Sequence[int], longest: int, expected: int) -> Followed:
-        if self._target.live and expected <= FEW:
-            return self._by_word(heads, longest)
-        pieces: list[Piece] = [piece for start, end in self._heaps for piece in self._target.pieces(start, end)] if heads else []
-        return self._engine.follow_all(pieces, heads, 0, longest)
-
-    def _by_word(self, heads: Sequence[int], longest: int) -> Followed:
-        nodes, ends, problems = array("Q"), array("Q"), []
-        for number, node in enumerate(heads):
-            seen: dict[int, None] = {}
-            while node:
-                if node in seen or len(seen) >= longest:
-                    problems.append(
-                        (number, f"it runs into itself at {node:#x}" if node in seen else f"it has more than {longest} entries")
-                    )
-                    break
-                try:
-                    following = self._target.word(node)
-                except UnreadableMemory:
-                    problems.append((number, f"{node:#x} cannot be read"))
-                    break
-                seen[node] = None
-                node = following
-            nodes.extend(seen)
-            ends.append(len(nodes))
-        return Followed(nodes, ends, problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from findleaks.allocators.bulk import pointing
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google.layout import WORD
 from findleaks.allocators.tcmalloc_google.locate import Place
@@ -27,8 +28,7 @@ def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence
     for start, end in merged(place.image.data):
         for piece in memory.target.pieces(start, end):
             for low, high in between:
-                for at in engine.search(piece, low, high):
-                    record = memory.word(at) or 0
+                for record in pointing(engine, piece, low, high)[1]:
                     header = record - HEADER
                     if header % (2 * WORD) == 0 and inside(regions, header) and memory.word(header + WORD) == MAGIC ^ header:
                         # A region's start, and what of it is still free, down from which it is used up.

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.bulk import pointing, records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google.layout import (
     ALLOCATED_SIZE,
@@ -36,10 +37,7 @@ from findleaks.allocators.tcmalloc_google.layout import (
 from findleaks.allocators.tcmalloc_google.locate import SPAN_MASK, Place
 from findleaks.errors import Interrupted
 from findleaks.graph.base import RUN, Engine, State, run_states
-from findleaks.target.base import Piece, Range, Target
-
-NEAR = 1 << 20
-"""Records no farther apart than this are read together."""
+from findleaks.target.base import Range, Target
 
 MOST_PROBLEMS = 20
 STEP = 1 << 14  # spans between two looks whether the user wants to stop
@@ -122,32 +120,8 @@ def _entries(target: Target, engine: Engine, node: Range) -> list[tuple[int, int
     """(number, value) of the words of a node that are not 0."""
     found: list[tuple[int, int]] = []
     for piece in target.pieces(*node):
-        hits = engine.search(piece, 1, 1 << 64)
-        skip = -piece.address % WORD
-        data = piece.data[skip:]
-        values = data[: len(data) // WORD * WORD].cast("Q")
-        base = piece.address + skip
-        found += [((at - node.start) // WORD, values[(at - base) // WORD]) for at in hits]
+        found += [((at - node.start) // WORD, value) for at, value in zip(*pointing(engine, piece, 1, 1 << 64))]
     return found
-
-
-def clusters(addresses: Sequence[int], size: int) -> list[Range]:
-    """The ranges that records of `size` bytes at ascending addresses take, near ones joined."""
-    if not addresses:
-        return []
-    starts = [0, *(number for number, (a, b) in enumerate(zip(addresses, addresses[1:]), 1) if b - a > NEAR)]
-    return [Range(addresses[first], addresses[last - 1] + size) for first, last in zip(starts, [*starts[1:], len(addresses)])]
-
-
-def records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
-    """The records at ascending addresses, and the numbers of those that cannot be read."""
-    pieces: list[Piece] = []
-    top = 1 << 47
-    known = addresses if not addresses or addresses[-1] <= top else [min(address, top) for address in addresses]
-    for start, end in clusters(known, size):
-        pieces += target.pieces(start, end)
-    data, missing = engine.gather(pieces, known, size)
-    return data, set(missing)
 
 
 class Spans:

@@ -1,0 +1,73 @@
+"""Reading an allocator's structures many at a time: a call of the engine costs microseconds, however much it looks at."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.base import Engine, Lists
+from findleaks.target.base import Piece, Range, Target
+
+NEAR = 1 << 20
+"""Records no farther apart than this are read together."""
+
+FEW = 50_000
+"""So many blocks of a live process's lists are read one by one; for more, all of its heaps are read."""
+
+TOP = 1 << 47
+
+
+def pointing(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[int], array[int]]:
+    """Addresses and values of the aligned words of a piece whose value lies in [low, high), ascending by address."""
+    addresses = engine.search(piece, low, high)
+    values, _ = engine.gather((piece,), addresses, 8)
+    return addresses, array("Q", bytes(values))
+
+
+def clusters(addresses: Sequence[int], size: int) -> list[Range]:
+    """The ranges that records of `size` bytes at ascending addresses take, near ones joined."""
+    if not addresses:
+        return []
+    starts = [0, *(number for number, (a, b) in enumerate(zip(addresses, addresses[1:]), 1) if b - a > NEAR)]
+    return [Range(addresses[first], addresses[last - 1] + size) for first, last in zip(starts, [*starts[1:], len(addresses)])]
+
+
+def records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
+    """The records at ascending addresses, and the numbers of those that cannot be read (zeros stand for them)."""
+    pieces: list[Piece] = []
+    known = addresses if not addresses or addresses[-1] <= TOP else [min(address, TOP) for address in addresses]
+    for start, end in clusters(known, size):
+        pieces += target.pieces(start, end)
+    data, missing = engine.gather(pieces, known, size)
+    return data, set(missing)
+
+
+def follow(target: Target, engine: Engine, heaps: Sequence[Range], heads: Sequence[int], longest: int, expected: int) -> Lists:
+    """Lists of blocks of `heaps`, linked by their first words, of at most `longest` blocks each; `expected` in all. Of a live process
+    few are read one by one, which spares reading its heaps."""
+    if target.live and expected <= FEW:
+        return _one_by_one(target, heads, longest)
+    pieces = [piece for start, end in heaps for piece in target.pieces(start, end)] if heads else []
+    return engine.follow_all(pieces, heads, 0, longest)
+
+
+def _one_by_one(target: Target, heads: Sequence[int], longest: int) -> Lists:
+    nodes, ends, problems = array("Q"), array("Q"), []
+    for number, node in enumerate(heads):
+        seen: dict[int, None] = {}
+        while node:
+            if node in seen or len(seen) >= longest:
+                why = f"it runs into itself at {node:#x}" if node in seen else f"it has more than {longest} entries"
+                problems.append((number, why))
+                break
+            try:
+                following = target.word(node)
+            except UnreadableMemory:
+                problems.append((number, f"{node:#x} cannot be read"))
+                break
+            seen[node] = None
+            node = following
+        nodes.extend(seen)
+        ends.append(len(nodes))
+    return Lists(nodes, ends, problems)
