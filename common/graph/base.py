@@ -185,6 +185,10 @@ class Blocks(Protocol):
         """The blocks that start in [start, end), counted by size and state; ascending by both."""
         ...
 
+    def bytes_in(self, ranges: Sequence[Range]) -> list[int]:
+        """Bytes of blocks that lie in these disjoint ranges, by State: a block counts with what of it lies there."""
+        ...
+
 
 class Graph(Protocol):
     """References among in-use blocks, and what they say. Order: scan_blocks over ascending pieces, scan_roots, mark, classify."""

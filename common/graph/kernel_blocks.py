@@ -11,7 +11,7 @@ from findleaks.arch import Arch
 from findleaks.graph import shared
 from findleaks.graph.base import RUN, Blocks, ChunkWalk, Size, State, Totals
 from findleaks.graph.kernel_library import DISORDER, NONE, CPiece, CWords, check, taken
-from findleaks.target.base import Piece
+from findleaks.target.base import Piece, Range
 
 
 class Passed:
@@ -167,6 +167,14 @@ class KernelBlocks:
         found = taken(self._library, words)
         check(code, "blocks")
         return [Size(key >> 2, State(key & 3), blocks) for key, blocks in sorted(zip(found[::2], found[1::2]))]
+
+    def bytes_in(self, ranges: Sequence[Range]) -> list[int]:
+        """See base.Blocks."""
+        self._ready()
+        flat = array("Q", (min(max(bound, 0), self.arch.mask) for each in ranges for bound in each))
+        sums = (c_uint64 * len(State))()
+        self._library.fl_bytes_in(self.handle, flat.buffer_info()[0], len(flat) // 2, sums)
+        return list(sums)
 
     def _index(self, index: int) -> int:
         if not 0 <= index < len(self):

@@ -13,7 +13,7 @@ from typing import Union
 from findleaks.arch import Arch
 from findleaks.graph import shared
 from findleaks.graph.base import RUN, Blocks, ChunkWalk, Size, State, Totals
-from findleaks.target.base import Piece
+from findleaks.target.base import Piece, Range
 
 Words = Union["memoryview", "array[int]"]
 
@@ -237,6 +237,21 @@ class PureBlocks:
         high = len(self.starts) if end is None else bisect_left(self.starts, end)
         counts = Counter(zip(self.sizes[low:high], self.states[low:high]))
         return [Size(size, State(state), blocks) for (size, state), blocks in sorted(counts.items())]
+
+    def bytes_in(self, ranges: Sequence[Range]) -> list[int]:
+        """See base.Blocks."""
+        self._ready()
+        sums = [0] * len(State)
+        starts, sizes, states = self.starts, self.sizes, self.states
+        for start, end in ranges:
+            low, high = bisect_left(starts, start), bisect_left(starts, end)
+            if high > low:
+                for state in State:
+                    sums[state] += self.totals(state, start, end).bytes
+                sums[states[high - 1]] -= max(starts[high - 1] + sizes[high - 1] - end, 0)
+            if low and start < end:
+                sums[states[low - 1]] += max(min(starts[low - 1] + sizes[low - 1], end) - start, 0)
+        return sums
 
     def _floor(self) -> int:
         """The lowest address at which the next block may start."""

@@ -1,0 +1,47 @@
+"""How many bytes of blocks lie in ranges: kernel, twin and the plain definition."""
+
+from __future__ import annotations
+
+import random
+
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.arch import X86_64
+from findleaks.graph.base import State
+from findleaks.target.base import Range
+
+BASE = 0x7F0000000000
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=200)
+def test_bytes_in_ranges_are_counted(seed: int) -> None:
+    rng = random.Random(seed)
+    blocks, at = [], BASE
+    for _ in range(rng.randrange(60)):
+        at += 16 * rng.choice((0, 1, 1, 3, 300, 70_000))
+        size = rng.choice((0, 1, 24, 40, 4000, 9000, 1 << 20, 1 << 33))
+        blocks.append((at, size, rng.choice(list(State))))
+        at += max(size + 15 & -16, 16)
+    spots = sorted({rng.choice([a, a + s, a + s // 2, BASE - 64, at + 64]) + rng.randrange(-20, 20) for a, s, _ in blocks * 2})
+    ranges = [Range(low, high) for low, high in zip(spots, spots[1:])][rng.randrange(2) :: rng.choice((1, 2))]
+    expected = [0] * len(State)
+    for start, size, state in blocks:
+        expected[state] += sum(max(0, min(end, start + size) - max(low, start)) for low, end in ranges)
+    for engine in (graphs.kernel(), graphs.pure()):
+        made = engine.blocks(X86_64, 16)
+        made.append([a for a, _, _ in blocks], [s for _, s, _ in blocks], [int(state) for _, _, state in blocks])
+        made.seal()
+        assert made.bytes_in(ranges) == expected
+
+
+@pytest.mark.parametrize("engine", [graphs.kernel, graphs.pure])
+def test_no_blocks_and_odd_ranges(engine: object) -> None:
+    made = engine().blocks(X86_64, 16)  # type: ignore[operator]
+    with pytest.raises(RuntimeError):
+        made.bytes_in([])
+    made.seal()
+    assert made.bytes_in([Range(0, 1 << 64), Range(5, 5)]) == [0] * len(State)
