@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import gdb
-from findleaks.counting.base import Outcome
+from findleaks.counting.base import Memory, Outcome
 from findleaks.errors import TargetError, UsageError
 from findleaks.gdb.target import GdbProcess
 from findleaks.target.base import Target
@@ -31,13 +31,13 @@ class Counting:
         self._hit: Callable[[int], bool] = lambda address: True
         self._asked = self._interrupting = self._expired = self._pressed = False
         self._last: Optional[Any] = None
-        self._memory = -1
+        self._memory = Memory(pid)
         self._paged = False
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
         """Set a breakpoint at each address."""
         self._hit = hit
-        self._memory = os.open(f"/proc/{self.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        self._memory.open()
         self._paged = bool(gdb.parameter("pagination"))
         gdb.execute("set pagination off", to_string=True)  # tables come while nobody is to press a key
         gdb.events.stop.connect(self._stopped)
@@ -55,9 +55,7 @@ class Counting:
             made = self._breakpoints.pop()
             if made.is_valid():
                 made.delete()
-        if self._memory >= 0:
-            os.close(self._memory)
-            self._memory = -1
+        if self._memory.close():
             gdb.events.stop.disconnect(self._stopped)
             gdb.events.exited.disconnect(self._stopped)
 
@@ -100,10 +98,7 @@ class Counting:
         return int(gdb.parse_and_eval(f"${name}")) & _MASK
 
     def read(self, address: int, size: int) -> bytes:
-        try:
-            return os.pread(self._memory, size, address)
-        except (OSError, OverflowError):
-            return b""
+        return self._memory.read(address, size)
 
     def holds(self, expression: str) -> bool:
         try:

@@ -3,14 +3,13 @@ and all is done in the thread that runs the command."""
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import lldb
-from findleaks.counting.base import Outcome
+from findleaks.counting.base import Memory, Outcome
 from findleaks.errors import TargetError, UsageError
 from findleaks.lldb.target import LldbProcess
 from findleaks.target.base import Target
@@ -36,12 +35,12 @@ class Counting:
         self._hit: Callable[[int], bool] = lambda address: True
         self._frame: Any = None
         self._thread = 0
-        self._memory = -1
+        self._memory = Memory(pid)
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
         """Set a breakpoint at each address."""
         self._hit = hit
-        self._memory = os.open(f"/proc/{self.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        self._memory.open()
         for address in addresses:
             made = self._target.BreakpointCreateByAddress(address)
             self._breakpoints[address] = made
@@ -53,9 +52,7 @@ class Counting:
         while self._breakpoints:
             _, made = self._breakpoints.popitem()
             self._target.BreakpointDelete(made.GetID())
-        if self._memory >= 0:
-            os.close(self._memory)
-            self._memory = -1
+        self._memory.close()
 
     def close(self) -> None:
         """Nothing is left to do."""
@@ -107,10 +104,7 @@ class Counting:
         return int(found.GetValueAsUnsigned())
 
     def read(self, address: int, size: int) -> bytes:
-        try:
-            return os.pread(self._memory, size, address)
-        except (OSError, OverflowError):
-            return b""
+        return self._memory.read(address, size)
 
     def holds(self, expression: str) -> bool:
         options = lldb.SBExpressionOptions()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Optional, Protocol
@@ -16,6 +17,33 @@ class Outcome:
 
     why: str
     text: str = ""
+
+
+class Memory:
+    """What a process of this machine has in memory now, with nothing kept. Closed until `open` is called."""
+
+    def __init__(self, pid: int) -> None:
+        self._path = f"/proc/{pid}/mem"
+        self._descriptor = -1
+
+    def open(self) -> None:
+        """OSError where the process cannot be read."""
+        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, address: int, size: int) -> bytes:
+        """May be short, or b"" where nothing is mapped."""
+        try:
+            return os.pread(self._descriptor, size, address)
+        except (OSError, OverflowError):
+            return b""
+
+    def close(self) -> bool:
+        """Whether it was open."""
+        if self._descriptor < 0:
+            return False
+        os.close(self._descriptor)
+        self._descriptor = -1
+        return True
 
 
 class Process(Protocol):

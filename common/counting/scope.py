@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from findleaks.arch import Arch
 from findleaks.counting.base import Process
 from findleaks.counting.functions import Function, first
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.runtimes.rules import Rule
-from findleaks.runtimes.v8.isolates import KEYS
+from findleaks.runtimes.v8.isolates import current, key_of
 from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.base import Target
 
@@ -73,17 +74,11 @@ class Handles:
         self.breakpoints: dict[int, int] = {}
         try:
             self._layout = layout = derive(target)
-        except Underivable as error:
+            self._key = key_of(target, layout)
+        except (Underivable, UnreadableMemory) as error:
             raise TargetError(f"the rule v8 does not work on this process: {error}") from None
-        self._mask, self._order = target.arch.mask, target.arch.byteorder
-        self._register, self._word = target.arch.thread_pointer, target.arch.word
+        self._arch = target.arch
         self._pointers: dict[int, int] = {}  # thread -> its thread pointer
-        self._from = layout.tls
-        if not layout.tls:
-            try:
-                self._from = KEYS + 16 * int.from_bytes(target.read(layout.key, 4), self._order) + 8
-            except UnreadableMemory as error:
-                raise TargetError(f"the rule v8 does not work on this process: {error}") from None
 
     def step(self, thread: int, by: int) -> None:
         """There are no such breakpoints."""
@@ -94,15 +89,24 @@ class Handles:
         if pointer is None:
             if len(self._pointers) > 10_000:  # of threads that ended long ago
                 self._pointers.clear()
-            pointer = self._pointers[thread] = process.register(self._register)
-        isolate = self._number(process, pointer + self._from, self._word)
-        if (
-            not isolate
-            or self._number(process, self._number(process, isolate + self._layout.implementer, self._word), self._word) != isolate
-        ):
+            pointer = self._pointers[thread] = process.register(self._arch.thread_pointer)
+        word = Words(process, self._arch)
+        isolate = current(word, self._arch.mask, self._layout, pointer, self._key)
+        if not isolate:
             self._pointers.pop(thread, None)
             return False
-        return self._number(process, isolate + self._layout.level, 4) <= BASELINE
+        return int.from_bytes(process.read(isolate + self._layout.level, 4), self._arch.byteorder) <= BASELINE
 
-    def _number(self, process: Process, address: int, size: int) -> int:
-        return int.from_bytes(process.read(address & self._mask, size), self._order)
+
+class Words:
+    """Words of a process as they are now."""
+
+    def __init__(self, process: Process, arch: Arch) -> None:
+        self._read, self._arch = process.read, arch
+
+    def __call__(self, address: int) -> int:
+        """The word at `address`, or UnreadableMemory."""
+        data = self._read(address, self._arch.word)
+        if len(data) < self._arch.word:
+            raise UnreadableMemory(address, self._arch.word)
+        return int.from_bytes(data, self._arch.byteorder)

@@ -74,3 +74,17 @@ def test_timers_are_counted_without_the_rule(node: tuple[str, int, Path]) -> Non
     assert sum(int(count) for _, _, count in lines) == 800
     assert any("node::HandleWrap::OnClose;node::MakeCallback" in stack for stack, _, _ in lines)
     assert any("OnTimeout;node::MakeCallback" in stack for stack, _, _ in lines)
+
+
+def test_thread_specific_data_of_a_late_key(tmp_path: Path) -> None:
+    """The isolate of a thread then stands in another table."""
+    command = [nodes.get("0.10.21"), str(SCRIPT)]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, env=nodes.late_key(tmp_path)) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            found = table(findleaks(*WORDS, "--pid", str(process.pid)))
+        finally:
+            process.kill()
+    assert 100 < found["matched"] < 800
+    (stack,) = found["stacks"]
+    assert [frame["function"].split("(")[0] for frame in stack["frames"][:4]] == GUILTY

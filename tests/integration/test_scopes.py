@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -25,13 +24,6 @@ from findleaks.runtimes.v8.decode import instructions
 from findleaks.runtimes.v8.globals import MAKERS, STATS
 from findleaks.runtimes.v8.layout import COUNT, CURRENT, ENTER, SEAL
 
-KEYS = """
-#include <pthread.h>
-__attribute__((constructor)) static void make(void) {
-  pthread_key_t key;
-  for (int i = 0; i < 100; i++) pthread_key_create(&key, 0);
-}
-"""
 BLOCK = 1022 * 8
 CLOSED = 1_000_000
 REQUESTS = 20_000
@@ -293,12 +285,8 @@ def test_no_v8(tmp_path: Path) -> None:
 
 def test_many_keys(tmp_path: Path) -> None:
     """Thread-specific data of a late key stand apart from that of the first ones."""
-    source = tmp_path / "keys.c"
-    source.write_text(KEYS)
-    library = tmp_path / "keys.so"
-    subprocess.run(["gcc", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source], check=True)
     command = [nodes.get("0.10.21"), str(truth.PROGRAMS / "node_closing.js"), "5000"]
-    with Running(command, tmp_path / "run", {**os.environ, "LD_PRELOAD": str(library)}) as running:
+    with Running(command, tmp_path / "run", nodes.late_key(tmp_path)) as running:
         (isolate,) = live(running.pid)["isolates"]
     assert isolate["handles"] == 5010
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import shutil
 import subprocess
 import tarfile
@@ -32,6 +33,14 @@ VERSIONS = {
 
 NEWEST = "24.0.0"
 
+KEYS = """
+#include <pthread.h>
+__attribute__((constructor)) static void make(void) {
+  pthread_key_t key;
+  for (int i = 0; i < 100; i++) pthread_key_create(&key, 0);
+}
+"""
+
 
 class NodeMissing(Exception):
     """A version cannot be had; the message says what was tried."""
@@ -52,6 +61,14 @@ def get(version: str) -> str:
             part.chmod(0o755)
             part.rename(program)
     return str(program)
+
+
+def late_key(folder: Path) -> dict[str, str]:
+    """An environment in which Node's key of thread-specific data is not among the first ones, which stand apart."""
+    source, library = folder / "keys.c", folder / "keys.so"
+    source.write_text(KEYS)
+    subprocess.run(["gcc", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source], check=True)
+    return {**os.environ, "LD_PRELOAD": str(library)}
 
 
 def _packed(folder: Path, version: str, digest: str) -> Path:

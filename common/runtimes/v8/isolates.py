@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -49,14 +49,12 @@ class Isolate:
 def isolates(target: Target, layout: Layout) -> list[Isolate]:
     """Every isolate that is some thread's current one, by address. Interrupted when the user asked to stop."""
     found: dict[int, Isolate] = {}
-    key = 0
-    if layout.key:
-        try:
-            key = int.from_bytes(target.read(layout.key, 4), target.arch.byteorder)
-        except UnreadableMemory:
-            return []
+    try:
+        key = key_of(target, layout)
+    except UnreadableMemory:
+        return []
     for thread in target.threads():
-        address = _current(target, layout, thread, key)
+        address = current(target.word, target.arch.mask, layout, thread.thread_pointer, key)
         if not address:
             continue
         if address in found:
@@ -66,20 +64,25 @@ def isolates(target: Target, layout: Layout) -> list[Isolate]:
     return [found[address] for address in sorted(found)]
 
 
-def _current(target: Target, layout: Layout, thread: Thread, key: int) -> int:
-    """The isolate this thread is in, or 0. Every implementer points back at its isolate, which tells it from anything else."""
-    mask = target.arch.mask
-    if not thread.thread_pointer or key >= KEYS_OF_BLOCK * KEYS_OF_BLOCK:
+def key_of(target: Target, layout: Layout) -> int:
+    """The key that isolates are kept under as thread-specific data, 0 where they are not; may raise UnreadableMemory."""
+    return int.from_bytes(target.read(layout.key, 4), target.arch.byteorder) if layout.key else 0
+
+
+def current(word: Callable[[int], int], mask: int, layout: Layout, thread_pointer: int, key: int) -> int:
+    """The isolate the thread is in that has this thread pointer, or 0. `word` gives the word at an address, or raises UnreadableMemory;
+    `key` is what stands at the layout's. Every implementer points back at its isolate, which tells it from anything else."""
+    if not thread_pointer or key >= KEYS_OF_BLOCK * KEYS_OF_BLOCK:
         return 0
     try:
         if layout.tls or key < KEYS_OF_BLOCK:
-            place = thread.thread_pointer + (layout.tls or KEYS + 16 * key + 8)
+            place = thread_pointer + (layout.tls or KEYS + 16 * key + 8)
         else:
-            block = target.word(thread.thread_pointer + KEYS + 16 * KEYS_OF_BLOCK + 8 * (key // KEYS_OF_BLOCK))
+            block = word((thread_pointer + KEYS + 16 * KEYS_OF_BLOCK + 8 * (key // KEYS_OF_BLOCK)) & mask)
             place = block + 16 * (key % KEYS_OF_BLOCK) + 8
-        isolate = target.word(place & mask)
-        implementer = target.word((isolate + layout.implementer) & mask) if isolate else 0
-        return isolate if implementer and target.word(implementer) == isolate else 0
+        isolate = word(place & mask)
+        implementer = word((isolate + layout.implementer) & mask) if isolate else 0
+        return isolate if implementer and word(implementer) == isolate else 0
     except UnreadableMemory:
         return 0
 
