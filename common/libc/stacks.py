@@ -30,6 +30,10 @@ HEADS_WINDOW = 1 << 15
 
 RING_LIMIT = 1 << 20  # nodes of all rings together
 
+EXITING, TERMINATED = 0x10, 0x20
+"""Bits of `cancelhandling` in struct pthread (nptl/descr.h, EXITING_BITMASK and TERMINATED_BITMASK): a thread that ended has the first, one
+that was joined, or was detached, has both (nptl/nptl_free_tcb.c)."""
+
 
 def thread_stacks(target: Target) -> dict[int, Range]:
     """tid -> [stackblock, stackblock + size), guard included, of every live thread that glibc made.
@@ -74,6 +78,43 @@ def cached_thread_pointers(target: Target) -> list[int]:
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     live = {thread.thread_pointer for thread in threads}
     return sorted(set(_cached_descriptors(target, threads) or []) - live)
+
+
+def unjoined_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Range]:
+    """Sorted stacks of threads that ended, and that nobody joined or detached: only pthread_join gives such a stack back.
+
+    `regions` are those that may hold stacks. In struct pthread `cancelhandling` follows `tid` behind robust_prev (64-bit only), the three
+    words of robust_head, cleanup and cleanup_jmp_buf (nptl/descr.h, 2.3 to 2.43).
+    """
+    threads = [thread for thread in target.threads() if thread.thread_pointer]
+    if any(is_musl(target, thread.thread_pointer) for thread in threads[:1]):
+        return dead_stacks(target, engine, regions)
+    offset = _list_offset(target, threads)
+    if offset < 0:
+        return []
+    word = target.arch.word
+    live = {thread.thread_pointer for thread in threads}
+    seen: set[int] = set()
+    ended = {node - offset for tcb in live for node in _ring(target, tcb + offset, seen) if _is_descriptor(target, node - offset)}
+    ended.update(_cached_descriptors(target, threads) or [])
+    tid = offset + 2 * word
+    handling = tid + 8 + (6 * word if word == 8 else 5 * word)
+    chosen = [
+        tcb for tcb in ended - live if _half(target, tcb + tid) == 0 and _half(target, tcb + handling) & (EXITING | TERMINATED) == EXITING
+    ]
+    found = [_candidates(target, tcb) for tcb in chosen]
+    bounds = _offset([_candidates(target, tcb) for tcb in live])
+    if bounds < 0:
+        bounds = _offset(found)
+    return sorted({candidates[bounds] for candidates in found if bounds in candidates})
+
+
+def _half(target: Target, address: int) -> int:
+    """The 32-bit number at `address`; -1 where nothing can be read."""
+    try:
+        return int.from_bytes(target.read(address, 4), target.arch.byteorder)
+    except UnreadableMemory:
+        return -1
 
 
 def _words(target: Target, address: int, size: int) -> tuple[int, ...]:

@@ -38,6 +38,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     [
         "test_graph.py",
         "test_graph_blocks.py",
+        "test_graph_bytes_in.py",
         "test_graph_follow.py",
         "test_graph_objects.py",
         "test_graph_runs.py",

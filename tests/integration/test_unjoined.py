@@ -1,0 +1,59 @@
+"""Stacks of threads that ended and were never joined: told from those of live, joined and detached threads, by what the program did."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import libcs
+import mallocs_musl
+import pytest
+
+import cores
+from findleaks.graph import engine
+from findleaks.libc.stacks import unjoined_stacks
+from findleaks.target.base import Target
+from findleaks.target.core import open_core
+from findleaks.target.live import attach
+
+PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "unjoined.c"
+STACK = 256 << 10
+
+
+def check(target: Target, joinable: int) -> None:
+    stacks = unjoined_stacks(target, engine.load(target.arch), target.regions())
+    assert len(stacks) == joinable
+    assert all(STACK <= end - start <= STACK + (64 << 10) for start, end in stacks)
+    assert all(a.end <= b.start for a, b in zip(stacks, stacks[1:]))
+    assert not any(start <= thread.sp < end for start, end in stacks for thread in target.threads())
+
+
+def run(program: Path, folder: Path) -> None:
+    """With live threads beside, and without; live, and of a core."""
+    for staying in (3, 0):
+        with cores.Running([str(program), "40", "5", "4", str(staying)], folder / str(staying)) as running:
+            with attach(running.pid) as live:
+                check(live, 40)
+            core = running.kernel_core()
+        with open_core(str(core)) as target:
+            check(target, 40)
+    with cores.Running([str(program), "0", "5", "4", "2"], folder / "none") as running, attach(running.pid) as live:
+        check(live, 0)
+
+
+def test_of_this_machines_glibc(tmp_path: Path) -> None:
+    program = tmp_path / "unjoined"
+    subprocess.run(["gcc", "-O1", "-Wall", "-Werror", "-pthread", "-o", str(program), str(PROGRAM)], check=True)
+    run(program, tmp_path)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", sorted(libcs.SUITES))
+def test_of_glibc(version: str, tmp_path: Path) -> None:
+    run(libcs.get(version).compile(PROGRAM, tmp_path / "unjoined", ["-O1"]), tmp_path)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", sorted(mallocs_musl.SUITES))
+def test_of_musl(version: str, tmp_path: Path) -> None:
+    run(mallocs_musl.get(version).compile(PROGRAM, tmp_path / "unjoined", "dynamic"), tmp_path)
