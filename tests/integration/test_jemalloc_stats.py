@@ -18,7 +18,7 @@ from accuracy import FLAGS
 
 import cores
 from findleaks.allocators.base import State
-from findleaks.allocators.jemalloc import stats
+from findleaks.allocators.jemalloc import decay, stats
 from findleaks.allocators.jemalloc.instance import Jemalloc
 from findleaks.session import Session
 from findleaks.target.core import open_core
@@ -27,7 +27,16 @@ SOURCE = truth.PROGRAMS / "jemalloc_stats.c"
 BUFFER = 65536
 """malloc_stats_print itself makes a block of this size before it counts, and frees it at the end (5.3: stats.h, STATS_PRINT_BUFSIZE)."""
 
-SETTINGS = ("", "narenas:1", "tcache:false", "retain:false", "bin_shards:1-160:4|161-14336:2", "dirty_decay_ms:0", "percpu_arena:percpu")
+SETTINGS = (
+    "",
+    "narenas:1",
+    "tcache:false",
+    "retain:false",
+    "bin_shards:1-160:4|161-14336:2",
+    "dirty_decay_ms:0",
+    "percpu_arena:percpu",
+    "dirty_decay_ms:-1,muzzy_decay_ms:3000",
+)
 
 BINS = {"nmalloc", "ndalloc", "curregs", "nrequests", "nfills", "nflushes", "reslabs", "curslabs", "nonfull_slabs"}
 """Columns of the table of bins that are counters; the JSON calls reslabs nreslabs."""
@@ -73,6 +82,8 @@ def compare(folder: Path, version: str, conf: str, threads: int = 5) -> None:
         assert list(jemalloc.verify(directory.blocks)) == []
         rows = jemalloc.caches(directory.blocks)
         ours = {(cache.arena, cache.own["ind"]): cache for cache in rows}
+        wanted = printed["opt"]["dirty_decay_ms"], printed["opt"]["muzzy_decay_ms"]
+        assert {decay.times(jemalloc.memory, arena) for arena in jemalloc.parts.arenas} == {wanted}
         blocks = 0
         arenas = {name: arena for name, arena in printed["stats.arenas"].items() if name.isdigit()}
         assert arenas
