@@ -5,11 +5,14 @@ All addresses are integers in the target's address space, all sizes are bytes, r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.arch import Arch
+
+if TYPE_CHECKING:
+    from findleaks.target.presence import Presence
 
 PIECE = 16 << 20
 """Longest piece `Target.pieces` yields, in bytes: short enough that one kernel call takes well under 200 ms."""
@@ -122,6 +125,11 @@ class Target(Protocol):
         """Bytes of [start, end) that lay in memory (or in swap) at the stop; None where that is not known. Live: of private anonymous
         memory. A core tells by the holes in its file, which the kernel leaves for pages that were never touched, or given back; copies
         and compressed cores have lost that."""
+        ...
+
+    def presence(self, tell: Callable[[float], None]) -> Optional[Presence]:
+        """The same page by page and for every mapping, of one moment: live from pagemap and smaps, of a core from its holes. None where
+        that is not known. `tell` is called at least each 200 ms with the part that is done (0: unknown), and may raise."""
         ...
 
     def modules(self) -> Sequence[Module]: ...

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Optional
 
@@ -16,9 +16,11 @@ from findleaks.report.text import size as human
 from findleaks.report.text import some
 from findleaks.target import elf, notes
 from findleaks.target.base import Module, Range, Region, Thread
+from findleaks.target.holes import presence, told
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of
 from findleaks.target.modules import DELETED, Check, FileSource, Image, bare, check, images, tables
 from findleaks.target.notes import Mapping
+from findleaks.target.presence import Presence
 from findleaks.target.reader import Closing, Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
 from findleaks.target.symbols import Symbolic
 
@@ -301,7 +303,8 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         return found
 
     def keep_holes(self, fd: int) -> None:
-        """Note where the file has holes, for `resident`. A file without any has been copied or written by a program: it tells nothing."""
+        """Note where the file has holes, for `resident`. A file without any, or with holes for all that is zero, has been copied or written
+        by a program: it tells nothing."""
         size, at, data = len(self._core.view()), 0, []
         try:
             while at < size:
@@ -312,8 +315,15 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         except OSError as error:
             if error.errno != errno.ENXIO:  # ENXIO: nothing but holes from here on
                 return
-        if sum(part.end - part.start for part in data) < size:
+        if sum(part.end - part.start for part in data) < size and told(self._core.view(), data, self._loads, self.arch.page):
             self._data = data
+
+    def presence(self, tell: Callable[[float], None]) -> Optional[Presence]:
+        """See Target."""
+        if not self._data:
+            return None
+        anonymous = any(d.there and d.flags & elf.PF_W and not self._file_name(d.start) for d in self._loads)
+        return presence(self._data, self._loads, self._regions, anonymous)
 
     def regions(self) -> Sequence[Region]:
         return self._regions

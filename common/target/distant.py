@@ -13,6 +13,7 @@ from findleaks.target import elf
 from findleaks.target.base import Module, Piece, Range, Region, Thread
 from findleaks.target.modules import Image, check, images, tables
 from findleaks.target.notes import Mapping
+from findleaks.target.presence import Presence
 from findleaks.target.reader import Closing
 from findleaks.target.symbols import Symbolic
 from findleaks.target.thread_pointers import completed
@@ -178,6 +179,10 @@ class DistantTarget(Symbolic, Closing):
 
     def resident(self, start: int, end: int) -> Optional[int]:
         """See Target: a debugger's own interface does not tell."""
+        return None
+
+    def presence(self, tell: Callable[[float], None]) -> Optional[Presence]:
+        """See Target: nor of pages."""
         return None
 
     def regions(self) -> Sequence[Region]:

@@ -6,16 +6,17 @@ import errno
 import os
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.arch import ARCHES, Arch, arch_of
 from findleaks.errors import TargetError, UnreadableMemory
-from findleaks.target import elf
+from findleaks.target import elf, presence
 from findleaks.target.base import Module, Piece, Range, Region, Thread
 from findleaks.target.modules import Image, check, images, tables
 from findleaks.target.notes import Mapping, auxiliary
 from findleaks.target.pagemap import PageMap
+from findleaks.target.presence import Presence
 from findleaks.target.ptrace import Tracer, ended, refusal, sleeping, state, status, tasks
 from findleaks.target.reader import Closing, Zeros
 from findleaks.target.symbols import Symbolic
@@ -285,6 +286,10 @@ class LiveTarget(Symbolic, Closing):
             return None
         runs = self._pagemap.touched(start, end)
         return sum(max(0, min(run.end, end) - max(run.start, start)) for run in runs)
+
+    def presence(self, tell: Callable[[float], None]) -> Optional[Presence]:
+        """See Target."""
+        return presence.live(self._proc, self._page, tell)
 
     # -- the rest of the protocol
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Optional
 
 from findleaks.arch import X86_64, Arch
 from findleaks.target.base import Module, Range, Region, Symbol, Thread
+from findleaks.target.presence import Presence
 from findleaks.target.reader import Extent, ExtentReader, Source, disjoint
 
 
@@ -59,6 +60,7 @@ class FakeTarget(ExtentReader):
         self._threads, self._modules = list(threads), sorted(modules, key=lambda m: m.start)
         self._symbols = sorted(symbols, key=lambda s: s.address)
         self._left = stop_after
+        self.pages: Optional[Presence] = None
 
     def write(self, address: int, data: bytes) -> None:
         """Change the fake's memory; the range must lie in one region."""
@@ -76,6 +78,10 @@ class FakeTarget(ExtentReader):
 
     def resident(self, start: int, end: int) -> Optional[int]:
         return None
+
+    def presence(self, tell: Callable[[float], None]) -> Optional[Presence]:
+        """What a test put into `pages`."""
+        return self.pages
 
     def modules(self) -> Sequence[Module]:
         return self._modules

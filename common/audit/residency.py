@@ -1,0 +1,235 @@
+"""Which pages of a target are in memory: live from pagemap, of a kernel's core from its holes, of any core from a file saved beforehand.
+
+gcore's cores say nothing of it, and gcore itself reads pages in; so `findleaks map --save-residency FILE` writes it down first. Nothing
+is ever guessed from what pages hold: zeros are no sign of absence.
+
+The file, "findleaks-residency 1": a line of JSON, then zlib-compressed little-endian 64-bit words. The words are three lists of ranges
+(known, resident, swapped; their lengths stand in the JSON), each a list of pairs: pages skipped since the range before, pages in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import zlib
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from findleaks.errors import FindleaksError
+from findleaks.report.text import printable
+from findleaks.session import Session
+from findleaks.target.base import Range, Target
+from findleaks.target.notes import AT_BASE, AT_ENTRY, AT_EXECFN, AT_PHDR, AT_RANDOM, AT_SYSINFO_EHDR
+from findleaks.target.presence import Presence
+from findleaks.target.runs import Runs
+
+UNKNOWN, SIDE_FILE = "unknown", "side file"
+SUFFIX = ".residency"
+"""Behind a core's name: the side file that is used without being asked for."""
+
+_FORMAT, _VERSION = "findleaks-residency", 1
+_HEAD = 1 << 20  # the longest line of JSON
+_MOST = 1 << 27  # ranges of a list, at most
+_IDENTITY = (AT_PHDR, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR)
+
+
+@dataclass(frozen=True)
+class Residency:
+    """`source` is how it is known: "pagemap" (live), "side file", "holes of the core", or "unknown", with all lists empty.
+
+    `known` is the memory that this tells of (disjoint, ascending, whole pages, as the other two): all mappings when live, anonymous
+    mappings of a core's holes. `resident` are pages in memory, the kernel's zero page left out; of memory that is not known it may list
+    pages too: what a core has of mapped files was dumped, not surely resident. `swapped` are held, but not resident. `rss` is the
+    resident size in bytes that the kernel told at the same moment, None if it did not. `unsure` are mappings in which some pages of
+    `resident` are the zero page, and it is not known which ones (old kernels, without root). `saved`: when the side file was written.
+    """
+
+    source: str
+    page: int
+    known: Runs
+    resident: Runs
+    swapped: Runs
+    rss: Optional[int] = None
+    unsure: tuple[Range, ...] = ()
+    warnings: tuple[str, ...] = ()
+    saved: str = ""
+
+    def __bool__(self) -> bool:
+        """Whether anything is known."""
+        return self.source != UNKNOWN
+
+    def bytes(self, start: int, end: int) -> Optional[int]:
+        """Resident bytes of [start, end); None unless all of it is known."""
+        if start >= end:
+            return 0
+        return self.resident.bytes(start, end) if self.known.bytes(start, end) == end - start else None
+
+    def held(self, start: int, end: int) -> Optional[int]:
+        """Bytes of [start, end) in memory or in swap; None unless all of it is known."""
+        found = self.bytes(start, end)
+        return None if found is None else found + self.swapped.bytes(start, end)
+
+
+def residency(session: Session, file: str = "") -> Residency:
+    """Of the session's target. Ask before anything else: reading a live process makes pages of its mapped files resident.
+
+    `file` is a side file that the user named (FindleaksError where it cannot be used); without it, the one beside the core is used if it
+    is there and is that process's, else what the target itself tells.
+    """
+    target = session.target
+    if file:
+        return read(file, target)
+    warnings: list[str] = []
+    beside = target.path + SUFFIX if target.path else ""
+    if beside and os.path.exists(beside):
+        try:
+            return read(beside, target)
+        except FindleaksError as error:
+            warnings.append(str(error))
+    found = target.presence(lambda part: session.tell("looking which pages are resident", part))
+    if found is None:
+        return Residency(UNKNOWN, target.arch.page, Runs.of(()), Runs.of(()), Runs.of(()), warnings=tuple(warnings))
+    return _made(found, target, warnings)
+
+
+def _made(found: Presence, target: Target, warnings: Sequence[str] = (), saved: str = "") -> Residency:
+    return Residency(
+        found.source, target.arch.page, found.known, found.resident, found.swapped, found.rss, found.unsure, tuple(warnings), saved
+    )
+
+
+def save(session: Session, file: str) -> Residency:
+    """Write the side file of a live process; FindleaksError where its residency is not known, or the file cannot be written."""
+    target = session.target
+    found = residency(session)
+    if not found:
+        raise FindleaksError(f"{target.description}: which pages are resident is not known here: there is nothing to save")
+    head = {
+        _FORMAT: _VERSION,
+        "pid": target.pid,
+        "start_time": _start_time(target.pid) if target.live else None,
+        "identity": identity(target),
+        "page": found.page,
+        "saved": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "rss": found.rss,
+        "unsure": [list(part) for part in found.unsure],
+        "known": len(found.known),
+        "resident": len(found.resident),
+        "swapped": len(found.swapped),
+    }
+    words: array[int] = array("Q")
+    for runs in (found.known, found.resident, found.swapped):
+        words += _packed(runs, found.page)
+    body = zlib.compress(_little(words), 6)
+    made = f"{file}.new"
+    try:
+        with open(made, "wb") as out:
+            out.write(json.dumps(head).encode() + b"\n" + body)
+        os.replace(made, file)
+    except OSError as error:
+        raise FindleaksError(f"{file}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+    return found
+
+
+def _packed(runs: Runs, page: int) -> array[int]:
+    """Pages skipped and pages in each range."""
+    pages = [word // page for word in runs.words]
+    return array("Q", (now - before for before, now in zip([0, *pages], pages)))
+
+
+def _little(words: array[int]) -> bytes:
+    import sys
+
+    if sys.byteorder != "little":
+        words = words[:]
+        words.byteswap()
+    return words.tobytes()
+
+
+def read(file: str, target: Target) -> Residency:
+    """A side file, for the process that `target` is of. FindleaksError in one line where it is none, is damaged, or is of another."""
+    try:
+        with open(file, "rb") as source:
+            line = source.readline(_HEAD)
+            body = source.read()
+    except OSError as error:
+        raise FindleaksError(f"{file}: {(error.strerror or str(error)).lower()}") from None
+    head = _head(file, line)
+    if head[_FORMAT] != _VERSION:
+        raise FindleaksError(f"{file}: residency in format {printable(str(head[_FORMAT]), 20)}; this findleaks reads format {_VERSION}")
+    _same(file, head, target)
+    page, counts = head.get("page"), [head.get(name) for name in ("known", "resident", "swapped")]
+    if page != target.arch.page or not all(isinstance(count, int) and 0 <= count <= _MOST for count in counts):
+        raise FindleaksError(f"{file}: damaged: its first line makes no sense")
+    known, resident, swapped = _lists(file, body, [int(count) for count in counts if count is not None], page)
+    unsure = [Range(*part) for part in head.get("unsure") or () if isinstance(part, list) and len(part) == 2]
+    rss = head.get("rss")
+    found = Presence(SIDE_FILE, known, resident, swapped, rss if isinstance(rss, int) else None, tuple(unsure))
+    return _made(found, target, saved=printable(str(head.get("saved") or ""), 40))
+
+
+def _head(file: str, line: bytes) -> dict[str, Any]:
+    try:
+        head = json.loads(line) if line.startswith(b"{") else None
+    except ValueError:
+        head = None
+    if not isinstance(head, dict) or _FORMAT not in head:
+        raise FindleaksError(f"{file}: no file of residency: write one with `findleaks map --save-residency FILE --pid PID`")
+    return head
+
+
+def _same(file: str, head: dict[str, Any], target: Target) -> None:
+    """Refuse what is of another process: of another pid, or of one that the kernel loaded elsewhere."""
+    pid = head.get("pid")
+    if target.pid is not None and pid != target.pid:
+        raise FindleaksError(f"{file}: is of process {printable(str(pid), 20)}, not of {target.pid}: not used")
+    own, said = identity(target), head.get("identity")
+    started = target.live and head.get("start_time") not in (None, _start_time(target.pid))
+    if started or (own and said and own != said):
+        raise FindleaksError(f"{file}: is of another process that had the id {printable(str(pid), 20)}: not used")
+
+
+def _lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Runs]:
+    wanted = 16 * sum(counts)
+    try:
+        unpacked = zlib.decompressobj().decompress(body, wanted + 1)
+    except zlib.error as error:
+        raise FindleaksError(f"{file}: damaged: {error}") from None
+    if len(unpacked) != wanted:
+        raise FindleaksError(f"{file}: damaged or cut off: {len(unpacked):,} bytes of ranges instead of {wanted:,}")
+    words = array("Q", unpacked)
+    if array("H", [1]).tobytes() != b"\1\0":
+        words.byteswap()
+    found, at = [], 0
+    for count in counts:
+        total, made = 0, array("Q")
+        for number, pages in enumerate(words[at : at + 2 * count]):
+            total += pages
+            if (number and not pages) or total * page >= 1 << 64:
+                raise FindleaksError(f"{file}: damaged: its ranges do not ascend")
+            made.append(total * page)
+        found.append(Runs(made))
+        at += 2 * count
+    return found
+
+
+def identity(target: Target) -> str:
+    """What tells a process from others that had its id: where the kernel put its program, stack, vdso and random bytes (auxiliary
+    vector). "" where the target does not say."""
+    vector: dict[int, int] = getattr(target, "auxv", {})
+    if not vector:
+        return ""
+    return hashlib.sha256(repr([vector.get(key, 0) for key in _IDENTITY]).encode()).hexdigest()[:32]
+
+
+def _start_time(pid: Optional[int]) -> Optional[int]:
+    """Field 22 of /proc/PID/stat: clock ticks after the system began."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None

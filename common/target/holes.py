@@ -1,0 +1,67 @@
+"""Which pages of a process were in memory, by the holes in the core that the kernel wrote of it.
+
+Linux fs/coredump.c, dump_user_range (6.x; the same since 2.6.x): of a page that is not there, or is the zero page, no byte is written and
+the file position moves on, which leaves a hole; every other page is written, zeros too. vma_dump_size leaves out private anonymous
+mappings that were never written to.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.target.base import Range, Region
+from findleaks.target.layout import Load
+from findleaks.target.presence import Presence
+from findleaks.target.ranges import merged
+from findleaks.target.runs import Runs
+
+_LOOKED_AT = 512 << 20
+"""Bytes of a core looked through for a page of zeros that is no hole."""
+
+
+def told(view: memoryview, data: Sequence[Range], loads: Sequence[Load], page: int) -> bool:
+    """Whether the holes of a file with these parts of data tell which pages were there.
+
+    Tools that leave out zeros (GDB's gcore since 16, `cp --sparse=always`, coredumpctl) make holes too, of all pages of zeros: so a file
+    without any page of zeros in its data tells nothing. GDB's segments do not begin at whole pages of the file.
+    """
+    if any(load.there and (load.offset - load.start) % page for load in loads):
+        return False
+    zeros, left = bytes(page), _LOOKED_AT
+    for start, end in data:
+        for at in range(start + -start % page, end - page + 1, page):
+            if view[at : at + page] == zeros:
+                return True
+            left -= page
+        if left < 0:
+            break
+    return False
+
+
+def presence(data: Sequence[Range], loads: Sequence[Load], regions: Sequence[Region], anonymous: bool) -> Optional[Presence]:
+    """What holes tell, of memory whose segments stand one behind the other in the file; None where they overlap, as the kernel's never
+    do. Known are anonymous mappings: of files the kernel also writes pages that were only in the file. `anonymous`: the core has such
+    memory at all (coredump_filter), so that a mapping without a byte of it was never written to."""
+    held: list[Range] = []
+    parts = Runs.of(data)
+    reached = 0
+    for load in sorted(loads, key=lambda load: load.offset):
+        if load.there:
+            if load.offset < reached:
+                return None
+            reached = load.offset + load.there
+            move = load.start - load.offset
+            held += [Range(start + move, end + move) for start, end in parts.within(load.offset, reached)]
+    starts = [load.start for load in loads]
+    known: list[Range] = []
+    for region in regions:
+        at = bisect_right(starts, region.start) - 1
+        load = loads[max(at, 0)]
+        if at >= 0 and region.start < load.end and not region.name.startswith("/"):
+            if load.filesz:
+                known.append(Range(region.start, min(region.end, load.start + load.there)))
+            elif anonymous:
+                known.append(Range(region.start, region.end))
+    return Presence("holes of the core", Runs.of(merged(known)), Runs.of(merged(held)), Runs.of(()))

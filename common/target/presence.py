@@ -1,0 +1,207 @@
+"""Which pages of a process lie in memory, page by page, at one moment: all mappings, anonymous, of files and shared.
+
+Sources: Linux Documentation/filesystems/proc.rst (smaps), admin-guide/mm/pagemap.rst, include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7: it
+tells the zero page to everybody), include/uapi/linux/kernel-page-flags.h (KPF_ZERO_PAGE: to root, on older kernels).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import struct
+from array import array
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Optional
+
+from findleaks.target.base import Range
+from findleaks.target.runs import Runs
+
+_PAGEMAP_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg), 96 bytes
+_PRESENT, _SWAPPED, _ZERO = 1 << 3, 1 << 4, 1 << 5  # PAGE_IS_…
+_VECTOR = 1 << 13
+_STEP = 1 << 16  # pages looked at in one read of pagemap
+_KINDS = bytes(_PRESENT if byte & 0x80 else _SWAPPED if byte & 0x40 else 0 for byte in range(256))
+_PFN = (1 << 55) - 1
+_KPF_ZERO_PAGE = 1 << 24
+_MAPPING = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) [r-][w-][x-][ps] ")
+
+
+class Presence(NamedTuple):
+    """`known` is the memory that this tells of; `resident` the pages of it that were in memory, the kernel's zero page left out;
+    `swapped` those in swap, which are held too, but not resident. `rss` is the process's resident size in bytes as the kernel summed
+    it up (None: not known).
+
+    `unsure` are mappings of which some pages count as resident although they are the zero page: the kernel did not say which ones.
+    """
+
+    source: str
+    known: Runs
+    resident: Runs
+    swapped: Runs
+    rss: Optional[int] = None
+    unsure: tuple[Range, ...] = ()
+
+
+class Mapped(NamedTuple):
+    """A mapping with what smaps says of it, in bytes; -1 where smaps cannot be read."""
+
+    start: int
+    end: int
+    rss: int
+    swap: int
+
+
+def live(proc: str, page: int, tell: Callable[[float], None]) -> Optional[Presence]:
+    """Of the process whose folder is `proc` ("/proc/4711"), which should stand still; None where the system does not tell. `tell` is
+    called at least each 200 ms with the part that is done, and may raise."""
+    try:
+        fd = os.open(f"{proc}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        mappings = _smaps(proc)
+        if not mappings:
+            return None
+        resident, swapped = array("Q"), array("Q")
+        unsure: list[Range] = []
+        scan = [True]
+        for at, mapped in enumerate(mappings):
+            tell(at / len(mappings))
+            if mapped.rss == 0 and mapped.swap == 0:
+                continue
+            count = 0
+            for start, end, kind in _scanned(fd, page, mapped, scan, tell):
+                _append(swapped if kind & _SWAPPED else resident, start, end)
+                count += end - start if kind & _PRESENT else 0
+            if 0 <= mapped.rss < count:
+                unsure.append(Range(mapped.start, mapped.end))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    known = Runs.of((mapped.start, mapped.end) for mapped in mappings)
+    rss = sum(mapped.rss for mapped in mappings) if all(mapped.rss >= 0 for mapped in mappings) else None
+    return Presence("pagemap", known, Runs(resident), Runs(swapped), rss, tuple(unsure))
+
+
+def _append(words: array[int], start: int, end: int) -> None:
+    if words and words[-1] == start:
+        words[-1] = end
+    else:
+        words.append(start)
+        words.append(end)
+
+
+def _smaps(proc: str) -> list[Mapped]:
+    """The mappings, ascending. vsyscall's page is the kernel's, not the process's."""
+    try:
+        with open(f"{proc}/smaps", "rb") as file:
+            lines = file.read().split(b"\n")
+        known = True
+    except OSError:
+        with open(f"{proc}/maps", "rb") as file:
+            lines = file.read().split(b"\n")
+        known = False
+    found: list[Mapped] = []
+    start = end = -1
+    rss = swap = 0 if known else -1
+    for line in lines:
+        if line[:4] == b"Rss:":
+            rss = int(line.split()[1]) << 10
+        elif line[:5] == b"Swap:":
+            swap = int(line.split()[1]) << 10
+        else:
+            match = _MAPPING.match(line)
+            if match is not None:
+                if end > 0:
+                    found.append(Mapped(start, end, rss, swap))
+                start, end = int(match[1], 16), int(match[2], 16)
+                rss = swap = 0 if known else -1
+    if end > 0:
+        found.append(Mapped(start, end, rss, swap))
+    return [mapped for mapped in found if mapped.end < 1 << 63]
+
+
+def _scanned(fd: int, page: int, mapped: Mapped, scan: list[bool], tell: Callable[[float], None]) -> Iterator[tuple[int, int, int]]:
+    """(start, end, PRESENT or SWAPPED) of the runs of pages that a mapping holds, zero pages left out where they are told."""
+    at = mapped.start
+    if scan[0]:
+        try:
+            vector = ctypes.create_string_buffer(24 * _VECTOR)
+            while at < mapped.end:
+                runs, at = _ask(fd, at, mapped.end, vector)
+                yield from runs
+                tell(0.0)
+            return
+        except OSError:
+            scan[0] = False  # a kernel before 6.7
+    runs = list(_entries(fd, page, mapped, False, tell))
+    if 0 <= mapped.rss < sum(end - start for start, end, kind in runs if kind & _PRESENT):
+        runs = list(_entries(fd, page, mapped, True, tell))
+    yield from runs
+
+
+def _entries(fd: int, page: int, mapped: Mapped, zeros: bool, tell: Callable[[float], None]) -> Iterator[tuple[int, int, int]]:
+    """Runs from pagemap's own entries. Once all that smaps counts is found, the rest of a huge reservation is not looked at."""
+    at, held = mapped.start, mapped.rss + mapped.swap if mapped.rss >= 0 else mapped.end - mapped.start
+    while at < mapped.end and (held > 0 or zeros):
+        high = min(at + _STEP * page, mapped.end)
+        for start, end, kind in _read(fd, page, at, high, zeros):
+            held -= end - start
+            yield start, end, kind
+        tell(0.0)
+        at = high
+
+
+def _ask(fd: int, start: int, end: int, vector: ctypes.Array[ctypes.c_char]) -> tuple[list[tuple[int, int, int]], int]:
+    """One call of PAGEMAP_SCAN: what it found, and where to go on."""
+    import fcntl
+
+    # size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, return
+    told = _PRESENT | _SWAPPED | _ZERO
+    fields = (96, 0, start, end, 0, ctypes.addressof(vector), _VECTOR, 0, 0, 0, _PRESENT | _SWAPPED, told)
+    argument = bytearray(struct.pack("=12Q", *fields))
+    count = fcntl.ioctl(fd, _PAGEMAP_SCAN, argument, True)
+    runs = list(struct.iter_unpack("=3Q", vector.raw[: 24 * count]))
+    # Not walk_end: where the kernel filled its own buffer more than once, that is stale (fs/proc/task_mmu.c, do_pagemap_scan, 6.7 to 6.18).
+    following = runs[-1][1] if count == _VECTOR else end
+    return [run for run in runs if not run[2] & _ZERO], following if following > start else end
+
+
+def _read(fd: int, page: int, low: int, high: int, zeros: bool) -> Iterator[tuple[int, int, int]]:
+    """Runs of [low, high); with `zeros`, the zero page is left out where it can be told."""
+    entries = os.pread(fd, 8 * ((high - low) // page), 8 * (low // page))
+    kinds = bytearray(entries[7::8].translate(_KINDS))
+    for at in _zeros(entries, kinds) if zeros else ():
+        kinds[at] = 0
+    at, count = 0, len(kinds)
+    while at < count:
+        kind = kinds[at]
+        stop = at + 1
+        other = re.compile(b"[^" + re.escape(bytes([kind])) + b"]", re.DOTALL).search(kinds, stop)
+        stop = other.start() if other else count
+        if kind:
+            yield low + at * page, low + stop * page, kind
+        at = stop
+
+
+def _zeros(entries: bytes, kinds: bytearray) -> list[int]:
+    """The numbers of the entries that are the kernel's zero page. Without root all frames are told as 0, and nothing is found."""
+    frames = [entry & _PFN for entry in array("Q", entries)]
+    places: dict[int, list[int]] = {}
+    for at, frame in enumerate(frames):
+        if frame and kinds[at] & _PRESENT:
+            places.setdefault(frame, []).append(at)
+    if not places:
+        return []
+    found: list[int] = []
+    try:
+        with open("/proc/kpageflags", "rb", buffering=0) as file:
+            for frame, where in places.items():
+                flags = os.pread(file.fileno(), 8, 8 * frame)
+                if len(flags) == 8 and int.from_bytes(flags, "little") & _KPF_ZERO_PAGE:
+                    found += where
+    except OSError:
+        return []
+    return found
