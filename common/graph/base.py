@@ -11,11 +11,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from enum import IntEnum, IntFlag
-from typing import NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.arch import Arch
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.target.base import Piece, Range
+
+if TYPE_CHECKING:
+    from findleaks.graph.dominators import Dominators
 
 
 class State(IntEnum):
@@ -254,6 +257,12 @@ class Graph(Protocol):
 
     def rooted(self, index: int) -> bool:
         """True when root memory or a register refers to this block directly."""
+        ...
+
+    def dominators(self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False) -> Dominators:
+        """Who holds what, for this many numbered roots. Root words from bounds[i] up to the next bound belong to root owners[i] (NOBODY:
+        to none); bounds ascend, words below the first belong to none. After marking; with `lost`, after classifying, and then of
+        POSSIBLE, DEFINITE and INDIRECT blocks alone. See graph/dominators.py."""
         ...
 
 

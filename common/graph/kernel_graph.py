@@ -9,6 +9,7 @@ from ctypes import byref, c_uint32, c_uint64
 
 from findleaks.graph import shared
 from findleaks.graph.base import Group, Heuristic, Kind, Totals
+from findleaks.graph.dominators import Dominators
 from findleaks.graph.kernel_blocks import KernelBlocks, Passed
 from findleaks.graph.kernel_library import DISORDER, NONE, CGroup, CRange, check
 from findleaks.target.base import Piece, Range
@@ -146,6 +147,10 @@ class KernelGraph:
     def rooted(self, index: int) -> bool:
         """See base.Graph."""
         return bool(self._library.fl_rooted(self._handle, self._index(index)))
+
+    def dominators(self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False) -> Dominators:
+        """See base.Graph."""
+        raise NotImplementedError("dominators in the kernel")
 
     def _listed(self, function: Callable[..., int], index: int) -> list[int]:
         """What a function writes of a block where it has room, and tells the number of."""

@@ -11,6 +11,7 @@ from operator import and_
 from findleaks.graph import shared
 from findleaks.graph.base import Group, Heuristic, Kind, Totals
 from findleaks.graph.pure_blocks import COUNT_BITS, PAGE_BITS, PureBlocks, words_of
+from findleaks.graph.pure_dominators import PureDominators
 from findleaks.graph.pure_heuristics import Hints
 from findleaks.graph.pure_lost import Lost
 from findleaks.target.base import Piece, Range
@@ -58,7 +59,7 @@ class PureGraph:
         following = 0  # where the next source starts
         number = len(starts)
         counts, edges, pages = self.counts, self.edges, blocks.pages
-        for position in self._candidates(piece, words):
+        for position in self.candidates(piece, words):
             address = base + position * word
             if address >= following:
                 while True:
@@ -95,7 +96,7 @@ class PureGraph:
         """See base.Graph."""
         self._before_marking()
         _, words = words_of(piece, self.blocks.arch)
-        for position in self._candidates(piece, words):
+        for position in self.candidates(piece, words):
             self._root(words[position])
 
     def root_words(self, words: Sequence[int]) -> None:
@@ -124,7 +125,7 @@ class PureGraph:
         return self._classified
 
     def kind(self, index: int) -> Kind:
-        return Kind(self._kinds[self._index(index)])
+        return Kind(self._kinds[self.index(index)])
 
     def kinds(self) -> memoryview:
         """See base.Graph."""
@@ -146,22 +147,22 @@ class PureGraph:
     def leader(self, index: int) -> int:
         """See base.Graph."""
         self._after_classifying()
-        return self._lost.leader(self._index(index))
+        return self._lost.leader(self.index(index))
 
     def cycle(self, index: int) -> int:
         """See base.Graph."""
         self._after_classifying()
-        return self._lost.cycle(self._index(index))
+        return self._lost.cycle(self.index(index))
 
     def hanging(self, index: int) -> Totals:
         """See base.Graph."""
         self._after_classifying()
-        return self._lost.hanging(self._index(index))
+        return self._lost.hanging(self.index(index))
 
     def referrers(self, index: int) -> list[int]:
         """See base.Graph."""
         self._after_scanning()
-        start = self._index(index) << 1
+        start = self.index(index) << 1
         found = []
         for source, count in enumerate(self.counts):
             if count:
@@ -173,12 +174,12 @@ class PureGraph:
     def references(self, index: int) -> list[tuple[int, bool]]:
         """See base.Graph; a block referred to twice stands there twice."""
         self._after_scanning()
-        return [(edge >> 1, bool(edge & 1)) for edge in self.edges_of(self._index(index))]
+        return [(edge >> 1, bool(edge & 1)) for edge in self.edges_of(self.index(index))]
 
     def path(self, index: int) -> list[int]:
         """See base.Graph; breadth first from the lowest rooted block, references in the order of their words."""
         self._after_scanning()
-        wanted = self._index(index)
+        wanted = self.index(index)
         level = sorted(self._roots)
         parents = dict.fromkeys(level, -1)
         while level and wanted not in parents:
@@ -198,7 +199,13 @@ class PureGraph:
 
     def rooted(self, index: int) -> bool:
         """See base.Graph."""
-        return self._index(index) in self._roots
+        return self.index(index) in self._roots
+
+    def dominators(self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False) -> PureDominators:
+        """See base.Graph."""
+        if not (self._classified if lost else self._marked):
+            raise RuntimeError("classify first" if lost else "mark first")
+        return PureDominators(self, roots, bounds, owners, lost)
 
     def edges_of(self, index: int) -> array[int]:
         return self.edges[self.offsets[index] : self.offsets[index + 1]]
@@ -234,7 +241,7 @@ class PureGraph:
         }
         return b"" if 0 in wanted else bytes(byte in wanted for byte in range(256))
 
-    def _candidates(self, piece: Piece, words: Sequence[int]) -> Iterator[int]:
+    def candidates(self, piece: Piece, words: Sequence[int]) -> Iterator[int]:
         """Positions of the words that may point to blocks: all that do, and few others."""
         if not self._segments:
             return iter(())
@@ -251,7 +258,7 @@ class PureGraph:
             return -1
         return bisect_right(self.blocks.starts, value) - 1
 
-    def _resolve(self, value: int) -> int:
+    def resolve(self, value: int) -> int:
         """The edge to the in-use block that `value` refers to, or -1."""
         blocks = self.blocks
         page = blocks.pages.get(value >> PAGE_BITS)
@@ -268,7 +275,7 @@ class PureGraph:
         return index << 1 | 1 if offset < blocks.sizes[index] else -1
 
     def _root(self, value: int) -> None:
-        edge = self._resolve(value)
+        edge = self.resolve(value)
         if edge >= 0:
             if edge & 1 and self._hints:
                 self._hints.root(edge >> 1, value)
@@ -305,7 +312,8 @@ class PureGraph:
                     work.append(edge >> 1)
             yield
 
-    def _index(self, index: int) -> int:
+    def index(self, index: int) -> int:
+        """The same; IndexError if there is no such block."""
         if not 0 <= index < len(self._kinds):
             raise IndexError(f"no block {index}")
         return index
