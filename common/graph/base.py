@@ -188,8 +188,13 @@ class Blocks(Protocol):
         """The blocks that start in [start, end), counted by size and state; ascending by both."""
         ...
 
-    def bytes_in(self, ranges: Sequence[Range]) -> list[int]:
-        """Bytes of blocks that lie in these disjoint ranges, by State: a block counts with what of it lies there."""
+    def bytes_in(self, ranges: array[int]) -> list[int]:
+        """Bytes of blocks that lie in these disjoint ranges (start and end of each, "Q"), by State: a block counts with what of it lies
+        there."""
+        ...
+
+    def gaps(self, start: int, end: int, least: int) -> list[Range]:
+        """The stretches of [start, end) of at least `least` bytes that no block reaches into, ascending."""
         ...
 
 

@@ -168,13 +168,21 @@ class KernelBlocks:
         check(code, "blocks")
         return [Size(key >> 2, State(key & 3), blocks) for key, blocks in sorted(zip(found[::2], found[1::2]))]
 
-    def bytes_in(self, ranges: Sequence[Range]) -> list[int]:
+    def bytes_in(self, ranges: array[int]) -> list[int]:
         """See base.Blocks."""
         self._ready()
-        flat = array("Q", (min(max(bound, 0), self.arch.mask) for each in ranges for bound in each))
         sums = (c_uint64 * len(State))()
-        self._library.fl_bytes_in(self.handle, flat.buffer_info()[0], len(flat) // 2, sums)
+        self._library.fl_bytes_in(self.handle, ranges.buffer_info()[0], len(ranges) // 2, sums)
         return list(sums)
+
+    def gaps(self, start: int, end: int, least: int) -> list[Range]:
+        """See base.Blocks."""
+        self._ready()
+        words = CWords()
+        code = self._library.fl_gaps(self.handle, start, end, max(least, 1), byref(words))
+        found = taken(self._library, words)
+        check(code, "blocks")
+        return [Range(low, high) for low, high in zip(found[::2], found[1::2])]
 
     def _index(self, index: int) -> int:
         if not 0 <= index < len(self):

@@ -67,6 +67,7 @@ SIGNATURES = {
     "fl_resize": (c_int, [c_void_p, c_uint32, c_uint64]),
     "fl_totals": (None, [c_void_p, c_ubyte, c_uint64, c_uint64, c_bool, _U64S, _U64S]),
     "fl_bytes_in": (None, [c_void_p, c_void_p, c_uint64, _U64S]),
+    "fl_gaps": (c_int, [c_void_p, c_uint64, c_uint64, c_uint64, POINTER(CWords)]),
     "fl_graph_new": (c_void_p, [c_void_p, c_void_p]),
     "fl_graph_free": (None, [c_void_p]),
     "fl_graph_hints": (c_int, [c_void_p, c_uint, c_void_p, c_uint32]),

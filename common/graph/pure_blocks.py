@@ -238,12 +238,12 @@ class PureBlocks:
         counts = Counter(zip(self.sizes[low:high], self.states[low:high]))
         return [Size(size, State(state), blocks) for (size, state), blocks in sorted(counts.items())]
 
-    def bytes_in(self, ranges: Sequence[Range]) -> list[int]:
+    def bytes_in(self, ranges: array[int]) -> list[int]:
         """See base.Blocks."""
         self._ready()
         sums = [0] * len(State)
         starts, sizes, states = self.starts, self.sizes, self.states
-        for start, end in ranges:
+        for start, end in zip(ranges[::2], ranges[1::2]):
             low, high = bisect_left(starts, start), bisect_left(starts, end)
             if high > low:
                 for state in State:
@@ -252,6 +252,23 @@ class PureBlocks:
             if low and start < end:
                 sums[states[low - 1]] += max(min(starts[low - 1] + sizes[low - 1], end) - start, 0)
         return sums
+
+    def gaps(self, start: int, end: int, least: int) -> list[Range]:
+        """See base.Blocks."""
+        self._ready()
+        starts, sizes = self.starts, self.sizes
+        first, last = bisect_left(starts, start), bisect_left(starts, end)
+        at = max(start, starts[first - 1] + sizes[first - 1]) if first else start
+        found = []
+        for index in range(first, last):
+            if not sizes[index]:
+                continue
+            if starts[index] - at >= max(least, 1):
+                found.append(Range(at, starts[index]))
+            at = starts[index] + sizes[index]
+        if end - at >= max(least, 1):
+            found.append(Range(at, end))
+        return found
 
     def _floor(self) -> int:
         """The lowest address at which the next block may start."""

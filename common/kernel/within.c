@@ -1,14 +1,20 @@
-/* How many bytes of the blocks in each state lie in given ranges: what resident pages hold. */
+/* How many bytes of the blocks in each state lie in given ranges, and what lies between blocks: resident pages, and those without a block. */
 #include "blocks.h"
+
+/* The first block that ends above `address`, and where it starts; b->count if there is none. */
+static uint32_t first_above(const blocks *b, uint64_t address, uint64_t *start) {
+    uint32_t index = block_before(b, slot_of(b, address), address, start);
+    if (index == NONE || *start > address || address - *start >= size_of(b, index)) {
+        index = block_at_or_after(b, address);
+        if (index < b->count)
+            *start = block_address(b, index);
+    }
+    return index;
+}
 
 static void add_range(const blocks *b, const range *r, uint64_t *sums) {
     uint64_t start = 0;
-    uint32_t index = block_before(b, slot_of(b, r->start), r->start, &start);
-    if (index == NONE || start > r->start || r->start - start >= size_of(b, index)) {
-        index = block_at_or_after(b, r->start);
-        if (index < b->count)
-            start = block_address(b, index);
-    }
+    uint32_t index = first_above(b, r->start, &start);
     while (index < b->count && start < r->end) {
         uint64_t end = start + size_of(b, index);
         uint64_t low = start > r->start ? start : r->start, high = end < r->end ? end : r->end;
@@ -23,4 +29,21 @@ static void add_range(const blocks *b, const range *r, uint64_t *sums) {
 API void fl_bytes_in(const blocks *b, const range *ranges, uint64_t count, uint64_t *sums) {
     for (uint64_t at = 0; at < count; at++)
         add_range(b, &ranges[at], sums);
+}
+
+/* Pushes start and end of each stretch of [low, high) of at least `least` bytes that no block reaches into. */
+API int fl_gaps(const blocks *b, uint64_t low, uint64_t high, uint64_t least, words *found) {
+    uint64_t start = 0, at = low;
+    uint32_t index = low < high ? first_above(b, low, &start) : b->count;
+    while (index < b->count && start < high) {
+        uint64_t size = size_of(b, index);
+        if (size && start > at && start - at >= least && (words_push(found, at) || words_push(found, start)))
+            return NO_MEMORY;
+        at = size && start + size > at ? start + size : at;
+        if (++index < b->count)
+            start = start_after(b, start, index);
+    }
+    if (at < high && high - at >= least && (words_push(found, at) || words_push(found, high)))
+        return NO_MEMORY;
+    return DONE;
 }

@@ -1,8 +1,10 @@
-"""How many bytes of blocks lie in ranges: kernel, twin and the plain definition."""
+"""How many bytes of blocks lie in ranges, and what lies between blocks: kernel, twin and the plain definition."""
 
 from __future__ import annotations
 
 import random
+from array import array
+from collections.abc import Callable
 
 import graphs
 import pytest
@@ -10,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.arch import X86_64
-from findleaks.graph.base import State
+from findleaks.graph.base import Engine, State
 from findleaks.target.base import Range
+from findleaks.target.ranges import subtract
 
 BASE = 0x7F0000000000
 
@@ -35,13 +38,26 @@ def test_bytes_in_ranges_are_counted(seed: int) -> None:
         made = engine.blocks(X86_64, 16)
         made.append([a for a, _, _ in blocks], [s for _, s, _ in blocks], [int(state) for _, _, state in blocks])
         made.seal()
-        assert made.bytes_in(ranges) == expected
+        assert made.bytes_in(array("Q", [bound for each in ranges for bound in each])) == expected
+        for start, end in ranges[:20]:
+            for least in (1, 4096):
+                assert made.gaps(start, end, least) == gaps(blocks, start, end, least)
+
+
+def gaps(blocks: list[tuple[int, int, State]], start: int, end: int, least: int) -> list[Range]:
+    """By definition: what of [start, end) is in no block."""
+    left = subtract([Range(start, end)], [Range(low, low + size) for low, size, _ in blocks])
+    return [each for each in left if each.end - each.start >= least]
 
 
 @pytest.mark.parametrize("engine", [graphs.kernel, graphs.pure])
-def test_no_blocks_and_odd_ranges(engine: object) -> None:
-    made = engine().blocks(X86_64, 16)  # type: ignore[operator]
+def test_no_blocks_and_odd_ranges(engine: Callable[[], Engine]) -> None:
+    made = engine().blocks(X86_64, 16)
     with pytest.raises(RuntimeError):
-        made.bytes_in([])
+        made.bytes_in(array("Q"))
+    with pytest.raises(RuntimeError):
+        made.gaps(0, 1, 1)
     made.seal()
-    assert made.bytes_in([Range(0, 1 << 64), Range(5, 5)]) == [0] * len(State)
+    assert made.bytes_in(array("Q", [0, (1 << 64) - 1, 5, 5])) == [0] * len(State)
+    assert made.gaps(16, 4096, 1) == [Range(16, 4096)]
+    assert made.gaps(16, 4096, 4096) == made.gaps(16, 16, 0) == made.gaps(32, 16, 1) == []
