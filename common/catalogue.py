@@ -31,6 +31,7 @@ _ENTRIES = (
     Entry("refs", "who points here: every word in blocks, roots, registers and dead memory", "refs 0x55d0c0a012a0"),
     Entry("path", "the shortest chain from a root to a block: who holds it", "path 0x55d0c0a012a0"),
     Entry("stacks", "threads grouped by identical stacks, filtered by function or module", "stacks -c uv_run --not-under uv_cond_wait"),
+    Entry("runtime", "what a managed runtime (CPython, Ruby, …) holds and knows of: objects by type, native bytes", "runtime --limit 10"),
     Entry("scopes", "V8's handle scopes: handles, what they hold, which frame opened each scope", "scopes --limit 5"),
     Entry(
         "count",

@@ -1,0 +1,139 @@
+"""`runtime`: what a managed runtime (Ruby, CPython, V8, JVM) holds, what native memory hangs from it, and what it knows of that."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+
+from findleaks.audit.managed import Held, Managed, managed
+from findleaks.commands import Door, command
+from findleaks.commands.result import Plain
+from findleaks.report.text import number, printable, size, table, wrapped
+from findleaks.runtimes.base import Count, Part, Site
+from findleaks.runtimes.directory import find, known
+from findleaks.session import Session
+from findleaks.words import count_word
+
+NONE = "–"
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", choices=known(), help="only this runtime")
+    parser.add_argument("--no-native", action="store_true", help="do not look for the native memory that objects hold: faster")
+    parser.add_argument("--limit", type=count_word, default=20, help="types and sites to print (20; 0: all); JSON has all")
+
+
+@command(arguments=_arguments)
+def runtime(session: Session, args: argparse.Namespace) -> Plain:
+    """Show each managed runtime's own page: its counters as it would print them, the memory that is its own, live objects by type, and the
+    native blocks that only objects of that type hold, with how much of these the runtime was told of: memory it does not know of is no
+    reason for it to collect. Where the runtime keeps where memory was asked for (tracemalloc, NMT), these sites too."""
+    runtimes = find(session.target, session.engine, session.directory, [args.name] if args.name else [])
+    found = managed(session, runtimes, not args.no_native)
+    sites = [one.runtime.sites() for one in found]
+    body = {"runtimes": [_json(one, its) for one, its in zip(found, sites)]}
+    result = Plain(session, "runtime", body, lambda width, door: _text(found, sites, args.limit, width, door), 0 if found else 2)
+    result.warnings += [printable(problem.what, 600) for one in found for problem in one.runtime.problems]
+    return result
+
+
+def _json(one: Managed, sites: Sequence[Site]) -> Mapping[str, object]:
+    runtime = one.runtime
+    return {
+        "name": runtime.name,
+        "version": runtime.version or None,
+        "where": printable(runtime.where) or None,
+        "counters": {name: count.value for name, count in runtime.counters().items()},
+        "parts": [
+            {
+                "name": part.name,
+                "bytes": _bytes(part),
+                "used": part.used,
+                "inside": part.inside,
+                "detail": part.detail or None,
+                "ranges": [[hex(start), hex(end)] for start, end in part.ranges],
+            }
+            for part in runtime.parts()
+        ],
+        "native": {"blocks": one.native.blocks, "bytes": one.native.bytes} if one.native is not None else None,
+        "types": [
+            {
+                "name": printable(row.name),
+                "objects": row.objects,
+                "bytes": row.bytes,
+                "native_blocks": row.native.blocks if row.native is not None else None,
+                "native_bytes": row.native.bytes if row.native is not None else None,
+                "told_bytes": runtime.told(row.name),
+            }
+            for row in one.types
+        ],
+        "sites": [{"frames": [printable(frame) for frame in site.frames], "blocks": site.blocks, "bytes": site.bytes} for site in sites],
+    }
+
+
+def _bytes(part: Part) -> int:
+    return sum(end - start for start, end in part.ranges)
+
+
+def _text(found: Sequence[Managed], sites: Sequence[Sequence[Site]], limit: int, width: int, door: Door) -> Iterator[str]:
+    if not found:
+        yield f"no managed runtime found; these can be read: {', '.join(known())}"
+        return
+    for at, (one, its) in enumerate(zip(found, sites)):
+        if at:
+            yield ""
+        yield from _page(one, its, limit, width)
+    yield from door.next(width, "roots", "verdict")
+
+
+def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterator[str]:
+    runtime = one.runtime
+    headline = f"{runtime.name} {runtime.version}".strip() + (f" in {printable(runtime.where)}" if runtime.where else "")
+    objects, own = sum(row.objects for row in one.types), sum(row.bytes for row in one.types)
+    held = f", which hold {size(one.native.bytes)} of native memory" if one.native is not None else ""
+    yield from wrapped(f"{headline}: {number(objects)} live objects of {size(own)}{held}", width)
+    parts = runtime.parts()
+    if parts:
+        yield ""
+        rows = [(size(_bytes(part)), size(part.used) if part.used is not None else NONE, part.name, part.detail) for part in parts]
+        yield from table(("BYTES", "USED", "MEMORY", ""), rows, (0, 1), width, cut=3)
+    counters = runtime.counters()
+    if counters:
+        yield ""
+        yield from table(("VALUE", "COUNTER"), [(_value(count), name) for name, count in counters.items()], (0,), width, cut=1)
+    if one.types:
+        yield ""
+        yield from _types(one, limit, width)
+    if sites:
+        yield ""
+        shown = sites[: limit or None]
+        asked = [(number(site.blocks), size(site.bytes), printable(" < ".join(site.frames))) for site in shown]
+        yield from table(("BLOCKS", "BYTES", "ASKED FOR AT"), asked, (0, 1), width, cut=2)
+        yield from _more(len(sites), limit, "site")
+
+
+def _types(one: Managed, limit: int, width: int) -> Iterator[str]:
+    shown = one.types[: limit or None]
+    told = {row.name: one.runtime.told(row.name) for row in shown}
+    head = ["OBJECTS", "BYTES"]
+    if one.native is not None:
+        head += ["NATIVE", "BLOCKS"]
+    if any(value is not None for value in told.values()):
+        head.append("TOLD")
+    rows = [[*_row(row, told[row.name])[: len(head)], printable(row.name)] for row in shown]
+    yield from table([*head, "TYPE"], rows, range(len(head)), width, cut=len(head))
+    yield from _more(len(one.types), limit, "type")
+
+
+def _row(row: Held, told: int | None) -> list[str]:
+    native = [size(row.native.bytes) if row.native.bytes else NONE, number(row.native.blocks)] if row.native is not None else []
+    return [number(row.objects), size(row.bytes), *native, size(told) if told is not None else NONE]
+
+
+def _more(count: int, limit: int, what: str) -> Iterator[str]:
+    if limit and count > limit:
+        yield f"  … {number(count - limit)} more {what}{'' if count - limit == 1 else 's'} (--limit 0)"
+
+
+def _value(count: Count) -> str:
+    return size(count.value) if count.unit == "bytes" else number(count.value)

@@ -1,0 +1,118 @@
+"""What a managed runtime's reader offers; adding a runtime is adding one file (or folder) whose finder the directory lists.
+
+A runtime has a heap of its own, whose objects hold native blocks, and counters that tell what it knows of them. Nothing is called in the
+target: everything is found through exported symbols, the code of exported functions, and invariants. An unknown version says in
+`problems` what could not be read, and offers the rest.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
+
+from findleaks.allocators.base import Problem
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range, Target
+
+if TYPE_CHECKING:
+    from findleaks.allocators.directory import Directory
+
+
+class Count(NamedTuple):
+    """One of the runtime's own counters, under the name by which it prints it itself. `unit` is "bytes", or "" for a plain number."""
+
+    value: int
+    unit: str = ""
+
+
+class Part(NamedTuple):
+    """Memory that is the runtime's own: `used` bytes of these ranges hold live objects (code, metadata); None where that is not known.
+
+    `ranges` are sorted and disjoint. `name` stands in a sentence: "heap pages", "code cache". `inside` tells parts that stand in an
+    allocator's blocks: their bytes are in that allocator's share already.
+    """
+
+    name: str
+    ranges: Sequence[Range]
+    used: Optional[int]
+    inside: bool = False
+    detail: str = ""  # "134 pages of 16 KiB: 31,204 slots live, 22,566 free"
+
+
+class Type(NamedTuple):
+    """The live objects of one type: how many, and the bytes they take in the managed heap itself."""
+
+    name: str
+    objects: int
+    bytes: int
+
+
+class Holders(NamedTuple):
+    """Live objects, ascending by address: where each begins, the bytes from there that it may refer to native memory from, and the
+    number of its type in `names`. Objects that surely refer to no native block may be left out."""
+
+    addresses: array[int]  # "Q"
+    sizes: array[int]  # "I"
+    types: array[int]  # "I"
+    names: Sequence[str]
+
+
+class Site(NamedTuple):
+    """Memory by where it was asked for, as the runtime keeps it (tracemalloc, NMT): frames innermost first, "file:line" or a function."""
+
+    frames: Sequence[str]
+    blocks: int
+    bytes: int
+
+
+class Runtime:
+    """One runtime in a process. Subclasses set the attributes and override what they can say; every method may be called any number of
+    times, in any order, and raises nothing but Interrupted: what cannot be read becomes a line in `problems`."""
+
+    name: str  # "Ruby"
+    version: str  # "3.1.2", or "" where it is not known
+    where: str  # "libruby-3.1.so.3.1.2"
+    problems: list[Problem]
+
+    def counters(self) -> Mapping[str, Count]:
+        """The runtime's own counters, in the order they are best read."""
+        return {}
+
+    def parts(self) -> Sequence[Part]:
+        """Memory that is the runtime's own, for `whatis`, `map`, `verdict`."""
+        return []
+
+    def types(self) -> Sequence[Type]:
+        """Live objects by type, in no order. Five millions of them take less than 3 s."""
+        return []
+
+    def holders(self) -> Optional[Holders]:
+        """What may hold native blocks; None where that cannot be told."""
+        return None
+
+    def told(self, name: str) -> Optional[int]:
+        """Of the native bytes that objects of this type hold, those they have reported to the runtime, so that its collector counts them;
+        None where that is not known."""
+        return None
+
+    def dead(self) -> Sequence[Range]:
+        """Parts of its heap that hold no live object (free slots): what stands there refers to nothing. Sorted and disjoint."""
+        return []
+
+    def sites(self) -> Sequence[Site]:
+        """Memory by where it was asked for, where the runtime keeps that; most bytes first."""
+        return []
+
+    def describe(self, address: int) -> str:
+        """A phrase on the managed object that holds this address ("Ruby String, 12 characters"), or ""."""
+        return ""
+
+
+class Finder(Protocol):
+    """Finds a runtime in a target; [] if it is not there, in under a millisecond then: it runs in every process."""
+
+    def __call__(self, target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]: ...
+
+
+__all__ = ["Count", "Engine", "Finder", "Holders", "Iterator", "Part", "Problem", "Range", "Runtime", "Site", "Target", "Type"]
