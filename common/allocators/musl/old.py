@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
@@ -160,7 +159,8 @@ class OldMalloc(Allocator):
     @staticmethod
     def _segment_walker(segment: Segment) -> Callable[[Blocks], None]:
         def walk(blocks: Blocks) -> None:
-            blocks.append(segment.starts, segment.sizes, segment.states)
+            for part in segment.parts:
+                blocks.append(*part)
 
         return walk
 
@@ -187,9 +187,8 @@ class OldMalloc(Allocator):
             return f"bin {number} of mal" if 0 <= number < layout.bins else "mal"
         for segment in self.segments:
             if segment.start <= address < segment.end:
-                at = bisect_right(segment.starts, address + layout.overhead - 1) - 1
-                inside = at >= 0 and address < segment.starts[at] + segment.sizes[at]
-                return f"header of the chunk of {segment.starts[at]:#x}" if inside and address < segment.starts[at] else "the heap"
+                start = segment.at(address + layout.overhead - 1)
+                return f"header of the chunk of {start:#x}" if address < start else "the heap"
         return ""
 
     def caches(self, blocks: Blocks) -> list[Cache]:

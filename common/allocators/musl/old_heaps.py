@@ -9,6 +9,7 @@ Nothing lists the stretches or the mapped chunks: they are looked for at every p
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
@@ -19,7 +20,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.layout import Old
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine, State
-from findleaks.graph.slots import DIFFERS, ENDS, MORE, TagWalk
+from findleaks.graph.slots import DIFFERS, ENDS, MORE
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import subtract
@@ -45,23 +46,48 @@ _MOST_DAMAGE = 64
 """Corrupt chunks of one stretch after which the rest of it is given up."""
 
 
+class Part(NamedTuple):
+    """Blocks side by side, as they were read: some thousands, for longer arrays would be copied each time that they grow."""
+
+    starts: array[int]
+    sizes: array[int]
+    states: bytearray
+
+
 @dataclass
 class Segment:
-    """A stretch of chunks [start, end): its blocks, and what is wrong with their headers."""
+    """A stretch of chunks [start, end): its blocks in parts, none empty, and what is wrong with their headers."""
 
     start: int
     end: int
     label: str
-    starts: array[int] = field(default_factory=lambda: array("Q"))
-    sizes: array[int] = field(default_factory=lambda: array("Q"))
-    states: bytearray = field(default_factory=bytearray)
+    count: int = 0
+    parts: list[Part] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
-    def add(self, read: TagWalk) -> None:
+    def add(self, starts: array[int], sizes: array[int], states: bytearray) -> None:
         """More blocks."""
-        self.starts += read.starts
-        self.sizes += read.sizes
-        self.states += read.states
+        if starts:
+            self.parts.append(Part(starts, sizes, states))
+            self.count += len(starts)
+
+    def last(self) -> tuple[int, int, int]:
+        """Start, size and state of the last block; there must be one."""
+        starts, sizes, states = self.parts[-1]
+        return starts[-1], sizes[-1], states[-1]
+
+    def blocks(self) -> Iterator[tuple[int, int, int]]:
+        """Start, size and state of each."""
+        for part in self.parts:
+            yield from zip(*part)
+
+    def at(self, address: int) -> int:
+        """Start of the last block that starts at or below `address`; 0 if there is none."""
+        below = bisect_right([part.starts[0] for part in self.parts], address) - 1
+        if below < 0:
+            return 0
+        starts = self.parts[below].starts
+        return starts[bisect_right(starts, address) - 1]
 
 
 class Mapped(NamedTuple):
@@ -82,7 +108,7 @@ def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Rang
     for image in images(memory.target):
         for data in image.data:
             segments += _donated(memory, engine, layout, data)
-    segments = [segment for segment in segments if segment.starts]
+    segments = [segment for segment in segments if segment.count]
     segments.sort(key=lambda segment: segment.start)
     kept: list[Segment] = []
     for segment in segments:
@@ -173,7 +199,6 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
     A chunk whose size cannot be is passed over, if the header of a later one names it as the one before."""
     word, header = layout.word, layout.overhead
     made = Segment(start, chunk, label)
-    starts, sizes, states = made.starts, made.sizes, made.states
     reader = _Words(memory, chunk, limit)
     at, before, damage = chunk, 1, 0
     while True:
@@ -181,11 +206,11 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
         code = NO_MEMORY
         while piece is not None:
             read = engine.walk_tags(piece, at, before, limit, min(ROOM, (limit - at) // layout.align + 1))
-            made.add(read)
+            made.add(read.starts, read.sizes, read.states)
             at, before, code = read.chunk, read.before, read.code
             if code == DIFFERS:
                 psize, csize = reader.pair(at)
-                if len(starts) < 2 and label == "main" and not (csize & (layout.align - 2) == 0 and len(starts)):
+                if made.count < 2 and label == "main" and not (csize & (layout.align - 2) == 0 and made.count):
                     return None
                 damage += 1
                 _mismatch(made, at, before, psize, header, word)
@@ -199,10 +224,10 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
                 break
         if code == ENDS:
             made.end = at + header
-            return made if starts else None
+            return made if made.count else None
         # A corrupt size, or no memory: where does it go on?
         made.end = at
-        if len(starts) < 2:
+        if made.count < 2:
             return None
         damage += 1
         after = _resync(reader, layout, at, limit) if code != NO_MEMORY and damage <= _MOST_DAMAGE else None
@@ -212,7 +237,8 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
             made.problems.append(Problem(at, f"{what}: the blocks behind it are not seen", code != NO_MEMORY, damaged))
             return made
         place, before = after
-        mine = memory.word(at) == (sizes[-1] + header | (states[-1] == State.IN_USE))  # the half that is the block before's is right
+        _, size, state = made.last()
+        mine = memory.word(at) == (size + header | (state == State.IN_USE))  # the half that is the block before's is right
         lost = place - (before & -2)  # the chunk in front of `place`; where the header of this one was overwritten, too, it is not `at`
         if lost == at:
             what = f"the header of the chunk at {at:#x} was overwritten; the next one, at {place:#x}, tells its size"
@@ -222,19 +248,15 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
         expected = before if mine and lost == at else None
         made.problems.append(Problem(at, what, True, Range(at + word if mine else at, lost + header), expected))
         if lost != at:
-            starts.append(at + header)
-            sizes.append(lost - at - header)
-            states.append(State.IN_USE)
-        starts.append(lost + header)
-        sizes.append(place - lost - header)
-        states.append(State.IN_USE if before & 1 else State.FREE)
+            made.add(array("Q", (at + header,)), array("Q", (lost - at - header,)), bytearray((State.IN_USE,)))
+        state = State.IN_USE if before & 1 else State.FREE
+        made.add(array("Q", (lost + header,)), array("Q", (place - lost - header,)), bytearray((state,)))
         at = place
 
 
 def _mismatch(made: Segment, at: int, before: int, psize: int, header: int, word: int) -> None:
     """csize of a chunk is not the psize of the next: free() of the former crashes on purpose (__bin_chunk)."""
-    block = made.starts[-1] if made.starts else at
-    size = made.sizes[-1] if made.sizes else 0
+    block, size, _ = made.last() if made.count else (at, 0, 0)
     what = f"the block {block:#x} ({size:,} bytes) was overrun: behind its end stands {psize:#x}, not its size {before:#x} once more"
     made.problems.append(Problem(at, f"{what}; free() of it would crash", True, Range(at, at + word), before))
 

@@ -31,10 +31,10 @@ def verify(allocator: OldMalloc, checked: dict[str, int]) -> Iterator[Optional[P
     """Each bin's ring both ways, sizes, the bitmap; then the free chunks that are in no bin."""
     memory, mal, layout = allocator.memory, allocator.mal, allocator.mal.layout
     header = layout.overhead
-    checked["chunk headers"] = sum(len(segment.starts) + 1 for segment in allocator.segments) + len(allocator.mapped)
+    checked["chunk headers"] = sum(segment.count + 1 for segment in allocator.segments) + len(allocator.mapped)
     free = {}
     for segment in allocator.segments:
-        for start, size, state in zip(segment.starts, segment.sizes, segment.states):
+        for start, size, state in segment.blocks():
             if state == State.FREE:
                 free[start - header] = size + header
         yield None
