@@ -10,6 +10,9 @@ from findleaks.graph.base import Blocks, Engine, Heuristic, Size, State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
 
+PAGE = 4096
+"""Bytes without a block from which on memory counts as spare, and not as what rounding leaves over."""
+
 
 class Problem(NamedTuple):
     """What is wrong: where, and one line for the user with what it means for the result. `corrupt` tells damage in the target, which
@@ -77,6 +80,16 @@ class ThreadCache(NamedTuple):
     blocks: int
     bytes: int
     owner: str = ""
+
+
+class Spare(NamedTuple):
+    """[start, end) of a heap is kept by the allocator without being cut up into blocks. `sort` is its own word for it: "top", "dirty",
+    "retained", "free pages" …; `arena` the heap's."""
+
+    start: int
+    end: int
+    sort: str
+    arena: str
 
 
 @dataclass
@@ -157,6 +170,15 @@ class Allocator:
         """Arenas, in their own order."""
         return []
 
+    def spare(self, blocks: Blocks) -> Sequence[Spare]:
+        """What of its heaps it keeps without having cut it up into blocks; disjoint, in any order. Here: every stretch of a page or more
+        without a block in it, which is neither metadata nor foreign."""
+        found = []
+        for heap in self.heaps():
+            for start, end in subtract(heap.parts(), [*heap.metadata, *heap.foreign]):
+                found += [Spare(low, high, "free pages", heap.arena) for low, high in blocks.gaps(start, end, PAGE)]
+        return found
+
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
         """What each thread keeps, classes without blocks left out."""
         return []
@@ -195,4 +217,4 @@ def tally(name: str, heaps: Iterable[Heap], blocks: Blocks) -> list[Cache]:
     ]
 
 
-__all__ = ["Allocator", "Arena", "Cache", "Finder", "Heap", "Iterator", "Problem", "Size", "State", "ThreadCache", "tally"]
+__all__ = ["Allocator", "Arena", "Cache", "Finder", "Heap", "Iterator", "Problem", "Size", "Spare", "State", "ThreadCache", "tally"]

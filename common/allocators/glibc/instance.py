@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, ThreadCache
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache
 from findleaks.allocators.glibc import caches, doubts, spans, tcache, version
 from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc.arenas import find_heaps, read_top
@@ -301,6 +301,17 @@ class Glibc(Allocator):
     def counted(self) -> dict[str, int]:
         """See Allocator: mallinfo2's figures."""
         return caches.counted(self)
+
+    def spare(self, blocks: Blocks) -> list[Spare]:
+        """See Allocator: each arena's top, and what heaps of threads had to give back of their ends."""
+        found = []
+        for span in self.spans:
+            top, size = span.arena.top, span.arena.top_size
+            if size and span.first <= top < span.end:
+                found.append(Spare(top + 2 * self.memory.size, min(top + size, span.end), "top", span.arena.name))
+            if span.start + span.system < span.end:
+                found.append(Spare(span.start + span.system, span.end, "tail", span.arena.name))
+        return [one for one in found if one.start < one.end]
 
     def owns(self, address: int) -> bool:
         """Whether a user pointer lies where this instance's chunks are."""

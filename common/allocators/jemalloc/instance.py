@@ -169,6 +169,12 @@ class Jemalloc(Allocator):
         """See Allocator."""
         return report.arenas_of(self)
 
+    def spare(self, blocks: Blocks) -> list[base.Spare]:
+        """See Allocator: extents in no use."""
+        seen = self.parts.extents
+        idle = [i for i, state in enumerate(seen.state) if state]
+        return [base.Spare(seen.start[i], seen.end(i), extents.state_name(seen.state[i]), arenas.name(seen.arena[i])) for i in idle]
+
     def thread_caches(self, blocks: Blocks) -> list[base.ThreadCache]:
         """See Allocator."""
         sizes = self.parts.classes.sizes

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Optional
 
-from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, ThreadCache
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache
 from findleaks.allocators.bulk import clusters
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc import caches, counts, extension, integrity
@@ -177,6 +177,11 @@ class Tcmalloc(Allocator):
     def arenas(self, blocks: Blocks) -> list[Arena]:
         """See Allocator: there is one, the page heap."""
         return counts.arenas(self, blocks)
+
+    def spare(self, blocks: Blocks) -> list[Spare]:
+        """See Allocator: spans on the page heap's lists."""
+        sorts = {NORMAL: "page heap"}
+        return [Spare(s.start, s.end, sorts.get(s.location, "returned"), "") for s in self.spans if s.location != IN_USE]
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
         """See Allocator."""

@@ -1,0 +1,345 @@
+"""Where the resident memory of a process is: each byte of it counted once, and to somebody.
+
+Pages are resident or not; which blocks stand in them is told to the byte. So a page that a block in use shares with free ones counts to
+both, in parts, and all shares together are what is resident. Whose memory is: heaps first, then what else is the allocators' own, managed
+runtimes, stacks, loaded files, and what the mappings themselves say.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.base import Allocator
+from findleaks.audit.residency import Residency
+from findleaks.graph.base import State
+from findleaks.graph.roots import stack_region
+from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_stacks
+from findleaks.report.text import printable
+from findleaks.runtimes.directory import find as runtimes
+from findleaks.session import Session
+from findleaks.target.base import Range, Region
+from findleaks.target.ranges import merged, subtract
+from findleaks.target.runs import Runs
+
+STEP = 1 << 30
+"""Bytes of heap looked at in one call of the engine, some 50 ms where all of it is small blocks."""
+
+SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", "/anon_hugepage", "/[aio]")
+KERNELS = ("[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage")
+NAMED = 5
+"""Mappings of no known owner that are named, the largest."""
+
+
+class Kept(NamedTuple):
+    """Resident bytes of an arena, by what stands in them; `mapped` bytes in all, resident or not. `spare` are kept but cut up into no
+    blocks, by the allocator's own word for them."""
+
+    arena: str
+    in_use: int
+    cached: int
+    free: int
+    spare: dict[str, int]
+    own: int
+    mapped: int
+
+    @property
+    def kept(self) -> int:
+        """Bytes that are free, and resident."""
+        return self.free + sum(self.spare.values())
+
+    @property
+    def resident(self) -> int:
+        return self.in_use + self.cached + self.kept + self.own
+
+
+@dataclass(frozen=True)
+class Store:
+    """An allocator with its arenas; `outside` are resident bytes of its own outside its heaps."""
+
+    allocator: Allocator
+    arenas: list[Kept]
+    outside: int
+
+    @property
+    def name(self) -> str:
+        return printable(f"{self.allocator.name} {self.allocator.version}".strip())
+
+    @property
+    def in_use(self) -> int:
+        return sum(arena.in_use for arena in self.arenas)
+
+    @property
+    def cached(self) -> int:
+        return sum(arena.cached for arena in self.arenas)
+
+    @property
+    def kept(self) -> int:
+        return sum(arena.kept for arena in self.arenas)
+
+    @property
+    def own(self) -> int:
+        return self.outside + sum(arena.own for arena in self.arenas)
+
+    @property
+    def resident(self) -> int:
+        return self.outside + sum(arena.resident for arena in self.arenas)
+
+    @property
+    def absent(self) -> int:
+        """Bytes of its heaps that are mapped and not resident."""
+        return sum(arena.mapped - arena.resident for arena in self.arenas)
+
+    def spare(self) -> dict[str, int]:
+        """What is kept uncut, by sort."""
+        sums: dict[str, int] = {}
+        for arena in self.arenas:
+            for sort, size in arena.spare.items():
+                sums[sort] = sums.get(sort, 0) + size
+        return sums
+
+
+class Place(NamedTuple):
+    """Resident bytes of a range, with a name."""
+
+    address: int
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of the whole. `sort` is what it is ("kept"), `of` whose ("glibc 2.36" or ""), `count` how many things of that sort there are
+    (blocks, threads, mappings, files), 0 where none are counted; `parts` the largest of them."""
+
+    sort: str
+    of: str
+    bytes: int
+    count: int = 0
+    detail: str = ""
+    parts: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """`known`: whether `total`, and every share of it, are resident bytes; else they are mapped ones. `rss` is what the kernel itself told
+    of the process, None where it did not. Shares are in order of their size."""
+
+    known: bool
+    source: str
+    total: int
+    swapped: int
+    rss: Optional[int]
+    shares: list[Share]
+    stores: list[Store]
+    unjoined: list[Place]
+    warnings: list[str] = field(default_factory=list)
+
+
+class _Counter:
+    """Counts resident bytes; mapped ones where it is not known which pages are resident."""
+
+    def __init__(self, session: Session, residency: Residency, ranges: Sequence[Range]) -> None:
+        self.session = session
+        self.whole = residency.resident if residency else Runs.of(ranges)
+
+    def bytes(self, ranges: Iterable[tuple[int, int]]) -> int:
+        return sum(self.whole.bytes(start, end) for start, end in ranges)
+
+    def states(self, ranges: Sequence[Range]) -> list[int]:
+        """Bytes of the blocks in these ranges by State, as far as they are resident."""
+        sums = [0] * len(State)
+        held: array[int] = array("Q")
+        size = 0
+        for start, end in ranges:
+            while start < end:
+                stop = min(end, start + STEP)
+                part = _clipped(self.whole, start, stop)
+                held += part
+                size += stop - start
+                if size >= STEP or len(held) >= 1 << 16:
+                    self._add(sums, held)
+                    held, size = array("Q"), 0
+                start = stop
+        self._add(sums, held)
+        return sums
+
+    def _add(self, sums: list[int], held: array[int]) -> None:
+        self.session.tell("counting what is resident", 0.0)
+        if held:
+            for state, count in enumerate(self.session.directory.blocks.bytes_in(held)):
+                sums[state] += count
+
+
+def _clipped(runs: Runs, start: int, end: int) -> array[int]:
+    """Bounds of the parts of the runs that lie in [start, end)."""
+    words = runs.words
+    first, last = bisect_right(words, start), bisect_right(words, end)
+    part = words[first:last]
+    if first & 1:
+        part.insert(0, start)
+    if last & 1:
+        part.append(end)
+    if len(part) >= 2 and part[-1] == part[-2]:
+        del part[-2:]
+    return part
+
+
+def account(session: Session, residency: Residency) -> Accounting:
+    """Count everything. `residency` was read before the heaps, which makes pages of files resident."""
+    target = session.target
+    regions = [region for region in target.regions() if region.readable or region.writable or region.executable]
+    mapped = merged(Range(region.start, region.end) for region in regions)
+    counter = _Counter(session, residency, mapped)
+    claimed = _Claimed(mapped)
+    stores = _stores(session, counter, claimed)
+    shares: list[Share] = []
+    for store in stores:
+        shares += _of_store(session, store)
+    shares += _runtimes(session, counter, claimed)
+    stacks, unjoined = _stacks(session, counter, claimed, regions)
+    shares += stacks
+    shares += _mappings(session, counter, claimed, regions)
+    shares = sorted((share for share in shares if share.bytes or share.count), key=lambda share: -share.bytes)
+    return Accounting(
+        bool(residency),
+        residency.source,
+        sum(share.bytes for share in shares),
+        residency.swapped.total if residency else 0,
+        residency.rss,
+        shares,
+        stores,
+        unjoined,
+        list(residency.warnings),
+    )
+
+
+class _Claimed:
+    """What is somebody's already: each byte is counted once."""
+
+    def __init__(self, mapped: Sequence[Range]) -> None:
+        self._left = list(mapped)
+
+    def take(self, ranges: Iterable[Range]) -> list[Range]:
+        """What of these ranges is mapped and was nobody's until now."""
+        wanted = merged(ranges)
+        rest = subtract(self._left, wanted)
+        taken = subtract(self._left, rest)
+        self._left = rest
+        return taken
+
+    def left(self) -> list[Range]:
+        return self._left
+
+
+def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Store]:
+    """Every allocator. What it has not cut up and is no spare, of its heaps, is its own: headers, tails, descriptors."""
+    directory = session.directory
+    parts: dict[tuple[int, str], list[Range]] = {}
+    for owned in directory.heaps:
+        pieces = subtract([Range(owned.start, owned.end)], owned.heap.foreign)
+        parts.setdefault((id(owned.allocator), owned.heap.arena), []).extend(pieces)
+    claimed.take(part for ranges in parts.values() for part in ranges)  # disjoint already: see allocators/nesting.py
+    stores = []
+    for allocator in directory.allocators:
+        session.tell(f"counting what {allocator.name} holds", 0.0)
+        spare: dict[str, dict[str, list[Range]]] = {}
+        for one in allocator.spare(directory.blocks):
+            spare.setdefault(one.arena, {}).setdefault(one.sort, []).append(Range(one.start, one.end))
+        arenas = []
+        for (owner, arena), ranges in parts.items():
+            if owner == id(allocator):
+                ranges = merged(ranges)
+                sums, whole = counter.states(ranges), counter.bytes(ranges)
+                kept = {sort: counter.bytes(_common(ranges, merged(these))) for sort, these in spare.get(arena, {}).items()}
+                used = sums[State.IN_USE] + sums[State.CACHED] + sums[State.FREE]
+                own = max(whole - used - sum(kept.values()), 0)
+                mapped = sum(end - start for start, end in ranges)
+                arenas.append(Kept(arena, sums[State.IN_USE], sums[State.CACHED], sums[State.FREE], kept, own, mapped))
+        stores.append(Store(allocator, arenas, 0))
+    return [Store(one.allocator, one.arenas, counter.bytes(claimed.take(one.allocator.metadata()))) for one in stores]
+
+
+def _common(these: Sequence[Range], others: Sequence[Range]) -> list[Range]:
+    """What both have; both are sorted and disjoint."""
+    return subtract(these, subtract(these, others))
+
+
+def _of_store(session: Session, store: Store) -> Iterator[Share]:
+    directory = session.directory
+    used = sum(directory.blocks.totals(State.IN_USE, start, end).blocks for start, end in directory.of(store.allocator))
+    holding = [arena for arena in store.arenas if arena.kept and arena.arena != "mmapped"]
+    yield Share("in-use", store.name, store.in_use, used)
+    yield Share("cached", store.name, store.cached)
+    yield Share("kept", store.name, store.kept, len(holding) if store.kept else 0)
+    yield Share("metadata", store.name, store.own)
+
+
+def _runtimes(session: Session, counter: _Counter, claimed: _Claimed) -> Iterator[Share]:
+    """Managed heaps; of parts that stand in an allocator's blocks the bytes are counted there."""
+    for runtime in runtimes(session.target, session.engine, session.directory):
+        for part in runtime.parts():
+            if not part.inside:
+                held = counter.bytes(claimed.take(part.ranges))
+                yield Share("runtime", printable(f"{runtime.name} {part.name}"), held, detail=printable(part.detail))
+
+
+def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> tuple[list[Share], list[Place]]:
+    """Stacks of live threads; those of threads that ended and were never joined; those that libc keeps for the next thread."""
+    target = session.target
+    places = [region for region in regions if region.writable]
+    of_threads = thread_stacks(target)
+    live = list(of_threads.values())
+    for thread in target.threads():
+        if thread.tid not in of_threads:
+            found = stack_region(target.regions(), thread.sp)
+            live += [found] if found is not None else []
+    live += [Range(region.start, region.end) for region in places if region.name.startswith("[stack")]
+    ended = unjoined_stacks(target, session.engine, places)
+    stacks = Runs.of(claimed.take(subtract(merged(ended), live)))
+    unjoined = [Place(start, "", counter.bytes(stacks.within(start, end))) for start, end in ended]
+    taken = counter.bytes(claimed.take(live))
+    cached = counter.bytes(claimed.take(dead_stacks(target, session.engine, places)))
+    shares = [Share("stacks", "", taken, len(target.threads())), Share("unjoined", "", sum(one.bytes for one in unjoined), len(unjoined))]
+    return [*shares, Share("cached-stacks", "", cached)], unjoined
+
+
+def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> Iterator[Share]:
+    """What is left, by what the mappings are."""
+    modules = session.target.modules()
+    left = claimed.left()
+    files: dict[str, int] = {}
+    sums = {"shared": 0, "kernel": 0}
+    nobody: list[Place] = []
+    starts = [module.start for module in modules]
+    for region in regions:
+        at = bisect_right(left, (region.start, region.start)) - 1
+        held = 0
+        while at < len(left) and (at < 0 or left[at].start < region.end):
+            if at >= 0:
+                held += counter.whole.bytes(max(left[at].start, region.start), min(left[at].end, region.end))
+            at += 1
+        if not held:
+            continue
+        number = bisect_right(starts, region.start) - 1
+        module = modules[number] if number >= 0 and region.start < modules[number].end else None
+        if region.name.startswith(KERNELS):
+            sums["kernel"] += held
+        elif not region.private or region.name.startswith(SHARED):
+            sums["shared"] += held
+        elif region.name.startswith("/") or module is not None:
+            path = region.name if region.name.startswith("/") else module.path if module is not None else ""
+            name = printable(os.path.basename(path.removesuffix(" (deleted)")), 60)
+            files[name] = files.get(name, 0) + held
+        else:
+            nobody.append(Place(region.start, printable(region.name), held))
+    largest = sorted((Place(0, name, size) for name, size in files.items()), key=lambda place: -place.bytes)
+    yield Share("files", "", sum(files.values()), len(files), parts=tuple(largest))
+    nobody.sort(key=lambda place: -place.bytes)
+    yield Share("unknown", "", sum(place.bytes for place in nobody), len(nobody), parts=tuple(nobody[:NAMED]))
+    for sort, size in sums.items():
+        yield Share(sort, "", size)
