@@ -19,6 +19,7 @@ from findleaks.target.base import Piece, Range
 
 if TYPE_CHECKING:
     from findleaks.graph.dominators import Dominators
+    from findleaks.graph.objects import ObjectTally
 
 
 class State(IntEnum):
@@ -309,6 +310,12 @@ class Engine(Protocol):
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         """Addresses of the aligned words in `piece` whose value is one of `values`, ascending."""
+        ...
+
+    def count_objects(self, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
+        """Add the objects in the blocks in use that start in `piece` to the tally (see graph/objects.py); pieces in any order, each byte
+        once. The addresses of the blocks whose first bytes the piece cuts off, which are not counted: ask again with a piece of just
+        these bytes."""
         ...
 
     def read_groups(self, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]) -> SlotGroups:

@@ -13,6 +13,7 @@ from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.kernel_blocks import KernelBlocks, Passed
 from findleaks.graph.kernel_graph import KernelGraph
 from findleaks.graph.kernel_library import CPiece, CWords, check, taken
+from findleaks.graph.objects import ObjectTally
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.target.base import Piece, Range
 
@@ -110,6 +111,18 @@ class KernelEngine:
         code = self._library.fl_search(byref(Passed(piece).piece), low, high - 1 - low, byref(words))
         found = taken(self._library, words)
         check(code, "words")
+        return found
+
+    def count_objects(self, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
+        """See base.Engine; `blocks` must be this engine's."""
+        if not isinstance(blocks, KernelBlocks) or len(tally.found) != len(blocks):
+            raise TypeError("blocks of another engine, or a tally of others")
+        cut = CWords()
+        types = (tally.types.buffer_info()[0], tally.offsets, len(tally.types))
+        outputs = (tally.found.buffer_info()[0], tally.sums.buffer_info()[0], byref(cut))
+        code = self._library.fl_objects(blocks.handle, byref(Passed(piece).piece), *types, *outputs)
+        found = taken(self._library, cut)
+        check(code, "objects")
         return found
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from findleaks.arch import Arch
 from findleaks.graph import pure_slots, shared
 from findleaks.graph.base import Blocks, Heuristic, Lists
+from findleaks.graph.objects import ObjectTally, count_objects
 from findleaks.graph.pure_blocks import PureBlocks, words_of
 from findleaks.graph.pure_graph import PureGraph
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
@@ -118,6 +119,10 @@ class PureEngine:
         word = self._arch.word
         base, words = words_of(piece, self._arch)
         return array("Q", [base + at * word for at, value in enumerate(words) if low <= value < high])
+
+    def count_objects(self, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
+        """See base.Engine."""
+        return count_objects(self._arch, blocks, piece, tally)
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         """See base.Engine."""

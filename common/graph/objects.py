@@ -1,0 +1,87 @@
+"""Objects that name their type in their second word, each in a block of its own: CPython's. The contract, and the pure-Python twin of
+../kernel/objects.c.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from findleaks.arch import Arch
+from findleaks.graph.base import Blocks, State
+from findleaks.target.base import Piece
+
+NO_OBJECT = 0xFFFFFFFF
+SUMS = 4
+STEPS = 8
+"""Objects begin at multiples of two words, below so many of them, into their blocks."""
+
+_SMALL = 1 << 20
+
+
+class ObjectTally(NamedTuple):
+    """What `Engine.count_objects` adds to. `types` are the addresses of the types, by number; `offsets` how far into their blocks their
+    objects begin, a byte each. `found` has the number of the type of the live object in each block, or NO_OBJECT. `sums` are SUMS words
+    a type: live objects, the usable bytes of their blocks, those of them that a garbage collector knows of (the word two in front of
+    the object is not 0), and objects that nothing refers to: kept to be used again.
+
+    An object is in a block in use if the word behind its first is a type whose offset is where it stands, and its first word can be a
+    count of references: of bits 32 to 47 none is set, and it is below 1 MiB, or neither a type nor in any block. The first such counts."""
+
+    types: array[int]  # "Q"
+    offsets: bytes
+    found: array[int]  # "I"
+    sums: array[int]  # "Q"
+
+    @classmethod
+    def of(cls, blocks: Blocks, types: Sequence[int], offsets: bytes) -> ObjectTally:
+        """One with nothing counted yet."""
+        if len(types) != len(offsets):
+            raise ValueError(f"{len(types)} types, {len(offsets)} offsets")
+        return cls(array("Q", types), offsets, array("I", [NO_OBJECT]) * len(blocks), array("Q", bytes(8 * SUMS * len(types))))
+
+
+def count_objects(arch: Arch, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
+    """See base.Engine."""
+    word = arch.word
+    header = 2 * word
+    numbers = {address: number for number, address in enumerate(tally.types)}
+    steps = sorted({offset for offset in tally.offsets if offset % header == 0 and offset < STEPS * header})
+    cut: array[int] = array("Q")
+    end = piece.address + len(piece.data)
+    for index in range(blocks.at_or_after(piece.address), len(blocks)):
+        start = blocks.address(index)
+        if start >= end:
+            break
+        size = blocks.size(index)
+        if blocks.state(index) != State.IN_USE or start % word:
+            continue
+        if end - start < size and end - start < (STEPS + 1) * header:
+            cut.append(start)
+            continue
+
+        def at(offset: int, start: int = start) -> int:
+            place = start - piece.address + offset
+            return int.from_bytes(piece.data[place : place + word], arch.byteorder)
+
+        for offset in steps:
+            if size < offset + header:
+                break
+            number = numbers.get(at(offset + word))
+            count = at(offset)
+            if number is None or tally.offsets[number] != offset or not _counts(blocks, numbers, count):
+                continue
+            if count:
+                tally.found[index] = number
+                tally.sums[SUMS * number] += 1
+                tally.sums[SUMS * number + 1] += size
+                tally.sums[SUMS * number + 2] += offset >= header and at(offset - header) != 0
+            else:
+                tally.sums[SUMS * number + 3] += 1
+            break
+    return cut
+
+
+def _counts(blocks: Blocks, types: dict[int, int], word: int) -> bool:
+    return not word >> 32 & 0xFFFF and (word < _SMALL or (word not in types and blocks.find(word) < 0))

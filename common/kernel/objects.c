@@ -1,0 +1,93 @@
+/* Objects that name their type in their second word, each in a block of its own (CPython's): how many there are of each type.
+ *
+ * What a program keeps in front of an object, such as the garbage collector's header, follows from the type: so an object is where its type
+ * says that its objects begin, and nothing else that happens to hold the address of a type is one.
+ */
+#include "blocks.h"
+
+#include <stdlib.h>
+
+#define HEADER (2 * WORD)      /* count of references, type */
+#define COLLECTOR (2 * WORD)   /* right in front of an object: two links, the first 0 where the collector does not know of it */
+#define STEPS 8u               /* objects begin at multiples of HEADER below STEPS * HEADER */
+#define SMALL (UINT64_C(1) << 20)
+
+typedef struct {
+    uint64_t *keys; /* 0: an empty place */
+    uint32_t *numbers;
+    uint64_t mask;
+} index_of_types;
+
+static uint64_t place_of(const index_of_types *types, uint64_t type) {
+    uint64_t place = type * 0x9E3779B97F4A7C15u >> 20 & types->mask;
+    while (types->keys[place] && types->keys[place] != type)
+        place = (place + 1) & types->mask;
+    return place;
+}
+
+/* Can this word be a count of references? Of its upper half only the upper half may be set (flags, since 3.14); it is no address. */
+static bool counts(const blocks *b, const index_of_types *types, uint64_t word) {
+    return !(word >> 32 & 0xffff) && (word < SMALL || (!types->keys[place_of(types, word)] && block_find(b, word) == NONE));
+}
+
+/* Type number i is at types[i], and its objects begin offsets[i] bytes into their blocks. For each block in use that starts in the piece and holds
+ * an object, found[index] becomes its type's number, and sums[4 * i] counts it, its bytes, whether its collector knows of it; those that nothing
+ * refers to (kept for use again) are counted in the fourth alone. Blocks that the piece cuts off too early go to `cut`, by address. */
+API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const uint8_t *offsets, uint64_t count, uint32_t *found,
+                   uint64_t *sums, words *cut) {
+    index_of_types known = {NULL, NULL, 63};
+    unsigned steps = 0; /* a bit for each place where some type's objects begin */
+    int code = NO_MEMORY;
+    while (known.mask < 2 * count)
+        known.mask = known.mask * 2 + 1;
+    known.keys = calloc((size_t)known.mask + 1, sizeof *known.keys);
+    known.numbers = calloc((size_t)known.mask + 1, sizeof *known.numbers);
+    if (!known.keys || !known.numbers)
+        goto end;
+    for (uint64_t at = 0; at < count; at++) {
+        uint64_t place = place_of(&known, types[at]);
+        known.keys[place] = types[at];
+        known.numbers[place] = (uint32_t)at;
+        if (offsets[at] % HEADER == 0 && offsets[at] / HEADER < STEPS)
+            steps |= 1u << offsets[at] / HEADER;
+    }
+    code = DONE;
+    uint32_t index = block_at_or_after(b, p->address);
+    uint64_t start = index < b->count ? block_address(b, index) : 0;
+    for (; index < b->count && start - p->address < p->length; start = ++index < b->count ? start_after(b, start, index) : 0) {
+        uint64_t size = size_of(b, index), left = p->length - (start - p->address);
+        if (b->states[index] != IN_USE || start % WORD)
+            continue;
+        if (left < size && left < STEPS * HEADER + HEADER) {
+            if (words_push(cut, start)) {
+                code = NO_MEMORY;
+                break;
+            }
+            continue;
+        }
+        const uint8_t *data = p->data + (start - p->address);
+        for (unsigned step = 0; steps >> step; step++) {
+            uint64_t offset = step * HEADER;
+            if (!(steps >> step & 1) || size < offset + HEADER)
+                continue;
+            uint64_t type = load(data + offset + WORD);
+            uint64_t place = type ? place_of(&known, type) : 0;
+            if (!type || !known.keys[place] || offsets[known.numbers[place]] != offset || !counts(b, &known, load(data + offset)))
+                continue;
+            uint64_t *sum = sums + 4 * (uint64_t)known.numbers[place];
+            if (load(data + offset)) {
+                found[index] = known.numbers[place];
+                sum[0]++;
+                sum[1] += size;
+                sum[2] += offset >= COLLECTOR && load(data + offset - COLLECTOR);
+            } else {
+                sum[3]++;
+            }
+            break;
+        }
+    }
+end:
+    free(known.keys);
+    free(known.numbers);
+    return code;
+}

@@ -1,0 +1,116 @@
+"""Objects counted by the type that their second word names: the kernel and its twin give the same, and what is no object is none."""
+
+from __future__ import annotations
+
+import random
+import struct
+from array import array
+from collections.abc import Callable
+from typing import NamedTuple
+
+import graphs
+import pytest
+
+from findleaks.arch import X86_64
+from findleaks.graph.base import Blocks, Engine, State
+from findleaks.graph.objects import NO_OBJECT, ObjectTally
+
+HEAP = 0x7F0000000000
+ENGINES = [graphs.kernel, graphs.pure]
+TYPES = [0x9D8000, 0x9D9000, 0x9DA000, HEAP + 0x40]
+OFFSETS = bytes([0, 16, 32, 16])
+
+
+class Heap(NamedTuple):
+    memory: bytearray
+    blocks: list[tuple[int, int, State]]
+
+
+def built(engine: Engine, heap: Heap) -> Blocks:
+    blocks = engine.blocks(X86_64, 16)
+    blocks.append([b[0] for b in heap.blocks], [b[1] for b in heap.blocks], [b[2] for b in heap.blocks])
+    blocks.seal()
+    return blocks
+
+
+def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """The memory in pieces cut at these offsets; what was cut off is asked for again."""
+    blocks = built(engine, heap)
+    tally = ObjectTally.of(blocks, TYPES, OFFSETS)
+    told: list[int] = []
+    for start, end in zip([0, *cuts], [*cuts, len(heap.memory)]):
+        cut = engine.count_objects(blocks, graphs.piece(HEAP + start, bytes(heap.memory[start:end])), tally)
+        told += cut
+        for address in cut:
+            size = min(blocks.size(blocks.find(address)), 160)
+            at = address - HEAP
+            assert not engine.count_objects(blocks, graphs.piece(address, bytes(heap.memory[at : at + size])), tally)
+    return tally.found.tolist(), tally.sums.tolist(), told
+
+
+def heap_of(*contents: tuple[int, bytes]) -> Heap:
+    """Blocks in use of these sizes, one after the other."""
+    memory, blocks = bytearray(), []
+    for size, content in contents:
+        blocks.append((HEAP + len(memory), size, State.IN_USE))
+        memory += content.ljust(-(-size // 16) * 16, b"\0")
+    return Heap(memory, blocks)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_object_is_where_its_type_says(engine: Callable[[], Engine]) -> None:
+    words = struct.Struct("<2Q").pack
+    heap = heap_of(
+        (32, words(1, TYPES[0])),  # live
+        (32, words(0, TYPES[0])),  # nothing refers to it
+        (48, words(HEAP, 7) + words(3, TYPES[1])),  # its collector knows of it
+        (48, words(0, 0) + words(3, TYPES[1])),  # … and not of this one
+        (48, words(3, TYPES[1])),  # objects of this type do not begin here
+        (64, words(5, 5) + words(0, 9) + words(2, TYPES[2])),
+        (32, words(TYPES[1], TYPES[0])),  # a list of types
+        (32, words(HEAP + 32, TYPES[0])),  # a list of an object and a type
+        (32, words(0xFFFFFFFF, TYPES[0])),  # immortal
+        (32, words(0x0004_0000_0000_0001, TYPES[0])),  # with flags, as since 3.14
+        (32, words(0x7F12_3456_7890, TYPES[0])),  # an address of anything
+        (8, struct.pack("<Q", TYPES[0])),
+    )
+    found, sums, cut = counted(engine(), heap, [])
+    assert found == [0, NO_OBJECT, 1, 1, NO_OBJECT, 2, NO_OBJECT, NO_OBJECT, 0, 0, NO_OBJECT, NO_OBJECT]
+    assert sums == [3, 96, 0, 1, 2, 96, 1, 0, 1, 64, 0, 0, 0, 0, 0, 0]
+    assert cut == []
+
+
+def random_heap(seed: int) -> Heap:
+    pick = random.Random(seed)
+    memory, blocks, at = bytearray(pick.randbytes(16 * 600)), [], 16 * pick.randrange(4)
+    while at < len(memory) - 512:
+        size = pick.choice([8, 16, 24, 40, 48, 72, 136, 200])
+        blocks.append((HEAP + at, size, State(pick.choice([0, 0, 0, 0, 1, 2, 3]))))
+        for place in range(at, at + size - 7, 8):
+            value = pick.choice([0, 1, 3, 0xFFFFFFFF, 1 << 48, HEAP + 16 * pick.randrange(600), *TYPES, *TYPES, pick.randrange(1 << 64)])
+            memory[place : place + 8] = struct.pack("<Q", value)
+        number = pick.randrange(6)
+        if number < len(TYPES) and size >= OFFSETS[number] + 16:
+            place = at + OFFSETS[number]
+            memory[place : place + 16] = struct.pack("<2Q", pick.choice([0, 1, 2, 700, HEAP + at]), TYPES[number])
+        at += -(-size // 16) * 16 + 16 * pick.randrange(3)
+    return Heap(memory, blocks)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_both_engines_agree_whatever_the_pieces(seed: int) -> None:
+    heap = random_heap(seed)
+    pick = random.Random(seed)
+    whole = counted(ENGINES[0](), heap, [])
+    assert sum(whole[1][::4]) > 10  # there are objects
+    for engine in ENGINES:
+        cuts = sorted(pick.sample(range(1, len(heap.memory)), 5))
+        parts = counted(engine(), heap, cuts)
+        assert parts[:2] == whole[:2]
+        assert counted(engine(), heap, cuts)[2] == parts[2]
+
+
+def test_types_and_offsets_belong_together() -> None:
+    blocks = built(ENGINES[0](), heap_of((16, b"")))
+    with pytest.raises(ValueError, match="1 types, 2 offsets"):
+        ObjectTally.of(blocks, array("Q", [1]), b"\0\0")
