@@ -20,6 +20,7 @@ from findleaks.target.base import Piece, Range
 if TYPE_CHECKING:
     from findleaks.graph.dominators import Dominators
     from findleaks.graph.objects import ObjectTally
+    from findleaks.graph.pages import PageLists, PageRead
 
 
 class State(IntEnum):
@@ -194,6 +195,21 @@ class Blocks(Protocol):
         there."""
         ...
 
+    def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
+        """The pages of [start, end), the first of them that which `start` is in. Padding no longer than a granule (headers) counts with
+        the block before it. Some 10 ns a block: ask for 256 MiB at a time. See graph/pages.py."""
+        ...
+
+    def free_runs(self, where: Range, least: int) -> array[int]:
+        """Pairs (start, end) of what lies in no block that is in use, cached or metadata: of at least `least` bytes, or at an end of
+        `where`, where it may go on. Blocks count with their usable sizes."""
+        ...
+
+    def page_words(self, piece: Piece, types: Sequence[Range], where: Range, page: int, found: array[int], weights: array[int]) -> None:
+        """For each page of `where` the first word of those blocks in use that take more than half of the bytes in use, if it lies in
+        `types` (sorted, disjoint), else 0: `found` and `weights` ("Q", zeros at first) are added to with each piece, ascending."""
+        ...
+
     def gaps(self, start: int, end: int, least: int) -> list[Range]:
         """The stretches of [start, end) of at least `least` bytes that no block reaches into, ascending."""
         ...
@@ -306,6 +322,10 @@ class Engine(Protocol):
 
     def search(self, piece: Piece, low: int, high: int) -> array[int]:
         """Addresses of the aligned words in `piece` whose value lies in [low, high), ascending."""
+        ...
+
+    def common(self, left: array[int], right: array[int]) -> int:
+        """Bytes that two flat sorted arrays ("Q") of disjoint ranges have in common."""
         ...
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:

@@ -113,6 +113,10 @@ class KernelEngine:
         check(code, "words")
         return found
 
+    def common(self, left: array[int], right: array[int]) -> int:
+        """See base.Engine."""
+        return int(self._library.fl_common(left.buffer_info()[0], len(left) // 2, right.buffer_info()[0], len(right) // 2))
+
     def count_objects(self, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
         """See base.Engine; `blocks` must be this engine's."""
         if not isinstance(blocks, KernelBlocks) or len(tally.found) != len(blocks):

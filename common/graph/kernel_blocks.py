@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from ctypes import byref, c_bool, c_char, c_uint64
 
 from findleaks.arch import Arch
-from findleaks.graph import shared
+from findleaks.graph import kernel_pages, shared
 from findleaks.graph.base import RUN, Blocks, ChunkWalk, Size, State, Totals
 from findleaks.graph.kernel_library import DISORDER, NONE, CPiece, CWords, check, taken
+from findleaks.graph.pages import PageLists, PageRead
 from findleaks.target.base import Piece, Range
 
 
@@ -183,6 +184,21 @@ class KernelBlocks:
         found = taken(self._library, words)
         check(code, "blocks")
         return [Range(low, high) for low, high in zip(found[::2], found[1::2])]
+
+    def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
+        """See base.Blocks."""
+        self._ready()
+        return kernel_pages.by_page(self._library, self.handle, where, page, lists)
+
+    def free_runs(self, where: Range, least: int) -> array[int]:
+        """See base.Blocks."""
+        self._ready()
+        return kernel_pages.free_runs(self._library, self.handle, where, least)
+
+    def page_words(self, piece: Piece, types: Sequence[Range], where: Range, page: int, found: array[int], weights: array[int]) -> None:
+        """See base.Blocks."""
+        self._ready()
+        kernel_pages.page_words(self._library, self.handle, Passed(piece).piece, types, where, page, (found, weights))
 
     def _index(self, index: int) -> int:
         if not 0 <= index < len(self):

@@ -43,6 +43,12 @@ class CGroup(Structure):
     )
 
 
+class CChain(Structure):
+    """retained.c: chain."""
+
+    _fields_ = (("length", c_uint32), ("end", c_uint32), *((name, c_uint64) for name in ("least", "most", "bytes")), ("more", c_bool))
+
+
 _U64S, _U32 = POINTER(c_uint64), POINTER(c_uint32)
 _PIECE = POINTER(CPiece)
 
@@ -68,6 +74,10 @@ SIGNATURES = {
     "fl_totals": (None, [c_void_p, c_ubyte, c_uint64, c_uint64, c_bool, _U64S, _U64S]),
     "fl_bytes_in": (None, [c_void_p, c_void_p, c_uint64, _U64S]),
     "fl_gaps": (c_int, [c_void_p, c_uint64, c_uint64, c_uint64, POINTER(CWords)]),
+    "fl_pages": (None, [c_void_p, POINTER(CRange), c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "fl_free_runs": (c_int, [c_void_p, POINTER(CRange), c_uint64, POINTER(CWords)]),
+    "fl_common": (c_uint64, [c_void_p, c_uint64, c_void_p, c_uint64]),
+    "fl_page_words": (None, [c_void_p, _PIECE, c_void_p, c_uint32, POINTER(CRange), c_uint, c_void_p, c_void_p]),
     "fl_graph_new": (c_void_p, [c_void_p, c_void_p]),
     "fl_graph_free": (None, [c_void_p]),
     "fl_graph_hints": (c_int, [c_void_p, c_uint, c_void_p, c_uint32]),
@@ -89,6 +99,18 @@ SIGNATURES = {
     "fl_groups_free": (None, [c_void_p]),
     "fl_groups_feed": (c_int, [c_void_p, _PIECE]),
     "fl_groups_finish": (c_void_p, [c_void_p, _U64S]),
+    "fl_dominators_new": (c_void_p, [c_void_p, c_uint32, c_bool, c_void_p, c_uint32, c_uint32]),
+    "fl_dominators_free": (None, [c_void_p]),
+    "fl_dominators_scan": (c_int, [c_void_p, _PIECE, c_void_p, c_void_p, c_uint64]),
+    "fl_dominators_words": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32]),
+    "fl_dominators_refer": (None, [c_void_p, c_uint32, c_void_p, c_uint64]),
+    "fl_dominators_lost": (None, [c_void_p, c_uint32, c_uint32]),
+    "fl_dominators_compute": (c_int, [c_void_p, c_int64]),
+    "fl_dominators_part": (c_uint32, [c_void_p]),
+    "fl_dominators_arrays": (None, [c_void_p, c_void_p, _U32]),
+    "fl_dominators_children": (c_int, [c_void_p, c_uint32, c_uint64, POINTER(CWords)]),
+    "fl_dominators_spread": (c_int, [c_void_p, c_uint32, c_bool, POINTER(CWords)]),
+    "fl_dominators_chain": (None, [c_void_p, c_uint32, c_bool, c_uint32, POINTER(CChain)]),
     "fl_follow": (c_int, [c_void_p, c_uint64, _U64S, c_int64, c_bool, c_uint64, POINTER(CWords)]),
     "fl_follow_all": (
         c_int,

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from findleaks.arch import Arch
-from findleaks.graph import pure_slots, shared
+from findleaks.graph import pages, pure_slots, shared
 from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.objects import ObjectTally, count_objects
 from findleaks.graph.pure_blocks import PureBlocks, words_of
@@ -119,6 +119,10 @@ class PureEngine:
         word = self._arch.word
         base, words = words_of(piece, self._arch)
         return array("Q", [base + at * word for at, value in enumerate(words) if low <= value < high])
+
+    def common(self, left: array[int], right: array[int]) -> int:
+        """See base.Engine."""
+        return pages.common(left, right)
 
     def count_objects(self, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
         """See base.Engine."""

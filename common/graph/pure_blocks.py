@@ -11,8 +11,9 @@ from itertools import compress
 from typing import Union
 
 from findleaks.arch import Arch
-from findleaks.graph import shared
+from findleaks.graph import pages, shared
 from findleaks.graph.base import RUN, Blocks, ChunkWalk, Size, State, Totals
+from findleaks.graph.pages import PageLists, PageRead
 from findleaks.target.base import Piece, Range
 
 Words = Union["memoryview", "array[int]"]
@@ -163,15 +164,15 @@ class PureBlocks:
         if self._sealed:
             return
         self._sealed = True
-        pages = self.pages
+        starts_in = self.pages
         last, first = -1, 0
         for index, start in enumerate(self.starts):
             if start >> PAGE_BITS != last:
                 if last >= 0:
-                    pages[last] = first << COUNT_BITS | (index - first)
+                    starts_in[last] = first << COUNT_BITS | (index - first)
                 last, first = start >> PAGE_BITS, index
         if last >= 0:
-            pages[last] = first << COUNT_BITS | (len(self.starts) - first)
+            starts_in[last] = first << COUNT_BITS | (len(self.starts) - first)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -269,6 +270,21 @@ class PureBlocks:
         if end - at >= max(least, 1):
             found.append(Range(at, end))
         return found
+
+    def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
+        """See base.Blocks."""
+        self._ready()
+        return pages.by_page(self, where, page, lists)
+
+    def free_runs(self, where: Range, least: int) -> array[int]:
+        """See base.Blocks."""
+        self._ready()
+        return pages.free_runs(self, where, least)
+
+    def page_words(self, piece: Piece, types: Sequence[Range], where: Range, page: int, found: array[int], weights: array[int]) -> None:
+        """See base.Blocks."""
+        self._ready()
+        pages.page_words(self, piece, types, where, page, found, weights)
 
     def _floor(self) -> int:
         """The lowest address at which the next block may start."""

@@ -36,11 +36,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize(
     "tests",
     [
+        "test_counted_objects.py",
         "test_graph.py",
         "test_graph_blocks.py",
         "test_graph_bytes_in.py",
         "test_graph_follow.py",
         "test_graph_objects.py",
+        "test_graph_pages.py",
         "test_graph_runs.py",
         "test_graph_slots.py",
     ],

@@ -1,0 +1,94 @@
+"""What malloc_trim(0) would give back to the kernel.
+
+malloc.c, mtrim and systrim (2.10 to 2.43): every arena first merges what its fastbins hold with the free chunks around it; then, of each
+free chunk in its bins, the whole pages behind its header and links (a struct malloc_chunk, six words) go by MADV_DONTNEED. Of the main
+arena's top all but MINSIZE goes by brk, where top ends at the break. Tops of other arenas stay, and so does what thread caches hold.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+from findleaks.errors import Interrupted
+from findleaks.graph.base import Blocks
+from findleaks.target.base import Range
+from findleaks.target.ranges import merged, subtract
+from findleaks.target.runs import Runs
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.instance import Glibc
+    from findleaks.allocators.glibc.spans import Span
+
+STEP = 256 << 20
+"""Bytes of heap looked at between two looks at Ctrl-C: 50 ms where all of it is small blocks."""
+
+
+def trimmed(glibc: Glibc, blocks: Blocks) -> Runs:
+    """The whole pages that malloc_trim(0) would give back, resident or not. Raises Interrupted."""
+    found: list[Range] = []
+    page, word = glibc.memory.arch.page, glibc.memory.size
+    for span in glibc.spans:
+        top = _at_break(glibc, span)
+        for low, high in _free(glibc, span, blocks):
+            if high == span.arena.top and span.arena.top_size:
+                top = low if top else 0  # what fastbins held below top becomes part of it
+                continue
+            start = -(-(low + 6 * word) // page) * page
+            if high - low > page - 1 + 6 * word and high - start >= page:
+                found.append(Range(start, start + (high - start) // page * page))
+        if top:
+            end = span.arena.top + span.arena.top_size
+            extra = (end - top - 4 * word - 1) // page * page  # MINSIZE
+            found.append(Range(end - extra, end))
+    return Runs.of(merged(found))
+
+
+def _at_break(glibc: Glibc, span: Span) -> int:
+    """The main arena's top, if systrim would shorten it: it stands in this span, and ends where the break is; else 0."""
+    arena = span.arena
+    if arena.number or not arena.top_size or not span.first <= arena.top < span.end:
+        return 0
+    end = arena.top + arena.top_size
+    regions = glibc.target.regions()
+    at = bisect_right([region.start for region in regions], end - 1) - 1
+    return arena.top if arena.contiguous and at >= 0 and regions[at].end == end else 0
+
+
+def _free(glibc: Glibc, span: Span, blocks: Blocks) -> list[Range]:
+    """Ascending runs of adjacent free chunks of a page or more, each from its first chunk's header to the header behind it."""
+    word, page = glibc.memory.size, glibc.memory.arch.page
+    taken = [*span.foreign, *span.metadata, *_inner(glibc, span, blocks)]
+    found = []
+    for part in subtract([Range(span.first, span.stop)], taken):
+        flat: array[int] = array("Q")
+        for start in range(part.start, part.end, STEP):
+            if glibc.target.interrupted():
+                raise Interrupted
+            more = blocks.free_runs(Range(start, min(start + STEP, part.end)), page)
+            if flat and more and flat[-1] == more[0]:
+                flat.pop()
+                more = more[1:]
+            flat += more
+        # A block in use has the first word of the chunk behind it; a chunk's header is two words.
+        for low, high in zip(flat[::2], flat[1::2]):
+            low = low - word if low > part.start else low
+            high = high - 2 * word if high < part.end else high
+            if high - low >= page:
+                found.append(Range(low, high))
+    return found
+
+
+def _inner(glibc: Glibc, span: Span, blocks: Blocks) -> list[Range]:
+    """The chunks in which heaps of other allocators stand."""
+    heaps = glibc.heaps()
+    at = bisect_left([heap.start for heap in heaps], span.start)
+    outer = glibc._into(span, blocks)
+    found = []
+    for start, end in heaps[at].inner if at < len(heaps) and heaps[at].start == span.start else ():
+        index = outer.find(start)
+        if index >= 0:
+            end = max(end, outer.address(index) + outer.size(index) - glibc.memory.size)
+        found.append(Range(start, end))
+    return found

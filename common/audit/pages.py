@@ -1,0 +1,170 @@
+"""Every heap page by page: in use, cached, free but kept, returned to the kernel; and what malloc_trim would return.
+
+Bytes are counted with their headers: padding no longer than a granule goes with the block before it. Pages that two heaps share (heaps
+inside blocks of others need not begin at a page) count in each with the bytes that are its own.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.base import Allocator
+from findleaks.allocators.nesting import Owned
+from findleaks.audit.residency import Residency
+from findleaks.graph.pages import COLUMNS, FOREIGN, PageLists, PageState
+from findleaks.report.text import printable
+from findleaks.session import Session
+from findleaks.target.base import Range
+from findleaks.target.ranges import merged
+from findleaks.target.runs import Runs
+
+STEP = 256 << 20
+"""Bytes of heap looked at in one call of the engine: 50 ms where all of it is small blocks."""
+
+PURE_STEP = 4 << 20
+NONE: array[int] = array("Q")
+
+
+class Part(NamedTuple):
+    """A contiguous piece of an area; its pages are numbers [first, first + pages) of the area's, the first of them the one that `start`
+    is in."""
+
+    start: int
+    end: int
+    first: int
+    pages: int
+
+
+class PageRun(NamedTuple):
+    """Adjacent pages in one state, `used` bytes of them in use."""
+
+    address: int
+    pages: int
+    state: PageState
+    used: int
+
+
+@dataclass
+class Area:
+    """The heaps of an arena: a byte a page of `states` (PageState) and `shares` (0 nothing in use … 255 all of it), `sizes` as in
+    graph/pages.py, `sums` bytes by page state and column (graph/pages.py)."""
+
+    allocator: Allocator
+    arena: str
+    page: int
+    parts: list[Part] = field(default_factory=list)
+    states: bytearray = field(default_factory=bytearray)
+    shares: bytearray = field(default_factory=bytearray)
+    sizes: array[int] = field(default_factory=lambda: array("I"))
+    sums: list[int] = field(default_factory=lambda: [0] * (len(PageState) * COLUMNS))
+    resident: Optional[int] = 0
+    swapped: int = 0
+    _firsts: list[int] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """ "glibc 2.36, arena 3" """
+        allocator = f"{self.allocator.name} {self.allocator.version}".strip()
+        return printable(f"{allocator}, {self.arena}" if self.arena else allocator)
+
+    @property
+    def size(self) -> int:
+        """Mapped bytes."""
+        return sum(part.end - part.start for part in self.parts)
+
+    def bytes(self, state: PageState) -> int:
+        """Of the pages in this state."""
+        return sum(self.sums[state * COLUMNS : (state + 1) * COLUMNS])
+
+    def held(self, state: int, *pages: PageState) -> int:
+        """Bytes of blocks in this state (graph.base.State; FREE: of blocks or none), or FOREIGN, in pages of these states, or of all."""
+        return sum(self.sums[page * COLUMNS + state] for page in pages or PageState)
+
+    def address(self, number: int) -> int:
+        """Of a page by its number: where it begins, or the area's part of it does."""
+        part = self.part_of(number)
+        return max(part.start, (part.start // self.page + number - part.first) * self.page)
+
+    def part_of(self, number: int) -> Part:
+        """The part that has this page."""
+        if len(self._firsts) != len(self.parts):
+            self._firsts = [part.first for part in self.parts]
+        return self.parts[bisect_right(self._firsts, number) - 1]
+
+    def runs(self) -> Iterator[PageRun]:
+        """Pages alike, in ascending order; a run never goes from one part into the next."""
+        for part in self.parts:
+            at, last = part.first, part.first + part.pages
+            while at < last:
+                state = self.states[at]
+                stop = at + 1
+                while stop < last and self.states[stop] == state:
+                    stop += 1
+                used = sum(self.shares[at:stop]) * self.page // 255 if state in _USED else 0
+                yield PageRun(self.address(at), stop - at, PageState(state), used)
+                at = stop
+
+
+_USED = (PageState.IN_USE, PageState.UNTOUCHED)
+
+
+def areas(session: Session, residency: Residency, wanted: Callable[[Allocator], bool] = lambda allocator: True) -> list[Area]:
+    """Every heap of every allocator that is `wanted`, one area an allocator and arena, in the order of their first addresses. A few
+    nanoseconds a block, 2 bytes and a word of 4 a page."""
+    directory, page = session.directory, session.target.arch.page
+    held = residency.resident.words
+    if len(residency.swapped):
+        held = Runs.of(merged([*residency.resident, *residency.swapped])).words
+    found: dict[tuple[int, str], Area] = {}
+    total = sum(owned.end - owned.start for owned in directory.heaps) or 1
+    done = 0
+    for owned in directory.heaps:
+        if wanted(owned.allocator):
+            area = found.setdefault((id(owned.allocator), owned.heap.arena), Area(owned.allocator, owned.heap.arena, page))
+            _add(session, area, owned, residency, held, (done, total))
+        done += owned.end - owned.start
+    return list(found.values())
+
+
+def _add(session: Session, area: Area, owned: Owned, residency: Residency, held: array[int], part: tuple[int, int]) -> None:
+    page, step = area.page, PURE_STEP if session.engine.name == "pure" else STEP
+    first = len(area.states)
+    metadata = Runs.of(merged(owned.heap.metadata)).words if owned.heap.metadata else NONE
+    foreign = Runs.of(merged(owned.heap.foreign)).words if owned.heap.foreign else NONE
+    lists = PageLists(residency.known.words, held, metadata, foreign)
+    low = owned.start
+    while low < owned.end:
+        session.tell("looking at pages", (part[0] + low - owned.start) / part[1])
+        high = min(low // page * page + step, owned.end)
+        read = session.directory.blocks.by_page(Range(low, high), page, lists)
+        area.states += read.states
+        area.shares += read.shares
+        area.sizes += read.sizes
+        area.sums = [a + b for a, b in zip(area.sums, read.sums)]
+        low = high
+    area.parts.append(Part(owned.start, owned.end, first, len(area.states) - first))
+    resident = residency.bytes(owned.start, owned.end)
+    area.resident = None if resident is None or area.resident is None else area.resident + resident
+    area.swapped += residency.swapped.bytes(owned.start, owned.end)
+
+
+def trimmable(session: Session, allocator: Allocator, residency: Residency) -> Optional[int]:
+    """Bytes by which the resident size falls if this glibc's malloc_trim(0) is called: exact to the page, but for what other threads do
+    meanwhile. None for other allocators, and where residency is not known."""
+    from findleaks.allocators.glibc.instance import Glibc
+    from findleaks.allocators.glibc.trim import trimmed
+
+    if not isinstance(allocator, Glibc) or not residency:
+        return None
+    session.tell("counting what malloc_trim would return", 0.0)
+    pages = trimmed(allocator, session.directory.blocks)
+    if session.engine.common(pages.words, residency.known.words) != pages.total:
+        return None
+    return session.engine.common(pages.words, residency.resident.words)
+
+
+__all__ = ["FOREIGN", "Area", "PageRun", "PageState", "Part", "areas", "trimmable"]

@@ -1,0 +1,56 @@
+"""Heaps page by page in the C kernel (../kernel/pages.c)."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from ctypes import byref, c_uint64, c_void_p
+
+from findleaks.graph.kernel_library import CPiece, CRange, CWords, check, taken
+from findleaks.graph.pages import COLUMNS, PageLists, PageRead, PageState
+from findleaks.target.base import Range
+
+
+def by_page(library: ctypes.CDLL, blocks: int, where: Range, page: int, lists: PageLists) -> PageRead:
+    """See base.Blocks.by_page; `blocks` is the kernel's own."""
+    count = max(0, -(-where.end // page) - where.start // page) if where.start < where.end else 0
+    read = PageRead(bytearray(count), bytearray(count), array("I", bytes(4 * count)), [])
+    sums = array("Q", bytes(8 * len(PageState) * COLUMNS))
+    if count:
+        places = (c_void_p * 4)(*(words.buffer_info()[0] for words in lists))
+        counts = (c_uint64 * 4)(*(len(words) // 2 for words in lists))
+        out = [ctypes.addressof(ctypes.c_char.from_buffer(buffer)) for buffer in (read.states, read.shares)]
+        bounds = byref(CRange(where.start, where.end))
+        shift = page.bit_length() - 1
+        library.fl_pages(blocks, bounds, shift, places, counts, *out, read.sizes.buffer_info()[0], sums.buffer_info()[0])
+    return read._replace(sums=sums.tolist())
+
+
+def free_runs(library: ctypes.CDLL, blocks: int, where: Range, least: int) -> array[int]:
+    """See base.Blocks.free_runs."""
+    words = CWords()
+    code = library.fl_free_runs(blocks, byref(CRange(where.start, where.end)), max(least, 0), byref(words))
+    found = taken(library, words)
+    check(code, "free runs")
+    return found
+
+
+def page_words(
+    library: ctypes.CDLL,
+    blocks: int,
+    piece: CPiece,
+    types: Sequence[Range],
+    where: Range,
+    page: int,
+    into: tuple[array[int], array[int]],
+) -> None:
+    """See base.Blocks.page_words; `into`: found and weights."""
+    if where.start >= where.end:
+        return
+    count = -(-where.end // page) - where.start // page
+    if any(len(words) < count for words in into):
+        raise ValueError(f"{count} pages, room for {min(map(len, into))}")
+    ranges = (CRange * len(types))(*(CRange(start, end) for start, end in types))
+    places = [words.buffer_info()[0] for words in into]
+    library.fl_page_words(blocks, byref(piece), ranges, len(types), byref(CRange(where.start, where.end)), page.bit_length() - 1, *places)

@@ -1,0 +1,237 @@
+/* Heaps page by page: what each page holds, whether it is there, the gaps between blocks that are kept, and what blocks begin with. */
+#include "blocks.h"
+
+/* ../graph/pages.py: PageState. */
+enum { NOT_KNOWN, USED, UNTOUCHED, IN_CACHES, OWN, KEPT, RETURNED, FREE_PAGE, PAGE_STATES };
+/* Columns of the sums: the states of blocks, FREE with all that is cut up into none; then what is somebody else's. */
+enum { FOREIGN = 4, COLUMNS };
+
+/* Sorted, disjoint ranges, and the first that does not end below where we are. */
+typedef struct {
+    const range *items;
+    uint64_t count, at;
+} list;
+
+typedef struct {
+    list known, held, metadata, foreign;
+    uint64_t start, end, page; /* page: number of the one that is being filled */
+    unsigned shift;
+    uint64_t bytes[4];
+    uint64_t size, weight; /* the size that has the most bytes of the page, if one has more than half of them */
+    unsigned rank;
+    uint8_t *states, *shares;
+    uint32_t *sizes;
+    uint64_t *sums;
+} walk;
+
+static list list_from(const range *items, uint64_t count, uint64_t address) {
+    uint64_t low = 0, high = count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (items[middle].end <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return (list){items, count, low};
+}
+
+INLINE bool list_has(list *l, uint64_t address) {
+    while (l->at < l->count && l->items[l->at].end <= address)
+        l->at++;
+    return l->at < l->count && l->items[l->at].start <= address;
+}
+
+/* Bytes of [low, high) in the list; `low` never falls. */
+INLINE uint64_t list_bytes(list *l, uint64_t low, uint64_t high) {
+    uint64_t found = 0;
+    while (l->at < l->count && l->items[l->at].end <= low)
+        l->at++;
+    for (uint64_t at = l->at; at < l->count && l->items[at].start < high; at++) {
+        uint64_t from = l->items[at].start > low ? l->items[at].start : low, to = l->items[at].end < high ? l->items[at].end : high;
+        found += to - from;
+    }
+    return found;
+}
+
+static void page_done(walk *w) {
+    uint64_t low = w->page << w->shift, high = low + (UINT64_C(1) << w->shift);
+    uint64_t place = w->page - (w->start >> w->shift);
+    low = low > w->start ? low : w->start;
+    high = high < w->end && high ? high : w->end;
+    uint64_t size = high - low, used = w->bytes[IN_USE], cached = w->bytes[CACHED];
+    uint64_t own = w->bytes[METADATA] + list_bytes(&w->metadata, low, high), foreign = list_bytes(&w->foreign, low, high);
+    uint64_t told = used + cached;
+    own = own < size - told ? own : size - told;
+    foreign = foreign < size - told - own ? foreign : size - told - own;
+    bool known = list_has(&w->known, low), held = list_has(&w->held, low);
+    unsigned state;
+    if (used)
+        state = known && !held ? UNTOUCHED : USED;
+    else if (foreign)
+        state = NOT_KNOWN;
+    else if (known && !held)
+        state = RETURNED;
+    else if (cached)
+        state = IN_CACHES;
+    else if (own)
+        state = OWN;
+    else
+        state = known ? KEPT : FREE_PAGE;
+    w->states[place] = (uint8_t)state;
+    w->shares[place] = (uint8_t)(used ? 1 + used * 254 / size : 0);
+    w->sizes[place] = w->size < NONE ? (uint32_t)w->size : NONE;
+    uint64_t *sums = w->sums + state * COLUMNS;
+    sums[IN_USE] += used;
+    sums[CACHED] += cached;
+    sums[METADATA] += own;
+    sums[FOREIGN] += foreign;
+    sums[FREE] += size - told - own - foreign;
+    memset(w->bytes, 0, sizeof w->bytes);
+    w->size = w->weight = 0;
+    w->rank = 0;
+    w->page++;
+}
+
+/* Which size of blocks counts for a page: of those in use, if there are any, else of cached, else of free ones. */
+static const unsigned ranks[4] = {3, 2, 1, 0};
+
+INLINE void page_add(walk *w, uint64_t bytes, unsigned state, uint64_t size) {
+    w->bytes[state] += bytes;
+    unsigned rank = ranks[state];
+    if (rank > w->rank) {
+        w->rank = rank;
+        w->size = size;
+        w->weight = bytes;
+    } else if (rank == w->rank && rank) {
+        if (size == w->size)
+            w->weight += bytes;
+        else if (w->weight >= bytes)
+            w->weight -= bytes;
+        else {
+            w->weight = bytes - w->weight;
+            w->size = size;
+        }
+    }
+}
+
+/* The first block that reaches beyond `address` or starts there; its start in *start. count of blocks: none. */
+static uint32_t first_from(const blocks *b, uint64_t address, uint64_t *start) {
+    uint32_t index = block_before(b, slot_of(b, address), address, start);
+    if (index != NONE && address - *start < size_of(b, index))
+        return index;
+    index = block_at_or_after(b, address);
+    if (index < b->count)
+        *start = block_address(b, index);
+    return index;
+}
+
+/* The pages of [start, end), numbered from the one `start` is in: a state, a share of bytes in use (0 none, 1 … 255 all), a size of blocks
+ * each; sums[PAGE_STATES][COLUMNS] gets bytes added. Padding no longer than a granule counts with the block before it. */
+API void fl_pages(const blocks *b, const range *where, unsigned shift, const range *const *lists, const uint64_t *counts, uint8_t *states,
+                  uint8_t *shares, uint32_t *sizes, uint64_t *sums) {
+    walk w = {.start = where->start, .end = where->end, .page = where->start >> shift, .shift = shift};
+    if (w.start >= w.end)
+        return;
+    list *into[] = {&w.known, &w.held, &w.metadata, &w.foreign};
+    for (unsigned at = 0; at < 4; at++)
+        *into[at] = list_from(lists[at], counts[at], w.start);
+    w.states = states, w.shares = shares, w.sizes = sizes, w.sums = sums;
+    uint64_t start = 0, granule = UINT64_C(1) << b->granule_shift;
+    uint32_t index = b->count ? first_from(b, w.start, &start) : 0;
+    while (index < b->count && start < w.end) {
+        uint64_t size = size_of(b, index), end = start + size, next = UINT64_MAX;
+        unsigned state = b->states[index] & 3;
+        if (++index < b->count) {
+            next = start_after(b, start, index);
+            if (next - end <= granule)
+                end = next;
+        }
+        uint64_t at = start > w.start ? start : w.start;
+        end = end < w.end ? end : w.end;
+        while (at < end) {
+            uint64_t page = at >> shift, stop = (page + 1) << shift;
+            while (w.page < page)
+                page_done(&w);
+            stop = stop < end && stop ? stop : end;
+            page_add(&w, stop - at, state, size);
+            at = stop;
+        }
+        start = next;
+    }
+    for (uint64_t last = (w.end - 1) >> shift; w.page <= last;)
+        page_done(&w);
+}
+
+static int run_found(words *out, uint64_t low, uint64_t high, uint64_t least, const range *where) {
+    if (low >= high || (high - low < least && low != where->start && high != where->end))
+        return DONE;
+    return words_push(out, low) || words_push(out, high) ? NO_MEMORY : DONE;
+}
+
+/* Where no block stands that is in use, cached or metadata: pairs of start and end, at least `least` bytes long or at an end of `where`. */
+API int fl_free_runs(const blocks *b, const range *where, uint64_t least, words *out) {
+    uint64_t start = 0, free_from = where->start;
+    uint32_t index = b->count && where->start < where->end ? first_from(b, where->start, &start) : b->count;
+    while (index < b->count && start < where->end) {
+        if (b->states[index] != FREE) {
+            if (run_found(out, free_from, start, least, where))
+                return NO_MEMORY;
+            uint64_t end = start + size_of(b, index);
+            free_from = end > free_from ? end : free_from;
+        }
+        if (++index < b->count)
+            start = start_after(b, start, index);
+    }
+    return run_found(out, free_from, where->end, least, where);
+}
+
+/* Bytes that two sorted lists of disjoint ranges have in common. */
+API uint64_t fl_common(const range *left, uint64_t lefts, const range *right, uint64_t rights) {
+    uint64_t found = 0;
+    for (uint64_t a = 0, c = 0; a < lefts && c < rights;) {
+        uint64_t low = left[a].start > right[c].start ? left[a].start : right[c].start;
+        uint64_t high = left[a].end < right[c].end ? left[a].end : right[c].end;
+        found += low < high ? high - low : 0;
+        if (left[a].end < right[c].end)
+            a++;
+        else
+            c++;
+    }
+    return found;
+}
+
+/* For each page of `where` the word that the blocks in use with more than half of its bytes begin with, where those words lie in `types`:
+ * found[page], kept over calls with weights[page]. Blocks are those whose first word lies in the piece. */
+API void fl_page_words(const blocks *b, const piece *p, const range *types, uint32_t type_count, const range *where, unsigned shift,
+                       uint64_t *found, uint64_t *weights) {
+    uint64_t first, count = piece_words(p, &first), start = 0, origin = where->start >> shift;
+    const uint8_t *data = p->data + (first - p->address);
+    uint64_t low = first > where->start ? first : where->start, high = first + count * WORD < where->end ? first + count * WORD : where->end;
+    uint32_t index = b->count && low < high ? block_at_or_after(b, low) : b->count;
+    if (index < b->count)
+        start = block_address(b, index);
+    for (; index < b->count && start < high;) {
+        uint64_t size = size_of(b, index), end = start + size;
+        if (b->states[index] == IN_USE && size >= WORD && start % WORD == 0) {
+            uint64_t word = load(data + (start - first));
+            word = in_ranges(types, type_count, word) ? word : 0;
+            end = end < where->end ? end : where->end;
+            for (uint64_t at = start; at < end;) {
+                uint64_t page = at >> shift, stop = (page + 1) << shift, place = page - origin;
+                stop = stop < end && stop ? stop : end;
+                if (found[place] == word)
+                    weights[place] += stop - at;
+                else if (weights[place] >= stop - at)
+                    weights[place] -= stop - at;
+                else {
+                    weights[place] = stop - at - weights[place];
+                    found[place] = word;
+                }
+                at = stop;
+            }
+        }
+        if (++index < b->count)
+            start = start_after(b, start, index);
+    }
+}
