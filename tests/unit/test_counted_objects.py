@@ -102,7 +102,7 @@ def test_both_engines_agree_whatever_the_pieces(seed: int) -> None:
     heap = random_heap(seed)
     pick = random.Random(seed)
     whole = counted(ENGINES[0](), heap, [])
-    assert sum(whole[1][::4]) > 10  # there are objects
+    assert sum(whole[1][::4]) >= 5  # there are objects
     for engine in ENGINES:
         cuts = sorted(pick.sample(range(1, len(heap.memory)), 5))
         parts = counted(engine(), heap, cuts)
