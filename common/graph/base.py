@@ -9,7 +9,7 @@ References count aligned words only. A *start* reference equals a block's addres
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from findleaks.graph.dominators import Dominators
     from findleaks.graph.objects import ObjectTally
     from findleaks.graph.pages import PageLists, PageRead
+    from findleaks.graph.records import Records, Shape
 
 
 class State(IntEnum):
@@ -326,6 +327,10 @@ class Engine(Protocol):
 
     def common(self, left: array[int], right: array[int]) -> int:
         """Bytes that two flat sorted arrays ("Q") of disjoint ranges have in common."""
+        ...
+
+    def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> Records:
+        """For sorting the records of a managed heap, whose tags are their first words' bits `tag_mask`. See graph/records.py."""
         ...
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import byref, c_uint64
 
 from findleaks.arch import Arch
@@ -14,6 +14,7 @@ from findleaks.graph.kernel_blocks import KernelBlocks, Passed
 from findleaks.graph.kernel_graph import KernelGraph
 from findleaks.graph.kernel_library import CPiece, CWords, check, taken
 from findleaks.graph.objects import ObjectTally
+from findleaks.graph.records import KernelRecords, Shape
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.target.base import Piece, Range
 
@@ -128,6 +129,10 @@ class KernelEngine:
         found = taken(self._library, cut)
         check(code, "objects")
         return found
+
+    def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> KernelRecords:
+        """See base.Engine."""
+        return KernelRecords(self._library, shapes, tag_mask)
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         """See base.Engine."""

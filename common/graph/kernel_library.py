@@ -132,6 +132,10 @@ SIGNATURES = {
     ),
     "fl_walk_tags": (c_int, [_PIECE, _U64S, _U64S, c_uint64, c_uint64, c_void_p, c_void_p, c_void_p, _U64S]),
     "fl_objects": (c_int, [c_void_p, _PIECE, c_void_p, c_char_p, c_uint64, c_void_p, c_void_p, POINTER(CWords)]),
+    "fl_records_new": (c_void_p, [c_void_p, c_uint64, c_uint64]),
+    "fl_records_free": (None, [c_void_p]),
+    "fl_records": (c_int, [c_void_p, _PIECE, c_void_p, c_uint64, c_void_p]),
+    "fl_records_keys": (c_uint64, [c_void_p, c_uint64, c_void_p, c_void_p, _U64S]),
     "fl_search_any": (c_int, [_PIECE, c_void_p, c_uint64, POINTER(CWords)]),
 }
 

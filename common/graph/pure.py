@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from findleaks.arch import Arch
 from findleaks.graph import pages, pure_slots, shared
@@ -12,6 +12,7 @@ from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.objects import ObjectTally, count_objects
 from findleaks.graph.pure_blocks import PureBlocks, words_of
 from findleaks.graph.pure_graph import PureGraph
+from findleaks.graph.records import PureRecords, Shape
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.target.base import Piece, Range
 
@@ -127,6 +128,10 @@ class PureEngine:
     def count_objects(self, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
         """See base.Engine."""
         return count_objects(self._arch, blocks, piece, tally)
+
+    def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> PureRecords:
+        """See base.Engine."""
+        return PureRecords(self._arch, shapes, tag_mask)
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         """See base.Engine."""

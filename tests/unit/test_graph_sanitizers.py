@@ -43,6 +43,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "test_graph_follow.py",
         "test_graph_objects.py",
         "test_graph_pages.py",
+        "test_graph_records.py",
         "test_graph_runs.py",
         "test_graph_slots.py",
     ],
