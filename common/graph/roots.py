@@ -79,13 +79,14 @@ def register_words(target: Target) -> list[int]:
     for thread in target.threads():
         words += thread.words or thread.registers.values()
         if thread.thread_pointer:
-            words += _dtv(target, thread.thread_pointer)
+            words += dtv_words(target, thread.thread_pointer)
     for ended in cached_thread_pointers(target):
-        words += _dtv(target, ended)
+        words += dtv_words(target, ended)
     return words + table_blocks(target)
 
 
-def _dtv(target: Target, thread_pointer: int) -> list[int]:
+def dtv_words(target: Target, thread_pointer: int) -> list[int]:
+    """The address that a thread's DTV was allocated at, in glibc; [] where there is none."""
     if is_musl(target, thread_pointer):
         return []  # its DTV begins where the thread control block says
     try:

@@ -146,6 +146,10 @@ class Target(Protocol):
         """The symbol that covers `address` (demangled name), or None."""
         ...
 
+    def thread_locals(self, module: Module) -> Sequence[Symbol]:
+        """A module's thread-local variables, ascending; their addresses count from where a thread has the module's."""
+        ...
+
     def threads(self) -> Sequence[Thread]: ...
 
     def interrupted(self) -> bool:

@@ -15,6 +15,7 @@ from findleaks.target.elf import Table, text
 # st_info & 15, and what of it denotes an address in memory: NOTYPE, OBJECT, FUNC, COMMON, GNU_IFUNC. Not SECTION, FILE or TLS.
 _ADDRESSED = (0, 1, 2, 5, 10)
 _CODE = (0, 2, 10)
+_TLS = 6
 _SHN_ABS = 0xFFF1
 _MOST_SPELLINGS = 256
 _LOOK_BACK = 8
@@ -78,6 +79,18 @@ class ModuleSymbols:
                         if symbol is not None:
                             found.setdefault(symbol.name, symbol)
         return list(found.values())
+
+    def thread_locals(self) -> list[Symbol]:
+        """Its thread-local variables (demangled); addresses count from the beginning of the module's part of a thread's storage."""
+        from findleaks.demangle import demangle  # slow to import, and most runs name nothing
+
+        found: dict[int, Symbol] = {}
+        for table in self._tables:
+            for row in struct.iter_unpack(table.form, table.symbols):
+                kind, section, value, size = (row[1], row[3], row[4], row[5]) if table.wide else (row[3], row[5], row[1], row[2])
+                if kind & 15 == _TLS and section and row[0]:
+                    found.setdefault(value, Symbol(demangle(text(table.strings, row[0])), value, size, self._name))
+        return [found[value] for value in sorted(found)]
 
     def _symbol(self, table: Table, row: tuple[int, ...], name: str) -> Optional[Symbol]:
         if table.wide:
@@ -193,6 +206,10 @@ class Symbolic:
     def symbols_starting(self, prefix: str) -> list[Symbol]:
         """Every symbol whose (mangled) name starts so, of all modules."""
         return [symbol for module in self.modules() for symbol in self.symbols_of(module).starting(prefix)]
+
+    def thread_locals(self, module: Module) -> list[Symbol]:
+        """A module's thread-local variables, ascending; their addresses count from where a thread has the module's."""
+        return self.symbols_of(module).thread_locals()
 
     def symbolize(self, address: int) -> Optional[Symbol]:
         """The symbol that covers `address` (demangled name), or None."""

@@ -101,6 +101,9 @@ class FakeTarget(ExtentReader):
                 return symbol
         return None
 
+    def thread_locals(self, module: Module) -> Sequence[Symbol]:
+        return []
+
     def threads(self) -> Sequence[Thread]:
         return self._threads
 

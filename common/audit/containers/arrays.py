@@ -1,0 +1,71 @@
+"""Containers that keep their elements in arrays: std::vector, std::deque, arrays of pointers."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from findleaks.audit.containers import LEAST, Container
+from findleaks.audit.containers.hashes import buckets_in
+from findleaks.audit.containers.reader import Place, Reader
+
+SLACK = 3
+"""Words by which a block may be longer than what was asked for (glibc's least chunk, alignment); others round up by an eighth."""
+
+
+def _fits(used: int, size: int, word: int) -> bool:
+    """A block of `size` usable bytes may have been asked for `used`."""
+    return used <= size <= max(used + SLACK * word, used * 5 // 4 + 2 * word)
+
+
+def vector(reader: Reader, address: int) -> Optional[Container]:
+    """std::vector with its head {begin, end, end of storage} at `address` (GCC 12 bits/stl_vector.h, _Vector_impl_data; libc++ has the
+    same). Of pointers the elements are counted; of other things their bytes."""
+    size = reader.size
+    words = reader.words(address, 3)
+    if words is None:
+        return None
+    begin, end, last = words
+    table = reader.place(begin)
+    if table is None or table.offset or not begin < end <= last or (end - begin) % size or not _fits(last - begin, table.size, size):
+        return None
+    return _elements(reader, "std::vector", address, address + 3 * size, table, end)
+
+
+def pointers(reader: Reader, address: int, table: Place) -> Optional[Container]:
+    """The block that the word at `address` points to the start of, if it is an array of pointers and nothing else."""
+    if table.offset:
+        return None
+    return _elements(reader, "array", address, address + reader.size, table, table.start + table.size)
+
+
+def _elements(reader: Reader, what: str, start: int, end: int, table: Place, last: int) -> Optional[Container]:
+    """A container whose array is `table` up to `last`: of pointers where all that is not 0 leads to blocks."""
+    found = buckets_in(reader, table.start, last)
+    if len(found.heads) >= LEAST and not found.strange:
+        return Container(f"{what} of pointers", start, end, len(found.heads), "pointers", tables=(table.start,))
+    if what == "array":
+        return None
+    return Container(what, start, end, last - table.start, "bytes", tables=(table.start,))
+
+
+def deque(reader: Reader, address: int) -> Optional[Container]:
+    """libstdc++'s std::deque with its head at `address` (GCC 12 bits/stl_deque.h, _Deque_impl_data): {map, map size, start, finish}, each
+    iterator {current, first, last, node}. Its chunks have 512 bytes, or one element where that is longer."""
+    size = reader.size
+    words = reader.words(address, 10)
+    if words is None:
+        return None
+    table, room, cur, first, last, node, cur2, first2, last2, node2 = words
+    place = reader.place(table)
+    if place is None or place.offset or room < 8 or room * size > place.size:
+        return None
+    if not (table <= node <= node2 < table + room * size) or (node - table) % size or (node2 - table) % size:
+        return None
+    chunk = last - first
+    if reader.word(node) != first or reader.word(node2) != first2 or chunk != last2 - first2 or chunk < 512:
+        return None
+    if not (first <= cur < last and first2 <= cur2 < last2):
+        return None
+    chunks = (node2 - node) // size
+    length = chunks * chunk + (cur2 - first2) - (cur - first)
+    return Container("std::deque", address, address + 10 * size, length, "bytes", tables=(table,))

@@ -1,0 +1,167 @@
+"""Hash tables: std::unordered_map and set, and tables of chains as C programs make them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.audit.containers import LEAST, Container
+from findleaks.audit.containers.lists import WORDS
+from findleaks.audit.containers.reader import SLICE, Place, Reader
+
+LONG = 16
+"""Nodes of each chain that are followed for that."""
+
+SAMPLE = 64
+"""Buckets that are looked at to find where a chain's link stands."""
+
+
+def standard(reader: Reader, address: int) -> Optional[Container]:
+    """std::unordered_map, set, multimap or multiset with its head at `address`.
+
+    libstdc++ (GCC 12 bits/hashtable.h, _Hashtable): {buckets, bucket count, first node, element count, largest load (float) …}, one bucket
+    behind these. libc++ (LLVM 16 __hash_table): {buckets, bucket count, first node, size, largest load}. In both all nodes are one
+    list, linked by their first words, and the bucket of the first node holds the address of the pointer to it.
+    """
+    size = reader.size
+    words = reader.words(address, 5)
+    if words is None:
+        return None
+    buckets, count, first, told, load = words
+    before = address + 2 * size
+    if not 0 < count <= 1 << 40 or not first or reader.place(first) is None:
+        return None
+    load &= 0xFFFFFFFF
+    if not 0x3D000000 <= load <= 0x44000000:  # a float from 1/32 to 512: nobody sets another largest load
+        return None
+    table = reader.place(buckets)
+    own = buckets == address + 6 * size  # libstdc++'s single bucket
+    if not own and (table is None or table.offset or count * size > table.size):
+        return None
+    if not _holds(reader, buckets, count, before):
+        return None
+    nodes, problem = reader.follow(first, 0, reader.most + 1)
+    if not problem and told != len(nodes):
+        problem = f"it says that it has {told:,} elements, but {len(nodes):,} are in it"
+    end = address + (7 if _gnu(reader, address) else 5) * size
+    tables = () if own or table is None else (buckets,)
+    return Container("std::unordered_map or set", address, end, len(nodes), told=told, nodes=nodes, tables=tables, problem=problem)
+
+
+def _gnu(reader: Reader, address: int) -> bool:
+    """libstdc++'s policy keeps the size at which it grows behind the load, and it is near the count of buckets."""
+    words = reader.words(address, 6)
+    return words is not None and words[1] // 2 <= words[5] <= 1024 * words[1] + 16
+
+
+def _holds(reader: Reader, start: int, count: int, value: int) -> bool:
+    """One of the `count` words at `start` is `value`."""
+    size = reader.size
+    for piece in reader.target.pieces(start, start + count * size):
+        reader.tell()
+        if reader.engine.search(piece, value, value + 1):
+            return True
+    return False
+
+
+class Buckets(NamedTuple):
+    """The words of an array that are not 0, by address, and how many there are in all."""
+
+    heads: array[int]
+    places: int
+    strange: int  # words that point to no block
+
+
+def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
+    """What an array of pointers holds."""
+    heads: array[int] = array("Q")
+    strange, words = 0, 0
+    for piece in reader.target.pieces(start, end):
+        reader.tell()
+        values = reader.target.arch.unpack(bytes(piece.data))
+        words += len(values)
+        for value in filter(None, values):
+            heads.append(value)
+    for value in _spread(heads):
+        strange += reader.place(value) is None
+    return Buckets(heads, words, strange)
+
+
+def _spread(values: Sequence[int], most: int = SAMPLE) -> list[int]:
+    """Some of the values, from the first to the last."""
+    step = max(len(values) // most, 1)
+    return list(values[::step][:most])
+
+
+def chained(reader: Reader, address: int, start: int, end: int, head: tuple[int, int]) -> Optional[Container]:
+    """A table of chains whose array of buckets is [start, end): each bucket 0 or the first of a list, no node on two of them. `head` are
+    the owner's words that are its head."""
+    found = buckets_in(reader, start, end)
+    if len(found.heads) < LEAST or found.strange:
+        return None
+    sample = _spread(found.heads)
+    first = reader.place(sample[0])
+    if first is None or not all(value == sample[0] or reader.alike(first, reader.place(value)) for value in sample):
+        return None
+    link = _link(reader, first, sample)
+    if link is None:
+        return None
+    nodes, problem = _chains(reader, found.heads, link)
+    if len(nodes) == len(found.heads):
+        return None  # no chain has two nodes: mere pointers
+    tables = () if head == (start, end) else (start,)
+    return Container("hash table", head[0], head[1], len(nodes), nodes=nodes, tables=tables, problem=problem)
+
+
+def _link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[int]:
+    """Offset in a node of the link to the next: what leads from each of the sample to nodes like it and to an end, and farther than any
+    other word does."""
+    size = reader.size
+    count = min((first.size - first.offset) // size, WORDS)
+    best, found = 0, None
+    for number in range(count):
+        length = _followed(reader, first, sample, number * size)
+        if length > best:
+            best, found = length, number * size
+    return found
+
+
+def _followed(reader: Reader, first: Place, sample: Sequence[int], offset: int) -> int:
+    """How many nodes the link at `offset` leads to from the sample, LONG at most from each; 0 where it leads to anything else."""
+    length = 0
+    for node in sample:
+        for _ in range(LONG):
+            after = reader.word(node + offset)
+            if not after:
+                break
+            if not reader.alike_or_same(first, reader.place(after)):
+                return 0
+            length += 1
+            node = after
+    return length
+
+
+def _chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
+    """All nodes, each once, level by level: the first of every bucket, the second …; and "" or what is wrong."""
+    nodes, level, problem = array("Q"), array("Q", heads), ""
+    while level and not problem:
+        below: array[int] = array("Q")
+        for first in range(0, len(level), SLICE):
+            reader.tell()
+            some = level[first : first + SLICE]
+            (after,), missing = reader.columns(some, link, 1)
+            if missing:
+                problem = f"node {some[missing[0]]:#x} cannot be read"
+                gone = set(missing)
+                some = array("Q", [node for n, node in enumerate(some) if n not in gone])
+            nodes.extend(some)
+            below.extend(word for word in after if word)
+        if len(nodes) + len(below) > reader.most:
+            problem = f"a chain runs into itself: more than {reader.most:,} nodes"
+            below = array("Q")
+        level = below
+    if len(set(nodes)) < len(nodes):
+        nodes = array("Q", dict.fromkeys(nodes))
+        problem = problem or "chains run into each other"
+    return nodes, problem

@@ -1,0 +1,131 @@
+"""Linked lists, with the link at any place of a node: singly or doubly linked, circular, intrusive.
+
+A link is found by trying: which word of the first node leads to a block of its size, as far into it, which leads on in the same way?
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Optional
+
+from findleaks.audit.containers import LEAST, Container
+from findleaks.audit.containers.reader import Place, Reader
+from findleaks.target.base import Range
+
+WORDS = 64
+"""Words of a node that are tried as links."""
+
+SAMPLE = 8
+"""Nodes followed for each of them."""
+
+
+def ring(reader: Reader, address: int) -> Optional[Container]:
+    """A circular doubly linked list whose head {next, previous} stands in the owner at `address`: std::list (GCC 12 bits/stl_list.h,
+    _List_node_base, _List_node_header: a node count follows), Linux's list_head, a BSD CIRCLEQ."""
+    size = reader.size
+    head = reader.words(address, 3) or reader.words(address, 2)
+    if head is None:
+        return None
+    first, last = head[:2]
+    if address in (first, last) or first % size or last % size or reader.place(first) is None or reader.place(last) is None:
+        return None
+    if reader.word(first + size) != address or reader.word(last) != address:
+        return None
+    nodes, problem = follow_to(reader, first, 0, address)
+    if not problem:
+        problem = _backward(reader, nodes, address, size)
+    counted = len(head) > 2 and head[2] == len(nodes)
+    what = "std::list" if counted else "circular list"
+    told = head[2] if counted else None
+    return Container(what, address, address + (3 if counted else 2) * size, len(nodes), told=told, nodes=nodes, problem=problem)
+
+
+def follow_to(reader: Reader, first: int, offset: int, end: int) -> tuple[array[int], str]:
+    """The places from `first` on, linked at `offset`, that come before `end`, a node of the owner's own (0: none); "" or what is wrong."""
+    nodes, problem = reader.follow(first, offset, reader.most + 1)
+    if end and end in nodes:
+        return nodes[: nodes.index(end)], ""
+    if end and nodes and reader.word(nodes[-1] + offset) == end:
+        return nodes, ""
+    if end and not problem:
+        problem = "it ends before it comes back to its head"
+    return nodes, problem
+
+
+def _backward(reader: Reader, nodes: array[int], before: int, offset: int) -> str:
+    """Whether each node's link back at `offset` is to the one before it; "" or the first that is not."""
+    backs, _ = reader.columns(nodes, offset, 1)
+    expected = array("Q", [before])
+    expected.extend(nodes[:-1])
+    if backs[0] == expected:
+        return ""
+    bad = next(n for n, (a, b) in enumerate(zip(backs[0], expected)) if a != b)
+    return f"node {nodes[bad]:#x} has {backs[0][bad]:#x} as the one before it, which is {expected[bad]:#x}"
+
+
+def chain(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
+    """The list that the pointer `value` at `address` begins; None where its block is no node of one."""
+    offset = link_of(reader, place, value)
+    if offset is None:
+        return None
+    nodes, problem = reader.follow(value, offset, reader.most + 1)
+    if len(nodes) < LEAST:
+        return None
+    size = reader.size
+    circular = problem and (reader.word(nodes[-1] + offset) == value)
+    outside = _end_outside(reader, nodes, offset) if problem and not circular else False
+    double = back_of(reader, place, nodes, offset) is not None
+    what = ("circular " if circular else "") + ("doubly linked list" if double else "linked list")
+    return Container(what, address, address + size, len(nodes), nodes=nodes, problem="" if circular or outside else problem)
+
+
+def _end_outside(reader: Reader, nodes: array[int], offset: int) -> bool:
+    """The list ends at something mapped that is no block of a heap: a sentinel, or a head elsewhere."""
+    end = reader.word(nodes[-1] + offset)
+    return end is not None and reader.word(end) is not None and reader.blocks.find(end) < 0
+
+
+def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
+    """Offset from `value` of the link to a node's successor: the one on which most nodes of a sample follow; None if there is none."""
+    size = reader.size
+    count = min((place.size - place.offset) // size, WORDS)
+    words = reader.words(value, count) or ()
+    best, found = LEAST - 1, None
+    for number, word in enumerate(words):
+        if not word or word == value or not reader.alike(place, reader.place(word)):
+            continue
+        length = _sampled(reader, place, value, number * size)
+        if length > best:
+            best, found = length, number * size
+    return found
+
+
+def _sampled(reader: Reader, place: Place, value: int, offset: int) -> int:
+    """Nodes on the list from `value` by the link at `offset`, SAMPLE at most; 0 where it leads to what is no node, nor an end."""
+    seen = {value}
+    node = value
+    while len(seen) < SAMPLE:
+        after = reader.word(node + offset)
+        if not after or after in seen:
+            break
+        if not reader.alike(place, reader.place(after)):
+            return len(seen) if reader.place(after) is None else 0
+        seen.add(after)
+        node = after
+    return len(seen)
+
+
+def back_of(reader: Reader, place: Place, nodes: array[int], link: int) -> Optional[int]:
+    """Offset of the link back to a node's predecessor; None if the first few have none."""
+    size = reader.size
+    for offset in range(0, min(place.size - place.offset, WORDS * size), size):
+        if offset != link and all(reader.word(after + offset) == node for node, after in zip(nodes[: SAMPLE - 1], nodes[1:SAMPLE])):
+            return offset
+    return None
+
+
+def claimed(container: Container, pointers: dict[int, int], size: int) -> list[Range]:
+    """Of the owner's other pointers (address -> value), those that lead to nodes of a list: its tail, a cursor."""
+    inside = set(pointers.values()).intersection(container.nodes)
+    spans = (Range(at, at + size) for at, value in pointers.items() if value in inside and not container.start <= at < container.end)
+    return sorted(spans)

@@ -1,0 +1,148 @@
+"""Reading many nodes of a container at once, out of a process whose every byte may be wrong."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.base import State
+from findleaks.graph.shared import CYCLE, MISALIGNED, TOO_LONG, UNREADABLE, list_problem
+from findleaks.session import Session
+from findleaks.target.base import Piece
+
+SLICE = 100_000
+"""Nodes between two looks at Ctrl-C."""
+
+FEW = 20_000
+"""So many nodes of a live process are read one by one; for more, its heaps are read."""
+
+MOST_LIVE = 4 << 30
+"""Bytes of a live process's heaps that are kept in our memory to follow links in. Beyond, nodes are read one by one."""
+
+
+class Place(NamedTuple):
+    """What a word points to: block number `block`, its `start` and usable `size`, and how far into it."""
+
+    block: int
+    start: int
+    size: int
+    offset: int
+
+
+class Reader:
+    """Memory and blocks of one session, as those who walk containers want them. Nothing raises but Interrupted: what is absent is None."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.target = session.target
+        self.engine = session.engine
+        self.blocks = session.directory.blocks
+        self.memory = Memory(session.target)
+        self.size = session.target.arch.word
+        self.most = len(self.blocks)
+        self._code = "Q" if self.size == 8 else "I"
+        self._swap = session.target.arch.byteorder != sys.byteorder
+
+        self.known: dict[tuple[str, int], object] = {}  # what recognisers said before
+
+    def word(self, address: int) -> Optional[int]:
+        return self.memory.word(address)
+
+    def words(self, address: int, count: int) -> Optional[tuple[int, ...]]:
+        """`count` words, None unless all are there."""
+        return self.memory.words(address, count)
+
+    def place(self, value: int) -> Optional[Place]:
+        """The block in use that `value` points into."""
+        index = self.blocks.find(value)
+        if index < 0 or self.blocks.state(index) != State.IN_USE:
+            return None
+        start = self.blocks.address(index)
+        return Place(index, start, self.blocks.size(index), value - start)
+
+    def alike(self, one: Place, other: Optional[Place]) -> bool:
+        """Could `other` be a node beside `one`: as far into a block of its size? The allocator may have rounded one of them up."""
+        return other is not None and other.offset == one.offset and other.block != one.block and abs(other.size - one.size) <= 2 * self.size
+
+    def alike_or_same(self, one: Place, other: Optional[Place]) -> bool:
+        return other is not None and ((other.block, other.offset) == (one.block, one.offset) or self.alike(one, other))
+
+    def columns(self, places: Sequence[int], offset: int, count: int) -> tuple[list[array[int]], list[int]]:
+        """Columns of the `count` words that stand `offset` bytes from each place, and the numbers of those places of which a word is
+        absent: their words are 0."""
+        mask = self.target.arch.mask
+        wanted = array("Q", [(place + offset) & mask for place in places]) if offset else places
+        data, missing = self._gather(wanted, count * self.size)
+        words: array[int] = array(self._code)
+        words.frombytes(bytes(data))
+        if self._swap:
+            words.byteswap()
+        return [words[column::count] for column in range(count)], missing
+
+    def _gather(self, addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
+        if self.target.live and (len(addresses) <= FEW or not self._fits):
+            return self._one_by_one(addresses, size)
+        return self.engine.gather(self._pieces, addresses, size)
+
+    def _one_by_one(self, addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
+        data, missing = bytearray(), []
+        for number, address in enumerate(addresses):
+            if number % SLICE == SLICE - 1:
+                self.tell()
+            try:
+                data += self.target.read(address, size)
+            except UnreadableMemory:
+                data += bytes(size)
+                missing.append(number)
+        return data, missing
+
+    @cached_property
+    def _fits(self) -> bool:
+        return sum(end - start for start, end in self.session.heap_ranges()) <= MOST_LIVE
+
+    @cached_property
+    def _pieces(self) -> tuple[Piece, ...]:
+        """All heaps. Of a core these are parts of the mapped file, and cost nothing."""
+        return tuple(self.session.pieces(self.session.heap_ranges(), "reading containers"))
+
+    def follow(self, head: int, offset: int, most: int) -> tuple[array[int], str]:
+        """Places on the singly linked list from `head`, whose links stand at `offset`, up to a link of 0; and "" or why it ended before.
+        No more than `most`, which must be finite: that ends a list that runs into itself."""
+        nodes: array[int] = array("Q")
+        if self.target.live:
+            nodes, head, problem = self._stepwise(head, offset, min(most, FEW))
+            if problem or not head or not self._fits or len(nodes) >= most:
+                return nodes, problem or (list_problem(TOO_LONG, head, len(nodes)) if head else "")
+        while head:
+            self.tell()
+            room = min(SLICE, most - len(nodes))
+            part, problem = self.engine.follow(self._pieces, head, offset, False, room)
+            nodes.extend(part)
+            if len(part) < SLICE or len(nodes) >= most:
+                return nodes, problem
+            head = self.word(part[-1] + offset) or 0
+        return nodes, ""
+
+    def _stepwise(self, node: int, offset: int, most: int) -> tuple[array[int], int, str]:
+        """The first `most` places, the one after them, and "" or why there is none."""
+        nodes: array[int] = array("Q")
+        seen: set[int] = set()
+        while node and len(nodes) < most:
+            after = self.word(node + offset)
+            if node in seen:
+                return nodes, 0, list_problem(CYCLE, node, len(nodes))
+            if node % self.size or after is None:
+                return nodes, 0, list_problem(MISALIGNED if node % self.size else UNREADABLE, node, len(nodes))
+            seen.add(node)
+            nodes.append(node)
+            node = after
+        return nodes, node, ""
+
+    def tell(self) -> None:
+        """Progress, and a look at Ctrl-C."""
+        self.session.tell("walking containers", 0.0)

@@ -1,0 +1,157 @@
+"""What hangs from each field of an owner: the words of a block, or of a root, and what is reached through each of them only.
+
+A container's nodes point to one another, so that no node holds the others: all of them hang from the owner's words. Words that are the
+head of one container therefore are one field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.bulk import pointing
+from findleaks.audit.containers import LEAST, Container
+from findleaks.audit.containers.hashes import chained
+from findleaks.audit.containers.reader import Place, Reader
+from findleaks.audit.containers.recognise import Test, found_in
+from findleaks.graph.base import Totals
+from findleaks.graph.dominators import SHARED, Dominators, root_node
+from findleaks.session import PURE_SLICE, SLICE, Session
+from findleaks.target.base import Range
+from findleaks.target.ranges import inside, merged
+
+MOST = 4096
+"""Fields of one owner. Of more pointers, those behind are one field."""
+
+RUN = 8
+"""Pointers to blocks alike, with nothing but zeros between, from which on they are an array."""
+
+
+NOTHING = Totals(0, 0)
+
+
+@dataclass
+class Field:
+    """Some words of an owner. `places` are the blocks that they point to; `name` a register's. `spans` are addresses."""
+
+    spans: list[Range]
+    places: list[Place]
+    container: Optional[Container] = None
+    name: str = ""
+    totals: Totals = NOTHING
+    node: int = 0  # in Fields.tree
+
+
+class Fields(NamedTuple):
+    """`all`, the largest first; `several`: what is reached through several of them."""
+
+    all: list[Field]
+    tree: Dominators
+    several: Totals
+
+
+def computed(session: Session, tree: Dominators, what: str) -> Dominators:
+    """`tree`, computed, with progress and looks at Ctrl-C."""
+    budget = PURE_SLICE if session.engine.name == "pure" else SLICE
+    while not tree.compute(budget):
+        session.tell(what, tree.part())
+    return tree
+
+
+def fields_of(
+    session: Session, reader: Reader, whole: Dominators, node: int, memory: Sequence[Range], registers: Iterable[tuple[str, int]] = ()
+) -> Fields:
+    """The fields of the owner that is `node` in `whole`, whose words stand in `memory` and in `registers` (name, value)."""
+    words = _pointers(session, reader, memory)
+    held: dict[int, bool] = {}
+
+    def wanted(place: Place) -> bool:
+        if place.block not in held:
+            held[place.block] = whole.holder(place.block) == node
+        return held[place.block]
+
+    fields = list(_grouped(reader, words, memory, wanted))
+    fields += [Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None]
+    if len(fields) > MOST:
+        rest = fields[MOST - 1 :]
+        fields[MOST - 1 :] = [Field(merged(s for f in rest for s in f.spans), [p for f in rest for p in f.places])]
+    tree = whole.within(node, len(fields))
+    for number, field in enumerate(fields):
+        tree.refer(number, sorted({place.block for place in field.places}))
+        field.node = root_node(number)
+    computed(session, tree, "telling fields apart")
+    for field, totals in zip(fields, tree.by_root()):
+        field.totals = totals
+    kept = sorted((f for f in fields if f.totals.blocks), key=lambda f: -f.totals.bytes)
+    return Fields(kept, tree, tree.retained(SHARED))
+
+
+def _pointers(session: Session, reader: Reader, memory: Sequence[Range]) -> dict[int, int]:
+    """The words in `memory` that point into heaps: address -> value, ascending."""
+    heaps = merged(session.heap_ranges())
+    found: dict[int, int] = {}
+    if not heaps:
+        return found
+    for piece in session.pieces(memory, "reading fields"):
+        addresses, values = pointing(session.engine, piece, heaps[0].start, heaps[-1].end)
+        for count, (address, value) in enumerate(zip(addresses, values)):
+            if count % 4096 == 4095:
+                session.tell("reading fields", 0.0)
+            if inside(heaps, value) is not None:
+                found[address] = value
+    return found
+
+
+def _grouped(reader: Reader, words: Mapping[int, int], memory: Sequence[Range], wanted: Test) -> Iterator[Field]:
+    """The words as fields, ascending: arrays and containers together, other words one by one."""
+    places = {address: place for address, value in words.items() for place in [reader.place(value)] if place is not None}
+    containers = list(_arrays(reader, places, words))
+    taken = merged(span for container in containers for span in container.spans)
+    left = {address: value for address, value in words.items() if inside(taken, address) is None}
+    if len(left) <= MOST:
+        containers += found_in(reader, left, wanted)
+    taken = merged(span for container in containers for span in container.spans)
+    for container in containers:
+        mine = [place for span in container.spans for address, place in _within(places, span)]
+        yield Field(container.spans, mine, container)
+    for address, place in places.items():
+        if inside(taken, address) is None:
+            yield Field([Range(address, address + reader.size)], [place])
+
+
+def _within(places: Mapping[int, Place], span: Range) -> Iterator[tuple[int, Place]]:
+    if (span.end - span.start) // 4 < len(places):
+        for address in range(span.start, span.end, 4):
+            if address in places:
+                yield address, places[address]
+    else:
+        yield from ((address, place) for address, place in places.items() if span.start <= address < span.end)
+
+
+def _arrays(reader: Reader, places: Mapping[int, Place], words: Mapping[int, int]) -> Iterator[Container]:
+    """Arrays of pointers that are part of the owner itself: tables of chains, and others."""
+    run: list[int] = []
+    for address, place in [*places.items(), (0, None)]:
+        if run and place is not None and reader.alike_or_same(places[run[0]], place) and _zeros(reader, run[-1], address):
+            run.append(address)
+            continue
+        if len(run) >= RUN:
+            start, end = run[0], run[-1] + reader.size
+            made = chained(reader, start, start, end, (start, end))
+            if made is None and len({words[a] for a in run}) >= max(LEAST, len(run) // 2):
+                made = Container("array of pointers", start, end, len(run), "pointers")
+            if made is not None:
+                yield made
+        run = [address]
+
+
+def _zeros(reader: Reader, low: int, high: int) -> bool:
+    """Nothing stands between the pointers at `low` and `high`."""
+    gap = high - low - reader.size
+    if not gap:
+        return True
+    if gap < 0 or gap > 1 << 16:
+        return False
+    words = reader.words(low + reader.size, gap // reader.size)
+    return words is not None and not any(words)

@@ -1,0 +1,266 @@
+"""Who holds what, as a tree to be read: a root, its fields, the blocks and containers behind them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.audit.containers import Container
+from findleaks.audit.containers.reader import Place, Reader
+from findleaks.audit.containers.recognise import begun_at
+from findleaks.audit.fields import NOTHING, Field, Fields, fields_of
+from findleaks.audit.owners import Owner
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.base import Totals
+from findleaks.graph.dominators import Dominators, root_node
+from findleaks.report.text import printable, size
+from findleaks.session import Session
+from findleaks.target.base import Range
+
+STEPS = 32
+"""Blocks with a single field that leads on, which are passed over on the way to one that is worth a row."""
+
+EXACT = 100_000
+"""Nodes of a container whose blocks are looked at one by one; of more, so many, evenly."""
+
+SIZES = 4096
+"""Sizes of blocks told apart."""
+
+SAMPLE = 48
+"""Blocks looked at to say that they are strings."""
+
+
+class Kept(NamedTuple):
+    """Blocks that a container's nodes hold: of this size, so many; `strings`: what was looked at is text."""
+
+    size: int
+    blocks: int
+    strings: bool
+
+
+@dataclass
+class Contents:
+    """A container and what belongs to it. `least` and `most` are the usable sizes of the blocks that its nodes stand in; `nodes` how many
+    of these it retains; `kept` the blocks beside nodes and tables, most bytes first."""
+
+    container: Container
+    nodes: int
+    least: int
+    most: int
+    kept: list[Kept]
+
+
+@dataclass
+class Holding:
+    """A row: a root, a field, or a block. `place` names the field ("Profiler+0x68"); `what` says what is there. `fields` are the rows
+    below it, as many as were wanted; `more` what the others retain."""
+
+    name: str
+    totals: Totals
+    sort: str  # "root", "field", "block", "shared"
+    owner: Optional[Owner] = None
+    place: str = ""
+    what: str = ""
+    address: int = 0  # of the block it is about, or of a root's memory
+    offset: Optional[int] = None
+    contents: Optional[Contents] = None
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    fields: list[Holding] = field(default_factory=list)
+    left: int = 0  # fields that are not in `fields`
+    more: Totals = NOTHING
+    several: Totals = NOTHING
+
+
+class Teller:
+    """Makes rows. `tree` is computed; `depth` counts levels below the row asked for, `limit` rows of a level (0: all)."""
+
+    def __init__(self, session: Session, reader: Reader, tree: Dominators, depth: int, limit: int) -> None:
+        self.session, self.reader, self.tree = session, reader, tree
+        self.depth, self.limit = depth, limit
+
+    def of_root(self, owner: Owner, node: int, expand: bool = True) -> Holding:
+        """The row of a root, with its fields if `expand`."""
+        made = Holding(owner.label, self.tree.retained(node), "root", owner, address=owner.ranges[0].start if owner.ranges else 0)
+        if expand and made.totals.blocks:
+            found = fields_of(self.session, self.reader, self.tree, node, owner.ranges, owner.words)
+            start = owner.ranges[0].start if len(owner.ranges) == 1 else 0
+            self._fill(made, found, owner.name, start, self.depth)
+        return made
+
+    def of_block(self, index: int, expand: bool = True) -> Holding:
+        """The row of a block, with its fields if `expand`."""
+        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
+        name = self.name(index)
+        made = Holding(f"{name} at {start:#x}", self.tree.retained(index), "block", address=start)
+        if not expand or made.totals.blocks < 2:
+            made.what = self._hint(start, length) if name.startswith("block of ") else ""
+            return made
+        place = Place(index, start, length, 0)
+        container = begun_at(self.reader, place)
+        if container is not None:
+            made.sizes = self.tree.sizes(index, SIZES)
+            made.contents = self._contents(index, made.totals, container, self.tree, made.sizes)
+            made.what = phrase(made.contents) if made.contents is not None else ""
+        if made.contents is None:
+            self._fill(made, self._fields(index, start, length), name, start, self.depth)
+        return made
+
+    def name(self, index: int) -> str:
+        """A block as rows name it: its type, its text, or its size."""
+        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
+        return printable(self.session.types.of_block(start, length)) or f"block of {size(length)}"
+
+    def _fields(self, index: int, start: int, length: int) -> Fields:
+        return fields_of(self.session, self.reader, self.tree, index, [Range(start, start + length)])
+
+    def _fill(self, row: Holding, found: Fields, name: str, start: int, depth: int) -> None:
+        """Give a row its fields; where a single field leads to a single block, that block's instead."""
+        for _ in range(STEPS):
+            only = found.all[0] if len(found.all) == 1 and not found.several.blocks else None
+            if only is not None and only.container is not None and start and only.spans[0].start == start:
+                made = self._field(only, found.tree, name, start, 0)  # the owner is nothing but this container
+                row.what, row.contents, row.sizes = made.what, made.contents, made.sizes
+                if made.contents is not None:
+                    return
+            if only is None or only.container is not None:
+                break
+            children = found.tree.children(only.node, 2)
+            if len(children) != 1 or children[0].blocks < 2:
+                break
+            index = children[0].block
+            start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
+            name = self.name(index)
+            row.address = row.address or start
+            found = self._fields(index, start, length)
+        row.several = found.several
+        if depth <= 0:
+            row.left, row.more = len(found.all), row.totals
+            return
+        shown = found.all[: self.limit or None]
+        row.fields = [self._field(one, found.tree, name, start, depth) for one in shown]
+        rest = found.all[len(shown) :]
+        row.left = len(rest)
+        row.more = Totals(sum(f.totals.blocks for f in rest), sum(f.totals.bytes for f in rest))
+
+    def _field(self, one: Field, tree: Dominators, name: str, start: int, depth: int) -> Holding:
+        offset = one.spans[0].start - start if one.spans and start else None
+        place = f"{name}, {one.name}" if one.name else f"{name}+{offset:#x}" if offset is not None else f"{one.spans[0].start:#x}"
+        made = Holding(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)
+        made.sizes = tree.sizes(one.node, SIZES)
+        if one.container is not None:
+            made.contents = self._contents(one.node, one.totals, one.container, tree, made.sizes)
+            if made.contents is not None:
+                made.what = phrase(made.contents)
+                return made
+        children = tree.children(one.node, 2)
+        if len(children) == 1:
+            index = children[0].block
+            made.what = self._block(index, children[0].blocks, made.sizes)
+            if children[0].blocks > 1:
+                below, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
+                self._fill(made, self._fields(index, below, length), self.name(index), below, depth - 1)
+        else:
+            made.what = blocks_phrase(made.sizes)
+        return made
+
+    def _block(self, index: int, count: int, sizes: Sequence[tuple[int, int]]) -> str:
+        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
+        name = self.name(index)
+        if count == 1:
+            hint = "" if not name.startswith("block of ") else self._hint(start, length)
+            return f"{name}, {hint}" if hint else name
+        rest = Counter(dict(sizes))
+        rest[length] -= 1
+        return f"{name}, and {blocks_phrase([(s, n) for s, n in rest.items() if n])} below it"
+
+    def _hint(self, start: int, length: int) -> str:
+        try:
+            return self.session.types.hint(self.session.target.read(start, min(length, 64)))
+        except UnreadableMemory:
+            return ""
+
+    def _contents(
+        self, node: int, totals: Totals, container: Container, tree: Dominators, sizes: Sequence[tuple[int, int]]
+    ) -> Optional[Contents]:
+        """What a container's blocks are; None where it turns out to be but a thread through something else."""
+        blocks = self.reader.blocks
+        left = Counter(dict(sizes))
+        for table in container.tables:
+            left[blocks.size(blocks.find(table))] -= 1
+        counted = self._node_sizes(container)
+        same = sum(left[length] for length in counted)
+        if container.what.endswith(("linked list", "tree")) and same > 2 * container.length + 16:
+            return None
+        nodes = min(container.length if container.nodes else 0, same)
+        whole = sum(counted.values())
+        for length, number in counted.items():
+            left[length] -= number if whole == len(container.nodes) else 0
+        if whole < len(container.nodes):  # a sample: which sizes there are is known, how many of each only in all
+            over = same - nodes
+            for length in counted:
+                left[length] = 0
+            left[max(counted)] = over
+        kept = sorted(((s, n) for s, n in left.items() if n > 0), key=lambda item: -item[0] * item[1])
+        strings = self._strings(node, totals.blocks, tree, {s for s, _ in kept}, container) if kept else set()
+        found = [Kept(s, n, s in strings) for s, n in kept]
+        return Contents(container, nodes, min(counted, default=0), max(counted, default=0), found)
+
+    def _node_sizes(self, container: Container) -> Counter[int]:
+        """Sizes of the blocks that nodes stand in; of very many nodes, of a part."""
+        blocks = self.reader.blocks
+        nodes = container.nodes
+        step = -(-len(nodes) // EXACT) or 1
+        counted: Counter[int] = Counter()
+        for number, node in enumerate(nodes[::step]):
+            if number % 16384 == 16383:
+                self.reader.tell()
+            index = blocks.find(node)
+            if index >= 0:
+                counted[blocks.size(index)] += 1
+        return counted
+
+    def _strings(self, node: int, total: int, tree: Dominators, sizes: set[int], container: Container) -> set[int]:
+        """Those of the sizes whose blocks, as far as a sample shows, are text."""
+        blocks = self.reader.blocks
+        nodes = set(container.nodes[:: max(len(container.nodes) // 1024, 1)])
+        seen: dict[int, list[bool]] = {}
+        for number in range(SAMPLE):
+            for index in tree.members(node, number * total // SAMPLE, 4):
+                start, length = blocks.address(index), blocks.size(index)
+                if length in sizes and start not in nodes and len(seen.setdefault(length, [])) < SAMPLE:
+                    seen[length].append(self._hint(start, length).startswith('"'))
+        return {length for length, texts in seen.items() if 4 * sum(texts) >= 3 * len(texts)}
+
+
+def blocks_phrase(sizes: Sequence[tuple[int, int]], word: str = "block") -> str:
+    """ "12 blocks of 48 B", "1,024 blocks of 24–4,096 B" """
+    count = sum(number for _, number in sizes)
+    return f"{count:,} {word}{'' if count == 1 else 's'} of {_range(min(s for s, _ in sizes), max(s for s, _ in sizes))}" if sizes else ""
+
+
+def _range(least: int, most: int) -> str:
+    return f"{least:,} B" if least == most else f"{least:,}–{most:,} B"
+
+
+def phrase(contents: Contents) -> str:
+    """ "std::map or set, 98,000 nodes of 80 B and 49,000 strings of 48 B" """
+    made = contents.container
+    if made.nodes:
+        unit = made.unit if made.length != 1 else made.unit[:-1]
+        said = f"{made.length:,} {unit} of {_range(contents.least, contents.most)}"
+    else:
+        said = f"{made.length:,} {made.unit}" if made.unit != "bytes" else size(made.length)
+    strings = [(k.size, k.blocks) for k in contents.kept if k.strings]
+    others = [(k.size, k.blocks) for k in contents.kept if not k.strings]
+    parts = [blocks_phrase(strings, "string"), blocks_phrase(others)]
+    said = " and ".join(part for part in (said, *parts) if part)
+    trouble = f"; damaged: {made.problem}" if made.problem else ""
+    return f"{made.what}, {said}{trouble}"
+
+
+def root_rows(teller: Teller, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[Holding]:
+    """A row for each root that retains something, the largest first, the first `expanded` of them (0: all) with their fields."""
+    order = sorted((n for n in range(len(owners)) if totals[n].blocks), key=lambda n: (-totals[n].bytes, n))
+    return [teller.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]

@@ -1,0 +1,152 @@
+"""Names for root memory: which global variable, whose stack and which frame of it, thread-local storage, mapping or register a word is.
+
+Roots stand in tiers. What a global variable leads to is the variable's, though a frame or a register happens to point to it too: so that
+variables come first, then mappings, then stacks and registers, which name what nothing else holds.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Optional
+
+from findleaks.audit import stack_owners, variables
+from findleaks.audit.containers.reader import Reader
+from findleaks.graph.dominators import NOBODY
+from findleaks.graph.roots import dtv_words
+from findleaks.libc.loader import table_blocks
+from findleaks.libc.stacks import cached_thread_pointers
+from findleaks.report.text import printable, size
+from findleaks.session import Session
+from findleaks.target.base import Range, Region
+from findleaks.target.ranges import subtract
+
+
+class Sort(IntEnum):
+    """What a root is. Tiers begin at VARIABLE, MAPPING and STACK."""
+
+    VARIABLE = 0
+    THREAD_LOCAL = 1
+    LIBRARY = 2  # libc's and ld.so's own, which name blocks by interior pointers: DTVs
+    MAPPING = 3
+    STACK = 4
+    REGISTERS = 5
+
+
+WORDS = ("variable", "thread-local", "library", "mapping", "stack", "registers")
+_TIERS = (Sort.MAPPING, Sort.STACK)
+
+
+@dataclass
+class Owner:
+    """A root: `name` is "g_agent", `where` "libagent.so, data", or "". `ranges` are its memory, ascending; `words` values of registers by
+    name. `thread` is a tid, 0 for none."""
+
+    sort: Sort
+    name: str
+    where: str = ""
+    thread: int = 0
+    ranges: list[Range] = field(default_factory=list)
+    words: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """ "g_agent (libagent.so, data)" """
+        return f"{self.name} ({self.where})" if self.where else self.name
+
+
+class Owners:
+    """All owners of a session's roots: `bounds` and `numbers` as Graph.dominators takes them, `tiers` the numbers at which the later tiers
+    begin."""
+
+    def __init__(self, found: Iterable[Owner]) -> None:
+        self.all = sorted((owner for owner in found if owner.ranges or owner.words), key=lambda owner: owner.sort)
+        self.tiers = [sum(owner.sort < sort for owner in self.all) for sort in _TIERS]
+        self.bounds, self.numbers = _bounds([(r.start, r.end, n) for n, owner in enumerate(self.all) for r in owner.ranges])
+
+    def at(self, address: int) -> Optional[int]:
+        """The number of the owner of the word at `address`."""
+        place = bisect_right(self.bounds, address) - 1
+        return self.numbers[place] if place >= 0 and self.numbers[place] != NOBODY else None
+
+
+def owners(session: Session, reader: Reader) -> Owners:
+    """Every root of the session with its owner."""
+    target = session.target
+    roots = session.roots
+    numbers = {thread.tid: number for number, thread in enumerate(target.threads(), 1)}
+
+    def whose(tid: int) -> str:
+        return "main thread" if tid == target.pid or (numbers.get(tid) == 1 and target.pid is None) else f"thread {numbers.get(tid, tid)}"
+
+    found: list[Owner] = []
+    for name, where, ranges in variables.variables(session, reader):
+        found.append(Owner(Sort.VARIABLE, name, where, 0, ranges))
+    for tid, name, where, ranges in stack_owners.thread_locals(session):
+        found.append(Owner(Sort.THREAD_LOCAL, name, f"{where}, thread-local, {whose(tid)}" if where else whose(tid), tid, ranges))
+    taken = [r for owner in found for r in owner.ranges]
+    for tid, function, ranges in stack_owners.frames(session, taken):
+        found.append(Owner(Sort.STACK, f"{whose(tid)}'s stack", function, tid, ranges))
+    taken += [r for owner in found if owner.sort == Sort.STACK for r in owner.ranges]
+    found += _mappings(target.regions(), roots, taken)
+    found += _words(session, whose)
+    return Owners(found)
+
+
+def _words(session: Session, whose: Callable[[int], str]) -> Iterator[Owner]:
+    """What is no memory: registers; the blocks that DTVs and ld.so's table begin in; the blocks that threads run on."""
+    target = session.target
+    blocks = session.directory.blocks
+    for thread in target.threads():
+        known = set(thread.registers.values())
+        words = [*thread.registers.items(), *(("vector", value) for value in thread.words if value not in known)]
+        yield Owner(Sort.REGISTERS, f"{whose(thread.tid)}'s registers", "", thread.tid, [], words)
+        if thread.thread_pointer:
+            dtv = [("dtv", value) for value in dtv_words(target, thread.thread_pointer)]
+            yield Owner(Sort.LIBRARY, "thread-local storage", f"libc, {whose(thread.tid)}", thread.tid, [], dtv)
+        for name, address in (("sp", thread.sp), ("tp", thread.thread_pointer)):
+            index = blocks.find(address)
+            if index >= 0:
+                yield Owner(Sort.LIBRARY, f"what {whose(thread.tid)} runs on", "", thread.tid, [], [(name, blocks.address(index))])
+    ended = [("dtv", value) for pointer in cached_thread_pointers(target) for value in dtv_words(target, pointer)]
+    yield Owner(Sort.LIBRARY, "thread-local storage of threads that ended", "libc", 0, [], ended)
+    yield Owner(Sort.LIBRARY, "table of loaded files", "ld.so", 0, [], [("segment", value) for value in table_blocks(target)])
+
+
+def _mappings(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable[Range]) -> Iterator[Owner]:
+    """What is left of root memory, by mapping."""
+    left = subtract(roots, taken)
+    starts = [region.start for region in regions]
+    pieces: dict[int, list[Range]] = {}
+    for start, end in left:
+        at = max(bisect_right(starts, start) - 1, 0)
+        while at < len(regions) and regions[at].start < end:
+            low, high = max(start, regions[at].start), min(end, regions[at].end)
+            if low < high:
+                pieces.setdefault(at, []).append(Range(low, high))
+            at += 1
+    for at, ranges in pieces.items():
+        region = regions[at]
+        name = printable(region.name.rsplit("/", 1)[-1] if region.name.startswith("/") else region.name)
+        what = f"{name} mapping" if name and not name.startswith("[") else name or "anonymous mapping"
+        yield Owner(Sort.MAPPING, f"{what} at {region.start:#x}", size(region.size), 0, ranges)
+
+
+def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[int]]:
+    """Bounds, ascending, with the owner of what follows each. Where spans overlap, the one that begins first has the words."""
+    bounds, numbers = array("Q"), array("I")
+    for start, end, number in sorted(spans):
+        start = max(start, bounds[-1] if bounds else 0)
+        if start >= end:
+            continue
+        if bounds and bounds[-1] == start:
+            numbers[-1] = number
+        else:
+            bounds.append(start)
+            numbers.append(number)
+        bounds.append(end)
+        numbers.append(NOBODY)
+    return bounds, numbers

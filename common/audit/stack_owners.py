@@ -1,0 +1,112 @@
+"""Whose a word of a stack is: the frame's whose part of the stack it stands in; and each thread's thread-local variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from findleaks.graph.roots import stack_region
+from findleaks.libc.stacks import thread_stacks
+from findleaks.libc.thread_local import Block, thread_local_blocks
+from findleaks.report.text import printable
+from findleaks.session import Session
+from findleaks.target.base import Range, Symbol, Thread
+from findleaks.target.ranges import merged, subtract
+from findleaks.unwind.frames import Frame, Unwinder
+from findleaks.unwind.stacks import Namer, bare
+
+CONTROL_BLOCK = 2304
+"""Bytes of struct pthread from the thread pointer on (glibc 2.36: 2,304; 2.31: 2,304)."""
+
+
+class Local(NamedTuple):
+    """Part of a thread's thread-local storage: a variable's, a file's, or (`name` "control block") libc's own."""
+
+    thread: int
+    name: str
+    module: str
+    ranges: list[Range]
+
+
+def thread_locals(session: Session) -> Iterator[Local]:
+    """All thread-local storage outside the heap, variable by variable where symbols name them."""
+    target = session.target
+    symbols: dict[str, list[Symbol]] = {}
+    heap = session.directory.owner
+    for block in thread_local_blocks(target):
+        if heap(block.range.start) is not None:
+            continue  # of a file loaded later: a block like others, which the thread's DTV holds
+        path = block.module.path
+        if path not in symbols:
+            symbols[path] = list(target.thread_locals(block.module))
+        yield from _of_block(block, symbols[path])
+    for thread in target.threads():
+        if thread.thread_pointer and heap(thread.thread_pointer) is None:
+            start = thread.thread_pointer
+            yield Local(thread.tid, "control block", "libc", [Range(start, start + CONTROL_BLOCK)])
+
+
+def _of_block(block: Block, symbols: Iterable[Symbol]) -> Iterator[Local]:
+    start, end = block.range
+    name = printable(block.module.path.rsplit("/", 1)[-1])
+    at = start
+    for symbol in symbols:
+        low, high = start + symbol.address, min(start + symbol.address + symbol.size, end)
+        if at <= low < high:
+            if low > at:
+                yield Local(block.thread, "thread-local data", name, [Range(at, low)])
+            yield Local(block.thread, printable(symbol.name), name, [Range(low, high)])
+            at = high
+    if at < end:
+        yield Local(block.thread, "thread-local data", name, [Range(at, end)])
+
+
+class Frames(NamedTuple):
+    """The parts of a thread's stack that frames of one function have; `function` is "" where nobody knows whose they are."""
+
+    thread: int
+    function: str
+    ranges: list[Range]
+
+
+def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
+    """Every live stack less what is `taken`, frame by frame, those of one function together."""
+    target = session.target
+    stacks = thread_stacks(target)
+    regions = target.regions()
+    holes = merged(taken)
+    unwinder = Unwinder(target)
+    namer = Namer(target, unwinder)
+    for thread in target.threads():
+        session.tell("naming stacks", 0.0)
+        stack = stacks.get(thread.tid) or stack_region(regions, thread.sp)
+        if stack is None or not stack.start <= thread.sp < stack.end:
+            continue
+        by_function: dict[str, list[Range]] = {}
+        for name, part in _parts(thread, stack, unwinder, namer, target.arch.red_zone):
+            by_function.setdefault(name, []).append(part)
+        for name, parts in by_function.items():
+            left = subtract(merged(parts), holes)
+            if left:
+                yield Frames(thread.tid, name, left)
+
+
+def _parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer, red_zone: int) -> Iterator[tuple[str, Range]]:
+    trace = unwinder.trace(thread)
+    at = max(thread.sp - red_zone, stack.start)
+    for frame, after in zip(trace.frames, trace.frames[1:]):
+        if not at < after.sp <= stack.end:
+            break
+        yield _function(namer, frame), Range(at, after.sp)
+        at = after.sp
+    else:
+        if not trace.end and len(trace.frames) > 1:  # what _start or clone left: arguments, the environment
+            yield _function(namer, trace.frames[-1]), Range(at, stack.end)
+            return
+    if at < stack.end:
+        yield "", Range(at, stack.end)
+
+
+def _function(namer: Namer, frame: Frame) -> str:
+    named = namer.name(frame)
+    return printable(bare(named.function) if named.function else named.module)

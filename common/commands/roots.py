@@ -1,0 +1,227 @@
+"""`roots`: which variables, stacks and mappings hold the memory, and in which of their fields."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+from findleaks.audit.containers.reader import Reader
+from findleaks.audit.fields import computed
+from findleaks.audit.holdings import Contents, Holding, Teller, root_rows
+from findleaks.audit.owners import WORDS, Owner, Owners, owners
+from findleaks.commands import command
+from findleaks.commands.result import Plain
+from findleaks.commands.roots_text import Shown, text
+from findleaks.describe import Describer
+from findleaks.errors import UsageError
+from findleaks.graph.base import Totals
+from findleaks.graph.dominators import NOBODY, SHARED, Dominators, node_root, root_node
+from findleaks.session import Session
+from findleaks.suppressions import glob
+from findleaks.words import address_word, count_word
+
+LIMIT, DEPTH = 10, 2
+
+SIZES = 20
+"""Sizes of blocks that the JSON tells of a row."""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "subject", nargs="?", metavar="NAME|ADDR", help="one root (its name; * and ? allowed), or the block that holds ADDR"
+    )
+    parser.add_argument("--depth", type=count_word, default=DEPTH, help=f"levels of fields below each root ({DEPTH}; 0: none)")
+    parser.add_argument("--limit", type=count_word, default=LIMIT, help=f"roots, and fields of each, to show ({LIMIT}; 0: all)")
+    parser.add_argument("--lost", action="store_true", help="what nothing holds instead: each lost block that others hang from")
+
+
+@command(arguments=_arguments, subject="subject")
+def roots(session: Session, args: argparse.Namespace) -> Plain:
+    """Show what each root retains: the blocks that would become unreachable if it alone went. A root is a global variable, a thread-local
+    one, a mapping, or a frame of a stack. Below it stand its fields, with what is reached through each of them only;
+    containers are told by their structure, without symbols: std::map, std::unordered_map, vectors, lists, hash tables.
+
+    What a variable leads to is the variable's, even where a stack or a register points to it too; stacks and registers retain what
+    no variable and no mapping leads to. What several variables lead to is shared: no single one retains it.
+
+    With NAME, one root in more depth; with ADDR, a block: what it retains, and who holds it. With --lost, leaks by what hangs from them."""
+    reader = Reader(session)
+    if args.lost:
+        return _lost(session, reader, args)
+    named = owners(session, reader)
+    tree = _tree(session, named)
+    teller = Teller(session, reader, tree, args.depth, args.limit)
+    if args.subject is not None:
+        return _one(session, named, teller, args)
+    rows = root_rows(teller, named.all, tree.by_root(), args.limit)
+    shared = _shared(teller, args.limit)
+    shown = Shown(rows, shared, tree.total(), args.limit)
+    body = {
+        "total": _totals(tree.total()),
+        "roots": [_root(row, named) for row in rows],
+        "shared": {**_retained(shared.totals), "children": [_row(row) for row in shared.fields]},
+    }
+    return Plain(session, "roots", body, lambda width, door: text(shown, width, door), 0 if len(reader.blocks) else 2)
+
+
+def _tree(session: Session, named: Owners) -> Dominators:
+    tree = session.latest.dominators(
+        len(named.all), named.bounds, [NOBODY if n != NOBODY and named.all[n].sort >= 3 else n for n in named.numbers]
+    )
+    for piece in session.pieces(session.roots, "reading the roots"):
+        tree.scan_roots(piece)
+    for number, owner in enumerate(named.all):
+        if owner.words and owner.sort < 3:
+            tree.root_words([value for _, value in owner.words], number)
+    return computed(session, tree, "who holds what")
+
+
+def _shared(teller: Teller, limit: int) -> Holding:
+    """What no root holds alone, with the blocks that hold most of it."""
+    tree = teller.tree
+    made = Holding("held by several roots", tree.retained(SHARED), "shared")
+    found = tree.children(SHARED, limit + 1 if limit else len(teller.reader.blocks))
+    shown = found[: limit or None]
+    made.fields = [teller.of_block(child.block, at < 3) for at, child in enumerate(shown)]
+    rest = Totals(sum(c.blocks for c in shown), sum(c.bytes for c in shown))
+    made.more = Totals(made.totals.blocks - rest.blocks, made.totals.bytes - rest.bytes)
+    made.left = len(found) - len(shown)
+    return made
+
+
+def _one(session: Session, named: Owners, teller: Teller, args: argparse.Namespace) -> Plain:
+    """One root, or one block."""
+    word = args.subject
+    numbers = _matching(named.all, word)
+    index = -1
+    if not numbers:
+        address = _address(word)
+        index = session.directory.blocks.find(address)
+        owner = named.at(address) if index < 0 else None
+        if index < 0 and owner is None:
+            raise UsageError(f"{address:#x} is in no block and no root: {Describer(session).answer(address).phrase}")
+        numbers = [owner] if owner is not None else []
+    totals = teller.tree.by_root()
+    numbers = sorted(numbers, key=lambda n: (-totals[n].bytes, n))
+    held = ""
+    if index >= 0:
+        rows = [teller.of_block(index)]
+        held = holder_phrase(teller, named, index)
+        bodies = [{**_row(rows[0]), "address": hex(rows[0].address), "holder": held or None}]
+    else:
+        rows = [teller.of_root(named.all[n], root_node(n)) for n in numbers[: args.limit or None]]
+        bodies = [_root(row, named) for row in rows]
+    shown = Shown(rows, None, teller.tree.total(), args.limit, held, len(numbers) - len(rows) if index < 0 else 0)
+    body = {"total": _totals(teller.tree.total()), "roots": bodies}
+    return Plain(session, "roots", body, lambda width, door: text(shown, width, door))
+
+
+def _matching(every: Sequence[Owner], word: str) -> list[int]:
+    """Owners of this name, or label; else those whose name fits it as a pattern, or has it as its last part."""
+    exact = [n for n, owner in enumerate(every) if word in (owner.name, owner.label)]
+    if exact:
+        return exact
+    if any(c in word for c in "*?"):
+        return [n for n, owner in enumerate(every) if glob(word, owner.name) or glob(word, owner.label)]
+    return [n for n, owner in enumerate(every) if owner.name.rsplit("::", 1)[-1] == word]
+
+
+def _address(word: str) -> int:
+    try:
+        return address_word(word)
+    except UsageError:
+        raise UsageError(f"no root has the name {word!r}, and it is no address: `roots --limit 0` lists all") from None
+
+
+def holder_phrase(teller: Teller, named: Owners, index: int) -> str:
+    """Who holds a block: a root by its name, a block with its address; "" for one that no root reaches."""
+    holder = teller.tree.holder(index)
+    if holder is None:
+        return ""
+    if holder == SHARED:
+        return "several roots"
+    number = node_root(holder)
+    return named.all[number].label if number >= 0 else f"{teller.name(holder)} at {teller.reader.blocks.address(holder):#x}"
+
+
+def _lost(session: Session, reader: Reader, args: argparse.Namespace) -> Plain:
+    """Each leader with what it retains."""
+    if args.subject is not None:
+        raise UsageError("--lost shows what nothing holds: it takes no NAME or ADDR")
+    tree = session.latest.dominators(2, lost=True)
+    tree.refer_lost(0, 1)
+    computed(session, tree, "who holds what")
+    teller = Teller(session, reader, tree, args.depth, args.limit)
+    most = args.limit + 1 if args.limit else len(reader.blocks)
+    rows: list[tuple[Holding, str]] = []
+    for number, kind in enumerate(("definite", "possible")):
+        found = tree.children(root_node(number), most)
+        rows += [(Holding("", Totals(child.blocks, child.bytes), str(child.block)), kind) for child in found]
+    rows.sort(key=lambda row: -row[0].totals.bytes)
+    shown = rows[: args.limit or None]
+    leaders = [(teller.of_block(int(row.sort)), kind) for row, kind in shown]
+    counts = tree.by_root()
+    rest = Totals(
+        tree.total().blocks - sum(r.totals.blocks for r, _ in leaders), tree.total().bytes - sum(r.totals.bytes for r, _ in leaders)
+    )
+    body = {
+        "total": _totals(tree.total()),
+        "definite": _totals(counts[0]),
+        "possible": _totals(counts[1]),
+        "roots": [{**_row(row), "address": hex(row.address), "kind": kind} for row, kind in leaders],
+        "more": _retained(rest),
+    }
+    for row, kind in leaders:
+        row.name = f"{kind}: {row.name}"
+    made = Shown([row for row, _ in leaders], None, tree.total(), args.limit, lost=True, rest=rest)
+    return Plain(session, "roots", body, lambda width, door: text(made, width, door))
+
+
+def _totals(totals: Totals) -> dict[str, int]:
+    return {"blocks": totals.blocks, "bytes": totals.bytes}
+
+
+def _retained(totals: Totals) -> dict[str, int]:
+    return {"retained_blocks": totals.blocks, "retained_bytes": totals.bytes}
+
+
+def _root(row: Holding, named: Owners) -> dict[str, Any]:
+    owner: Optional[Owner] = row.owner
+    assert owner is not None
+    made = _row(row)
+    made["sort"] = WORDS[owner.sort]
+    made["thread"] = owner.thread or None
+    made["address"] = hex(owner.ranges[0].start) if owner.ranges else None
+    return made
+
+
+def _row(row: Holding) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": row.name, **_retained(row.totals)}
+    if row.what:
+        made["what"] = row.what
+    if row.offset is not None:
+        made["offset"] = row.offset
+    if row.sort == "field":
+        made["address"] = hex(row.address) if row.address else None
+        made["sizes"] = [{"size": size, "blocks": count} for size, count in row.sizes[:SIZES]]
+    made["container"] = _container(row.contents) if row.contents is not None else None
+    made["children"] = [_row(child) for child in row.fields]
+    made["more"] = {"fields": row.left, **_retained(row.more)}
+    made["several"] = _retained(row.several)
+    return made
+
+
+def _container(contents: Contents) -> Mapping[str, object]:
+    made = contents.container
+    return {
+        "what": made.what,
+        "length": made.length,
+        "unit": made.unit,
+        "told": made.told,
+        "nodes": contents.nodes,
+        "node_sizes": [contents.least, contents.most] if made.nodes else None,
+        "tables": [hex(table) for table in made.tables],
+        "others": [{"size": kept.size, "blocks": kept.blocks, "strings": kept.strings} for kept in contents.kept[:SIZES]],
+        "problem": made.problem or None,
+    }

@@ -1,0 +1,115 @@
+"""The text of `roots`: what is retained, by whom; fields indented below their owners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+from findleaks.audit.fields import NOTHING
+from findleaks.audit.holdings import Holding
+from findleaks.commands import Door
+from findleaks.graph.base import Totals
+from findleaks.report.text import blocks, number, size
+
+
+@dataclass
+class Shown:
+    """What to print. `held` is the holder of the one block asked for; `left` roots of a pattern that are not shown."""
+
+    rows: Sequence[Holding]
+    shared: Optional[Holding]
+    total: Totals
+    limit: int
+    held: str = ""
+    left: int = 0
+    lost: bool = False
+    rest: Totals = NOTHING
+
+
+class _Line(NamedTuple):
+    retained: str
+    blocks: str
+    said: str
+
+
+def text(shown: Shown, width: int, door: Door) -> Iterator[str]:
+    """Lines; long ones go on below their beginning."""
+    what = "lost" if shown.lost else "reached from the roots"
+    yield f"{blocks(shown.total.blocks)} {what}, {size(shown.total.bytes)}"
+    if shown.held:
+        yield f"held by {shown.held}"
+    yield ""
+    lines: list[_Line] = []
+    first = shown.rows[: shown.limit or None]
+    for row in first:
+        lines += _lines(row, 0)
+    rest = shown.rows[len(first) :]
+    if rest:
+        lines.append(
+            _line(
+                Totals(sum(r.totals.blocks for r in rest), sum(r.totals.bytes for r in rest)),
+                f"{_count(len(rest), 'more root')} (--limit 0: all)",
+            )
+        )
+    if shown.rest.blocks:
+        lines.append(_line(shown.rest, "other lost blocks (--limit 0: all)"))
+    if shown.shared is not None and shown.shared.totals.blocks:
+        lines += _lines(shown.shared, 0)
+    if not lines:
+        yield "  nothing"
+        return
+    wide = max(12, max(len(line[0]) for line in lines)), max(8, max(len(line[1]) for line in lines))
+    yield f"  {'RETAINS':>{wide[0]}}  {'BLOCKS':>{wide[1]}}  {'LEAK' if shown.lost else 'ROOT'}"
+    for retained, count, said in lines:
+        head = f"  {retained:>{wide[0]}}  {count:>{wide[1]}}  "
+        yield from _wrapped(head, said, width)
+    if shown.left:
+        yield f"  {_count(shown.left, 'more root')} of that name (--limit 0: all)"
+    yield ""
+    yield from door.next(width, *_next(shown))
+
+
+def _lines(row: Holding, level: int, below: str = "") -> Iterator[_Line]:
+    indent = "" if level == 0 else "  " * level + "└ "
+    said = f"{row.name}: {row.what}" if row.what else row.name
+    yield _line(row.totals, indent + said)
+    for child in row.fields:
+        yield from _lines(child, level + 1)
+    if row.fields and row.left and row.more.blocks:
+        fields = _count(row.left, "more field") if row.sort != "shared" else "more"
+        yield _line(row.more, "  " * (level + 1) + f"└ {fields}")
+    if row.fields and row.several.blocks:
+        yield _line(row.several, "  " * (level + 1) + "└ reached through several fields")
+
+
+def _line(totals: Totals, said: str) -> _Line:
+    return _Line(size(totals.bytes), number(totals.blocks), said)
+
+
+def _count(many: int, what: str) -> str:
+    return f"{many:,} {what}{'' if many == 1 else 's'}"
+
+
+def _wrapped(head: str, said: str, width: int) -> Iterator[str]:
+    """What does not fit stands below, as far in as what it goes on from."""
+    import textwrap
+
+    inner = len(said) - len(said.lstrip(" └")) + 2
+    room = max(width - len(head), 40)
+    parts = textwrap.wrap(said, room, subsequent_indent=" " * inner, drop_whitespace=True, break_long_words=False, break_on_hyphens=False)
+    lead = len(said) - len(said.lstrip(" "))
+    for at, part in enumerate(parts or [said]):
+        yield (head if at == 0 else " " * len(head)) + (" " * lead + part.lstrip(" ") if at == 0 else part)
+
+
+def _next(shown: Shown) -> list[str]:
+    """What to type next: the largest root in more depth, a block of it, what is lost."""
+    made = []
+    row = shown.rows[0] if shown.rows else None
+    if row is not None and row.owner is not None:
+        name = row.owner.name
+        made.append(f"roots '{name}' --depth 4" if any(c in name for c in " '()*&<>") else f"roots {name} --depth 4")
+    elif row is not None and row.address:
+        made += [f"whatis {row.address:#x}", f"path {row.address:#x}"]
+    return [*made, "find" if shown.lost else "roots --lost"]

@@ -1,0 +1,110 @@
+"""Where each thread has the thread-local variables of each loaded file.
+
+ld.so keeps of each file in its struct link_map (glibc 2.36 include/link.h; found by content, as the structure grows with every version):
+l_tls_initimage, l_tls_initimage_size, l_tls_blocksize, l_tls_align, l_tls_firstbyte_offset, l_tls_offset, l_tls_modid. The first four are
+what the file's PT_TLS says. With an offset the variables stand that far below the thread pointer (variant II: x86-64, i386, s390x);
+without one, in memory of their own that the thread's DTV names (elf/dl-tls.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Module, Range, Target, Thread
+from findleaks.target.elf import PT_TLS, Segment
+from findleaks.target.modules import headers
+
+LINK_MAP = 1600
+"""Bytes of a struct link_map that are looked at: it has 1,160 in 2.36."""
+
+MOST_MODULES = 1 << 16
+
+
+class Block(NamedTuple):
+    """One thread's variables of one file."""
+
+    thread: int  # its tid
+    module: Module
+    range: Range
+
+
+class _Template(NamedTuple):
+    module: Module
+    size: int
+    offset: int  # below the thread pointer; 0: none
+    number: int  # of the file, in DTVs
+
+
+def thread_local_blocks(target: Target) -> list[Block]:
+    """Those of all threads that exist, ascending; [] where ld.so's list of files cannot be read, but for the program's own."""
+    templates = list(_templates(target))
+    found = []
+    for thread in target.threads():
+        if thread.thread_pointer:
+            for template in templates:
+                start = _start(target, thread, template)
+                if start:
+                    found.append(Block(thread.tid, template.module, Range(start, start + template.size)))
+    return sorted(found, key=lambda block: block.range)
+
+
+def _templates(target: Target) -> Iterator[_Template]:
+    segments = {module.bias: (module, segment) for module in target.modules() for segment in _segment(target, module)}
+    word = target.arch.word
+    known = set()
+    for address in _link_maps(target):
+        try:
+            bias = target.word(address)
+            if bias not in segments:
+                continue
+            module, segment = segments[bias]
+            words = target.arch.unpack(target.read(address, LINK_MAP))
+        except UnreadableMemory:
+            continue
+        pattern = (bias + segment.vaddr & target.arch.mask, segment.filesz, segment.memsz)
+        for at in range(len(words) - 7):
+            if words[at : at + 3] == pattern:
+                offset = words[at + 5]
+                known.add(bias)
+                yield _Template(module, segment.memsz, offset if offset < 1 << 40 else 0, words[at + 6])
+                break
+    for module, segment in segments.values():
+        if not known and len(segments) == 1:  # a static program, or musl's: its own block stands right below the thread pointer
+            yield _Template(module, segment.memsz, -(-segment.memsz // max(segment.align, word)) * max(segment.align, word), 0)
+
+
+def _segment(target: Target, module: Module) -> list[Segment]:
+    head = headers(target.read, module.start, module.end - module.start) if module.end > module.start else None
+    return [segment for segment in head[1] if segment.type == PT_TLS and segment.memsz][:1] if head is not None else []
+
+
+def _link_maps(target: Target) -> Iterator[int]:
+    """Addresses on the list of loaded files: r_debug.r_map, then l_next (link.h: l_addr, l_name, l_ld, l_next, l_prev)."""
+    debug = target.symbol("_r_debug")
+    if debug is None:
+        return
+    word = target.arch.word
+    seen: set[int] = set()
+    try:
+        address = target.word(debug.address + word)
+        while address and address not in seen and len(seen) < MOST_MODULES:
+            seen.add(address)
+            yield address
+            address = target.word(address + 3 * word)
+    except UnreadableMemory:
+        return
+
+
+def _start(target: Target, thread: Thread, template: _Template) -> int:
+    """Where this thread has the variables, 0 if nowhere yet."""
+    if template.offset:
+        return thread.thread_pointer - template.offset
+    word = target.arch.word
+    try:
+        dtv = target.word(thread.thread_pointer + target.arch.dtv_offset)
+        start = target.word(dtv + 2 * word * template.number) if 0 < template.number < MOST_MODULES else 0
+    except UnreadableMemory:
+        return 0
+    return start if 0 < start < target.arch.mask - template.size else 0
