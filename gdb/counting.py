@@ -50,7 +50,7 @@ class Counting:
 
     def disarm(self) -> None:
         """Delete the breakpoints: GDB took them out of the code when the process stopped."""
-        _hear_keys(True)
+        hear_keys(True)
         while self._breakpoints:
             made = self._breakpoints.pop()
             if made.is_valid():
@@ -68,7 +68,7 @@ class Counting:
     def run(self, seconds: Optional[float]) -> Outcome:
         """Let the process run for that long at most."""
         self._expired = self._interrupting = False
-        _hear_keys(True)
+        hear_keys(True)
         timers = []
         if seconds is not None:
             timers = [threading.Timer(seconds, self._expire), threading.Timer(seconds + LATE, gdb.post_event, [self._interrupt])]
@@ -84,7 +84,7 @@ class Counting:
             for timer in timers:
                 timer.cancel()
             self._expired = True  # an event that was posted already is of no effect
-            _hear_keys(False)  # a table is printed now: Ctrl-C would cut it off, and waits until the process runs again
+            hear_keys(False)  # a table is printed now: Ctrl-C would cut it off, and waits until the process runs again
 
     def opened(self) -> Target:
         """The process as it is now."""
@@ -159,7 +159,7 @@ class Counting:
         self._last = event
 
 
-def _hear_keys(heard: bool) -> None:
+def hear_keys(heard: bool) -> None:
     """Let Ctrl-C's signal through to GDB, or keep it waiting. GDB's other threads never take it."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK if heard else signal.SIG_BLOCK, {signal.SIGINT})
 

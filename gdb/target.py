@@ -22,6 +22,7 @@ from findleaks.target.live import LiveTarget
 
 if TYPE_CHECKING:
     from findleaks.gdb.counting import Counting
+    from findleaks.gdb.inject import Injecting
 
 _LOCAL_CORE = re.compile(r"core dump file:\s*[`'‘](?P<path>.*)['’], file type")
 _STRATUM = re.compile(r"^\s*-\s+(\S+)", re.MULTILINE)
@@ -102,6 +103,12 @@ class GdbProcess(LiveTarget):
         from findleaks.gdb.counting import Counting
 
         return Counting(self._pid, self._inferior)
+
+    def injecting(self) -> Injecting:
+        """Patching for `count --inject`."""
+        from findleaks.gdb.inject import Injecting
+
+        return Injecting(self._pid, self._inferior)
 
 
 @contextmanager

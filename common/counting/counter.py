@@ -44,7 +44,8 @@ class Counted:
 
 @dataclass(frozen=True)
 class Table:
-    """The state at one moment. `last`: counting is over, because of `outcome`."""
+    """The state at one moment. `last`: counting is over, because of `outcome`. `unnamed` of the matched calls are in no stack, as there
+    was no room; of `unsure` calls nobody knows whether they are outside a scope. `notes` are lines on what was left in the process."""
 
     events: int
     matched: int
@@ -52,6 +53,9 @@ class Table:
     stacks: Sequence[Counted]
     last: bool
     outcome: Outcome
+    unnamed: int = 0
+    unsure: int = 0
+    notes: Sequence[str] = ()
 
 
 @dataclass

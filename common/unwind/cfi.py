@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Module, Target
+from findleaks.target.base import Module, Range, Target
 from findleaks.target.elf import PT_GNU_EH_FRAME
 from findleaks.target.modules import headers
 
@@ -157,6 +157,20 @@ class FrameTable:
         try:
             entry = self._entry(pc) if self._count else 0
             return self._row(entry, pc) if entry else None
+        except (UnreadableMemory, Malformed):
+            return None
+
+    def extent(self, pc: int) -> Optional[Range]:
+        """What the entry for `pc` covers, which is its function commonly; None where there is none."""
+        try:
+            entry = self._entry(pc) if self._count else 0
+            if not entry:
+                return None
+            data, place, distance = self._record(entry)
+            common = self._common(place - distance)
+            begin = data.pointer(common.encoding)
+            end = begin + data.pointer(common.encoding & 0x0F)
+            return Range(begin, end) if begin <= pc < end else None
         except (UnreadableMemory, Malformed):
             return None
 

@@ -1,0 +1,165 @@
+"""System calls that a stopped thread of another process makes for us, x86-64 Linux; its registers are afterwards as they were.
+
+The thread is pointed at a `syscall` instruction that the process has already, and single-stepped over it. ptrace serves the thread
+that holds the process only: inside GDB that is the one which runs Python's commands, too. GDB does not notice: what it knows of
+registers still holds. (Linux arch/x86/entry/common.c, arch/x86/include/asm/user_64.h; ptrace(2).)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.errors import TargetError
+from findleaks.target.base import Region
+from findleaks.target.live import region_of
+from findleaks.target.ptrace import state, status, tasks
+
+MMAP, MUNMAP, MADVISE, CLOSE, FTRUNCATE, MEMFD_CREATE = 9, 11, 28, 3, 77, 319
+"""Numbers of system calls (Linux arch/x86/entry/syscalls/syscall_64.tbl)."""
+
+_SINGLESTEP, _GETREGS, _SETREGS, _GETSIGMASK, _SETSIGMASK = 9, 12, 13, 0x420A, 0x420B
+_WALL = 0x40000000
+_FORM = struct.Struct("<27Q")
+_ARGUMENTS = (14, 13, 12, 7, 9, 8)  # rdi, rsi, rdx, r10, r8, r9 in struct user_regs_struct
+_RAX, _ORIG_RAX, _RIP, _RSP = 10, 15, 16, 19
+_M64 = (1 << 64) - 1
+_ALL_BUT_TRAP = _M64 ^ 1 << signal.SIGTRAP - 1
+_SYSCALL = b"\x0f\x05"
+_PATIENCE = 5.0
+
+
+class Place(NamedTuple):
+    """Where a thread stands."""
+
+    tid: int
+    pc: int
+    sp: int
+
+
+def mapped(pid: int) -> list[Region]:
+    """What the process has mapped now; [] when it is gone."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            return [region for region in map(region_of, file.read().splitlines()) if region is not None]
+    except OSError:
+        return []
+
+
+class Remote:
+    """The threads of a process that the caller's own thread traces, all of which stand."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc.ptrace.restype = ctypes.c_long
+        self._libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+
+    def places(self) -> list[Place]:
+        """Where each thread stands. TargetError when one runs."""
+        found = []
+        for tid in tasks(self.pid):
+            words = self._registers(tid)
+            if words is not None:
+                found.append(Place(tid, words[_RIP], words[_RSP]))
+            elif state(self.pid, tid) not in "ZX":
+                raise TargetError(f"thread {tid} does not stand still")
+        return found
+
+    def call(self, instruction: int, number: int, *arguments: int) -> int:
+        """What the system call returns: a negative errno where it fails. TargetError when it cannot be made."""
+        for tid in tasks(self.pid):
+            words = self._registers(tid)
+            if words is None:
+                continue
+            if status(tid).get("Seccomp", "0") != "0":
+                raise TargetError("the process is under seccomp, which may end it for a system call that it does not expect")
+            return self._call(tid, words, instruction, number, arguments)
+        raise TargetError(f"pid {self.pid}: no thread of it stands still")
+
+    def _call(self, tid: int, words: Sequence[int], instruction: int, number: int, arguments: Sequence[int]) -> int:
+        mask = ctypes.c_uint64()
+        if self._ptrace(_GETSIGMASK, tid, 8, ctypes.addressof(mask)):
+            raise TargetError(f"thread {tid}: {os.strerror(ctypes.get_errno()).lower()}")
+        ours = list(words)
+        ours[_RAX], ours[_RIP] = number, instruction
+        ours[_ORIG_RAX] = _M64  # the call that it may have been in is not restarted yet
+        for register, value in zip(_ARGUMENTS, arguments):
+            ours[register] = value & _M64
+        blocked = ctypes.c_uint64(_ALL_BUT_TRAP)
+        stopped = False
+        self._ptrace(_SETSIGMASK, tid, 8, ctypes.addressof(blocked))
+        try:
+            self._write(tid, ours)
+            for _ in range(4):
+                stopped |= self._step(tid) == signal.SIGSTOP
+                after = self._registers(tid)
+                if after is None:
+                    raise TargetError(f"thread {tid} has ended")
+                if after[_RIP] != instruction:
+                    break
+            else:
+                raise TargetError(f"thread {tid} makes no system call")
+        finally:
+            self._write(tid, words)
+            self._ptrace(_SETSIGMASK, tid, 8, ctypes.addressof(mask))
+            if stopped:  # the debugger had sent it, and waits for it
+                self._libc.tgkill(self.pid, tid, signal.SIGSTOP)
+        result = after[_RAX]
+        return result - (1 << 64) if result >> 63 else result
+
+    def _step(self, tid: int) -> int:
+        """Let it execute one instruction; the signal that it stopped by."""
+        if self._ptrace(_SINGLESTEP, tid, 0, 0):
+            raise TargetError(f"thread {tid} cannot be stepped: {os.strerror(ctypes.get_errno()).lower()}")
+        limit = time.monotonic() + _PATIENCE
+        while time.monotonic() < limit:
+            try:
+                got, how = os.waitpid(tid, _WALL | os.WNOHANG)
+            except InterruptedError:
+                continue
+            except ChildProcessError:
+                break
+            if got and os.WIFSTOPPED(how):
+                return os.WSTOPSIG(how)
+            if got:
+                break
+            time.sleep(0.0001)
+        raise TargetError(f"thread {tid} did not come back from a system call")
+
+    def _registers(self, tid: int) -> Optional[tuple[int, ...]]:
+        buffer = ctypes.create_string_buffer(_FORM.size)
+        return None if self._ptrace(_GETREGS, tid, 0, ctypes.addressof(buffer)) else _FORM.unpack(buffer.raw)
+
+    def _write(self, tid: int, words: Sequence[int]) -> None:
+        buffer = ctypes.create_string_buffer(_FORM.pack(*words), _FORM.size)
+        if self._ptrace(_SETREGS, tid, 0, ctypes.addressof(buffer)):
+            raise TargetError(f"thread {tid}: its registers cannot be written: {os.strerror(ctypes.get_errno()).lower()}")
+
+    def _ptrace(self, request: int, tid: int, address: int, data: int) -> bool:
+        """Whether it failed."""
+        return bool(self._libc.ptrace(request, tid, address, data) == -1)
+
+
+def entry(regions: Sequence[Region], read: Callable[[int, int], bytes]) -> int:
+    """The address of a `syscall` instruction of the process; TargetError when it has none."""
+    code = [region for region in regions if region.executable and region.name != "[vsyscall]"]
+    for region in sorted(code, key=lambda region: (region.name != "[vdso]", "libc" not in region.name)):
+        for low in range(region.start, region.end, 1 << 20):
+            at = read(low, min(1 << 20, region.end - low)).find(_SYSCALL)
+            if at >= 0:
+                return low + at
+    raise TargetError("there is no syscall instruction in the process")
+
+
+def checked(what: str, result: int) -> int:
+    """The result of a system call; TargetError where it failed."""
+    if -4096 < result < 0:
+        raise TargetError(f"memory cannot be had in the process: {what}: {errno.errorcode.get(-result, -result)}")
+    return result

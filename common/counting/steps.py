@@ -1,0 +1,125 @@
+"""Call frame information as rules for the stub: one for each place, which must do for every stack that the place is in.
+
+The stub knows the stack pointer and the frame pointer only. That is enough for what compilers make: frames found by either, frames whose
+stack was realigned (GCC finds these through a word that the frame pointer leads to), code without call frame information that keeps the
+chain of frame pointers (V8's), and the kernel's frame around a signal handler. What is found otherwise ends the stack, with a reason.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple, Optional
+
+from findleaks.counting.table import ADDRESS, BY_FP, BY_SP, CHAIN, EXACT, LAST, SIGNAL, THROUGH_FP, pack
+from findleaks.unwind.cfi import Row, Rule
+from findleaks.unwind.frames import Frame, Unwinder
+
+FP, SP = 6, 7
+"""DWARF's numbers of rbp and rsp (System V ABI, AMD64 supplement 1.0, figure 3.36)."""
+_BREG, _DEREF = 0x70, 0x06
+_SIGNALLED = (SP, 160, True)
+"""Where glibc's __restore_rt says that the interrupted stack pointer is (sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c)."""
+_FRAME = range(-(1 << 31), 1 << 31)
+_POINTER = range(-(1 << 15), 1 << 15)
+
+
+class Step(NamedTuple):
+    """`value` is the rule; `end` why a stack that ends by it is not whole ("": it is), `code` whether the place itself is code."""
+
+    value: int
+    end: str = ""
+    code: bool = True
+
+
+def step(unwinder: Unwinder, key: int) -> Step:
+    """The rule of a place: a return address, or with EXACT where a thread stands."""
+    pc, exact = key & ADDRESS, bool(key & EXACT)
+    if not unwinder.executable(pc):
+        return Step(pack(LAST), f"the caller would be {pc:#x}, which is no code", False)
+    row = unwinder.row(pc if exact else pc - 1)
+    value = pack(CHAIN) if row is None else _value(row)
+    return Step(value) if value is not None else Step(pack(LAST), f"how {pc:#x} was called is said in a way that the stub does not know")
+
+
+def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Callable[[int], int]) -> Optional[tuple[int, int, int]]:
+    """One step as the stub makes it: the caller's key, and the pointers there; None where the stack ends or cannot be followed. `word`
+    reads the stack, which reaches from `low` up to `high`, and raises LookupError where there is nothing."""
+    kind, how, pointer, offset = struct.unpack("<BBhi", value.to_bytes(8, "little"))
+
+    def at(address: int) -> int:
+        if not low <= address <= high - 8:
+            raise LookupError(address)
+        return word(address)
+
+    try:
+        if kind == SIGNAL:
+            interrupted = at(sp + 168)
+            return (interrupted | EXACT, at(sp + 160), at(sp + 120)) if interrupted else None
+        if kind == CHAIN:
+            if fp < sp or fp & 7:
+                return None
+            after, place = fp + 16, fp
+        elif kind in (BY_SP, BY_FP, THROUGH_FP):
+            after = {BY_SP: sp, BY_FP: fp, THROUGH_FP: fp}[kind] + offset
+            after = at(after) if kind == THROUGH_FP else after
+            place = after + pointer if how == 1 else fp + pointer
+        else:
+            return None
+        if after - 8 < sp:
+            return None
+        caller = at(after - 8)
+        if kind == CHAIN or how:
+            fp = at(place)
+        return (caller, after, fp) if caller else None
+    except LookupError:
+        return None
+
+
+def named(key: int) -> Frame:
+    """A frame for its name."""
+    pc = key & ADDRESS
+    return Frame(pc, pc if key & EXACT else pc - 1, 0, "")
+
+
+def _value(row: Row) -> Optional[int]:
+    if row.outermost:
+        return pack(LAST)
+    if row.signal:
+        return pack(SIGNAL) if _near(row.expression) == _SIGNALLED else None
+    saved = row.rules.get(row.return_register)
+    if saved is None or saved.how != "offset" or saved.value != -8 or SP in row.rules:
+        return None
+    where = _near(row.expression) if row.expression else (row.register, row.offset, False)
+    pointer = _pointer(row.rules.get(FP))
+    if where is None or pointer is None:
+        return None
+    register, offset, through = where
+    kind = {(SP, False): BY_SP, (FP, False): BY_FP, (FP, True): THROUGH_FP}.get((register, through))
+    if kind is None or offset not in _FRAME:
+        return None
+    return pack(kind, offset, *pointer)
+
+
+def _pointer(rule: Optional[Rule]) -> Optional[tuple[int, int]]:
+    if rule is None:
+        return 0, 0
+    if rule.how == "offset" and rule.value in _POINTER:
+        return 1, rule.value
+    near = _near(rule.expression) if rule.how == "saved" else None
+    return (2, near[1]) if near is not None and near[0] == FP and not near[2] and near[1] in _POINTER else None
+
+
+def _near(expression: bytes) -> Optional[tuple[int, int, bool]]:
+    """(register, offset, whether the word there is meant) of DW_OP_breg, and DW_OP_deref (DWARF 5, 2.5.1)."""
+    if len(expression) < 2 or not _BREG <= expression[0] < _BREG + 32:
+        return None
+    value = shift = 0
+    for at, byte in enumerate(expression[1:6], 1):
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            value -= (1 << shift) if byte & 0x40 else 0
+            rest = expression[at + 1 :]
+            return (expression[0] - _BREG, value, bool(rest)) if rest in (b"", bytes((_DEREF,))) else None
+    return None

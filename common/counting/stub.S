@@ -1,0 +1,489 @@
+# The code that `count --inject` puts in front of a function, x86-64. common/counting/stubcode.py has its bytes, made of this file by
+# `python tests/support/stub.py`; what stands at which offset of the table is in common/counting/table.py.
+#
+# It walks the stack of the thread as the unwinder does, by rules (one for each return address) that were made of call frame
+# information outside, and counts the call in a tree: one node for each (frame nearer, place), the last one holding the count. All of
+# it is lock-free: what is new is published by one cmpxchg16b. For a place without a rule it asks outside, and waits for a bounded time.
+# No memory is read but the table, what the rules say is a frame of this stack, and (in V8) the isolate that outside has approved of.
+# It uses no syscall, no lock, 400 bytes of stack below the red zone, and no register but the general ones, all of which it restores.
+
+        .intel_syntax noprefix
+
+# Offsets in the table: a page of settings, which is the process's own, and behind it what is shared with outside.
+        .set ENABLED, 0x00
+        .set LIMIT, 0x08
+        .set PATIENCE, 0x10
+        .set GOLDEN, 0x18
+        .set RULES, 0x20
+        .set RULES_MASK, 0x28
+        .set NODES, 0x30
+        .set NODES_MASK, 0x38
+        .set THREADS, 0x40
+        .set THREADS_MASK, 0x48
+        .set SCOPE, 0x50
+        .set FROM, 0x58
+        .set LEVEL, 0x60
+        .set BASELINE, 0x68
+        .set EVENTS, 0x1000
+        .set FULL, 0x1008
+        .set UNSURE, 0x1010
+        .set ORPHANED, 0x1018
+        .set STATES, 0x1100                     # of the 16 requests, 64 bytes apart, each in a line of the cache of its own
+        .set SLOTS, 0x2000                      # the requests, 0x400 bytes each
+        .set PROBES, 64
+
+# Bits of keys, which are addresses below 2^61 otherwise.
+        .set EXACT, 63                          # the thread was interrupted there, or entered there: no return address
+        .set STACK, 62                          # the number of a page of stack; its rule is where that stack ends
+        .set ISOLATE, 61
+
+# Kinds of rules, their lowest byte; the second is how the frame pointer is found (0 as it was, 1 from the frame, 2 from itself), the
+# next two its offset, the upper four that of the frame.
+        .set LAST, 0
+        .set BY_SP, 1
+        .set BY_FP, 2
+        .set THROUGH_FP, 3
+        .set CHAIN, 4
+        .set SIGNAL, 5
+
+        .macro enter
+        lea     rsp, [rsp - 128]
+        push    rax
+        lahf
+        seto    al
+        push    rax
+        push    rbx
+        push    rcx
+        push    rdx
+        push    rsi
+        push    rdi
+        push    rbp
+        push    r8
+        push    r9
+        push    r10
+        push    r11
+        push    r12
+        push    r13
+        push    r14
+        push    r15
+        .byte   0x4c, 0x8d, 0x05, 0, 0, 0, 0    # lea r8, [rip + the table]
+        .byte   0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0  # movabs r11, the function's key, or what to add to the depth
+        cmp     qword ptr [r8 + ENABLED], 0
+        .endm
+
+        .macro leave_it
+        pop     r15
+        pop     r14
+        pop     r13
+        pop     r12
+        pop     r11
+        pop     r10
+        pop     r9
+        pop     r8
+        pop     rbp
+        pop     rdi
+        pop     rsi
+        pop     rdx
+        pop     rcx
+        pop     rbx
+        pop     rax
+        add     al, 127                         # overflows where it did
+        sahf
+        pop     rax
+        lea     rsp, [rsp + 128]
+        .endm
+
+# Find the first place for the key rdi in a table of (key, value): its slot's number in rax.
+        .macro place mask
+        mov     rax, [r8 + GOLDEN]
+        imul    rax, rdi
+        shr     rax, 40
+        and     rax, [r8 + \mask]
+        .endm
+
+        .globl  count_begin, count_end, step_begin, step_end
+count_begin:
+        enter
+        je      out
+        lea     r14, [rsp + 256]                # the stack pointer at entry
+        mov     r9, r14
+        mov     r10, rbp
+        mov     eax, 1
+        lock xadd [r8 + EVENTS], rax
+        cmp     rax, [r8 + LIMIT]
+        jae     out
+        mov     rax, [r8 + SCOPE]
+        test    eax, eax
+        jz      outside
+        cmp     eax, 1
+        jne     by_depth
+        mov     rcx, [r8 + FROM]
+        mov     rdi, fs:[rcx]
+        test    rdi, rdi
+        jz      out                             # the thread is in no isolate
+        mov     r15, rdi
+        bts     rdi, ISOLATE
+        call    rule
+        jc      unsure
+        cmp     eax, 1
+        jne     out
+        mov     rcx, [r8 + LEVEL]
+        mov     eax, [r15 + rcx]
+        cmp     eax, [r8 + BASELINE]
+        ja      out
+        jmp     outside
+by_depth:
+        mov     rdi, fs:[0]                     # the thread pointer itself: System V ABI, AMD64 supplement 1.0, 3.4.2
+        call    depth
+        jc      unsure
+        cmp     qword ptr [rsi + 8], 0
+        jne     out
+outside:
+        mov     rdi, r14
+        shr     rdi, 12
+        bts     rdi, STACK
+        call    rule
+        jnc     bounded
+        mov     rax, r14                        # nobody knows: as far as this page
+        or      rax, 4095
+        inc     rax
+bounded:
+        mov     r13, rax
+        xor     r12d, r12d
+        mov     r15d, 4096
+frame:                                          # r9: stack pointer, r10: frame pointer, r11: the key of the place, r12: node of the one nearer
+        call    node
+        jc      full
+        mov     rdi, r11
+        call    rule
+        jc      broken
+        mov     rdi, rax
+        shl     rdi, 32
+        sar     rdi, 48                         # offset of the saved frame pointer
+        mov     rsi, rax
+        sar     rsi, 32                         # offset of the frame
+        movzx   edx, ah
+        movzx   ecx, al
+        cmp     ecx, BY_SP
+        jb      whole
+        je      by_sp
+        cmp     ecx, THROUGH_FP
+        jb      by_fp
+        je      through_fp
+        cmp     ecx, SIGNAL
+        je      signal
+        ja      whole
+        test    r10, r10                        # CHAIN
+        jz      chain_ends
+        cmp     r10, r9
+        jb      broken
+        test    r10b, 7
+        jnz     broken
+        lea     rbx, [r10 + 16]
+        jmp     caller
+chain_ends:
+        bt      r11, EXACT
+        jc      broken
+        jmp     whole
+by_sp:
+        lea     rbx, [r9 + rsi]
+        jmp     caller
+by_fp:
+        lea     rbx, [r10 + rsi]
+        jmp     caller
+through_fp:
+        lea     rcx, [r10 + rsi]
+        call    inside
+        jc      broken
+        mov     rbx, [rcx]
+caller:                                         # rbx: where the caller's part of the stack begins
+        lea     rcx, [rbx - 8]
+        cmp     rcx, r9
+        jb      broken
+        cmp     rbx, r13
+        ja      broken
+        test    edx, edx
+        jz      same_pointer
+        lea     rcx, [rbx + rdi]
+        cmp     edx, 1
+        je      saved
+        lea     rcx, [r10 + rdi]
+saved:
+        call    inside
+        jc      broken
+        mov     r10, [rcx]
+same_pointer:
+        mov     r11, [rbx - 8]
+        mov     r9, rbx
+        test    r11, r11
+        jz      whole
+        dec     r15d
+        jz      broken
+        jmp     frame
+signal:                                         # of the kernel's frame: struct ucontext, its gregs at 40 (arch/x86/include/uapi/asm/sigcontext.h)
+        lea     rcx, [r9 + 168]
+        call    inside
+        jc      broken
+        mov     r11, [rcx]
+        test    r11, r11
+        jz      whole
+        bts     r11, EXACT
+        mov     r10, [r9 + 120]
+        mov     r9, [r9 + 160]
+        mov     r14, r9
+        mov     rdi, r9
+        shr     rdi, 12
+        bts     rdi, STACK
+        call    rule
+        jc      broken
+        mov     r13, rax
+        dec     r15d
+        jz      broken
+        jmp     frame
+whole:
+        lock inc qword ptr [r12 + 16]
+        jmp     out
+broken:
+        lock inc qword ptr [r12 + 24]
+        jmp     out
+full:
+        lock inc qword ptr [r8 + FULL]
+        jmp     out
+unsure:
+        lock inc qword ptr [r8 + UNSURE]
+        jmp     out
+
+# Carry where the word at rcx is not within this stack.
+inside:
+        cmp     rcx, r14
+        jb      1f
+        lea     rax, [rcx + 8]
+        cmp     r13, rax
+1:      ret
+
+# r12: the node of the place r11 whose nearer frame has node r12; made where there is none. Carry: no room.
+node:
+        mov     rax, r12
+        rol     rax, 24
+        xor     rax, r11
+        imul    rax, [r8 + GOLDEN]
+        shr     rax, 40
+        mov     edi, PROBES
+        mov     rbp, rax
+1:      and     rbp, [r8 + NODES_MASK]
+        mov     rsi, rbp
+        shl     rsi, 5
+        add     rsi, [r8 + NODES]
+        mov     rax, [rsi]
+        cmp     rax, r11
+        jne     2f
+        cmp     [rsi + 8], r12
+        je      3f
+2:      test    rax, rax
+        jnz     4f
+        xor     edx, edx                        # rdx:rax is 0
+        mov     rbx, r11
+        mov     rcx, r12
+        lock cmpxchg16b [rsi]
+        je      3f
+        cmp     rax, r11                        # another thread was faster; with the same, perhaps
+        jne     4f
+        cmp     rdx, r12
+        je      3f
+4:      inc     rbp
+        dec     edi
+        jnz     1b
+        stc
+        ret
+3:      mov     r12, rsi
+        clc
+        ret
+
+# rax: the rule of the key rdi. Carry: there is none, even after having asked. rbp, rbx, rcx, rdx and rsi are lost.
+rule:
+        mov     ebp, 4                          # times to ask
+again:
+        place   RULES_MASK
+        mov     esi, PROBES
+1:      and     rax, [r8 + RULES_MASK]
+        mov     rcx, rax
+        shl     rcx, 4
+        add     rcx, [r8 + RULES]
+        mov     rdx, [rcx]
+        cmp     rdx, rdi
+        je      known
+        test    rdx, rdx
+        jz      ask
+        inc     rax
+        dec     esi
+        jnz     1b
+ask:
+        dec     ebp
+        js      unknown
+        rdtsc
+        shl     rdx, 32
+        or      rax, rdx
+        mov     rsi, rax                        # when the waiting began
+2:      lea     rcx, [r8 + STATES]
+        lea     rbx, [r8 + SLOTS]
+3:      mov     edx, 1
+        xor     eax, eax
+        lock cmpxchg [rcx], rdx
+        je      mine
+        add     rcx, 64
+        add     rbx, 0x400
+        lea     rdx, [r8 + STATES + 16 * 64]
+        cmp     rcx, rdx
+        jb      3b
+        call    waited
+        jc      unknown
+        jmp     2b
+mine:
+        mov     [rbx], rdi
+        mov     [rbx + 8], r9
+        mov     [rbx + 16], r10
+        mov     [rbx + 24], r11
+        mov     qword ptr [rcx], 2
+4:      cmp     qword ptr [rcx], 3
+        je      answered
+        call    waited
+        jnc     4b
+        mov     eax, 2                          # given up, unless it is answered just now
+        xor     edx, edx
+        lock cmpxchg [rcx], rdx
+        jne     answered
+unknown:
+        stc
+        ret
+answered:                                       # the rules that are to be added: (key, value), as many as [rbx + 32] says
+        mov     esi, [rbx + 32]
+        cmp     esi, 56
+        ja      6f
+        push    rbp
+        push    rdi
+        push    rcx
+        lea     rbp, [rbx + 64]
+5:      dec     esi
+        js      7f
+        mov     rdi, [rbp]
+        call    publish
+        add     rbp, 16
+        jmp     5b
+7:      pop     rcx
+        pop     rdi
+        pop     rbp
+6:      mov     qword ptr [rcx], 0
+        jmp     again
+known:
+        mov     rax, [rcx + 8]
+        clc
+        ret
+
+# Add the pair at rbp to the rules, whose key is rdi, unless it is there, or there is no room. rax, rbx, rcx, rdx and rdi are lost.
+publish:
+        test    rdi, rdi
+        jz      9f
+        push    rsi
+        push    r11
+        place   RULES_MASK
+        mov     r11, rax
+        mov     esi, PROBES
+8:      and     r11, [r8 + RULES_MASK]
+        mov     rdi, r11
+        shl     rdi, 4
+        add     rdi, [r8 + RULES]
+        mov     rbx, [rbp]
+        mov     rcx, [rbp + 8]
+        xor     eax, eax
+        xor     edx, edx
+        lock cmpxchg16b [rdi]
+        je      10f
+        cmp     rax, rbx
+        je      10f
+        inc     r11
+        dec     esi
+        jnz     8b
+10:     pop     r11
+        pop     rsi
+9:      ret
+
+# Carry where the time to wait, which began at rsi, is over, or nobody is there to answer.
+waited:
+        pause
+        cmp     qword ptr [r8 + ENABLED], 0
+        je      11f
+        cmp     qword ptr [r8 + ORPHANED], 0
+        jne     11f
+        rdtsc
+        shl     rdx, 32
+        or      rax, rdx
+        sub     rax, rsi
+        cmp     [r8 + PATIENCE], rax            # carry where it is less than what has gone by
+        jnc     12f
+        mov     qword ptr [r8 + ORPHANED], 1
+11:     stc
+12:     ret
+
+# rsi: the slot of the thread rdi; made where there is none. Carry: no room. rax, rcx and rdx are lost.
+depth:
+        place   THREADS_MASK
+        mov     edx, PROBES
+        mov     rcx, rax
+1:      and     rcx, [r8 + THREADS_MASK]
+        mov     rsi, rcx
+        shl     rsi, 4
+        add     rsi, [r8 + THREADS]
+        mov     rax, [rsi]
+        cmp     rax, rdi
+        je      2f
+        test    rax, rax
+        jnz     3f
+        lock cmpxchg [rsi], rdi
+        je      2f
+        cmp     rax, rdi
+        je      2f
+3:      inc     rcx
+        dec     edx
+        jnz     1b
+        stc
+        ret
+2:      clc
+        ret
+
+out:
+        leave_it
+count_end:
+
+# At a function that opens or closes a scope: r11 is added to the thread's depth, which does not fall below 0.
+step_begin:
+        enter
+        je      3f
+        mov     rdi, fs:[0]
+        mov     rax, [r8 + GOLDEN]
+        imul    rax, rdi
+        shr     rax, 40
+        mov     edx, PROBES
+        mov     rcx, rax
+1:      and     rcx, [r8 + THREADS_MASK]
+        mov     rsi, rcx
+        shl     rsi, 4
+        add     rsi, [r8 + THREADS]
+        mov     rax, [rsi]
+        cmp     rax, rdi
+        je      2f
+        test    rax, rax
+        jnz     4f
+        lock cmpxchg [rsi], rdi
+        je      2f
+        cmp     rax, rdi
+        je      2f
+4:      inc     rcx
+        dec     edx
+        jnz     1b
+        jmp     3f
+2:      add     r11, [rsi + 8]
+        js      3f
+        mov     [rsi + 8], r11
+3:
+        leave_it
+step_end:

@@ -1,0 +1,109 @@
+"""What `count --inject` needs of GDB: the process let run, and its threads, which GDB holds, made to map memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterable
+from typing import Any, Optional
+
+import gdb
+from findleaks.counting.base import Outcome
+from findleaks.counting.relocate import Line
+from findleaks.counting.remote import Place, Remote
+from findleaks.errors import TargetError
+from findleaks.gdb.counting import Counting, hear_keys
+
+_TARGET = re.compile(r"^(?:bnd |notrack |data16 )*(?:j\w+|call\w*|loop\w*|xbegin)\s+(?:\w+,\s*)?\*?(0x[0-9a-f]+)\b")
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Injecting(Counting):
+    """findleaks.counting.inject.Injectable."""
+
+    def __init__(self, pid: int, inferior: Any) -> None:
+        super().__init__(pid, inferior)
+        self._remote = Remote(pid)
+        self._ending = 0
+        self._runs = False
+
+    def begin(self) -> None:
+        """Listen to what stops the process. Signals that end GDB wait until the stub is out again."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+        self.arm((), lambda address: True)
+
+    def close(self) -> None:
+        """All was told."""
+        self.disarm()
+        super().close()
+        if self._ending:
+            os.kill(os.getpid(), self._ending)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
+
+    def lines(self, start: int, end: int) -> list[Line]:
+        """GDB's disassembly."""
+        try:
+            rows = gdb.selected_inferior().architecture().disassemble(start, end - 1)
+        except (gdb.error, gdb.MemoryError, AttributeError) as error:
+            raise TargetError(f"{start:#x} cannot be disassembled: {' '.join(str(error).split())}") from None
+        return list(_lines(rows))
+
+    def write(self, address: int, data: bytes) -> None:
+        """By GDB, which may have breakpoints there."""
+        try:
+            self._inferior.write_memory(address, data)
+        except gdb.error as error:
+            raise TargetError(f"GDB cannot write at {address:#x}: {' '.join(str(error).split())}") from None
+
+    def places(self) -> list[Place]:
+        """Where the threads stand."""
+        return self._remote.places()
+
+    def call(self, instruction: int, number: int, *arguments: int) -> int:
+        """A system call that a thread makes."""
+        return self._remote.call(instruction, number, *arguments)
+
+    def stop(self) -> None:
+        """Stop the process, if it runs."""
+        gdb.post_event(self._interrupt)
+
+    def terminated(self) -> bool:
+        """Whether GDB was told to end."""
+        if not self._ending:
+            waiting = signal.sigtimedwait(_ENDS, 0)
+            self._ending = waiting.si_signo if waiting is not None else 0
+        return bool(self._ending)
+
+    def run(self, seconds: Optional[float]) -> Outcome:
+        """Let the process run for that long at most."""
+        self._expired = self._interrupting = False
+        hear_keys(True)
+        timer = threading.Timer(seconds, gdb.post_event, [self._interrupt]) if seconds is not None else None
+        self._runs = True
+        try:
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            while True:
+                outcome = self._continue()
+                if outcome is not None:
+                    return outcome
+        finally:
+            self._runs = False
+            if timer is not None:
+                timer.cancel()
+            hear_keys(False)
+
+    def _interrupt(self) -> None:
+        """Runs in GDB's own loop."""
+        if self._runs and self._last is None and not self._interrupting and self._inferior.is_valid():
+            self._interrupting = True
+            gdb.execute("interrupt", to_string=True)
+
+
+def _lines(rows: Iterable[dict[str, Any]]) -> Iterable[Line]:
+    for row in rows:
+        match = _TARGET.match(row["asm"])
+        yield Line(int(row["addr"]), int(row["length"]), int(match[1], 16) if match is not None else None)
