@@ -23,13 +23,16 @@ class Entry(NamedTuple):
 
 
 _ENTRIES = (
+    Entry("verdict", "where the resident memory is, what is wrong with it, and what to try", "verdict"),
     Entry("find", "what leaked, grouped by kind, type and size", "find --kind definite --limit 5"),
     Entry("blocks", "the blocks themselves, filtered by kind, state, size, type", "blocks --kind definite --size 16-64"),
     Entry("caches", "each size class of each allocator: in use, cached, free, memory (::umastat)", "caches --sort memory --limit 10"),
+    Entry("map", "a picture of every heap, page by page: in use, kept, returned; to HTML, SVG, PNG", "map -o map.html"),
     Entry("verify", "heap corruption: the first bad address, the blocks around it, what was written", "verify --limit 3"),
     Entry("whatis", "what an address is: a block with its state and kind, a stack, a variable, …", "whatis 0x55d0c0a012a0"),
     Entry("refs", "who points here: every word in blocks, roots, registers and dead memory", "refs 0x55d0c0a012a0"),
     Entry("path", "the shortest chain from a root to a block: who holds it", "path 0x55d0c0a012a0"),
+    Entry("roots", "who holds the memory: variables, stacks and mappings with their fields and containers", "roots g_agent --depth 3"),
     Entry("stacks", "threads grouped by identical stacks, filtered by function or module", "stacks -c uv_run --not-under uv_cond_wait"),
     Entry("runtime", "what a managed runtime (CPython, Ruby, …) holds and knows of: objects by type, native bytes", "runtime --limit 10"),
     Entry("scopes", "V8's handle scopes: handles, what they hold, which frame opened each scope", "scopes --limit 5"),

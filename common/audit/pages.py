@@ -50,8 +50,8 @@ class PageRun(NamedTuple):
 
 @dataclass
 class Area:
-    """The heaps of an arena: a byte a page of `states` (PageState) and `shares` (0 nothing in use … 255 all of it), `sizes` as in
-    graph/pages.py, `sums` bytes by page state and column (graph/pages.py)."""
+    """The heaps of an arena: a byte a page of `states` (PageState) and `shares` (0 nothing in use … 255 all of it), bytes in use
+    exactly (`used`), `sizes` as in graph/pages.py, `sums` bytes by page state and column (graph/pages.py)."""
 
     allocator: Allocator
     arena: str
@@ -59,6 +59,7 @@ class Area:
     parts: list[Part] = field(default_factory=list)
     states: bytearray = field(default_factory=bytearray)
     shares: bytearray = field(default_factory=bytearray)
+    used: array[int] = field(default_factory=lambda: array("I"))
     sizes: array[int] = field(default_factory=lambda: array("I"))
     sums: list[int] = field(default_factory=lambda: [0] * (len(PageState) * COLUMNS))
     resident: Optional[int] = 0
@@ -104,7 +105,7 @@ class Area:
                 stop = at + 1
                 while stop < last and self.states[stop] == state:
                     stop += 1
-                used = sum(self.shares[at:stop]) * self.page // 255 if state in _USED else 0
+                used = sum(self.used[at:stop]) if state in _USED else 0
                 yield PageRun(self.address(at), stop - at, PageState(state), used)
                 at = stop
 
@@ -143,6 +144,7 @@ def _add(session: Session, area: Area, owned: Owned, residency: Residency, held:
         read = session.directory.blocks.by_page(Range(low, high), page, lists)
         area.states += read.states
         area.shares += read.shares
+        area.used += read.used
         area.sizes += read.sizes
         area.sums = [a + b for a, b in zip(area.sums, read.sums)]
         low = high

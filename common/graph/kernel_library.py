@@ -74,7 +74,7 @@ SIGNATURES = {
     "fl_totals": (None, [c_void_p, c_ubyte, c_uint64, c_uint64, c_bool, _U64S, _U64S]),
     "fl_bytes_in": (None, [c_void_p, c_void_p, c_uint64, _U64S]),
     "fl_gaps": (c_int, [c_void_p, c_uint64, c_uint64, c_uint64, POINTER(CWords)]),
-    "fl_pages": (None, [c_void_p, POINTER(CRange), c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "fl_pages": (None, [c_void_p, POINTER(CRange), c_uint, *([c_void_p] * 7)]),
     "fl_free_runs": (c_int, [c_void_p, POINTER(CRange), c_uint64, POINTER(CWords)]),
     "fl_common": (c_uint64, [c_void_p, c_uint64, c_void_p, c_uint64]),
     "fl_page_words": (None, [c_void_p, _PIECE, c_void_p, c_uint32, POINTER(CRange), c_uint, c_void_p, c_void_p]),
@@ -131,7 +131,22 @@ SIGNATURES = {
         [c_void_p, c_uint64, c_void_p, c_uint64, c_uint64, c_uint64, c_void_p, c_void_p, c_void_p, _U64S, POINTER(CWords), c_void_p],
     ),
     "fl_walk_tags": (c_int, [_PIECE, _U64S, _U64S, c_uint64, c_uint64, c_void_p, c_void_p, c_void_p, _U64S]),
-    "fl_objects": (c_int, [c_void_p, _PIECE, c_void_p, c_char_p, c_uint64, c_void_p, c_void_p, POINTER(CWords)]),
+    "fl_objects": (c_int, [c_void_p, _PIECE, c_void_p, c_char_p, c_char_p, c_uint64, c_void_p, c_void_p, POINTER(CWords)]),
+    "fl_read_slabs": (
+        c_int,
+        [
+            *(c_void_p, c_uint64, c_void_p, c_uint64, c_void_p, c_uint32, POINTER(CWords), c_void_p, POINTER(c_void_p), _U64S),
+            *(POINTER(CWords), POINTER(CWords)),
+        ],
+    ),
+    "fl_mark_cached": (c_int, [*(c_void_p, c_void_p, c_void_p, c_uint64, c_void_p, c_uint64, c_void_p, c_uint64, POINTER(CWords))]),
+    "fl_read_buffers": (
+        c_int,
+        [
+            *(c_void_p, c_uint64, c_void_p, c_void_p, c_void_p, _U64S, c_uint64, c_void_p, c_uint64, c_void_p, c_void_p, c_void_p, _U64S),
+            *(POINTER(CWords), c_void_p),
+        ],
+    ),
     "fl_records_new": (c_void_p, [c_void_p, c_uint64, c_uint64]),
     "fl_records_free": (None, [c_void_p]),
     "fl_records": (c_int, [c_void_p, _PIECE, c_void_p, c_uint64, c_void_p]),

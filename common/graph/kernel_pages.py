@@ -15,15 +15,16 @@ from findleaks.target.base import Range
 def by_page(library: ctypes.CDLL, blocks: int, where: Range, page: int, lists: PageLists) -> PageRead:
     """See base.Blocks.by_page; `blocks` is the kernel's own."""
     count = max(0, -(-where.end // page) - where.start // page) if where.start < where.end else 0
-    read = PageRead(bytearray(count), bytearray(count), array("I", bytes(4 * count)), [])
+    read = PageRead(bytearray(count), bytearray(count), array("I", bytes(4 * count)), array("I", bytes(4 * count)), [])
     sums = array("Q", bytes(8 * len(PageState) * COLUMNS))
     if count:
         places = (c_void_p * 4)(*(words.buffer_info()[0] for words in lists))
         counts = (c_uint64 * 4)(*(len(words) // 2 for words in lists))
         out = [ctypes.addressof(ctypes.c_char.from_buffer(buffer)) for buffer in (read.states, read.shares)]
+        out += [read.used.buffer_info()[0], read.sizes.buffer_info()[0], sums.buffer_info()[0]]
         bounds = byref(CRange(where.start, where.end))
         shift = page.bit_length() - 1
-        library.fl_pages(blocks, bounds, shift, places, counts, *out, read.sizes.buffer_info()[0], sums.buffer_info()[0])
+        library.fl_pages(blocks, bounds, shift, places, counts, *out)
     return read._replace(sums=sums.tolist())
 
 

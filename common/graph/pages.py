@@ -45,12 +45,14 @@ class PageLists(NamedTuple):
 
 
 class PageRead(NamedTuple):
-    """A byte a page each: `states` (PageState) and `shares` (bytes in use, 0 none, 1 … 255 all). `sizes` ("I") is the usable size of
-    the blocks that take more than half of a page's bytes in use (else cached, else free ones), some block's where none does, 0 without
-    blocks, 2^32 - 1 for any larger. `sums` are bytes by page state and column: sums[state * COLUMNS + column]."""
+    """A byte a page each: `states` (PageState) and `shares` (bytes in use, 0 none, 1 … 255 all), which `used` ("I") has exactly. `sizes`
+    ("I") is the usable size of the blocks that take more than half of a page's bytes in use (else cached, else free ones), some block's
+    where none does, 0 without blocks, 2^32 - 1 for any larger. `sums` are bytes by page state and column: sums[state * COLUMNS + column].
+    """
 
     states: bytearray
     shares: bytearray
+    used: array[int]
     sizes: array[int]
     sums: list[int]
 
@@ -100,7 +102,9 @@ def by_page(blocks: PureBlocks, where: Range, page: int, lists: PageLists) -> Pa
             held[place][state] += high - low
             _vote(most[place], high - low, _RANKS[state], size)
             low = high
-    read = PageRead(bytearray(count), bytearray(count), array("I", bytes(4 * count)), [0] * (len(PageState) * COLUMNS))
+    read = PageRead(
+        bytearray(count), bytearray(count), array("I", bytes(4 * count)), array("I", bytes(4 * count)), [0] * (len(PageState) * COLUMNS)
+    )
     for place in range(count):
         low, high = max(start, (origin + place) * page), min(end, (origin + place + 1) * page)
         _finish(read, place, low, high, held[place], lists)
@@ -140,6 +144,7 @@ def _finish(read: PageRead, place: int, low: int, high: int, held: Sequence[int]
     else:
         state = PageState.KEPT if known else PageState.FREE
     read.states[place] = state
+    read.used[place] = used
     read.shares[place] = 1 + used * 254 // size if used else 0
     for column, amount in zip((State.IN_USE, State.CACHED, State.METADATA, FOREIGN), (used, cached, own, foreign)):
         read.sums[state * COLUMNS + column] += amount

@@ -20,7 +20,7 @@ typedef struct {
     uint64_t size, weight; /* the size that has the most bytes of the page, if one has more than half of them */
     unsigned rank;
     uint8_t *states, *shares;
-    uint32_t *sizes;
+    uint32_t *used, *sizes;
     uint64_t *sums;
 } walk;
 
@@ -80,6 +80,7 @@ static void page_done(walk *w) {
         state = known ? KEPT : FREE_PAGE;
     w->states[place] = (uint8_t)state;
     w->shares[place] = (uint8_t)(used ? 1 + used * 254 / size : 0);
+    w->used[place] = (uint32_t)used;
     w->sizes[place] = w->size < NONE ? (uint32_t)w->size : NONE;
     uint64_t *sums = w->sums + state * COLUMNS;
     sums[IN_USE] += used;
@@ -126,17 +127,17 @@ static uint32_t first_from(const blocks *b, uint64_t address, uint64_t *start) {
     return index;
 }
 
-/* The pages of [start, end), numbered from the one `start` is in: a state, a share of bytes in use (0 none, 1 … 255 all), a size of blocks
- * each; sums[PAGE_STATES][COLUMNS] gets bytes added. Padding no longer than a granule counts with the block before it. */
+/* The pages of [start, end), numbered from the one `start` is in: a state, a share of bytes in use (0 none, 1 … 255 all), these bytes, a
+ * size of blocks each; sums[PAGE_STATES][COLUMNS] gets bytes added. Padding no longer than a granule counts with the block before it. */
 API void fl_pages(const blocks *b, const range *where, unsigned shift, const range *const *lists, const uint64_t *counts, uint8_t *states,
-                  uint8_t *shares, uint32_t *sizes, uint64_t *sums) {
+                  uint8_t *shares, uint32_t *used, uint32_t *sizes, uint64_t *sums) {
     walk w = {.start = where->start, .end = where->end, .page = where->start >> shift, .shift = shift};
     if (w.start >= w.end)
         return;
     list *into[] = {&w.known, &w.held, &w.metadata, &w.foreign};
     for (unsigned at = 0; at < 4; at++)
         *into[at] = list_from(lists[at], counts[at], w.start);
-    w.states = states, w.shares = shares, w.sizes = sizes, w.sums = sums;
+    w.states = states, w.shares = shares, w.used = used, w.sizes = sizes, w.sums = sums;
     uint64_t start = 0, granule = UINT64_C(1) << b->granule_shift;
     uint32_t index = b->count ? first_from(b, w.start, &start) : 0;
     while (index < b->count && start < w.end) {

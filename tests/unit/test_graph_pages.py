@@ -44,15 +44,15 @@ def made(engine: object, blocks: list[Block]) -> Blocks:
     return index
 
 
-def plain(blocks: list[Block], where: Range, lists: PageLists) -> tuple[list[int], list[int], list[int]]:
-    """States, shares, and sums, byte by byte."""
+def plain(blocks: list[Block], where: Range, lists: PageLists) -> tuple[list[int], list[int], list[int], list[int]]:
+    """States, shares, bytes in use, and sums, byte by byte."""
     held: dict[int, int] = {}
     for number, (start, size, state) in enumerate(blocks):
         end = start + size
         following = blocks[number + 1][0] if number + 1 < len(blocks) else 1 << 64
         end = following if following - end <= 16 else end
         held.update(dict.fromkeys(range(max(start, where.start), min(end, where.end)), int(state)))
-    states, shares, sums = [], [], [0] * (len(PageState) * COLUMNS)
+    states, shares, in_use, sums = [], [], [], [0] * (len(PageState) * COLUMNS)
     known, there, metadata, foreign = (Runs(words) for words in lists)
     for page in range(where.start // PAGE, -(-where.end // PAGE) if where.start < where.end else 0):
         low, high = max(page * PAGE, where.start), min(page * PAGE + PAGE, where.end)
@@ -73,12 +73,13 @@ def plain(blocks: list[Block], where: Range, lists: PageLists) -> tuple[list[int
         else:
             state = PageState.KEPT if low in known else PageState.FREE
         states.append(int(state))
+        in_use.append(used)
         shares.append(1 + used * 254 // (high - low) if used else 0)
         row = {State.IN_USE: used, State.CACHED: cached, State.METADATA: own, FOREIGN: other}
         row[State.FREE] = high - low - used - cached - own - other
         for column, amount in row.items():
             sums[state * COLUMNS + column] += amount
-    return states, shares, sums
+    return states, shares, in_use, sums
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -93,7 +94,7 @@ def test_pages_are_told(seed: int) -> None:
     expected = plain(blocks, where, lists)
     reads = [made(engine(), blocks).by_page(where, PAGE, lists) for engine in (graphs.kernel, graphs.pure)]
     assert reads[0] == reads[1]
-    assert (list(reads[0].states), list(reads[0].shares), reads[0].sums) == expected
+    assert (list(reads[0].states), list(reads[0].shares), list(reads[0].used), reads[0].sums) == expected
     assert sum(reads[0].sums) == where.end - where.start
     for number, size in enumerate(reads[0].sizes):  # a size that more than half of a page's bytes in use belong to is found
         page = (where.start // PAGE + number) * PAGE

@@ -1,0 +1,189 @@
+"""`map`: a picture of every heap, page by page: in use, cached, free but kept, returned to the kernel."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.audit.pages import Area, PageState, areas, trimmable
+from findleaks.audit.residency import residency, save
+from findleaks.commands import Door, command
+from findleaks.commands.blocks import allocator_named
+from findleaks.commands.result import Plain
+from findleaks.errors import FindleaksError, UsageError
+from findleaks.graph.base import State
+from findleaks.report.heapmap.cells import LOOKS, Picture
+from findleaks.report.text import number, printable, size, wrapped
+from findleaks.session import Session
+from findleaks.words import count_word
+
+DRAWN = 8
+FORMATS = (".html", ".svg", ".png")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", metavar="FILE", default="", help="write a picture: FILE.html (to zoom and search), .svg or .png")
+    parser.add_argument("--allocator", metavar="NAME", help="only this allocator: glibc, jemalloc, …")
+    parser.add_argument("--limit", type=count_word, default=DRAWN, help=f"heaps to draw, largest first ({DRAWN}; 0: all); files have all")
+    parser.add_argument("--residency", metavar="FILE", default="", help="which pages were resident, as saved before a core was made")
+    parser.add_argument("--save-residency", metavar="FILE", default="", help="only save which pages are resident, and do that before gcore")
+
+
+@command(arguments=_arguments)
+def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
+    """Draw every heap page by page: in use, in thread caches, free but kept by the allocator, returned to the kernel. `-o FILE.html` writes
+    one page that works without a network: zoom, search by state, size and type, and see what is under the pointer.
+
+    Which pages are resident is told by a live process and by the holes of a core that the kernel wrote to a file. gcore's cores have lost
+    it: save it before, with `findleaks map --save-residency core.PID.residency --pid PID`, then run gcore; the file is found beside the
+    core, or named with --residency. Nothing is guessed from what pages hold."""
+    if args.save_residency:
+        if args.output or args.residency:
+            raise UsageError("--save-residency only saves: give it alone, and draw the core later")
+        return _saved(session, args.save_residency)
+    extension = os.path.splitext(args.output)[1].lower()
+    if args.output and extension not in FORMATS:
+        raise UsageError(f"-o {printable(args.output)}: end its name in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+    if extension == ".png":
+        from findleaks.report.heapmap import png
+
+        png.check()
+    known = residency(session, args.residency)
+    allocator = allocator_named(session, args.allocator)
+    found = areas(session, known, lambda one: allocator is None or one.name == allocator)
+    found.sort(key=lambda area: (-(area.resident or 0), -area.size, area.parts[0].start))
+    picture = Picture(session.target.description, found, known, session.target.arch.page)
+    trims = {id(one): trimmable(session, one, known) for one in session.directory.allocators if allocator in (None, one.name)}
+    written = _write(session, picture, args.output, extension) if args.output else 0
+    body = _body(session, picture, trims, args.output, written)
+    status = 0 if found else 2
+
+    def text(width: int, door: Door) -> Iterator[str]:
+        yield from _text(session, picture, trims, args, written, width, door)
+
+    result = Plain(session, "map", body, text, status)
+    result.warnings = [*known.warnings, *_doubts(picture), *result.warnings]
+    return result
+
+
+def _saved(session: Session, file: str) -> Plain:
+    saved = save(session, file)
+    rss = f"{size(saved.rss)} resident" if saved.rss is not None else f"{number(len(saved.resident))} runs of pages"
+    body = {"residency": {"source": saved.source, "rss": saved.rss, "file": file}}
+
+    def text(width: int, door: Door) -> Iterator[str]:
+        pid = session.target.pid
+        yield f"{rss}: saved to {printable(file)} ({size(os.path.getsize(file))})"
+        yield from wrapped(f"  next: gcore {pid}, then: {door.prog} map --residency {printable(file)} core.{pid}", width)
+
+    return Plain(session, "map", body, text)
+
+
+def _doubts(picture: Picture) -> Iterator[str]:
+    if picture.residency.unsure:
+        total = sum(end - start for start, end in picture.residency.unsure)
+        yield f"in mappings of {size(total)} the kernel's zero page counts as resident: it tells them apart since 6.7, or to root"
+
+
+def _write(session: Session, picture: Picture, file: str, extension: str) -> int:
+    """Bytes written."""
+    session.tell("drawing", 0.0)
+    if extension == ".html":
+        from findleaks.report.heapmap.html import page
+
+        data = page(session, picture).encode("utf-8", "replace")
+    elif extension == ".svg":
+        from findleaks.report.heapmap.svg import drawing
+
+        data = drawing(picture).encode("utf-8", "replace")
+    else:
+        from findleaks.report.heapmap.png import image
+
+        data = image(picture)
+    try:
+        with open(file, "wb") as out:
+            out.write(data)
+    except OSError as error:
+        raise FindleaksError(f"{file}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+    return len(data)
+
+
+def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], file: str, written: int) -> dict[str, object]:
+    instances = {id(one): number for number, one in enumerate(session.directory.allocators)}
+    known = picture.residency
+    body: dict[str, object] = {
+        "page": picture.page,
+        "residency": {"source": known.source, "rss": known.rss, "saved": known.saved or None},
+        "totals": {
+            "mapped": picture.mapped,
+            "resident": picture.resident,
+            "in_use": picture.used,
+            "pages": _by_state(picture.areas),
+        },
+        "trim": [
+            {"allocator": one.name, "instance": instances[id(one)], "bytes": trims[id(one)]}
+            for one in session.directory.allocators
+            if trims.get(id(one)) is not None
+        ],
+        "heaps": [
+            {
+                "allocator": area.allocator.name,
+                "instance": instances[id(area.allocator)],
+                "version": area.allocator.version,
+                "arena": printable(area.arena) or None,
+                "mapped": area.size,
+                "resident": area.resident,
+                "swapped": area.swapped,
+                "in_use": area.held(State.IN_USE),
+                "cached": area.held(State.CACHED),
+                "metadata": area.held(State.METADATA),
+                "states": _by_state([area]),
+                "parts": [{"start": hex(part.start), "end": hex(part.end)} for part in area.parts],
+                "pages": [
+                    {"address": hex(run.address), "pages": run.pages, "state": _KEYS[run.state], "in_use": run.used} for run in area.runs()
+                ],
+            }
+            for area in picture.areas
+        ],
+    }
+    if file:
+        body["written"] = {"file": file, "bytes": written}
+    return body
+
+
+_KEYS = {look.state: look.key for look in LOOKS}
+
+
+def _by_state(found: Sequence[Area]) -> dict[str, int]:
+    return {look.key: sum(area.bytes(look.state) for area in found) for look in LOOKS}
+
+
+def _text(
+    session: Session, picture: Picture, trims: dict[int, Optional[int]], args: argparse.Namespace, written: int, width: int, door: Door
+) -> Iterator[str]:
+    from findleaks.report.heapmap.terminal import Style, lines
+
+    if not picture.areas:
+        yield "no heap of a known allocator"
+        return
+    if written:
+        yield f"{number(len(picture.areas))} heaps, {size(picture.mapped)}: drawn in {printable(args.output)} ({size(written)})"
+        return
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    colour = bool(getattr(sys.stdout, "isatty", lambda: False)()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    yield from lines(picture, width, Style(colour, not encoding.startswith("utf")), args.limit)
+    yield ""
+    for one in session.directory.allocators:
+        bytes_ = trims.get(id(one))
+        if bytes_:
+            yield f"  malloc_trim(0) would return {size(bytes_)} to the kernel ({one.name} {one.version})"
+    if not picture.residency and any(area.bytes(PageState.FREE) for area in picture.areas):
+        yield from wrapped(
+            "  Free pages may be kept or returned: this core does not say. Next time save that before gcore: "
+            "findleaks map --save-residency core.PID.residency --pid PID",
+            width,
+        )
+    yield from door.next(width, "map -o map.html", "caches --by-arena --sort waste", "verdict")

@@ -1,0 +1,110 @@
+"""Where things stand in a picture of a fixed size: SVG and PNG draw the same."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from findleaks.audit.pages import Area
+from findleaks.graph.base import State
+from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, cells, pages_a_cell
+from findleaks.report.text import number, printable, size
+
+WIDTH = 1200
+MARGIN, GUTTER, CELL, LINE = 24, 132, 5, 18
+COLUMNS = (WIDTH - 2 * MARGIN - GUTTER) // CELL
+ROOM = 160
+"""Rows of cells in all, at most, beside the first of each heap."""
+
+MOST = 64
+"""Heaps drawn, the largest; of the others the sum is told."""
+
+
+class Words(NamedTuple):
+    """A line of text with its baseline at (x, y). `look`: the number of a state whose colour stands before it, or -1."""
+
+    x: int
+    y: int
+    text: str
+    size: int = 13
+    faint: bool = False
+    mono: bool = False
+    look: int = -1
+
+
+class Strip(NamedTuple):
+    """Cells in a row, equal ones joined: `length` of them."""
+
+    x: int
+    y: int
+    length: int
+    cell: Cell
+
+
+class Layout(NamedTuple):
+    """All of a picture, WIDTH by `height` pixels."""
+
+    height: int
+    words: list[Words]
+    strips: list[Strip]
+
+
+def layout(picture: Picture) -> Layout:
+    """Place everything."""
+    drawn = list(picture.areas[:MOST])
+    words = [Words(MARGIN, 36, printable(picture.title, 110), 18)]
+    words.append(Words(MARGIN, 58, printable(_head(picture), 160), faint=True))
+    y = 84
+    x = MARGIN
+    for at, look in enumerate(LOOKS):
+        held = picture.bytes(look.state)
+        if held:
+            text = f"{look.name}  {size(held)}"
+            if x + 30 + 7.4 * len(text) > WIDTH - MARGIN:
+                x, y = MARGIN, y + LINE + 4
+            words.append(Words(x + 18, y, text, look=at))
+            x += 44 + int(7.4 * len(text))
+    per = pages_a_cell(sum(len(area.states) for area in drawn), COLUMNS * ROOM)
+    strips: list[Strip] = []
+    y += 16
+    for area in drawn:
+        y += 26
+        words.append(Words(MARGIN, y, area.name, 14))
+        words.append(Words(MARGIN + 12 + int(7.6 * len(area.name)), y, _sums(area), faint=True))
+        y = _rows(area, per, y + 8, words, strips)
+    y += 26
+    rest = picture.areas[MOST:]
+    if rest:
+        words.append(Words(MARGIN, y, f"and {number(len(rest))} smaller heaps, {size(sum(area.size for area in rest))}", faint=True))
+        y += LINE
+    cell = f"a cell is {'a page' if per == 1 else f'{number(per)} pages'} ({size(per * picture.page)})"
+    words.append(Words(MARGIN, y, f"{cell}; pages in use are the darker, the more of them is in use; {picture.how}", faint=True))
+    return Layout(y + 20, words, strips)
+
+
+def _head(picture: Picture) -> str:
+    held = f"{size(picture.resident)} resident, " if picture.resident is not None else ""
+    return f"{held}{size(picture.mapped)} mapped in {number(len(picture.areas))} heaps, {size(picture.used)} in use"
+
+
+def _sums(area: Area) -> str:
+    resident = f"{size(area.resident)} resident of " if area.resident is not None else ""
+    return f"{resident}{size(area.size)}, {size(area.held(State.IN_USE))} in use"
+
+
+def _rows(area: Area, per: int, y: int, words: list[Words], strips: list[Strip]) -> int:
+    """Where it ends."""
+    column = 0
+    last = None
+    for cell in cells(area, per):
+        if column == COLUMNS:
+            column, last, y = 0, None, y + CELL
+        if not column and (cell.first == 0 or not strips or y - words[-1].y >= 3 * LINE or not words[-1].mono):
+            words.append(Words(MARGIN, y + 9, f"{area.address(cell.first):#x}", 11, True, True))
+        shown = cell._replace(first=0, pages=0, share=cell.share // 32 * 32 + 31 if cell.share else 0)
+        if last == shown:
+            strips[-1] = strips[-1]._replace(length=strips[-1].length + 1)
+        else:
+            strips.append(Strip(MARGIN + GUTTER + column * CELL, y, 1, shown))
+            last = shown
+        column += 1
+    return y + CELL

@@ -1,0 +1,64 @@
+"""Heaps as a PNG, drawn with Pillow."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import io
+from typing import Any
+
+from findleaks.errors import FindleaksError
+from findleaks.graph.pages import PageState
+from findleaks.report.heapmap.cells import FAINT_LIGHT, LOOKS, Picture, blend
+from findleaks.report.heapmap.layout import CELL, WIDTH, layout
+
+SCALE = 2
+"""Pixels of the file to one of the layout, so that text is sharp in print."""
+
+
+def check() -> None:
+    """FindleaksError where Pillow is missing: told before any work is done."""
+    if importlib.util.find_spec("PIL") is None:
+        raise FindleaksError(
+            "a .png needs Pillow, which this Python does not have: pip install pillow, or write .svg or .html "
+            "(inside a debugger, its own Python counts: there `findleaks map -o map.png CORE` outside of it helps)"
+        )
+
+
+def image(picture: Picture) -> bytes:
+    """The whole file."""
+    check()
+    image_, draw_, font_ = (importlib.import_module(f"PIL.{name}") for name in ("Image", "ImageDraw", "ImageFont"))
+    made = layout(picture)
+    canvas = image_.new("RGB", (WIDTH * SCALE, made.height * SCALE), "#ffffff")
+    draw: Any = draw_.Draw(canvas)
+    fonts: dict[int, Any] = {}
+    by_state = {look.state: look for look in LOOKS}
+    for words in made.words:
+        if words.size not in fonts:
+            fonts[words.size] = _font(font_, words.size * SCALE)
+        if words.look >= 0:
+            box = [SCALE * at for at in (words.x - 18, words.y - 11, words.x - 6, words.y + 1)]
+            draw.rectangle(box, fill=LOOKS[words.look].light)
+        place = (words.x * SCALE, words.y * SCALE)
+        text = words.text.encode("latin-1", "replace").decode("latin-1")
+        colour = "#5a6370" if words.faint else "#1b1f24"
+        try:
+            draw.text(place, text, fill=colour, font=fonts[words.size], anchor="ls")
+        except ValueError:  # Pillow's built-in bitmap font knows no anchors
+            draw.text((place[0], place[1] - 11), text, fill=colour, font=fonts[words.size])
+    for x, y, length, cell in made.strips:
+        colour = by_state[cell.state].light
+        if cell.state == PageState.IN_USE and cell.share:
+            colour = blend(FAINT_LIGHT, colour, cell.share)
+        draw.rectangle([x * SCALE, y * SCALE, (x + length * CELL) * SCALE - 1, (y + CELL) * SCALE - 1], fill=colour)
+    out = io.BytesIO()
+    canvas.save(out, "PNG", optimize=True)
+    return out.getvalue()
+
+
+def _font(module: Any, size: int) -> Any:
+    try:
+        return module.load_default(size)  # since Pillow 10.1, where FreeType is built in
+    except (TypeError, ImportError, OSError):
+        return module.load_default()

@@ -1,0 +1,124 @@
+"""Heaps as characters: a row of cells for each stretch of memory, a legend, and totals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from findleaks.audit.pages import Area
+from findleaks.graph.base import State
+from findleaks.graph.pages import PageState
+from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, cells, pages_a_cell
+from findleaks.report.text import number, size, table, wrapped
+
+ROWS = 24
+"""Rows of cells that the largest heaps share, if their number is not asked for."""
+
+_MARKS, _PLAIN = ("█", "▓", "▒"), ("#", "+", ":")
+"""In use: three quarters of a page and more, a quarter and more, less."""
+
+
+class Style(NamedTuple):
+    """`colour`: the terminal shows colours; `plain`: ASCII only."""
+
+    colour: bool = False
+    plain: bool = False
+
+
+def lines(picture: Picture, width: int, style: Style, limit: int, rows: int = ROWS) -> Iterator[str]:
+    """The heaps, largest first, `limit` of them drawn (0: all)."""
+    yield from wrapped(_head(picture), width)
+    drawn = list(picture.areas[:limit] if limit else picture.areas)
+    columns = max(16, min(width - 20, 128))
+    shown = [area for area in drawn if len(area.states)]
+    per = pages_a_cell(sum(len(area.states) for area in shown), columns * max(rows - len(shown) // 2, 1)) if shown else 1
+    for area in shown:
+        yield ""
+        yield from wrapped(f"  {area.name}: {_sums(area)}", width)
+        yield from _rows(area, per, columns, style)
+    rest = picture.areas[len(drawn) :]
+    if rest:
+        held = sum(area.resident or 0 for area in rest)
+        resident = f", {size(held)} resident" if all(area.resident is not None for area in rest) else ""
+        yield ""
+        yield f"  and {number(len(rest))} smaller heap{'s' if len(rest) > 1 else ''}: {size(sum(area.size for area in rest))}{resident}"
+    if shown:
+        yield ""
+        what = "a page" if per == 1 else f"{number(per)} pages ({size(per * picture.page)}), as most of them are"
+        marks = _PLAIN if style.plain else _MARKS
+        used = f"in use: {marks[0]} 3/4 or more of it, {marks[1]} 1/4 or more, {marks[2]} less"
+        yield from wrapped(f"  each character is {what}; {used}", width)
+        yield ""
+        yield from _totals(picture, width, style)
+
+
+def _head(picture: Picture) -> str:
+    count = len(picture.areas)
+    heaps = f"{number(count)} heap" + ("" if count == 1 else "s")
+    resident = picture.resident
+    first = f"{size(picture.mapped)} in {heaps}"
+    if resident is not None:
+        first = f"{size(resident)} resident in {heaps} ({size(picture.mapped)} mapped)"
+    return f"{first}, {size(picture.used)} in use; {picture.how}"
+
+
+def _sums(area: Area) -> str:
+    """ "36 MiB mapped: 512 KiB in use, 29 MiB kept" """
+    parts = [f"{size(area.bytes(look.state))} {look.name.replace('free, ', '')}" for look in LOOKS if area.bytes(look.state)]
+    return f"{size(area.size)} mapped: " + ", ".join(parts)
+
+
+def _rows(area: Area, per: int, columns: int, style: Style) -> Iterator[str]:
+    """Rows with the address of their first page. Equal rows in a row are shown once, with how many there are."""
+    row: list[Cell] = []
+    last, repeated = "", 0
+    for cell in cells(area, per):
+        row.append(cell)
+        if len(row) < columns and cell.first + cell.pages < len(area.states):
+            continue
+        text = _row(row, style)
+        if text == last:
+            repeated += 1
+        else:
+            if repeated:
+                yield _more(repeated)
+            yield f"  {area.address(row[0].first):#014x}  {text}"
+            last, repeated = text, 0
+        row = []
+    if repeated:
+        yield _more(repeated)
+
+
+def _more(count: int) -> str:
+    return f"  {'':14}  (and {number(count)} row{'s' if count > 1 else ''} like this)"
+
+
+def _row(row: list[Cell], style: Style) -> str:
+    text, colour = "", ""
+    for cell in row:
+        look = BY_STATE[cell.state]
+        mark = look.plain if style.plain else look.mark
+        if cell.state == PageState.IN_USE:
+            marks = _PLAIN if style.plain else _MARKS
+            mark = marks[0] if cell.share >= 192 else marks[1] if cell.share >= 64 else marks[2]
+        if style.colour and look.ansi != colour:
+            text += f"\x1b[{look.ansi}m"
+            colour = look.ansi
+        text += mark
+    return text + ("\x1b[0m" if colour else "")
+
+
+def _totals(picture: Picture, width: int, style: Style) -> Iterator[str]:
+    rows = []
+    for look in LOOKS:
+        held = picture.bytes(look.state)
+        if not held:
+            continue
+        used = sum(area.held(State.IN_USE, look.state) for area in picture.areas)
+        pages = sum(area.states.count(look.state) for area in picture.areas)
+        mark = look.plain if style.plain else look.mark
+        share = f"{held * 100 / max(picture.mapped, 1):.0f} %"
+        in_use = size(used) if used else "–" if not style.plain else "-"
+        meaning = look.meaning if look.state != PageState.IN_USE else "holds blocks in use"
+        rows.append([mark, look.name, number(pages), size(held), share, in_use, meaning])
+    yield from table(["", "STATE", "PAGES", "BYTES", "SHARE", "IN USE", "WHAT"], rows, (2, 3, 4, 5), width, 6)
