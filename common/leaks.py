@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.graph.base import Kind
+from findleaks.report.text import number
 
 EXAMPLES = 3
 
@@ -104,3 +105,18 @@ def _hint(a: Leak, b: Leak) -> str:
     if (a.type, a.smallest, a.largest) == (b.type, b.smallest, b.largest):
         return min(a, b, key=lambda leak: leak.examples).hint
     return a.hint if a.hint == b.hint else ""
+
+
+def what(leak: Leak) -> str:
+    """ "osgeo::Ellipsoid (48 B) → 3–7 blocks", "cycle of 4 (64 B)", "16–528 B, "GET /…"" """
+    sizes = f"{number(leak.smallest)} B" if leak.smallest == leak.largest else f"{number(leak.smallest)}–{number(leak.largest)} B"
+    words = f"{leak.type} ({sizes})" if leak.type else sizes
+    if leak.hint:
+        words += f", {leak.hint}" if leak.blocks == 1 else f", e.g. {leak.hint}"
+    if leak.cycle > 1:
+        words = f"cycle of {leak.cycle}: {words}"
+    hanging = (leak.least_indirect, leak.most_indirect)
+    if (leak.cycle <= 1 and leak.most_indirect) or leak.most_indirect > leak.cycle - 1:
+        few = number(hanging[0]) if hanging[0] == hanging[1] else f"{number(hanging[0])}–{number(hanging[1])}"
+        words += f" → {few} more"
+    return words

@@ -126,7 +126,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Accounting:
-    """`known`: whether `total`, and every share of it, are resident bytes; else they are mapped ones. `rss` is what the kernel itself told
+    """`unjoined` are the stacks of threads that ended and were never joined, of `unjoined_mapped` bytes in all. `known`: whether `total`, and every share of it, are resident bytes; else they are mapped ones. `rss` is what the kernel itself told
     of the process, None where it did not. Shares are in order of their size."""
 
     known: bool
@@ -137,6 +137,7 @@ class Accounting:
     shares: list[Share]
     stores: list[Store]
     unjoined: list[Place]
+    unjoined_mapped: int
     warnings: list[str] = field(default_factory=list)
 
 
@@ -201,7 +202,7 @@ def account(session: Session, residency: Residency) -> Accounting:
     for store in stores:
         shares += _of_store(session, store)
     shares += _runtimes(session, counter, claimed)
-    stacks, unjoined = _stacks(session, counter, claimed, regions)
+    stacks, unjoined, size = _stacks(session, counter, claimed, regions)
     shares += stacks
     shares += _mappings(session, counter, claimed, regions)
     shares = sorted((share for share in shares if share.bytes or share.count), key=lambda share: -share.bytes)
@@ -214,6 +215,7 @@ def account(session: Session, residency: Residency) -> Accounting:
         shares,
         stores,
         unjoined,
+        size,
         list(residency.warnings),
     )
 
@@ -288,7 +290,7 @@ def _runtimes(session: Session, counter: _Counter, claimed: _Claimed) -> Iterato
                 yield Share("runtime", printable(f"{runtime.name} {part.name}"), held, detail=printable(part.detail))
 
 
-def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> tuple[list[Share], list[Place]]:
+def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> tuple[list[Share], list[Place], int]:
     """Stacks of live threads; those of threads that ended and were never joined; those that libc keeps for the next thread."""
     target = session.target
     places = [region for region in regions if region.writable]
@@ -305,7 +307,7 @@ def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Seq
     taken = counter.bytes(claimed.take(live))
     cached = counter.bytes(claimed.take(dead_stacks(target, session.engine, places)))
     shares = [Share("stacks", "", taken, len(target.threads())), Share("unjoined", "", sum(one.bytes for one in unjoined), len(unjoined))]
-    return [*shares, Share("cached-stacks", "", cached)], unjoined
+    return [*shares, Share("cached-stacks", "", cached)], unjoined, sum(end - start for start, end in ended)
 
 
 def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> Iterator[Share]:

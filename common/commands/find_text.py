@@ -7,7 +7,7 @@ from typing import Any
 
 from findleaks.commands import Door
 from findleaks.graph.base import Kind
-from findleaks.leaks import Leak, add
+from findleaks.leaks import Leak, add, what
 from findleaks.report.text import blocks, number, printable, size, table, wrapped
 from findleaks.session import Session
 
@@ -61,21 +61,6 @@ def _row(leak: Leak) -> tuple[str, ...]:
     indirect = f"{number(leak.indirect_blocks)} / {size(leak.indirect_bytes)}" if leak.indirect_blocks else "–"
     example = hex(leak.examples[0]) if leak.examples else ""
     return leak.kind.name.lower(), number(leak.blocks), size(leak.bytes), indirect, what(leak), example
-
-
-def what(leak: Leak) -> str:
-    """ "osgeo::Ellipsoid (48 B) → 3–7 blocks", "cycle of 4 (64 B)", "16–528 B, "GET /…"" """
-    sizes = f"{number(leak.smallest)} B" if leak.smallest == leak.largest else f"{number(leak.smallest)}–{number(leak.largest)} B"
-    words = f"{leak.type} ({sizes})" if leak.type else sizes
-    if leak.hint:
-        words += f", {leak.hint}" if leak.blocks == 1 else f", e.g. {leak.hint}"
-    if leak.cycle > 1:
-        words = f"cycle of {leak.cycle}: {words}"
-    hanging = (leak.least_indirect, leak.most_indirect)
-    if (leak.cycle <= 1 and leak.most_indirect) or leak.most_indirect > leak.cycle - 1:
-        few = number(hanging[0]) if hanging[0] == hanging[1] else f"{number(hanging[0])}–{number(hanging[1])}"
-        words += f" → {few} more"
-    return words
 
 
 def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, Any]], trusted: bool) -> Iterator[str]:

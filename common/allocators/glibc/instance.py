@@ -11,6 +11,7 @@ from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Sp
 from findleaks.allocators.glibc import caches, doubts, spans, tcache, version
 from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc.arenas import find_heaps, read_top
+from findleaks.allocators.glibc.layout import FIRST
 from findleaks.allocators.glibc.locate import Instance
 from findleaks.allocators.glibc.mmapped import Mapped, agrees
 from findleaks.allocators.glibc.reconcile import Balance, balance, check, count
@@ -66,10 +67,15 @@ class Glibc(Allocator):
         return 4 * (self.memory.word(self.instance.par + layout.hp_pagesize) or 0)
 
     def par(self, name: str) -> Optional[int]:
-        """A field of mp_: "n_mmaps", "mmapped_mem", "sbrk_base" or "tcache_count"; None when mp_ was not found or lacks it."""
+        """A field of mp_: one of FIRST, "n_mmaps", "no_dyn_threshold", "mmapped_mem", "sbrk_base" or "tcache_count"; None when mp_ was not
+        found or lacks it."""
         layout = self.instance.par_layout
         if layout is None:
             return None
+        if name in FIRST:
+            return self.memory.word(self.instance.par + FIRST.index(name) * layout.word)
+        if name == "no_dyn_threshold":
+            return self.memory.int32(self.instance.par + layout.n_mmaps + 12)
         if name == "n_mmaps":
             return self.memory.int32(self.instance.par + layout.n_mmaps)
         if name == "tcache_count":

@@ -73,6 +73,9 @@ class ParLayout:
     size: int
 
 
+FIRST = ("trim_threshold", "top_pad", "mmap_threshold", "arena_test", "arena_max")
+"""The words that malloc_par begins with, in every release since 2.10. no_dyn_threshold is the fourth int from n_mmaps on."""
+
 PARS: tuple[ParLayout, ...] = (
     # 2.43: thp_mode before thp_pagesize; tcache_bins is called tcache_small_bins since 2.42.
     ParLayout((2, 43), (2, 99), 8, 68, 88, 104, 112, 56, 144),

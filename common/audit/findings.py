@@ -1,0 +1,212 @@
+"""What is wrong with a process's memory, and what to try: lost blocks, memory that is held or kept, threads nobody joins. Biggest first.
+
+A finding says what was measured, by whom it can be seen, and never more: a process whose memory is in order has none but "nothing is lost".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Optional
+
+from findleaks.audit.accounting import Accounting, Share, Store
+from findleaks.audit.doubts import trusted
+from findleaks.audit.lost import lost
+from findleaks.audit.retention import retention
+from findleaks.graph.base import Kind, State
+from findleaks.leaks import Leak, merge, what
+from findleaks.report.text import blocks, number, size
+from findleaks.session import Session
+
+LEAST, PART = 4 << 20, 0.10
+"""Memory that is kept, or of no known owner, is worth a finding from so many bytes on that are also this part of all."""
+
+NEXT_TO_NOTHING = 64 << 10
+"""Lost bytes below which a process that holds 1,000 times as many is called healthy, all the same with the number."""
+
+ENDED = 10
+"""Threads that ended and were never joined from which on that is no accident of the moment."""
+
+HANDLES = 10_000
+"""V8 handles of one isolate from which on its scopes are looked at."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`sort` is what it is, for programs; `bytes` what it is about, by which findings are ranked; `title` a sentence, `cause` another or
+    "", `tries` what to try, `shows` the commands that show more (their words), `facts` the numbers behind it."""
+
+    sort: str
+    bytes: int
+    title: str
+    cause: str = ""
+    tries: tuple[str, ...] = ()
+    shows: tuple[str, ...] = ()
+    facts: dict[str, object] = field(default_factory=dict)
+
+    def json(self) -> dict[str, object]:
+        return {
+            "finding": self.sort,
+            "bytes": self.bytes,
+            "text": self.title,
+            "cause": self.cause or None,
+            "try": list(self.tries),
+            "next": list(self.shows),
+            "evidence": self.facts,
+        }
+
+
+def findings(session: Session, accounting: Accounting, trimmed: Callable[[Store], Optional[int]]) -> list[Finding]:
+    """All of them, the biggest first; what is not wrong, and said all the same, last. `trimmed` tells what malloc_trim(0) would return."""
+    found = [*_kept(accounting, trimmed), *_cached(accounting), *_threads(accounting), *_handles(session), *_unknown(accounting)]
+    leaks = _lost(session)
+    found += [leaks] if leaks.bytes else []
+    found.sort(key=lambda finding: -finding.bytes)
+    return found if leaks.bytes else [*found, leaks]
+
+
+def _worth(amount: int, accounting: Accounting) -> bool:
+    return amount >= LEAST and amount >= PART * accounting.total
+
+
+# -- lost blocks
+
+
+def _lost(session: Session) -> Finding:
+    """What is lost for sure, with what hangs from it; of 0 bytes where that is nothing, or next to nothing."""
+    in_use = session.directory.blocks.totals(State.IN_USE)
+    if not in_use.blocks:
+        return Finding("no-blocks", 0, "No block of a known allocator was found: nothing can be said of leaks.")
+    graph = session.latest
+    definite, indirect, possible = (graph.totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE))
+    count, amount = definite.blocks + indirect.blocks, definite.bytes + indirect.bytes
+    facts: dict[str, object] = {
+        "blocks": count,
+        "leaks": definite.blocks,
+        "possible_blocks": possible.blocks,
+        "possible_bytes": possible.bytes,
+        "trusted": trusted(session),
+    }
+    maybe = f", {number(possible.blocks)} possible ({size(possible.bytes)})" if possible.blocks else ""
+    if not count:
+        title = f"Nothing is lost: 0 blocks for sure{maybe}." if facts["trusted"] else f"Nothing is lost in what could be read{maybe}."
+        return Finding("nothing-lost", 0, title, facts=facts, shows=("find",) if possible.blocks else ())
+    groups = merge([leak for leak in lost(session, graph, None) if leak.kind == Kind.DEFINITE])
+    top = groups[0] if groups else None
+    facts["groups"] = [leak.json() for leak in groups[:3]]
+    shows = ["find --kind definite"]
+    cause = ""
+    if top is not None and top.examples:
+        cause = _top(top, amount)
+        shows += [f"whatis {top.examples[0]:#x}", f"path {top.examples[0]:#x}"]
+    if amount < NEXT_TO_NOTHING and amount * 1000 < in_use.bytes:
+        title = f"Next to nothing is lost: {blocks(count)}, {size(amount)}{maybe}."
+        return Finding("next-to-nothing-lost", 0, title, facts={**facts, "bytes": amount}, shows=tuple(shows[:1]))
+    doubt = "" if facts["trusted"] else " Memory is missing or corrupt: what is called lost may be held there."
+    title = f"Lost: {size(amount)} in {blocks(count)} that nothing refers to{maybe}.{doubt}"
+    return Finding("lost", amount, title, cause, ("free them where they are made, or keep a pointer to them",), tuple(shows), facts)
+
+
+def _top(leak: Leak, amount: int) -> str:
+    held = leak.bytes + leak.indirect_bytes
+    return f"{100 * held // max(amount, 1)} % of it ({size(held)}) is {number(leak.blocks)} × {what(leak)}"
+
+
+# -- kept by allocators
+
+
+def _kept(accounting: Accounting, trimmed: Callable[[Store], Optional[int]]) -> Iterator[Finding]:
+    for store in accounting.stores:
+        if not _worth(store.kept, accounting):
+            continue
+        one = retention(store, lambda store=store: trimmed(store))  # type: ignore[misc]
+        facts: dict[str, object] = {
+            "allocator": store.allocator.name,
+            "kept": store.kept,
+            "returnable": one.returns,
+            "call": one.call or None,
+        }
+        facts.update({"causes": list(one.sorts), **one.evidence})
+        title = f"Not a leak: {store.allocator.name} keeps {size(store.kept)} of free memory."
+        if not accounting.known:
+            title = f"Not a leak: {store.allocator.name} has {size(store.kept)} of free memory; how much of it is resident is not known."
+        elif one.returns is not None and one.call:
+            title += f" {one.call} would return {size(one.returns)}."
+        yield Finding("kept", store.kept, title, _sentence(one.cause), one.tries, one.shows, facts)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+_CACHE_SETTINGS = {
+    "glibc": "GLIBC_TUNABLES=glibc.malloc.tcache_count=0",
+    "jemalloc": 'MALLOC_CONF=tcache_max:4096, or mallctl("thread.tcache.flush") in threads that go idle',
+    "tcmalloc": "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES, or MallocExtension::instance()->MarkThreadIdle() in threads that go idle",
+    "google-tcmalloc": "MallocExtension::SetMaxPerCpuCacheSize",
+    "mimalloc": "mi_collect(true) in threads that go idle",
+}
+
+
+def _cached(accounting: Accounting) -> Iterator[Finding]:
+    for store in accounting.stores:
+        if _worth(store.cached, accounting):
+            name = store.allocator.name
+            title = f"Not a leak: {size(store.cached)} of freed blocks are in {name}'s thread caches, each for its own thread."
+            setting = _CACHE_SETTINGS.get(name)
+            facts: dict[str, object] = {"allocator": name}
+            shows = ("caches --by-thread --sort cached --limit 10",)
+            yield Finding("thread-caches", store.cached, title, "", (setting,) if setting else (), shows, facts)
+
+
+# -- threads
+
+
+def _threads(accounting: Accounting) -> Iterator[Finding]:
+    ended = accounting.unjoined
+    if len(ended) >= ENDED:
+        held = sum(place.bytes for place in ended)
+        stay = f"{size(held)} and {size(accounting.unjoined_mapped)} of addresses" if accounting.known else size(held)
+        title = f"{number(len(ended))} threads ended and were never joined: their stacks stay, {stay}."
+        tries = ("pthread_join for each thread, or pthread_detach where nobody waits for it",)
+        facts: dict[str, object] = {
+            "threads": len(ended),
+            "mapped": accounting.unjoined_mapped,
+            "examples": [hex(place.address) for place in ended[:3]],
+        }
+        yield Finding("unjoined-threads", held, title, "", tries, ("stacks",), facts)
+
+
+# -- V8
+
+
+def _handles(session: Session) -> Iterator[Finding]:
+    """Scopes that hoard handles. Without V8 this costs some look-ups of symbols."""
+    from findleaks.runtimes.v8.isolates import isolates
+    from findleaks.runtimes.v8.layout import Underivable, derive
+
+    try:
+        layout = derive(session.target)
+    except Underivable:
+        return
+    for isolate in isolates(session.target, layout):
+        if isolate.handles >= HANDLES:
+            held = len(isolate.blocks) * 8 * layout.handles
+            title = f"V8's handle scopes hold {number(isolate.handles)} handles, {size(held)} of them alone, and what they refer to."
+            facts: dict[str, object] = {"isolate": hex(isolate.address), "handles": isolate.handles, "blocks": len(isolate.blocks)}
+            cause = "Handles made where no nearer scope is open are freed only when the outermost one closes."
+            tries = ("open a HandleScope around each call into JavaScript",)
+            yield Finding("handle-scopes", held, title, cause, tries, ("scopes", "count MakeCallback --outside-scope v8 --for 10"), facts)
+
+
+# -- of no known owner
+
+
+def _unknown(accounting: Accounting) -> Iterator[Finding]:
+    share: Optional[Share] = next((share for share in accounting.shares if share.sort == "unknown"), None)
+    if share is not None and _worth(share.bytes, accounting) and share.parts:
+        most = share.parts[0]
+        title = f"{size(share.bytes)} in {number(share.count)} mappings belong to no allocator or runtime that can be read."
+        cause = f"The largest, at {most.address:#x}, has {size(most.bytes)}."
+        facts: dict[str, object] = {"mappings": share.count, "largest": hex(most.address), "largest_bytes": most.bytes}
+        yield Finding("unknown-owner", share.bytes, title, cause, (), (f"whatis {most.address:#x}", "runtime"), facts)

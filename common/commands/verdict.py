@@ -1,0 +1,95 @@
+"""`verdict`: where the resident memory is, what is wrong with it, and what to try."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Optional
+
+from findleaks.audit.accounting import Accounting, Share, Store, account
+from findleaks.audit.findings import Finding, findings
+from findleaks.audit.residency import Residency, residency
+from findleaks.commands import command
+from findleaks.commands.result import Plain
+from findleaks.commands.verdict_text import text
+from findleaks.graph.base import State
+from findleaks.session import Session
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--residency", metavar="FILE", default="", help="which pages were resident: what `map --save-residency` wrote")
+
+
+@command(arguments=_arguments)
+def verdict(session: Session, args: argparse.Namespace) -> Plain:
+    """Account for the whole resident memory, and say in plain words what is wrong, biggest first, each with its evidence and what to
+    try: lost blocks, memory held by one root, free memory that an allocator keeps (and how much of it a call gives back), thread caches,
+    V8 scopes that hoard, threads never joined. Several causes at once are all told; when nothing is lost, that is said.
+
+    Shares are resident bytes and sum up to all that is resident. A core tells which pages were, if the kernel wrote it and nothing copied
+    it, or with a file that `map --save-residency` wrote before gcore; otherwise mapped bytes are shown, and said to be."""
+    pages = residency(session, args.residency)  # before the heaps are read: that makes pages of files resident
+    accounting = account(session, pages)
+    found = findings(session, accounting, lambda store: _trimmed(session, store, pages))
+    body: dict[str, object] = {
+        "resident": accounting.total if accounting.known else None,
+        "mapped": None if accounting.known else accounting.total,
+        "residency": accounting.source,
+        "rss": accounting.rss,
+        "swapped": accounting.swapped,
+        "shares": [_share(share, accounting.total) for share in accounting.shares],
+        "allocators": [_store(store) for store in accounting.stores],
+        "findings": [finding.json() for finding in found],
+    }
+    session.target.warnings += [warning for warning in accounting.warnings if warning not in session.target.warnings]
+    status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2  # no block of a known allocator: as `find`
+    return Plain(session, "verdict", body, lambda width, door: text(session, accounting, found, width, door), status)
+
+
+def _trimmed(session: Session, store: Store, pages: Residency) -> Optional[int]:
+    """What malloc_trim(0) would return of this glibc; None where residency is not known."""
+    from findleaks.audit.pages import trimmable
+
+    return trimmable(session, store.allocator, pages)
+
+
+def _share(share: Share, total: int) -> dict[str, object]:
+    made: dict[str, object] = {"share": share.sort, "of": share.of or None, "bytes": share.bytes}
+    made["percent"] = round(100 * share.bytes / total, 2) if total else 0.0
+    if share.count:
+        made["count"] = share.count
+    if share.detail:
+        made["detail"] = share.detail
+    if share.parts:
+        made["largest"] = [
+            {**({"address": hex(part.address)} if part.address else {}), "name": part.name or None, "bytes": part.bytes}
+            for part in share.parts
+        ]
+    return made
+
+
+def _store(store: Store) -> dict[str, object]:
+    return {
+        "name": store.allocator.name,
+        "version": store.allocator.version,
+        "where": store.allocator.where,
+        "in_use": store.in_use,
+        "cached": store.cached,
+        "kept": store.kept,
+        "metadata": store.own,
+        "not_resident": store.absent,
+        "arenas": [
+            {
+                "name": arena.arena,
+                "in_use": arena.in_use,
+                "cached": arena.cached,
+                "free": arena.free,
+                "spare": arena.spare,
+                "metadata": arena.own,
+                "mapped": arena.mapped,
+            }
+            for arena in store.arenas
+        ],
+    }
+
+
+__all__ = ["Accounting", "Finding", "verdict"]

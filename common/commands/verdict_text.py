@@ -1,0 +1,107 @@
+"""The text of `verdict`: how much is resident, whose it is, then what is wrong and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from findleaks.audit.accounting import Accounting, Share
+from findleaks.audit.findings import Finding
+from findleaks.commands import Door
+from findleaks.report.text import number, size, some, wrapped
+from findleaks.session import Session
+
+BAR = 20
+SMALL = 1000
+"""Shares of less than one part in so many stand in one row, if there are several."""
+
+
+def text(session: Session, accounting: Accounting, found: Sequence[Finding], width: int, door: Door) -> Iterator[str]:
+    """Lines for a reader."""
+    yield from wrapped(_headline(session, accounting), width)
+    yield ""
+    yield from _table(accounting, width)
+    absent = sum(store.absent for store in accounting.stores)
+    if accounting.known and absent > accounting.total // 20:
+        yield f"  besides, {size(absent)} of heaps is mapped and not resident"
+    yield ""
+    for at, finding in enumerate(found, 1):
+        yield from _finding(at, finding, width, door)
+
+
+def _headline(session: Session, accounting: Accounting) -> str:
+    swapped = f", {size(accounting.swapped)} swapped out" if accounting.swapped else ""
+    if not accounting.known:
+        return (
+            f"{size(accounting.total)} mapped. Which pages were resident is not known of this {_kind(session)}: these are mapped bytes, "
+            "most of which may never have been touched"
+        )
+    if accounting.source == "holes of the core":
+        return f"{size(accounting.total)} resident, as far as the core has it: of mapped files only what was dumped{swapped}"
+    return f"{size(accounting.total)} resident{swapped}"
+
+
+def _kind(session: Session) -> str:
+    return "process" if session.target.live else "core"
+
+
+def _table(accounting: Accounting, width: int) -> Iterator[str]:
+    total = max(accounting.total, 1)
+    shown = [share for share in accounting.shares if share.bytes * SMALL >= total]
+    rest = [share for share in accounting.shares if share.bytes * SMALL < total and share.bytes]
+    if len(rest) == 1:
+        shown, rest = [*shown, *rest], []
+    rows = [(share.bytes, label(share)) for share in shown]
+    if rest:
+        rows.append((sum(share.bytes for share in rest), f"{len(rest)} smaller ones: {some([label(share) for share in rest], 2)}"))
+    longest = round(BAR * max((held for held, _ in rows), default=0) / total)
+    for held, name in rows:
+        percent = 100 * held / total
+        bar = "█" * round(BAR * held / total)
+        line = f"  {size(held):>8}  {f'{percent:.0f} %' if percent >= 0.5 else '':>5}  {bar:<{longest}}  "
+        yield _cut(line.rstrip() if not longest else line, name, width)
+
+
+def _cut(line: str, name: str, width: int) -> str:
+    room = max(width - len(line), 12)
+    return line + (name if len(name) <= room else name[: room - 1] + "…")
+
+
+def label(share: Share) -> str:
+    """ "glibc 2.36: free but kept, in 16 arenas" """
+    count, many = number(share.count), "" if share.count == 1 else "s"
+    if share.sort == "files":
+        names = [part.name for part in share.parts[:3]]
+        return f"files mapped ({', '.join(names)}{' …' if share.count > 3 else ''})"
+    words = {
+        "in-use": f"{share.of}: in use, {count} block{many}",
+        "cached": f"{share.of}: freed, in thread caches",
+        "kept": f"{share.of}: free but kept{f', in {count} arenas' if share.count > 1 else ''}",
+        "metadata": f"{share.of}: its own (headers, descriptors)",
+        "runtime": f"{share.of}{f': {share.detail}' if share.detail else ''}",
+        "stacks": f"stack{many} of {count} thread{many}",
+        "unjoined": f"stack{many} of {count} thread{many} that ended and {'was' if share.count == 1 else 'were'} never joined",
+        "cached-stacks": "stacks of ended threads, kept for new ones",
+        "shared": "shared memory",
+        "kernel": "the kernel's own (vdso)",
+        "unknown": f"of no known owner ({count} mapping{many})",
+    }
+    return words[share.sort]
+
+
+def _finding(at: int, finding: Finding, width: int, door: Door) -> Iterator[str]:
+    lead = f"  {at}. "
+    said = [finding.title]
+    if finding.cause:
+        said.append(finding.cause if finding.sort != "kept" else f"Cause: {finding.cause[:1].lower()}{finding.cause[1:]}")
+    yield from _indented(lead, " ".join(said), width)
+    if finding.tries:
+        yield from _indented("     try: ", "; ".join(finding.tries), width)
+    if finding.shows:
+        for line in door.next(width - 3, *finding.shows):
+            yield "   " + line
+
+
+def _indented(lead: str, words: str, width: int) -> Iterator[str]:
+    lines = wrapped(words, max(width - len(lead), 40))
+    for at, line in enumerate(lines):
+        yield (lead if not at else " " * len(lead)) + line.strip()

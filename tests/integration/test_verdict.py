@@ -1,0 +1,233 @@
+"""`verdict` on real programs: shares that sum up to what the kernel calls resident, predictions held to what malloc_trim then returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import mallocs_jemalloc
+import mallocs_tcmalloc
+import pytest
+from debuggers import ROOT, findleaks, gdb, lldb, objects
+from real import PROGRAMS, Idle
+from verdicts import build, finding, given_back, near, resident, running, share, sorts, told, verdict
+
+from cores import Running
+from findleaks.audit.residency import save
+from findleaks.session import Session
+from findleaks.target.live import attach
+
+LOST, KEPT, PINNED = 20_000, 30_000, 2000
+BLOCK = 104  # usable bytes of what verdict.c forgets
+NOTHING = {"nothing-lost", "next-to-nothing-lost"}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("program"))
+
+
+def test_plain_leak(program: Path, tmp_path: Path) -> None:
+    with running(program, tmp_path / "run", (LOST, 0, 0)) as run:
+        size = resident(run.pid)  # beforehand: to read a process makes pages of its files resident
+        live = verdict("--pid", str(run.pid))
+        assert near(live["resident"], size, 0.01)
+        assert live["rss"] == live["resident"]
+        core = run.kernel_core()
+    for found in (live, verdict(str(core))):
+        assert sorts(found)[0] == "lost"
+        leak = finding(found, "lost")
+        assert (leak["bytes"], leak["evidence"]["blocks"], leak["evidence"]["leaks"]) == (LOST * BLOCK, LOST, LOST)
+        group = leak["evidence"]["groups"][0]
+        assert (group["size"], group["blocks"]) == (BLOCK, LOST)
+        assert f"whatis {group['examples'][0]}" in leak["next"]
+        assert set(sorts(found)) == {"lost"}
+
+
+def test_several_causes_are_all_told(program: Path, tmp_path: Path) -> None:
+    with running(program, tmp_path / "run", (LOST, KEPT, 40)) as run:
+        found = verdict("--pid", str(run.pid))
+        assert sorts(found) == ["kept", "lost", "unjoined-threads"]
+        assert [one["bytes"] for one in found["findings"]] == sorted((one["bytes"] for one in found["findings"]), reverse=True)
+        kept = finding(found, "kept")
+        assert kept["evidence"]["causes"] == ["between"]
+        assert near(kept["bytes"], KEPT * 2016 - LOST * 112, 0.01)  # what is lost was cut from it
+        assert finding(found, "lost")["bytes"] == LOST * BLOCK
+        ended = finding(found, "unjoined-threads")
+        assert ended["evidence"]["threads"] == 40
+        assert ended["bytes"] == share(found, "unjoined") >= 40 * 4096
+        assert near(kept["evidence"]["returnable"], given_back(run), 0.02)
+        after = verdict("--pid", str(run.pid))
+        assert "kept" not in sorts(after)
+        assert {"lost", "unjoined-threads"} == set(sorts(after))
+
+
+def test_fragmentation_is_no_free_page(program: Path, tmp_path: Path) -> None:
+    """A block in use on every page: nothing can be given back, and that is said."""
+    with running(program, tmp_path / "run", (0, KEPT, 0, 2)) as run:
+        found = verdict("--pid", str(run.pid))
+        kept = finding(found, "kept")
+        assert kept["evidence"]["causes"] == ["fragmentation"]
+        assert near(kept["bytes"], KEPT // 2 * 2000, 0.02)
+        assert kept["evidence"]["returnable"] < 1 << 20
+        assert not any("malloc_trim" in one for one in kept["try"])
+        assert given_back(run) < 1 << 20
+        assert near(share(found, "in-use", "glibc"), KEPT // 2 * 2000, 0.02)
+
+
+def test_top_that_the_threshold_keeps(program: Path, tmp_path: Path) -> None:
+    """All of it freed: with a threshold set, it stays at the end of the main arena."""
+    with running(program, tmp_path / "run", (0, KEPT, 0, 1 << 30), MALLOC_TRIM_THRESHOLD_=str(1 << 30)) as run:
+        pinned = int(run.output.split()[1])
+        assert pinned == 2
+        found = verdict("--pid", str(run.pid))
+        kept = finding(found, "kept")
+        assert kept["evidence"]["trim_threshold"] == 1 << 30
+        assert near(kept["evidence"]["returnable"], given_back(run), 0.02)
+
+
+def test_jemalloc_with_dirty_pages(program: Path, tmp_path: Path) -> None:
+    library = str(mallocs_jemalloc.get("5.3.0").library)
+    conf = {"LD_PRELOAD": library, "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:0,narenas:1"}
+    with running(program, tmp_path / "run", (0, KEPT, 0), **conf) as run:
+        size = resident(run.pid)
+        found = verdict("--pid", str(run.pid))
+        assert near(found["resident"], size, 0.01)
+        kept = finding(found, "kept")
+        assert kept["evidence"]["allocator"] == "jemalloc"
+        assert kept["evidence"]["causes"] == ["decay"]
+        assert kept["evidence"]["dirty_decay_ms"] == -1
+        assert any("dirty_decay_ms" in one for one in kept["try"])
+        assert any("arena.4096.purge" in one for one in kept["try"])
+        assert found["findings"][0] == kept
+        assert near(kept["evidence"]["returnable"], given_back(run), 0.02)
+        assert "kept" not in sorts(verdict("--pid", str(run.pid)))
+
+
+def test_tcmalloc_with_a_full_page_heap(program: Path, tmp_path: Path) -> None:
+    conf = {**mallocs_tcmalloc.get("2.10").environment(), "TCMALLOC_RELEASE_RATE": "0"}
+    with running(program, tmp_path / "run", (0, KEPT, 0), **conf) as run:
+        size = resident(run.pid)
+        found = verdict("--pid", str(run.pid))
+        assert near(found["resident"], size, 0.01)
+        kept = finding(found, "kept")
+        assert kept["evidence"]["allocator"] == "tcmalloc"
+        assert kept["evidence"]["causes"] == ["page heap"]
+        assert any("TCMALLOC_RELEASE_RATE" in one for one in kept["try"])
+        assert any("ReleaseFreeMemory" in one for one in kept["try"])
+        assert near(kept["evidence"]["returnable"], given_back(run), 0.02)
+        assert "kept" not in sorts(verdict("--pid", str(run.pid)))
+
+
+@pytest.fixture(scope="module")
+def ruby(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    words = [str(shutil.which("ruby")), str(ROOT / "tests/programs/verdict_threads.rb")]
+    with Running(words, tmp_path_factory.mktemp("ruby")) as run:
+        yield run
+
+
+def test_threaded_ruby(ruby: Running) -> None:
+    """RSS is many times what malloc's blocks need; live and of a kernel's core, what malloc_trim(0) returns is known beforehand."""
+    size = resident(ruby.pid)
+    live = verdict("--pid", str(ruby.pid))
+    assert near(live["resident"], size, 0.01)
+    assert told(ruby, signal.SIGUSR2) == ["dumped"]
+    (core,) = ruby.folder.glob("core*")
+    dumped = verdict(str(core))
+    returned = given_back(ruby)
+    for found in (live, dumped):
+        assert found["shares"][0]["share"] == "kept"
+        assert found["resident"] > 10 * share(found, "in-use")
+        kept = found["findings"][0]
+        assert kept["finding"] == "kept"
+        assert "arenas" in kept["evidence"]["causes"]
+        assert any("MALLOC_ARENA_MAX=2" in one for one in kept["try"])
+        assert near(kept["evidence"]["returnable"], returned, 0.02)
+        assert "lost" not in sorts(found)
+    assert dumped["residency"] == "holes of the core"
+    after = verdict("--pid", str(ruby.pid))
+    assert "kept" not in sorts(after)
+    assert near(after["resident"], live["resident"] - returned, 0.02)
+
+
+def test_ruby_with_two_arenas(tmp_path: Path) -> None:
+    words = [str(shutil.which("ruby")), str(ROOT / "tests/programs/verdict_threads.rb")]
+    with Running(words, tmp_path / "run", {**os.environ, "MALLOC_ARENA_MAX": "2"}) as run:
+        found = verdict("--pid", str(run.pid))
+        for one in found["findings"]:
+            assert "arenas" not in one["evidence"].get("causes", [])
+            assert not any("MALLOC_ARENA_MAX" in words for words in one["try"])
+        for one in [each for each in found["findings"] if each["finding"] == "kept"]:
+            assert near(one["evidence"]["returnable"], given_back(run), 0.02)
+
+
+def test_java_with_threads_that_deflate(tmp_path: Path) -> None:
+    subprocess.run(["javac", "-d", str(tmp_path), str(ROOT / "tests/programs/VerdictDeflaters.java")], check=True)
+    flags = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m"]
+    with Running(["java", *flags, "-cp", str(tmp_path), "VerdictDeflaters"], tmp_path / "run") as run:
+        # The JVM starts threads when it is first asked something; what they take is there for both measurements then.
+        subprocess.run(["jcmd", str(run.pid), "VM.version"], check=True, capture_output=True, timeout=60)
+        size = resident(run.pid)
+        found = verdict("--pid", str(run.pid))
+        assert near(found["resident"], size, 0.01)
+        done = subprocess.run(["jcmd", str(run.pid), "System.trim_native_heap"], check=True, capture_output=True, text=True, timeout=60)
+        words = next(line for line in done.stdout.splitlines() if "RSS" in line)
+        before, after = (int(part.strip(" K()")) << 10 for part in words.partition(": RSS+Swap: ")[2].split(" (")[0].split("->"))
+        kept = finding(found, "kept")
+        assert "arenas" in kept["evidence"]["causes"]
+        assert near(kept["evidence"]["returnable"], before - after, 0.02)
+
+
+@pytest.mark.parametrize("name", ["nginx", "redis"])
+def test_healthy_idle_server(name: str, tmp_path: Path) -> None:
+    """Nothing is invented."""
+    with Idle(PROGRAMS[name], tmp_path) as idle:
+        size = resident(idle.pid)
+        found = verdict("--pid", str(idle.pid))
+        assert near(found["resident"], size, 0.01)
+        core = verdict(str(idle.kernel_core()))
+    assert len(found["findings"]) == len(core["findings"]) == 1
+    assert {found["findings"][0]["finding"], core["findings"][0]["finding"]} <= NOTHING
+
+
+def test_gcore_does_not_tell_what_was_resident(program: Path, tmp_path: Path) -> None:
+    side = tmp_path / "residency"
+    with running(program, tmp_path / "run", (LOST, KEPT, 0)) as run:
+        live = verdict("--pid", str(run.pid))
+        with attach(run.pid) as target:
+            save(Session(target), str(side))
+        core = str(run.gcore())
+    found = verdict(core)
+    assert (found["resident"], found["residency"]) == (None, "unknown")
+    assert found["mapped"] > live["resident"]
+    assert finding(found, "kept")["evidence"]["returnable"] is None
+    assert "not known" in findleaks("verdict", core)
+    known = verdict("--residency", str(side), core)
+    assert near(known["resident"], live["resident"], 0.01)
+    assert finding(known, "kept")["evidence"]["returnable"] == finding(live, "kept")["evidence"]["returnable"]
+
+
+def test_doors_agree(program: Path, tmp_path: Path) -> None:
+    with running(program, tmp_path / "run", (LOST, KEPT, 20)) as run:
+        os.kill(run.pid, signal.SIGSTOP)
+        alive = verdict("--pid", str(run.pid))
+        for door in (gdb(["leaks verdict --json"], "-p", str(run.pid)), lldb(["leaks verdict --json"], "-p", str(run.pid))):
+            (line,) = objects(door)
+            same = json.loads(line)
+            assert same["findings"] == alive["findings"]
+            assert same["allocators"] == alive["allocators"]
+            for sort in ("in-use", "kept", "cached", "metadata", "unjoined", "unknown"):  # files' pages are made resident by whoever reads
+                assert share(same, sort) == share(alive, sort)
+        os.kill(run.pid, signal.SIGCONT)
+        core = str(run.kernel_core())
+    told_of_core = objects(findleaks("verdict", "--json", core))
+    assert objects(gdb(["leaks verdict --json"], str(program), core)) == told_of_core
+    assert objects(lldb(["leaks verdict --json"], str(program), "-c", core)) == told_of_core
+    words = " ".join(findleaks("verdict", core).split())
+    assert f"{LOST:,} blocks that nothing refers to" in words
+    assert "20 threads ended and were never joined" in words

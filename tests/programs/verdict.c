@@ -1,0 +1,106 @@
+/* Memory that is lost, kept by the allocator, and held by threads nobody joins, as much of each as is asked for:
+ *
+ *   verdict LOST KEPT UNJOINED [STRIDE]
+ *
+ * LOST blocks of 104 bytes are forgotten. KEPT blocks of 2,000 bytes are freed again, but for each STRIDE-th (0: the last one, so that the
+ * end of the heap stays). UNJOINED threads end and are never joined. On SIGUSR1 the allocator's own call to give memory back is made, and
+ * the anonymous resident size printed before and after it, in kB. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+char **held; /* not static, lest the compiler leaves out what is never read */
+static long pinned;
+static volatile sig_atomic_t asked;
+
+static void ask(int number) {
+    (void)number;
+    asked = 1;
+}
+
+static void *ends(void *word) {
+    volatile char deep[10000];
+    memset((void *)deep, 1, sizeof deep);
+    return word;
+}
+
+__attribute__((noinline)) static void forget(long count) {
+    for (long i = 0; i < count; i++) {
+        char *volatile block = malloc(104);
+        memset(block, 'L', 104);
+        block = NULL;
+    }
+}
+
+__attribute__((noinline)) static void keep(long count, long stride) {
+    char **all = malloc((size_t)count * sizeof *all + 1);
+    held = calloc((size_t)count + 1, sizeof *held);
+    for (long i = 0; i < count; i++) all[i] = memset(malloc(2000), 'K', 2000);
+    for (long i = 0; i < count; i++) {
+        if (i == count - 1 || (stride && i % stride == 0))
+            held[pinned++] = all[i];
+        else
+            free(all[i]);
+    }
+    memset(all, 0, (size_t)count * sizeof *all);
+    free(all);
+}
+
+__attribute__((noinline)) static void wipe(void) {
+    volatile char stack[30000];
+    memset((void *)stack, 0, sizeof stack);
+}
+
+static long anonymous(void) {
+    char line[256];
+    long found = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status && fgets(line, sizeof line, status)) sscanf(line, "RssAnon: %ld", &found);
+    if (status) fclose(status);
+    return found;
+}
+
+static void give_back(void) {
+    int (*mallctl)(const char *, void *, size_t *, void *, size_t) = dlsym(RTLD_DEFAULT, "mallctl");
+    void (*release)(void) = dlsym(RTLD_DEFAULT, "MallocExtension_ReleaseFreeMemory");
+    void (*collect)(int) = dlsym(RTLD_DEFAULT, "mi_collect");
+    int (*trim)(size_t) = dlsym(RTLD_DEFAULT, "malloc_trim");
+    if (mallctl)
+        mallctl("arena.4096.purge", NULL, NULL, NULL, 0);
+    else if (release)
+        release();
+    else if (collect)
+        collect(1);
+    else if (trim)
+        trim(0);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 4) return 2;
+    long lost = atol(argv[1]), kept = atol(argv[2]), unjoined = atol(argv[3]);
+    pthread_t made;
+    signal(SIGUSR1, ask);
+    setvbuf(stdout, NULL, _IONBF, 0);
+    anonymous();
+    if (kept) keep(kept, argc > 4 ? atol(argv[4]) : 0);
+    forget(lost);
+    for (long i = 0; i < unjoined; i++)
+        if (pthread_create(&made, NULL, ends, NULL)) return 1;
+    made = 0;
+    wipe();
+    usleep(200000);
+    printf("pinned %ld\nready\n", pinned);
+    for (;;) {
+        while (!asked) pause();
+        asked = 0;
+        long before = anonymous();
+        give_back();
+        printf("%ld %ld\n", before, anonymous());
+    }
+}
