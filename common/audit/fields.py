@@ -138,7 +138,7 @@ def _arrays(reader: Reader, places: Mapping[int, Place], words: Mapping[int, int
             continue
         if len(run) >= RUN:
             start, end = run[0], run[-1] + reader.size
-            made = chained(reader, start, start, end, (start, end))
+            made = chained(reader, start, end, (start, end))
             if made is None and len({words[a] for a in run}) >= max(LEAST, len(run) // 2):
                 made = Container("array of pointers", start, end, len(run), "pointers")
             if made is not None:

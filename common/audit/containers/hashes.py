@@ -49,6 +49,12 @@ def standard(reader: Reader, address: int) -> Optional[Container]:
     return Container("std::unordered_map or set", address, end, len(nodes), told=told, nodes=nodes, tables=tables, problem=problem)
 
 
+def single(reader: Reader, address: int) -> Optional[Container]:
+    """One of libstdc++'s whose pointer to its first node is at `address`, and whose only bucket stands in itself."""
+    size = reader.size
+    return standard(reader, address - 2 * size) if reader.word(address - 2 * size) == address + 4 * size else None
+
+
 def _gnu(reader: Reader, address: int) -> bool:
     """libstdc++'s policy keeps the size at which it grows behind the load, and it is near the count of buckets."""
     words = reader.words(address, 6)
@@ -94,9 +100,9 @@ def _spread(values: Sequence[int], most: int = SAMPLE) -> list[int]:
     return list(values[::step][:most])
 
 
-def chained(reader: Reader, address: int, start: int, end: int, head: tuple[int, int]) -> Optional[Container]:
+def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: bool = False) -> Optional[Container]:
     """A table of chains whose array of buckets is [start, end): each bucket 0 or the first of a list, no node on two of them. `head` are
-    the owner's words that are its head."""
+    the owner's words that are its head. `whole`: only if nothing is damaged."""
     found = buckets_in(reader, start, end)
     if len(found.heads) < LEAST or found.strange:
         return None
@@ -108,7 +114,7 @@ def chained(reader: Reader, address: int, start: int, end: int, head: tuple[int,
     if link is None:
         return None
     nodes, problem = _chains(reader, found.heads, link)
-    if len(nodes) == len(found.heads):
+    if len(nodes) == len(found.heads) or (whole and problem):
         return None  # no chain has two nodes: mere pointers
     tables = () if head == (start, end) else (start,)
     return Container("hash table", head[0], head[1], len(nodes), nodes=nodes, tables=tables, problem=problem)
@@ -157,8 +163,8 @@ def _chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int]
                 some = array("Q", [node for n, node in enumerate(some) if n not in gone])
             nodes.extend(some)
             below.extend(word for word in after if word)
-        if len(nodes) + len(below) > reader.most:
-            problem = f"a chain runs into itself: more than {reader.most:,} nodes"
+        if len(nodes) + len(below) > 2 * reader.most:
+            problem = f"a chain runs into itself: more than {len(nodes):,} nodes"
             below = array("Q")
         level = below
     if len(set(nodes)) < len(nodes):

@@ -7,14 +7,14 @@ from typing import Optional
 
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.arrays import deque, pointers, vector
-from findleaks.audit.containers.hashes import chained, standard
+from findleaks.audit.containers.hashes import chained, single, standard
 from findleaks.audit.containers.lists import chain, claimed, ring
 from findleaks.audit.containers.reader import Place, Reader
 from findleaks.audit.containers.trees import gnu_tree, llvm_tree, plain_tree
 
 Test = Callable[[Place], bool]
 
-_HEADS = (gnu_tree, standard, deque, ring, llvm_tree, vector)
+_HEADS = (gnu_tree, standard, single, deque, ring, llvm_tree, vector)
 """Those told by the words of the head, the surest first."""
 
 
@@ -56,11 +56,15 @@ def _look(reader: Reader, address: int, value: int, place: Place) -> Optional[Co
         made = head(reader, address)
         if made is not None:
             return made
+    table, head = (place.start, place.start + place.size // reader.size * reader.size), (address, address + reader.size)
+    array = place.offset == 0 and place.size >= 4 * reader.size
+    if array:
+        made = chained(reader, *table, head, whole=True)
+        if made is not None:
+            return made
     made = plain_tree(reader, address, place, value) or chain(reader, address, place, value)
-    if made is None and place.offset == 0 and place.size >= 4 * reader.size:
-        table = (place.start, place.start + place.size // reader.size * reader.size)
-        made = chained(reader, address, *table, (address, address + reader.size))
-        made = made or pointers(reader, address, place)
+    if made is None and array:
+        made = chained(reader, *table, head) or pointers(reader, address, place)
     return made
 
 

@@ -1,0 +1,115 @@
+"""A made-up heap on which tests build containers word by word, and damage them."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+
+from fake import FakeTarget, thread
+from heaps import ListAllocator, Listed, session
+
+from findleaks.audit.containers import Container
+from findleaks.audit.containers.reader import Reader
+from findleaks.audit.containers.recognise import found_in
+from findleaks.graph.base import Engine
+from findleaks.session import Session
+from findleaks.target.base import Module, Symbol
+
+HEAP, DATA = 0x5000_0000, 0x40_0000
+ROOM = 1 << 20
+
+
+class Building:
+    """Blocks are handed out one behind the other; `data` is a module's variables, in which owners stand."""
+
+    def __init__(self) -> None:
+        self.heap, self.data = bytearray(ROOM), bytearray(1 << 14)
+        self.blocks: list[Listed] = []
+        self.symbols: list[Symbol] = []
+        self._next = HEAP
+
+    def block(self, size: int, *words: int) -> int:
+        """A block of `size` usable bytes that begins with these words."""
+        address = self._next
+        self._next += -(-max(size, 1) // 16) * 16 + 16
+        self.blocks.append(Listed(address, size))
+        self.put(address, *words)
+        return address
+
+    def put(self, address: int, *words: int) -> None:
+        where, start = (self.heap, HEAP) if address >= HEAP else (self.data, DATA)
+        struct.pack_into(f"<{len(words)}Q", where, address - start, *(word & (1 << 64) - 1 for word in words))
+
+    def get(self, address: int) -> int:
+        where, start = (self.heap, HEAP) if address >= HEAP else (self.data, DATA)
+        return int(struct.unpack_from("<Q", where, address - start)[0])
+
+    def variable(self, name: str, offset: int, size: int) -> int:
+        """A variable of this name in the data."""
+        self.symbols.append(Symbol(name, DATA + offset, size, "prog"))
+        return DATA + offset
+
+    def session(self, engine: Engine | None = None) -> Session:
+        target = FakeTarget(
+            {HEAP: bytes(self.heap), DATA: bytes(self.data)},
+            names={DATA: "/bin/prog"},
+            threads=[thread(77)],
+            modules=[Module("/bin/prog", DATA, DATA, DATA + len(self.data))],
+            symbols=self.symbols,
+        )
+        return session(target, [ListAllocator(HEAP, HEAP + ROOM, self.blocks)], engine)
+
+    def found(self, start: int, count: int, engine: Engine | None = None) -> list[Container]:
+        """The containers in the owner of `count` words at `start`."""
+        reader = Reader(self.session(engine))
+        words = {start + 8 * n: self.get(start + 8 * n) for n in range(count)}
+        return found_in(reader, {address: value for address, value in words.items() if reader.place(value) is not None})
+
+    def map(self, head: int, count: int, size: int = 56, seed: int = 1) -> list[int]:
+        """libstdc++'s std::map of `count` nodes with its object at `head`, as a red-black tree that is balanced; its nodes in order."""
+        header = head + 8
+        nodes = [self.block(size) for _ in range(count)]
+        random.Random(seed).shuffle(nodes)
+        deepest = max(count, 1).bit_length()
+
+        def grow(low: int, high: int, parent: int, depth: int) -> int:
+            if low >= high:
+                return 0
+            middle = (low + high) // 2
+            node = nodes[middle]
+            black = depth < deepest or depth == 1  # only the last level is red
+            left, right = grow(low, middle, node, depth + 1), grow(middle + 1, high, node, depth + 1)
+            self.put(node, int(black) | 0xDEAD << 32, parent, left, right, middle)
+            return node
+
+        root = grow(0, count, header, 1)
+        self.put(header, 0, root, nodes[0] if nodes else header, nodes[-1] if nodes else header, count)
+        return nodes
+
+    def unordered(self, head: int, count: int, buckets: int = 13, size: int = 24) -> list[int]:
+        """libstdc++'s std::unordered_map with its object at `head`."""
+        table = self.block(8 * buckets)
+        nodes = [self.block(size) for _ in range(count)]
+        for n, (node, after) in enumerate(zip(nodes, [*nodes[1:], 0])):
+            self.put(node, after, n)
+        if nodes:
+            self.put(table + 8 * 5, head + 16)
+        self.put(head, table, buckets, nodes[0] if nodes else 0, count, 0x3F800000, buckets)
+        return nodes
+
+    def chain(self, count: int, size: int, link: int) -> list[int]:
+        """A list whose nodes have their link `link` bytes in."""
+        nodes = [self.block(size) for _ in range(count)]
+        for node, after in zip(nodes, [*nodes[1:], 0]):
+            self.put(node + link, after)
+        return nodes
+
+    def ring(self, head: int, count: int, size: int, link: int) -> list[int]:
+        """A circular list whose links {next, previous} stand `link` bytes into their nodes, head at `head`."""
+        nodes = [self.block(size) + link for _ in range(count)]
+        around: Sequence[int] = [head, *nodes, head]
+        for at in range(1, len(around) - 1):
+            self.put(around[at], around[at + 1], around[at - 1])
+        self.put(head, nodes[0] if nodes else head, nodes[-1] if nodes else head)
+        return nodes
