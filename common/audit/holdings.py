@@ -10,11 +10,11 @@ from typing import NamedTuple, Optional
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import Place, Reader
 from findleaks.audit.containers.recognise import begun_at
-from findleaks.audit.fields import NOTHING, Field, Fields, fields_of
-from findleaks.audit.owners import Owner
+from findleaks.audit.fields import NOTHING, Field, Fields, computed, fields_of
+from findleaks.audit.owners import Owner, Owners
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Totals
-from findleaks.graph.dominators import Dominators, root_node
+from findleaks.graph.dominators import NOBODY, Dominators, root_node
 from findleaks.report.text import printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range
@@ -264,3 +264,16 @@ def root_rows(teller: Teller, owners: Sequence[Owner], totals: Sequence[Totals],
     """A row for each root that retains something, the largest first, the first `expanded` of them (0: all) with their fields."""
     order = sorted((n for n in range(len(owners)) if totals[n].blocks), key=lambda n: (-totals[n].bytes, n))
     return [teller.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]
+
+
+def tree_of(session: Session, named: Owners) -> Dominators:
+    """Who holds what, computed, with the owners as roots. Stacks and registers hold only what no variable and no mapping leads to."""
+    tree = session.latest.dominators(
+        len(named.all), named.bounds, [NOBODY if n != NOBODY and named.all[n].sort >= 3 else n for n in named.numbers]
+    )
+    for piece in session.pieces(session.roots, "reading the roots"):
+        tree.scan_roots(piece)
+    for number, owner in enumerate(named.all):
+        if owner.words and owner.sort < 3:
+            tree.root_words([value for _, value in owner.words], number)
+    return computed(session, tree, "who holds what")

@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.fields import computed
-from findleaks.audit.holdings import Contents, Holding, Teller, root_rows
+from findleaks.audit.holdings import Contents, Holding, Teller, root_rows, tree_of
 from findleaks.audit.owners import WORDS, Owner, Owners, owners
 from findleaks.commands import command
 from findleaks.commands.result import Plain
@@ -16,7 +16,7 @@ from findleaks.commands.roots_text import Shown, text
 from findleaks.describe import Describer
 from findleaks.errors import UsageError
 from findleaks.graph.base import Totals
-from findleaks.graph.dominators import NOBODY, SHARED, Dominators, node_root, root_node
+from findleaks.graph.dominators import SHARED, node_root, root_node
 from findleaks.session import Session
 from findleaks.suppressions import glob
 from findleaks.words import address_word, count_word
@@ -50,7 +50,7 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
     if args.lost:
         return _lost(session, reader, args)
     named = owners(session, reader)
-    tree = _tree(session, named)
+    tree = tree_of(session, named)
     teller = Teller(session, reader, tree, args.depth, args.limit)
     if args.subject is not None:
         return _one(session, named, teller, args)
@@ -63,18 +63,6 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
         "shared": {**_retained(shared.totals), "children": [_row(row) for row in shared.fields]},
     }
     return Plain(session, "roots", body, lambda width, door: text(shown, width, door), 0 if len(reader.blocks) else 2)
-
-
-def _tree(session: Session, named: Owners) -> Dominators:
-    tree = session.latest.dominators(
-        len(named.all), named.bounds, [NOBODY if n != NOBODY and named.all[n].sort >= 3 else n for n in named.numbers]
-    )
-    for piece in session.pieces(session.roots, "reading the roots"):
-        tree.scan_roots(piece)
-    for number, owner in enumerate(named.all):
-        if owner.words and owner.sort < 3:
-            tree.root_words([value for _, value in owner.words], number)
-    return computed(session, tree, "who holds what")
 
 
 def _shared(teller: Teller, limit: int) -> Holding:
