@@ -126,8 +126,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Accounting:
-    """`unjoined` are the stacks of threads that ended and were never joined, of `unjoined_mapped` bytes in all. `known`: whether `total`, and every share of it, are resident bytes; else they are mapped ones. `rss` is what the kernel itself told
-    of the process, None where it did not. Shares are in order of their size."""
+    """`known`: whether `total`, and every share of it, are resident bytes; else they are mapped ones. `rss` is what the kernel itself told
+    of the process, None where it did not. Shares are in order of their size. `unjoined` are the stacks of threads that ended and were
+    never joined, of `unjoined_mapped` bytes in all."""
 
     known: bool
     source: str

@@ -58,7 +58,8 @@ class Finding:
 
 def findings(session: Session, accounting: Accounting, trimmed: Callable[[Store], Optional[int]]) -> list[Finding]:
     """All of them, the biggest first; what is not wrong, and said all the same, last. `trimmed` tells what malloc_trim(0) would return."""
-    found = [*_kept(accounting, trimmed), *_cached(accounting), *_threads(accounting), *_handles(session), *_unknown(accounting)]
+    found = [*_kept(accounting, trimmed), *_cached(accounting), *_held(session, accounting)]
+    found += [*_threads(accounting), *_handles(session), *_unknown(accounting)]
     leaks = _lost(session)
     found += [leaks] if leaks.bytes else []
     found.sort(key=lambda finding: -finding.bytes)
@@ -157,6 +158,36 @@ def _cached(accounting: Accounting) -> Iterator[Finding]:
             facts: dict[str, object] = {"allocator": name}
             shows = ("caches --by-thread --sort cached --limit 10",)
             yield Finding("thread-caches", store.cached, title, "", (setting,) if setting else (), shows, facts)
+
+
+# -- held by a root
+
+HELD, GROWN = 8 << 20, 0.25
+"""Bytes in use from which on it is asked who holds them, where they are this part of all."""
+
+
+def _held(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """What one root has most of. Whether that is wrong only its owner knows: it is said who that is."""
+    used = sum(store.in_use for store in accounting.stores)
+    if used < HELD or used < GROWN * accounting.total:
+        return
+    from findleaks.audit.growth import growth  # a tree of all that is reached: only where it may say something
+
+    found = growth(session)
+    if found is None or found.totals.bytes < HELD:
+        return
+    name, retained = found.owner.label, found.totals
+    part = 100 * retained.bytes // max(found.reached.bytes, 1)
+    title = f"Held, not lost: {name} alone holds {size(retained.bytes)} in {blocks(retained.blocks)}, {part} % of what is reached."
+    facts: dict[str, object] = {"root": found.owner.name, "where": found.owner.where or None, "blocks": retained.blocks}
+    cause = ""
+    if found.field is not None and found.field.what:
+        cause = f"{found.field.name if found.field.place else 'What it is'}: {found.field.what}."
+        facts.update({"field": found.field.name, "what": found.field.what, "length": found.length or None})
+    tries = ("bound it, or take out what is no longer used",) if found.length else ()
+    word = found.owner.name
+    shows = (f"roots '{word}' --depth 4" if any(c in word for c in " '()*&<>[]") else f"roots {word} --depth 4", "roots")
+    yield Finding("held", retained.bytes, title, cause, tries, shows, facts)
 
 
 # -- threads

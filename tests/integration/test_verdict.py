@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from real import PROGRAMS, Idle
 from verdicts import build, finding, given_back, near, resident, running, share, sorts, told, verdict
 
 from cores import Running
+from findleaks import commands
 from findleaks.audit.residency import save
 from findleaks.session import Session
 from findleaks.target.live import attach
@@ -65,6 +67,30 @@ def test_several_causes_are_all_told(program: Path, tmp_path: Path) -> None:
         after = verdict("--pid", str(run.pid))
         assert "kept" not in sorts(after)
         assert {"lost", "unjoined-threads"} == set(sorts(after))
+
+
+def test_list_that_grows(program: Path, tmp_path: Path) -> None:
+    """Held, not lost, and by whom; stripped, the variable has no name, and the rest is the same."""
+    bare = tmp_path / "bare"
+    subprocess.run(["strip", "-o", str(bare), str(program)], check=True)
+    for path in (program, bare):
+        with running(path, tmp_path / f"run-{path.name}", (100, 0, 0, 0, 200_000)) as run:
+            found = verdict("--pid", str(run.pid))
+        assert sorts(found) == ["held", "next-to-nothing-lost"]
+        held = finding(found, "held")
+        assert (held["bytes"], held["evidence"]["blocks"]) == (200_000 * BLOCK, 200_000)
+        assert held["evidence"]["length"] == 200_000
+        assert "linked list" in held["cause"]
+        if path is program:
+            assert held["evidence"]["root"] == "g_sessions"
+            assert held["next"][0] == "roots g_sessions --depth 4"
+        assert findleaks_takes(held["next"][0])
+
+
+def findleaks_takes(words: str) -> bool:
+    """Whether a suggested command parses."""
+    made = commands.named(shlex.split(words)[0])
+    return made is not None and commands.parse(commands.parser(made, "leaks"), shlex.split(words)[1:]) is not None
 
 
 def test_fragmentation_is_no_free_page(program: Path, tmp_path: Path) -> None:

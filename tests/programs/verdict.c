@@ -1,9 +1,9 @@
 /* Memory that is lost, kept by the allocator, and held by threads nobody joins, as much of each as is asked for:
  *
- *   verdict LOST KEPT UNJOINED [STRIDE]
+ *   verdict LOST KEPT UNJOINED [STRIDE] [LISTED]
  *
  * LOST blocks of 104 bytes are forgotten. KEPT blocks of 2,000 bytes are freed again, but for each STRIDE-th (0: the last one, so that the
- * end of the heap stays). UNJOINED threads end and are never joined. On SIGUSR1 the allocator's own call to give memory back is made, and
+ * end of the heap stays). LISTED blocks of 104 bytes hang from a list that nobody cleans. UNJOINED threads end and are never joined. On SIGUSR1 the allocator's own call to give memory back is made, and
  * the anonymous resident size printed before and after it, in kB. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,6 +35,25 @@ __attribute__((noinline)) static void forget(long count) {
         char *volatile block = malloc(104);
         memset(block, 'L', 104);
         block = NULL;
+    }
+}
+
+struct session {
+    struct session *next;
+    char name[88];
+};
+struct sessions {
+    struct session *first;
+    long count;
+} g_sessions;
+
+static void list(long count) {
+    for (long i = 0; i < count; i++) {
+        struct session *made = malloc(sizeof *made);
+        snprintf(made->name, sizeof made->name, "session %ld", i);
+        made->next = g_sessions.first;
+        g_sessions.first = made;
+        g_sessions.count++;
     }
 }
 
@@ -90,6 +109,7 @@ int main(int argc, char **argv) {
     anonymous();
     if (kept) keep(kept, argc > 4 ? atol(argv[4]) : 0);
     forget(lost);
+    list(argc > 5 ? atol(argv[5]) : 0);
     for (long i = 0; i < unjoined; i++)
         if (pthread_create(&made, NULL, ends, NULL)) return 1;
     made = 0;
