@@ -27,17 +27,26 @@ class Injecting(Counting):
         super().__init__(pid, inferior)
         self._remote = Remote(pid)
         self._ending = 0
-        self._runs = False
+        self._runs = self._noisy = False
 
     def begin(self) -> None:
         """Listen to what stops the process. Signals that end GDB wait until the stub is out again."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
         self.arm((), lambda address: True)
+        try:  # since GDB 12; that it stops for us is nothing to tell the user
+            self._noisy = not gdb.parameter("suppress-cli-notifications")
+        except RuntimeError:
+            self._noisy = False
+        if self._noisy:
+            gdb.execute("set suppress-cli-notifications on", to_string=True)
 
     def close(self) -> None:
         """All was told."""
         self.disarm()
         super().close()
+        if self._noisy:
+            gdb.execute("set suppress-cli-notifications off", to_string=True)
+            self._noisy = False
         if self._ending:
             os.kill(os.getpid(), self._ending)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional, Union
 
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.counting.base import Process
 from findleaks.counting.counter import Counter, Table, Wanted
 from findleaks.counting.inject import Injectable, Injected
+from findleaks.counting.leftover import tidied
 from findleaks.errors import TargetError, UsageError
 from findleaks.report.text import number, printable
 from findleaks.runtimes.rules import RULES, rule
@@ -59,8 +60,8 @@ class Counting:
 
     status = 0
 
-    def __init__(self, pid: int, args: argparse.Namespace, counter: Union[Counter, Injected]) -> None:
-        self._args = args
+    def __init__(self, pid: int, args: argparse.Namespace, counter: Union[Counter, Injected], notes: Sequence[str]) -> None:
+        self._args, self._notes = args, notes
         self._counter = counter
         self._pid = pid
         self._counter.prepare()
@@ -109,7 +110,7 @@ class Counting:
         why = {"interrupt": "interrupted", "ended": f"process {self._pid} has ended"}.get(table.outcome.why, "stopped")
         if table.outcome.text:
             why += f" ({table.outcome.text})"
-        for note in table.notes:
+        for note in (*self._notes, *table.notes):
             yield f"  {printable(note, 600)}"
         if table.outcome.why == "ended":
             yield f"  {why}: this is what was counted."
@@ -140,7 +141,7 @@ class Counting:
             "end": table.outcome.why if table.last else None,
             "why": printable(table.outcome.text, 600) or None,
             "stacks": body,
-            "warnings": [*table.notes, *_lost(table)],
+            "warnings": [*self._notes, *table.notes, *_lost(table)],
         }
 
 
@@ -176,11 +177,15 @@ def _lost(table: Table) -> Iterator[str]:
 
 def injecting(session: Session) -> Injectable:
     """The door's way into the process; TargetError where there is none."""
-    counting(session)
-    make = getattr(session.target, "injecting", None)
-    made: Optional[Injectable] = make() if make is not None else None
+    made = _host(session)
     if made is None:
         raise TargetError("count --inject needs GDB: run it there, or `findleaks count --inject … --pid PID`; or leave it out")
+    return made
+
+
+def _host(session: Session) -> Optional[Injectable]:
+    make = getattr(session.target, "injecting", None)
+    made: Optional[Injectable] = make() if make is not None else None
     return made
 
 
@@ -203,8 +208,9 @@ def count(session: Session, args: argparse.Namespace) -> Counting:
 
     Every call stops the process for a fraction of a millisecond. With --inject it is not stopped: a jump at the function's beginning
     leads to code that counts, put into the process and taken out at the end. Needs a live process, and the command line needs GDB."""
+    process = counting(session)
+    notes = tidied(session.target, _host(session))
     if args.inject:
         host = injecting(session)
-        return Counting(host.pid, args, Injected(host, wanted(args)))
-    process = counting(session)
-    return Counting(process.pid, args, Counter(process, wanted(args)))
+        return Counting(host.pid, args, Injected(host, wanted(args)), notes)
+    return Counting(process.pid, args, Counter(process, wanted(args)), notes)

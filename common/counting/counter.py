@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Optional
 
 from findleaks.counting.base import Outcome, Process
 from findleaks.counting.functions import Function, functions
+from findleaks.counting.guard import BREAKPOINT, Guard
 from findleaks.counting.memo import MOST, Memo
 from findleaks.counting.scope import Scope, scope
 from findleaks.errors import TargetError, UsageError
@@ -74,6 +76,7 @@ class Counter:
         self.events = self.matched = 0
         self.memo: Optional[Memo] = None
         self._scope: Optional[Scope] = None
+        self._guardian: Optional[Guard] = None
         self._targets: list[Target] = []
         self._namer: Optional[Namer] = None
         self._table: dict[tuple[tuple[int, ...], str], _Row] = {}
@@ -106,6 +109,7 @@ class Counter:
             if self.memo is None:
                 self.prepare()
             addresses = {one.address for one in self.functions} | set(self._scope.breakpoints if self._scope is not None else ())
+            self._guard(sorted(addresses))
             self.process.arm(sorted(addresses), self._hit)
             began = time.monotonic()
             ticks = 0
@@ -127,9 +131,27 @@ class Counter:
             try:
                 self.process.disarm()
                 self.process.close()
+                if self._guardian is not None:
+                    self._guardian.dismiss()
             finally:
                 for target in self._targets:
                     target.close()
+
+    def _guard(self, addresses: Sequence[int]) -> None:
+        """See that the process survives us; where that is not possible counting goes on."""
+        target = self._targets[0]
+        trap = BREAKPOINT.get(target.arch.name)
+        if trap is None:
+            return
+        pokes = [(address, trap, target.read(address, len(trap))) for address in addresses]
+        try:
+            memory = os.open(f"/proc/{self.process.pid}/mem", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            self._guardian = Guard(self.process.pid, memory, [poke for poke in pokes if poke[2] != trap])
+        finally:
+            os.close(memory)
 
     def _run(self, seconds: Optional[float]) -> Outcome:
         """A Ctrl-C may strike between any two lines of ours, too; it ends the counting, with a table."""
@@ -180,11 +202,19 @@ class Counter:
             key = tuple(frame.pc for frame in trace.frames), trace.end
             row = self._table.get(key)
             if row is None:
-                row = self._table[key] = _Row(tuple(self._namer.name(frame) for frame in trace.frames), trace.end)
+                row = self._table[key] = _Row(self._named(address, trace), trace.end)
             if len(self._rows) > MOST:
                 self._rows.clear()
             known = self._rows[id(trace)] = trace, row
         known[1].count += 1
+
+    def _named(self, address: int, trace: Trace) -> tuple[Named, ...]:
+        """The frames with their names; the counted function's may be known from elsewhere than a symbol table."""
+        assert self._namer is not None
+        first, *rest = (self._namer.name(frame) for frame in trace.frames)
+        if not first.function:
+            first = next((first._replace(function=one.name, offset=0) for one in self.functions if one.address == address), first)
+        return (first, *rest)
 
     def _reopen(self) -> None:
         assert self.memo is not None

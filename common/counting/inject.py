@@ -10,13 +10,14 @@ from typing import Optional, Protocol
 from findleaks.counting.base import Outcome
 from findleaks.counting.counter import Counted, Table, Wanted
 from findleaks.counting.functions import Function, functions
+from findleaks.counting.guard import Guard
 from findleaks.counting.implant import Host, Memory, Plan, Stub, enable, found, install, restore, settle, unmap
 from findleaks.counting.relocate import LONGEST, Patch, Refused, plan
 from findleaks.counting.remote import mapped
 from findleaks.counting.scope import BASELINE, Depth, scope
 from findleaks.counting.serve import Rules, Service
 from findleaks.counting.steps import named
-from findleaks.counting.table import ADDRESS, CHAIN, EVENTS, EXACT, FULL, SHARED, STACK, UNSURE, Layout, Scoped, paths
+from findleaks.counting.table import ADDRESS, CHAIN, ENABLED, EVENTS, EXACT, FULL, SHARED, STACK, UNSURE, Layout, Scoped, paths
 from findleaks.errors import TargetError, UnreadableMemory, UsageError
 from findleaks.runtimes.rules import Rule
 from findleaks.runtimes.v8.isolates import KEYS, KEYS_OF_BLOCK, key_of
@@ -62,6 +63,7 @@ class Injected:
         self._memory: Optional[Memory] = None
         self._rules: Optional[Rules] = None
         self._service: Optional[Service] = None
+        self._guard: Optional[Guard] = None
         self._stub: Optional[Stub] = None
         self._layout: Optional[Layout] = None
         self._shared: Optional[mmap.mmap] = None
@@ -72,7 +74,7 @@ class Injected:
         self._names: dict[int, Named] = {}
 
     def prepare(self) -> None:
-        """Take out what was left behind, and plan what to patch; Refused, TargetError or UsageError says in one line why not."""
+        """Plan what to patch; Refused, TargetError or UsageError says in one line why not."""
         self.host.begin()
         try:
             self._prepare()
@@ -82,7 +84,6 @@ class Injected:
 
     def _prepare(self) -> None:
         self._memory = memory = Memory(self.host.pid)
-        self.notes += tidy(self.host, memory)
         self._rules = rules = Rules(self.host.opened, self.host.pid, memory.read, self._isolate)
         target = rules.target
         if target.arch.name != "x86-64":
@@ -175,6 +176,8 @@ class Injected:
         self._seed()
         self._service = Service(self._shared, self._rules, self.wanted.events, self.host.stop, self.host.terminated)
         self._service.start()
+        on, off = (1).to_bytes(8, "little"), bytes(8)
+        self._guard = Guard(self.host.pid, self._memory.fileno(), [(self._stub.table + ENABLED, on, off)], clean=True)
         enable(self._memory, self._stub, True)
 
     def _seed(self) -> None:
@@ -208,13 +211,16 @@ class Injected:
         if self._stub is None:
             return
         stub, self._stub = self._stub, None
-        assert self._memory is not None and self._service is not None
+        assert self._memory is not None
         try:
             if outcome.why != "ended" and self._memory.read(stub.table, 1):
                 enable(self._memory, stub, False)
                 self.notes += taken_out(self.host, self._memory, stub, outcome.why != "stop" or not outcome.text.startswith("it received"))
         finally:
-            self._service.finish()
+            if self._service is not None:
+                self._service.finish()
+            if self._guard is not None:
+                self._guard.dismiss()
 
     def _close(self) -> None:
         self._forget_names()
@@ -233,7 +239,7 @@ class Injected:
         rows: dict[tuple[tuple[int, ...], str], int] = {}
         with self._rules.lock:
             for node, keys in paths(nodes):
-                for count, end, code in ((node.count, *self._end(keys[-1])), (node.broken, self._broken(keys[-1]), True)):
+                for count, end, code in ((node.calls, *self._end(keys[-1])), (node.broken, self._broken(keys[-1]), True)):
                     if count:
                         key = keys if code or len(keys) == 1 else keys[:-1], end
                         rows[key] = rows.get(key, 0) + count

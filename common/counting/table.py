@@ -4,7 +4,7 @@ A page of settings, which is the process's own, so that children that it forks f
 the requests of threads that need a rule, and three hash tables (offsets as in stub.S):
 
     rules    key, value                     how to get from a place (a return address) to its caller
-    nodes    key, parent, count, broken     a tree of stacks: `parent` is the address of the node of the frame nearer; `count` calls had
+    nodes    key, parent, calls, broken     a tree of stacks: `parent` is the address of the node of the frame nearer; `calls` had
                                             the stack that ends here, `broken` one that could not be followed farther
     threads  thread pointer, depth          of scopes that are counted as they are opened and closed
 
@@ -57,7 +57,7 @@ class Scoped(NamedTuple):
 class Node(NamedTuple):
     key: int
     parent: int
-    count: int
+    calls: int
     broken: int
 
 
@@ -143,7 +143,7 @@ def paths(nodes: dict[int, Node]) -> Iterator[tuple[Node, tuple[int, ...]]]:
     """Each node that counts something, with the keys of its frames, innermost first. What leads nowhere is left out: the bytes may have
     been overwritten."""
     for node in nodes.values():
-        if not node.count and not node.broken:
+        if not node.calls and not node.broken:
             continue
         keys = [node.key]
         above = node

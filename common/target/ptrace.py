@@ -14,6 +14,7 @@ import errno
 import os
 import time
 from _thread import allocate_lock, start_new_thread
+from collections.abc import Callable
 from typing import Any, Optional
 
 from findleaks.arch import Arch
@@ -52,10 +53,13 @@ class Tracer:
         self._stopped, self._let_go, self._over = allocate_lock(), allocate_lock(), allocate_lock()
         for lock in (self._stopped, self._let_go, self._over):
             lock.acquire()
+        self._during: Optional[Callable[[], None]] = None
         self._begun = self._cancelled = self._done = False
 
-    def stop(self) -> None:
-        """Stop every thread, also those that are born meanwhile, and read the registers. TargetError if that is refused."""
+    def stop(self, during: Optional[Callable[[], None]] = None) -> None:
+        """Stop every thread, also those that are born meanwhile, and read the registers. TargetError if that is refused. `during` is
+        called then by the thread that traces, which no other can do ptrace's requests for."""
+        self._during = during
         try:
             # Such a thread keeps no interpreter from exiting: should nobody call release(), the kernel lets the process go then.
             start_new_thread(self._work, ())
@@ -86,6 +90,8 @@ class Tracer:
         try:
             if not self._cancelled:
                 self._stop_all()
+                if self._during is not None:
+                    self._during()
         except BaseException as error:
             self._error = error
         self._stopped.release()
