@@ -69,14 +69,24 @@ setup(
     python_requires=">=3.9",
     packages=packages(),
     package_dir=PACKAGE_DIR,
-    package_data={"findleaks": ["py.typed"]},
+    package_data={"findleaks": ["py.typed"], "findleaks.report.heapmap": ["page.html", "page.css", "page.js"]},
     ext_modules=kernel(),
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel},
     # Only the command line uses it, and only for cores packed with zstd; Python 3.14 brings its own.
     install_requires=["zstandard>=0.19; python_version < '3.14'"],
     # What ruff formats and mypy finds changes with their releases: an upper bound keeps a checkout that passes passing.
     extras_require={
-        "test": ["hypothesis>=6", "mypy>=1.19,<2.5", "pyelftools>=0.30", "pytest>=8", "ruff>=0.17,<0.18", "setuptools>=64", "wheel"],
+        "png": ["pillow>=9"],  # findleaks map -o FILE.png
+        "test": [
+            "hypothesis>=6",
+            "mypy>=1.19,<2.5",
+            "pillow>=9",
+            "pyelftools>=0.30",
+            "pytest>=8",
+            "ruff>=0.17,<0.18",
+            "setuptools>=64",
+            "wheel",
+        ],
     },
     entry_points={"console_scripts": ["findleaks = findleaks.cli:main"]},
     classifiers=[

@@ -22,6 +22,7 @@ xz xz-utils
 redis-server redis-server
 nginx nginx-light
 ruby ruby
+chromium chromium
 javac default-jdk-headless
 npm npm
 cargo cargo

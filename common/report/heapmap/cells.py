@@ -70,7 +70,7 @@ LOOKS = (
     ),
 )
 BY_STATE = {look.state: look for look in LOOKS}
-FAINT_LIGHT, FAINT_DARK = "#c9dcf7", "#23405f"
+FAINT_LIGHT, FAINT_DARK = "#9dc1f2", "#2b5687"
 """Colours of a page of which next to nothing is in use: in-use pages go from here to their full colour."""
 
 

@@ -1,0 +1,225 @@
+"""Heaps as one HTML page that needs nothing else: a byte of state and share, one of size and one of type for each page of memory, packed;
+and every block, where there are not too many. `page.html`, `page.css` and `page.js` are put together with them."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.audit.pages import Area
+from findleaks.graph.base import State
+from findleaks.graph.pages import PageState
+from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture
+from findleaks.report.text import number, printable, size
+from findleaks.session import Session
+from findleaks.target.base import Range
+
+MOST_BLOCKS = 60_000
+"""Blocks that are listed one by one; of a heap with more, the page tells what each page of memory holds."""
+
+_ENTRIES = 256
+_EXACT = 128  # sizes kept exactly, the most frequent, where not all can be
+_STEP = 1 << 14
+
+
+class Planes(NamedTuple):
+    """What the page's script reads, in its order: blocks' offsets in their part / 4 and sizes ("I"), then bytes a page of state and share,
+    size and type, then bytes a block of state and type."""
+
+    offsets: array[int]
+    lengths: array[int]
+    states: bytearray
+    sizes: bytes
+    types: bytes
+    block_states: bytearray
+    block_types: bytearray
+
+    def packed(self) -> bytes:
+        for words in (self.offsets, self.lengths):
+            if array("H", [1]).tobytes() != b"\1\0":
+                words.byteswap()
+        return zlib.compress(b"".join(bytes(plane) for plane in self), 9 if len(self.states) < 1 << 20 else 6)
+
+
+def page(session: Session, picture: Picture) -> str:
+    """The whole page."""
+    states, words = bytearray(), array("Q")
+    sizes: array[int] = array("I")
+    for area in picture.areas:
+        states += bytes(state | share >> 3 << 3 for state, share in zip(area.states, area.shares))
+        sizes += area.sizes
+        words += _types_of(session, area)
+    names = _Names(session, words)
+    table, about, numbered = _sizes(sizes)
+    blocks, offsets, lengths, block_states, block_types = _blocks(session, picture.areas, names)
+    planes = Planes(offsets, lengths, states, numbered, bytes(map(names.number, words)), block_states, block_types)
+    meta = {
+        "title": printable(f"Heap map: {picture.title}", 300),
+        "summary": _summary(picture),
+        "page": picture.page,
+        "pages": len(states),
+        "blocks": len(offsets),
+        "states": _states(picture),
+        "faint": [FAINT_LIGHT, FAINT_DARK],
+        "sizes": table,
+        "about": about,
+        "types": names.names,
+        "areas": _areas(picture.areas, blocks),
+    }
+    return _assembled(meta, base64.b64encode(planes.packed()).decode("ascii"))
+
+
+def _assembled(meta: dict[str, object], data: str) -> str:
+    folder = os.path.dirname(os.path.abspath(__file__))
+    made = {"TITLE": html.escape(str(meta["title"])), "META": json.dumps(meta).replace("<", "\\u003c"), "DATA": data}
+    for name, file in (("CSS", "page.css"), ("JS", "page.js"), ("", "page.html")):
+        with open(os.path.join(folder, file), encoding="utf-8") as source:
+            made[name] = source.read()
+    whole = made.pop("")
+    pieces = whole.split("@")  # names stand between, and nowhere else: nothing of the target is searched for them
+    return "".join(made[piece] if at % 2 else piece for at, piece in enumerate(pieces))
+
+
+def _summary(picture: Picture) -> str:
+    held = f"{size(picture.resident)} resident, " if picture.resident is not None else ""
+    count = len(picture.areas)
+    heaps = f"{number(count)} heap" + ("" if count == 1 else "s")
+    return f"{held}{size(picture.mapped)} mapped in {heaps}, {size(picture.used)} in use; {picture.how}"
+
+
+def _states(picture: Picture) -> list[dict[str, object]]:
+    """By number."""
+    looks = {look.state: (order, look) for order, look in enumerate(LOOKS)}
+    found: list[dict[str, object]] = []
+    for state in PageState:
+        order, look = looks[state]
+        of = {"name": look.name, "meaning": look.meaning, "colours": [look.light, look.dark]}
+        found.append({**of, "bytes": picture.bytes(state), "order": order})
+    return found
+
+
+def _areas(areas: Sequence[Area], blocks: Sequence[Sequence[tuple[int, int]]]) -> list[dict[str, object]]:
+    first = 0
+    found: list[dict[str, object]] = []
+    for area, listed in zip(areas, blocks):
+        resident = f"{size(area.resident)} resident of " if area.resident is not None else ""
+        parts = [[part.start, part.end, first + part.first, part.pages, *where] for part, where in zip(area.parts, listed)]
+        sums = f"{resident}{size(area.size)}, {size(area.held(State.IN_USE))} in use"
+        found.append({"name": area.name, "sums": sums, "first": first, "count": len(area.states), "parts": parts})
+        first += len(area.states)
+    return found
+
+
+def _types_of(session: Session, area: Area) -> array[int]:
+    """For each page the word that the blocks of more than half of its bytes in use begin with, if it tells a type; else 0."""
+    ranges = session.types.ranges()
+    blocks, found = session.directory.blocks, array("Q", bytes(8 * len(area.states)))
+    for part in area.parts if ranges else ():
+        words, weights = array("Q", bytes(8 * part.pages)), array("Q", bytes(8 * part.pages))
+        where = Range(part.start, part.end)
+        for piece in session.pieces([where], "looking at types"):
+            blocks.page_words(piece, ranges, where, area.page, words, weights)
+        found[part.first : part.first + part.pages] = words
+    return found
+
+
+class _Names:
+    """The types that are told apart: number 0 is none, the last one is all others."""
+
+    def __init__(self, session: Session, words: array[int]) -> None:
+        self._numbers: dict[int, int] = {0: 0}
+        self.names = [""]
+        known: dict[str, int] = {"": 0}
+        for word, _ in Counter(words).most_common():
+            name = session.types.name(word) if word else ""
+            if name not in known:
+                if len(self.names) == _ENTRIES - 1:
+                    known[name] = len(self.names)
+                    self.names.append("other types")
+                elif len(self.names) == _ENTRIES:
+                    known[name] = _ENTRIES - 1
+                else:
+                    known[name] = len(self.names)
+                    self.names.append(name)
+            self._numbers[word] = known[name]
+
+    def number(self, word: int) -> int:
+        """0 for what is no known type."""
+        return self._numbers.get(word, 0)
+
+
+def _sizes(sizes: array[int]) -> tuple[list[int], list[bool], bytes]:
+    """A table of sizes, which of them are rounded, and each page's number in the table (0: no blocks)."""
+    counts = Counter(sizes)
+    counts.pop(0, None)
+    table, about = [0], [False]
+    numbers = {0: 0}
+    frequent = [value for value, _ in counts.most_common()]
+    exact = len(frequent) if len(frequent) < _ENTRIES else _EXACT
+    for value in sorted(frequent[:exact]):
+        numbers[value] = len(table)
+        table.append(value)
+        about.append(False)
+    rounded: dict[int, int] = {}
+    for value in frequent[exact:]:
+        shift = max(value.bit_length() - 3, 0)  # quarters of powers of two: at most 120
+        near = value >> shift << shift
+        if near not in rounded:
+            rounded[near] = len(table)
+            table.append(near)
+            about.append(True)
+        numbers[value] = rounded[near]
+    return table, about, bytes(numbers[value] for value in sizes)
+
+
+def _blocks(
+    session: Session, areas: Sequence[Area], names: _Names
+) -> tuple[list[list[tuple[int, int]]], array[int], array[int], bytearray, bytearray]:
+    """Where each part's blocks stand among all that are listed (first, how many), and the blocks."""
+    blocks = session.directory.blocks
+    spans = [[(blocks.at_or_after(part.start), blocks.at_or_after(part.end)) for part in area.parts] for area in areas]
+    offsets, lengths = array("I"), array("I")
+    states, types = bytearray(), bytearray()
+    if sum(high - low for part in spans for low, high in part) > MOST_BLOCKS:
+        return [[(0, 0)] * len(area.parts) for area in areas], offsets, lengths, states, types
+    found = []
+    for area, indices in zip(areas, spans):
+        found.append(listed := list[tuple[int, int]]())
+        for part, (low, high) in zip(area.parts, indices):
+            first = len(offsets)
+            if part.end - part.start >= 1 << 34:
+                high = low
+            for index in range(low, high):
+                if index % _STEP == 0:
+                    session.tell("listing blocks", 0.0)
+                address = blocks.address(index)
+                offsets.append((address - part.start) // 4)
+                lengths.append(min(blocks.size(index), 0xFFFFFFFF))
+                states.append(blocks.state(index))
+            types += bytes(_first_words(session, names, part.start, part.end, offsets[first:], states[first:]))
+            listed.append((first, len(offsets) - first))
+    return found, offsets, lengths, states, types
+
+
+def _first_words(session: Session, names: _Names, start: int, end: int, offsets: array[int], states: bytearray) -> Iterator[int]:
+    """The type of each block in use, by its first word."""
+    word = session.target.arch.word
+    starts = [start + 4 * offset for offset in offsets]
+    at = 0
+    for piece in session.pieces([Range(start, end)], "looking at types") if starts else ():
+        limit = piece.address + len(piece.data) - word
+        while at < len(starts) and starts[at] <= limit:
+            low = starts[at] - piece.address
+            if low < 0 or states[at] != State.IN_USE:
+                yield 0
+            else:
+                yield names.number(int.from_bytes(piece.data[low : low + word], session.target.arch.byteorder))
+            at += 1
+    yield from bytes(len(starts) - at)
