@@ -9,8 +9,8 @@ from ctypes import byref, c_uint32, c_uint64
 
 from findleaks.graph import shared
 from findleaks.graph.base import Group, Heuristic, Kind, Totals
-from findleaks.graph.dominators import Dominators
 from findleaks.graph.kernel_blocks import KernelBlocks, Passed
+from findleaks.graph.kernel_dominators import KernelDominators
 from findleaks.graph.kernel_library import DISORDER, NONE, CGroup, CRange, check
 from findleaks.target.base import Piece, Range
 
@@ -148,9 +148,11 @@ class KernelGraph:
         """See base.Graph."""
         return bool(self._library.fl_rooted(self._handle, self._index(index)))
 
-    def dominators(self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False) -> Dominators:
+    def dominators(self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False) -> KernelDominators:
         """See base.Graph."""
-        raise NotImplementedError("dominators in the kernel")
+        if not (self._classified if lost else self._marked):
+            raise RuntimeError("classify first" if lost else "mark first")
+        return KernelDominators(self._library, self, self._handle, roots, bounds, owners, lost)
 
     def _listed(self, function: Callable[..., int], index: int) -> list[int]:
         """What a function writes of a block where it has room, and tells the number of."""

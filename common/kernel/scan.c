@@ -1,5 +1,5 @@
 /* Streaming memory: which words refer to blocks. */
-#include "graph.h"
+#include "dominators.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -9,6 +9,8 @@
 #define STRETCH (1u << 20) /* words whose places are counted from one address */
 #define SOME 256u          /* words filtered between two looks at the batch's room */
 #define AHEAD 2048u        /* bytes */
+
+typedef enum { EDGES, ROOTS, HOLDERS } purpose;
 
 API void fl_graph_free(graph *g) {
     if (!g)
@@ -200,11 +202,27 @@ INLINE int record_roots(graph *g) {
     return DONE;
 }
 
-POPCNT static int record_popcnt(graph *g, bool roots) { return roots ? record_roots(g) : record_edges(g); }
-static int record_plain(graph *g, bool roots) { return roots ? record_roots(g) : record_edges(g); }
+/* Which of the dominators' roots refer to what. */
+INLINE int record_holders(graph *g, dominators *d) {
+    batch *c = g->batch;
+    resolve(g, c);
+    for (uint32_t at = 0; at < c->count; at++) {
+        uint32_t edge = edge_of(g->b, c, at);
+        if (edge != NONE)
+            hold(d, edge >> INDEX_SHIFT, root_at(d, c->address + (uint64_t)c->places[at] * WORD));
+    }
+    return DONE;
+}
 
-static int record(graph *g, bool roots) {
-    int failed = g->popcnt ? record_popcnt(g, roots) : record_plain(g, roots);
+INLINE int record_as(graph *g, purpose why, dominators *d) {
+    return why == EDGES ? record_edges(g) : why == ROOTS ? record_roots(g) : record_holders(g, d);
+}
+
+POPCNT static int record_popcnt(graph *g, purpose why, dominators *d) { return record_as(g, why, d); }
+static int record_plain(graph *g, purpose why, dominators *d) { return record_as(g, why, d); }
+
+static int record(graph *g, purpose why, dominators *d) {
+    int failed = g->popcnt ? record_popcnt(g, why, d) : record_plain(g, why, d);
     g->batch->count = 0;
     return failed;
 }
@@ -247,7 +265,7 @@ static void filter_avx2(graph *g, const uint8_t *data, uint32_t first, uint32_t 
 #endif
 
 /* All words of a stretch of memory, at `address`, whichever blocks they lie in. */
-static int scan_words(graph *g, const uint8_t *data, uint64_t address, uint64_t count, bool roots) {
+static int scan_words(graph *g, const uint8_t *data, uint64_t address, uint64_t count, purpose why, dominators *d) {
     batch *c = g->batch;
     while (count) {
         uint32_t stretch = count < STRETCH ? (uint32_t)count : STRETCH;
@@ -257,7 +275,7 @@ static int scan_words(graph *g, const uint8_t *data, uint64_t address, uint64_t 
             uint32_t some = stretch - first < SOME ? stretch - first : SOME;
             prefetch_ahead(data + (size_t)first * WORD, AHEAD, SOME * WORD);
             if (c->count + some >= BATCH) {
-                int failed = record(g, roots);
+                int failed = record(g, why, d);
                 if (failed)
                     return failed;
             }
@@ -266,7 +284,7 @@ static int scan_words(graph *g, const uint8_t *data, uint64_t address, uint64_t 
             else
                 filter(g, data, first, some);
         }
-        int failed = record(g, roots);
+        int failed = record(g, why, d);
         if (failed)
             return failed;
         data += (size_t)stretch * WORD;
@@ -283,14 +301,41 @@ API int fl_scan_blocks(graph *g, const piece *p) {
     if (g->hints && hints_facts(g, p))
         return NO_MEMORY;
     uint64_t base, count = piece_words(p, &base);
-    return scan_words(g, count ? p->data + (base - p->address) : NULL, base, count, false);
+    return scan_words(g, count ? p->data + (base - p->address) : NULL, base, count, EDGES, NULL);
 }
 
 API int fl_scan_roots(graph *g, const piece *p) {
     uint64_t base, count = piece_words(p, &base);
-    return scan_words(g, count ? p->data + (base - p->address) : NULL, base, count, true);
+    return scan_words(g, count ? p->data + (base - p->address) : NULL, base, count, ROOTS, NULL);
 }
 
 API int fl_root_words(graph *g, const uint64_t *values, uint64_t count) {
-    return scan_words(g, (const uint8_t *)values, 0, count, true);
+    return scan_words(g, (const uint8_t *)values, 0, count, ROOTS, NULL);
+}
+
+/* Roots of dominators: after the graph has settled, which has its batch no more. */
+static int scan_holders(dominators *d, const uint8_t *data, uint64_t address, uint64_t count) {
+    graph *g = d->g;
+    if (!(g->batch = calloc(1, sizeof *g->batch)))
+        return NO_MEMORY;
+    int failed = scan_words(g, data, address, count, HOLDERS, d);
+    free(g->batch);
+    g->batch = NULL;
+    return failed;
+}
+
+API int fl_dominators_scan(dominators *d, const piece *p, const uint64_t *bounds, const uint32_t *owners, uint64_t bound_count) {
+    uint64_t base, count = piece_words(p, &base);
+    d->bounds = bounds;
+    d->owners = owners;
+    d->bound_count = bound_count;
+    d->bound = 0;
+    d->otherwise = NOBODY;
+    return scan_holders(d, count ? p->data + (base - p->address) : NULL, base, count);
+}
+
+API int fl_dominators_words(dominators *d, const uint64_t *values, uint64_t count, uint32_t root) {
+    d->bound_count = d->bound = 0;
+    d->otherwise = root;
+    return scan_holders(d, (const uint8_t *)values, 0, count);
 }

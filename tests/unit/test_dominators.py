@@ -59,7 +59,7 @@ def computed(dominators: Dominators, budget: int = 1 << 20) -> Dominators:
 
 
 def engines() -> list[Engine]:
-    return [graphs.pure(), graphs.pure()]
+    return [graphs.kernel(), graphs.pure()]
 
 
 def everything(dominators: Dominators, count: int) -> dict[str, Any]:

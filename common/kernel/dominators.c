@@ -1,0 +1,237 @@
+/* Dominators: what roots refer to, and the depth-first numbering of what they reach. */
+#include "dominators.h"
+
+#include <stdlib.h>
+
+#define PHASES 14u
+#define VISITING 3u /* of them */
+#define SORTING 4u
+#define PREFETCHED 8u /* references of a block whose numbers are asked for when it is entered */
+
+API void fl_dominators_free(dominators *d) {
+    if (!d)
+        return;
+    free(d->numbers);
+    free(d->starts);
+    free(d->targets);
+    free(d->nodes);
+    free(d->parents);
+    free(d->semis);
+    free(d->labels);
+    free(d->ancestors);
+    free(d->bytes);
+    free(d->places);
+    free(d->frames);
+    free(d->others);
+    free(d->spare);
+    free(d->tallies);
+    free(d);
+}
+
+/* Of what is lost, or of all blocks in use. Within `outer`, which must outlive this: its places [first, first + span). */
+API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, const dominators *outer, uint32_t first, uint32_t span) {
+    dominators *d = calloc(1, sizeof *d);
+    if (!d)
+        return NULL;
+    d->g = g;
+    d->roots = roots;
+    d->only_lost = only_lost;
+    d->outer = outer;
+    d->first = first;
+    d->span = outer ? span : g->count;
+    d->definite = d->possible = NOBODY;
+    size_t bytes = ((size_t)d->span + 1) * sizeof *d->numbers;
+    d->numbers = malloc(bytes);
+    d->starts = calloc((size_t)roots + 2, sizeof *d->starts);
+    if (!d->numbers || !d->starts) {
+        fl_dominators_free(d);
+        return NULL;
+    }
+    memset(d->numbers, 0xff, bytes); /* UNSEEN */
+    return d;
+}
+
+API void fl_dominators_refer(dominators *d, uint32_t root, const uint32_t *indices, uint64_t count) {
+    for (uint64_t at = 0; at < count; at++)
+        hold(d, indices[at], root);
+}
+
+/* These roots refer to the leaders among what is lost. */
+API void fl_dominators_lost(dominators *d, uint32_t definite, uint32_t possible) {
+    d->definite = definite;
+    d->possible = possible;
+}
+
+/* DEFINITE blocks, and the POSSIBLE ones that roots or reachable blocks refer to. */
+static int refer_lost(dominators *d, int64_t *budget) {
+    const graph *g = d->g;
+    for (; d->definite != NOBODY && d->at < g->count; d->at++) {
+        uint32_t index = (uint32_t)d->at, count;
+        uint8_t kind = g->kinds[index];
+        if (--*budget < 0)
+            return 1;
+        if (kind == DEFINITE)
+            hold(d, index, d->definite);
+        else if (kind == POSSIBLE && (bit(g->root_starts, index) || bit(g->root_interiors, index)))
+            hold(d, index, d->possible);
+        if (kind != REACHABLE)
+            continue;
+        for (const uint32_t *edge = g->edges + edges_of(g, index, &count), *end = edge + count; edge < end; edge++, --*budget)
+            if (g->kinds[*edge >> INDEX_SHIFT] == POSSIBLE)
+                hold(d, *edge >> INDEX_SHIFT, d->possible);
+    }
+    return DONE;
+}
+
+INLINE uint32_t group_of(const dominators *d, uint32_t held) { return held == SEVERAL ? d->roots : held & ~HELD; }
+
+/* Bar the blocks that do not count, and count the others by root. */
+static int tally(dominators *d, int64_t *budget) {
+    const graph *g = d->g;
+    for (; d->at < d->span; d->at++) {
+        uint32_t *number = &d->numbers[d->at];
+        if (--*budget < 0)
+            return 1;
+        bool counts = d->outer || (d->only_lost ? g->kinds[d->at] >= POSSIBLE : is_used(g, (uint32_t)d->at));
+        if (!counts)
+            *number = BARRED;
+        else if (*number != UNSEEN)
+            d->starts[group_of(d, *number) + 1]++;
+        d->count += counts;
+    }
+    for (uint32_t root = 0; root <= d->roots; root++)
+        d->starts[root + 1] += d->starts[root];
+    size_t most = (size_t)d->count + d->roots + 1;
+    d->targets = malloc(((size_t)d->starts[d->roots + 1] + 1) * sizeof *d->targets);
+    d->nodes = malloc(most * sizeof *d->nodes);
+    d->parents = malloc(most * sizeof *d->parents);
+    d->semis = malloc(most * sizeof *d->semis);
+    return d->targets && d->nodes && d->parents && d->semis ? DONE : NO_MEMORY;
+}
+
+/* List the targets by root, each root's in ascending order. */
+static int list(dominators *d, int64_t *budget) {
+    for (; d->at < d->span; d->at++) {
+        uint32_t held = d->numbers[d->at];
+        if (--*budget < 0)
+            return 1;
+        if (held > BARRED && held != UNSEEN)
+            d->targets[d->starts[group_of(d, held)]++] = d->outer ? d->outer->nodes[d->first + d->at] : (uint32_t)d->at;
+    }
+    for (uint32_t root = d->roots; root; root--) /* each now begins where it ended */
+        d->starts[root] = d->starts[root - 1];
+    d->starts[0] = 0;
+    d->nodes[0] = SHARED_NODE;
+    d->parents[0] = d->semis[0] = 0;
+    d->count = 1;
+    return DONE;
+}
+
+INLINE uint32_t give(dominators *d, uint32_t node, uint32_t parent) {
+    uint32_t number = d->count++;
+    d->nodes[number] = node;
+    d->parents[number] = d->semis[number] = parent;
+    return number;
+}
+
+/* Visit a block for the first time. */
+INLINE int enter(dominators *d, uint32_t index, uint32_t parent, uint32_t *place) {
+    const graph *g = d->g;
+    uint32_t number = *place = give(d, index, parent), count, first = edges_of(g, index, &count);
+    if (!count)
+        return DONE;
+    frame *frames = grown(d->frames, d->depth, &d->frame_capacity, sizeof *frames);
+    if (!frames)
+        return NO_MEMORY;
+    d->frames = frames;
+    frames[d->depth++] = (frame){first, number};
+    for (uint32_t at = 0; at < count && at < PREFETCHED; at++) {
+        uint32_t target = g->edges[first + at] >> INDEX_SHIFT;
+        __builtin_prefetch(d->outer ? &d->outer->numbers[target] : &d->numbers[target]);
+        __builtin_prefetch(&g->groups[target / GROUP]);
+    }
+    return DONE;
+}
+
+/* A reference to a block that has a number: from one it was reached by, which may serve as its semidominator, or from one behind it. */
+INLINE int again(dominators *d, uint32_t number, uint32_t source) {
+    if (number >= source) {
+        if (number != BARRED && source < d->semis[number])
+            d->semis[number] = source;
+        return DONE;
+    }
+    if ((d->parents[source] & ~UP) == number) {
+        d->parents[source] |= UP;
+        d->upward = true;
+        return DONE;
+    }
+    uint64_t *others = grown(d->others, d->other_count, &d->other_capacity, sizeof *others);
+    if (!others)
+        return NO_MEMORY;
+    d->others = others;
+    others[d->other_count++] = (uint64_t)number << 32 | source;
+    return DONE;
+}
+
+INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
+    uint32_t *number = number_of(d, index);
+    if (!number)
+        return DONE;
+    return *number > BARRED ? enter(d, index, source, number) : again(d, *number, source);
+}
+
+/* Follow what the roots' targets refer to, depth first, references in the order of words. */
+static int visit(dominators *d, int64_t *budget) {
+    const graph *g = d->g;
+    for (;;) {
+        while (d->depth) {
+            if (--*budget < 0)
+                return 1;
+            frame *top = &d->frames[d->depth - 1];
+            uint32_t edge = g->edges[top->next++], source = top->number;
+            if (edge & LAST)
+                d->depth--;
+            if (meet(d, edge >> INDEX_SHIFT, source))
+                return NO_MEMORY;
+        }
+        if (d->root > d->roots)
+            return DONE;
+        if (--*budget < 0)
+            return 1;
+        if (d->target == d->starts[d->root] && d->root < d->roots && d->source == 0)
+            d->source = give(d, ROOT_NODE | d->root, 0);
+        if (d->target < d->starts[d->root + 1]) {
+            if (meet(d, d->targets[d->target++], d->source))
+                return NO_MEMORY;
+        } else {
+            d->root++;
+            d->source = 0;
+        }
+    }
+}
+
+/* How much is done, in thousandths. */
+API uint32_t fl_dominators_part(const dominators *d) {
+    static const uint16_t begins[PHASES + 1] = {0, 20, 80, 120, 560, 580, 660, 720, 760, 800, 880, 920, 960, 980, 1000}; /* measured */
+    uint64_t whole = d->phase < VISITING ? d->span : d->phase == SORTING ? d->other_count : d->count, done = d->at;
+    if (d->phase >= PHASES)
+        return 1000;
+    if (d->phase == VISITING)
+        whole = d->span, done = d->count;
+    return begins[d->phase] + (uint32_t)((begins[d->phase + 1] - begins[d->phase]) * (done < whole ? done : whole) / (whole + 1));
+}
+
+/* 1: there is more to do; 0: the tree is complete. */
+API int fl_dominators_compute(dominators *d, int64_t budget) {
+    static int (*const phases[PHASES])(dominators *, int64_t *) = {
+        refer_lost,         tally,            list,             visit,           dominators_sort, dominators_semis,
+        dominators_holders, dominators_count, dominators_place, dominators_move, dominators_tree, dominators_counts,
+        dominators_sizes,   dominators_sum,
+    };
+    for (; d->phase < PHASES; d->phase++, d->at = 0) {
+        int more = phases[d->phase](d, &budget);
+        if (more)
+            return more;
+    }
+    return DONE;
+}

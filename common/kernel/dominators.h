@@ -1,0 +1,103 @@
+/* The dominator tree of what roots reach: semi-NCA (see ../graph/pure_dominators.py) over a depth-first numbering.
+ *
+ * 24 bytes a block reached, and 8 for each reference from a higher number to a lower one that is not its parent, while computing; 24 then.
+ */
+#ifndef FINDLEAKS_DOMINATORS_H
+#define FINDLEAKS_DOMINATORS_H
+
+#include "graph.h"
+
+/* In `numbers`: of a block not visited yet, which root refers to it (HELD | root; SEVERAL roots; UNSEEN: none). BARRED: it is not to be
+ * visited. Less: its number, in the end its place. */
+#define HELD 0x80000000u
+#define SEVERAL 0xFFFFFFFEu
+#define UNSEEN 0xFFFFFFFFu
+#define BARRED 0x7FFFFFFFu
+#define NOBODY 0xFFFFFFFFu /* in place of a root */
+
+#define UP 0x80000000u /* with a parent: the node refers to its parent, too */
+
+#define ROOT_NODE 0x80000000u /* in `nodes`: ROOT_NODE | root, or a block's index */
+#define SHARED_NODE 0xFFFFFFFFu
+
+typedef struct {
+    uint32_t next, number; /* the edge to follow, and whose it is */
+} frame;
+
+typedef struct dominators {
+    graph *g;
+    const struct dominators *outer; /* what this is within, or NULL: then `numbers` goes by block, else by place in `outer` less `first` */
+    uint32_t first, span;
+    uint32_t roots;
+    bool only_lost; /* only blocks that are lost count */
+    const uint64_t *bounds; /* the caller's, while scanning */
+    const uint32_t *owners;
+    uint64_t bound_count, bound;
+    uint32_t otherwise; /* the root of words below all bounds */
+    uint32_t definite, possible; /* roots of lost blocks, or NOBODY */
+    uint32_t *numbers;
+    uint32_t *starts, *targets; /* blocks that each root alone refers to, and behind them those that several do */
+    uint32_t root, target;      /* where visiting stands */
+    unsigned phase;
+    uint64_t at;
+    uint32_t count; /* numbers given */
+    /* By number, 0 for the node above all roots. */
+    uint32_t *nodes, *parents, *semis; /* in the end by place: nodes, their holders, and how many blocks these retain */
+    uint32_t *labels, *ancestors;      /* of shortening ways; then the places, and room to move the others to */
+    uint64_t *bytes;                   /* by place: what a node retains */
+    uint32_t *places;                  /* of roots */
+    frame *frames;
+    uint64_t depth, frame_capacity;
+    uint64_t *others, *spare; /* references: the lower number << 32 | the higher, sorted */
+    uint64_t other_count, other_capacity;
+    uint32_t *tallies; /* of sorting */
+    unsigned shift;
+    uint64_t steps; /* up the tree */
+    uint32_t source; /* where shortening a way stands; 0: nowhere */
+    bool upward, counted, jumping;
+} dominators;
+
+/* semidominators.c, arrange.c: phases, in this order. 1: the budget is used up, and there is more to do. */
+int dominators_sort(dominators *d, int64_t *budget);
+int dominators_semis(dominators *d, int64_t *budget);
+int dominators_holders(dominators *d, int64_t *budget);
+int dominators_count(dominators *d, int64_t *budget);
+int dominators_place(dominators *d, int64_t *budget);
+int dominators_move(dominators *d, int64_t *budget);
+int dominators_tree(dominators *d, int64_t *budget);
+int dominators_counts(dominators *d, int64_t *budget);
+int dominators_sizes(dominators *d, int64_t *budget);
+int dominators_sum(dominators *d, int64_t *budget);
+
+/* Where the number of a block stands; NULL if it is outside what the tree is about. */
+INLINE uint32_t *number_of(const dominators *d, uint32_t index) {
+    if (!d->outer)
+        return &d->numbers[index];
+    uint32_t at = d->outer->numbers[index] - d->first;
+    return at < d->span ? &d->numbers[at] : NULL;
+}
+
+INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
+    uint32_t *number = root == NOBODY ? NULL : number_of(d, index);
+    if (number)
+        *number = *number == UNSEEN || *number == (HELD | root) ? HELD | root : SEVERAL;
+}
+
+/* The root that a word at this address belongs to: most often the one of the word before. */
+INLINE uint32_t root_at(dominators *d, uint64_t address) {
+    uint64_t at = d->bound;
+    if ((at && address < d->bounds[at - 1]) || (at < d->bound_count && address >= d->bounds[at])) {
+        uint64_t low = 0, high = d->bound_count;
+        while (low < high) {
+            uint64_t middle = low + (high - low) / 2;
+            if (d->bounds[middle] <= address)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        d->bound = at = low;
+    }
+    return at ? d->owners[at - 1] : d->otherwise;
+}
+
+#endif

@@ -1,0 +1,155 @@
+/* What the tree of dominators says of a node: the heaviest of what it holds directly, sizes, and lists. */
+#include "dominators.h"
+
+#include <stdlib.h>
+
+typedef struct {
+    uint64_t size, children, blocks, bytes, example;
+} spread;
+
+typedef struct {
+    spread *items; /* open addressing; without children: an empty place */
+    uint64_t count, mask;
+} spreads;
+
+typedef struct {
+    uint32_t length, end;
+    uint64_t least, most, bytes;
+    bool more;
+} chain;
+
+INLINE bool is_block(const dominators *d, uint32_t place) { return !(d->nodes[place] & ROOT_NODE); }
+
+/* Where to tell two blocks' order: more bytes retained first, then the lower address. */
+INLINE bool before(const dominators *d, uint32_t one, uint32_t other) {
+    return d->bytes[one] != d->bytes[other] ? d->bytes[one] > d->bytes[other] : d->nodes[one] < d->nodes[other];
+}
+
+/* Let the last item, or the first, go where it belongs in a heap whose first is the one that comes last of all. */
+static void rise(const dominators *d, uint64_t *heap, uint64_t at) {
+    for (uint64_t above; at && before(d, (uint32_t)heap[above = (at - 1) / 2], (uint32_t)heap[at]); at = above) {
+        uint64_t item = heap[at];
+        heap[at] = heap[above];
+        heap[above] = item;
+    }
+}
+
+static void sink(const dominators *d, uint64_t *heap, uint64_t count) {
+    for (uint64_t at = 0, below; (below = 2 * at + 1) < count; at = below) {
+        if (below + 1 < count && before(d, (uint32_t)heap[below], (uint32_t)heap[below + 1]))
+            below++;
+        if (!before(d, (uint32_t)heap[at], (uint32_t)heap[below]))
+            return;
+        uint64_t item = heap[at];
+        heap[at] = heap[below];
+        heap[below] = item;
+    }
+}
+
+/* The places of the `limit` blocks that come first among those which the node at `place` holds directly, in no order. */
+API int fl_dominators_children(const dominators *d, uint32_t place, uint64_t limit, words *found) {
+    *found = (words){NULL, 0, 0};
+    for (uint32_t at = place + 1, end = place + d->semis[place]; limit && at < end; at += d->semis[at]) {
+        if (!is_block(d, at))
+            continue;
+        if (found->count < limit) {
+            if (words_push(found, at))
+                return NO_MEMORY;
+            rise(d, found->items, found->count - 1);
+        } else if (before(d, at, (uint32_t)found->items[0])) {
+            found->items[0] = at;
+            sink(d, found->items, found->count);
+        }
+    }
+    return DONE;
+}
+
+static spread *of_size(spreads *s, uint64_t size) {
+    uint64_t at = (size * UINT64_C(0x9E3779B97F4A7C15) >> 20) & s->mask;
+    while (s->items[at].children && s->items[at].size != size)
+        at = (at + 1) & s->mask;
+    return &s->items[at];
+}
+
+static int add(spreads *s, spread more) {
+    if (!s->items || s->count > s->mask / 2) {
+        spreads wider = {NULL, s->count, s->items ? s->mask * 4 + 3 : 255};
+        if (!(wider.items = calloc(wider.mask + 1, sizeof *wider.items)))
+            return NO_MEMORY;
+        for (uint64_t at = 0; s->items && at <= s->mask; at++)
+            if (s->items[at].children)
+                *of_size(&wider, s->items[at].size) = s->items[at];
+        free(s->items);
+        *s = wider;
+    }
+    spread *to = of_size(s, more.size);
+    if (!to->children) {
+        *to = more;
+        s->count++;
+        return DONE;
+    }
+    to->children += more.children;
+    to->blocks += more.blocks;
+    to->bytes += more.bytes;
+    to->example = more.example < to->example ? more.example : to->example;
+    return DONE;
+}
+
+/* What the node at `place` holds directly, or all that it retains, by size: five words each, for fl_free. */
+API int fl_dominators_spread(const dominators *d, uint32_t place, bool all, words *found) {
+    spreads s = {NULL, 0, 0};
+    bool itself = all && is_block(d, place), shared = d->nodes[place] == SHARED_NODE;
+    int failed = DONE;
+    *found = (words){NULL, 0, 0};
+    for (uint32_t at = place + !itself, end = place + d->semis[place]; at < end && !failed;) {
+        uint32_t node = d->nodes[at];
+        if (is_block(d, at))
+            failed = add(&s, (spread){size_of(d->g->b, node), 1, d->semis[at], d->bytes[at], node});
+        at += all && !(shared && !is_block(d, at)) ? 1 : d->semis[at];
+    }
+    for (uint64_t at = 0; s.items && at <= s.mask && !failed; at++)
+        if (s.items[at].children) {
+            const uint64_t fields[] = {s.items[at].size, s.items[at].children, s.items[at].blocks, s.items[at].bytes, s.items[at].example};
+            for (unsigned word = 0; word < 5 && !failed; word++)
+                failed = words_push(found, fields[word]);
+        }
+    free(s.items);
+    return failed;
+}
+
+/* Follow a list from the block at `place`: see ../graph/dominators.py. */
+API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, uint32_t limit, chain *found) {
+    const blocks *b = d->g->b;
+    uint64_t size = size_of(b, d->nodes[place]), own = size;
+    *found = (chain){1, place, size, size, size, false};
+    for (;;) {
+        uint32_t best = 0, alike = 0;
+        for (uint32_t at = place + 1, end = place + d->semis[place]; at < end; at += d->semis[at]) {
+            if (equal && size_of(b, d->nodes[at]) != size)
+                continue;
+            alike++;
+            best = !best || before(d, at, best) ? at : best;
+        }
+        /* nine tenths, of sums that may be near 2^64 */
+        if (!best || (!(equal && alike == 1) && d->bytes[place] - d->bytes[best] > d->bytes[place] / 10))
+            return;
+        if (found->length >= limit) {
+            found->more = true;
+            return;
+        }
+        place = best;
+        own = size_of(b, d->nodes[place]);
+        found->length++;
+        found->end = place;
+        found->bytes += own;
+        found->least = own < found->least ? own : found->least;
+        found->most = own > found->most ? own : found->most;
+    }
+}
+
+/* The arrays by place, and by block or place in `outer`: nodes, holders, counts; bytes; places; places of roots; how many the tree has. */
+API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *count) {
+    const void *all[] = {d->nodes, d->parents, d->semis, d->bytes, d->numbers, d->places};
+    memcpy(arrays, all, sizeof all);
+    *count = d->count;
+}

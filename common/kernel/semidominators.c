@@ -1,0 +1,133 @@
+/* Dominators: from the depth-first numbering to the node that holds each. */
+#include "dominators.h"
+
+#include <stdlib.h>
+
+#define DIGIT 11 /* bits sorted by at once */
+#define DIGITS (1u << DIGIT)
+#define SOON 8u           /* references whose nodes are asked for ahead */
+#define LONG_WALK 65536u  /* up the tree, from one node; */
+#define STEPS_A_NODE 4u   /* and on average: more than this many, and walks are shortened */
+
+static bool made(uint32_t **array, uint32_t count) { return *array || (*array = malloc(((size_t)count + 1) * sizeof **array)); }
+
+/* Put the references in ascending order of the numbers they lead to: digit by digit, the lowest first. */
+int dominators_sort(dominators *d, int64_t *budget) {
+    if (!d->other_count)
+        return DONE;
+    if (!d->spare) {
+        d->spare = malloc((size_t)d->other_count * sizeof *d->spare);
+        d->tallies = calloc(DIGITS, sizeof *d->tallies);
+        d->shift = 32;
+        if (!d->spare || !d->tallies)
+            return NO_MEMORY;
+    }
+    for (; (uint64_t)d->count >> (d->shift - 32); d->shift += DIGIT, d->counted = false, d->at = 0) {
+        for (; !d->counted && d->at < d->other_count; d->at++) {
+            if (--*budget < 0)
+                return 1;
+            d->tallies[d->others[d->at] >> d->shift & (DIGITS - 1)]++;
+        }
+        if (!d->counted) {
+            for (uint32_t digit = 0, before = 0; digit < DIGITS; digit++) {
+                uint32_t tally = d->tallies[digit];
+                d->tallies[digit] = before;
+                before += tally;
+            }
+            d->counted = true;
+            d->at = 0;
+        }
+        for (; d->at < d->other_count; d->at++) {
+            if (--*budget < 0)
+                return 1;
+            uint64_t other = d->others[d->at];
+            d->spare[d->tallies[other >> d->shift & (DIGITS - 1)]++] = other;
+        }
+        uint64_t *sorted = d->spare;
+        d->spare = d->others;
+        d->others = sorted;
+        memset(d->tallies, 0, DIGITS * sizeof *d->tallies);
+    }
+    free(d->spare);
+    d->spare = NULL;
+    return DONE;
+}
+
+/* Semidominators, from the last number down. What refers to a node from behind stands below nodes that are linked to their parents already:
+ * the least semidominator on its way up to them counts, and each look shortens the way. */
+int dominators_semis(dominators *d, int64_t *budget) {
+    uint32_t *semis = d->semis;
+    if (!d->other_count && !d->at && !d->upward)
+        return DONE;
+    if (!d->ancestors) {
+        if (!made(&d->labels, d->count) || !made(&d->ancestors, d->count))
+            return NO_MEMORY;
+        for (uint32_t number = 0; number < d->count; number++)
+            d->ancestors[number] = d->parents[number] & ~UP;
+    }
+    uint32_t *labels = d->labels, *ancestors = d->ancestors;
+    for (; d->at + 1 < d->count; d->at++) {
+        uint32_t number = d->count - 1 - (uint32_t)d->at;
+        while (d->source || (d->other_count && d->others[d->other_count - 1] >> 32 == number)) {
+            if (--*budget < 0)
+                return 1;
+            uint32_t source = d->source ? d->source : (uint32_t)d->others[--d->other_count];
+            if (d->other_count > SOON && !d->source) {
+                __builtin_prefetch(&labels[(uint32_t)d->others[d->other_count - SOON]]);
+                __builtin_prefetch(&ancestors[(uint32_t)d->others[d->other_count - SOON]]);
+            }
+            d->source = 0;
+            if (!semis[number])
+                continue;
+            uint32_t above = ancestors[source], least = labels[source];
+            if (above > number) {
+                least = labels[above] < least ? labels[above] : least;
+                labels[source] = least;
+                if (ancestors[above] > number)
+                    above = ancestors[source] = ancestors[above];
+                d->source = above;
+            }
+            semis[number] = least < semis[number] ? least : semis[number];
+        }
+        if (--*budget < 0)
+            return 1;
+        labels[number] = semis[number];
+        uint32_t parent = d->parents[number];
+        if (parent & UP && semis[number] < semis[parent & ~UP])
+            semis[parent & ~UP] = semis[number];
+    }
+    free(d->others);
+    d->others = NULL;
+    return DONE;
+}
+
+/* A node's holder is the first of its parent, that one's holder and so on whose number is not above the semidominator. Where these
+ * walks get long they go by jumps, each over as many nodes as the two before it together or one: they take logarithmic time then. */
+int dominators_holders(dominators *d, int64_t *budget) {
+    uint32_t *holders = d->parents, *jumps = d->ancestors, *depths = d->labels;
+    for (; d->at + 1 < d->count; d->at++) {
+        uint32_t number = (uint32_t)d->at + 1, holder = holders[number] & ~UP, semi = d->semis[number], steps = 0;
+        if (--*budget < 0)
+            return 1;
+        if (d->jumping) {
+            for (; holder > semi; --*budget)
+                holder = jumps[holder] > semi ? jumps[holder] : holders[holder];
+            uint32_t over = jumps[holder], over_both = jumps[over];
+            depths[number] = depths[holder] + 1;
+            jumps[number] = depths[holder] - depths[over] == depths[over] - depths[over_both] ? over_both : holder;
+        }
+        for (; holder > semi && steps < LONG_WALK; steps++)
+            holder = holders[holder];
+        d->steps += steps;
+        if (holder > semi || d->steps > (uint64_t)STEPS_A_NODE * d->count + LONG_WALK) {
+            if (!made(&d->labels, d->count) || !made(&d->ancestors, d->count))
+                return NO_MEMORY;
+            d->jumping = true;
+            d->ancestors[0] = d->labels[0] = 0;
+            d->at = d->steps = 0; /* again from the beginning: the holders found stay */
+            return dominators_holders(d, budget);
+        }
+        holders[number] = holder;
+    }
+    return DONE;
+}
