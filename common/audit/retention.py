@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 ARENAS = 2
 """glibc with more arenas than this has too many for what they hold: MALLOC_ARENA_MAX=2 is what is advised."""
 
+SHOWS = ("map", "caches --by-arena --sort free --limit 10")
+"""Commands that show more."""
+
 
 @dataclass(frozen=True)
 class Retention:
@@ -78,11 +81,11 @@ def _glibc(store: Store, returns: Optional[int]) -> Retention:
         whose = "the main arena" if main == top else f"{count} arenas"
         causes.append(f"{size(top)} at the end of {whose} (top){_thresholds(glibc)}")
         tries.append("M_TRIM_THRESHOLD and M_MMAP_THRESHOLD by mallopt, or MALLOC_TRIM_THRESHOLD_=131072 in the environment")
-    elif returns is not None and 4 * max(between - whole, 0) >= between > 0:
+    shared = max(between - max(whole - main, 0), 0)
+    if returns is not None and 4 * shared >= kept > 0:
         sorts.append("fragmentation")
-        shared = between - min(whole, between)
         causes.append(f"fragmentation: {size(shared)} of it shares pages with blocks in use, and no call gives that back")
-        tries.append("an allocator with slabs of one size (jemalloc, mimalloc), or pools for what lives long")
+        tries.append("pools for what lives long; another allocator may fare better, or not: measure it")
     elif not sorts:
         sorts.append("between")
         causes.append("whole free pages between blocks in use: by itself glibc gives back only the end of an arena")
@@ -90,8 +93,7 @@ def _glibc(store: Store, returns: Optional[int]) -> Retention:
         tries.append("malloc_trim(0) when the process is idle")
         if "fragmentation" not in sorts:
             causes.append(f"not fragmentation: {_part(whole, kept)} of it are wholly free pages")
-    shows = ("map", "caches --by-arena --sort free --limit 10")
-    return Retention(kept, returns, "malloc_trim(0)", tuple(sorts), "; ".join(causes), tuple(tries), shows, evidence)
+    return Retention(kept, returns, "malloc_trim(0)", tuple(sorts), "; ".join(causes), tuple(tries), SHOWS, evidence)
 
 
 def _thresholds(glibc: Glibc) -> str:
@@ -126,10 +128,9 @@ def _jemalloc(store: Store) -> Retention:
     same = [one for one in jemalloc.parts.arenas if most is not None and most.arena == f"arena {one.index}"]
     found = times(jemalloc.memory, same[0]) if same else None
     evidence: dict[str, object] = {"dirty": spare.get("dirty", 0), "muzzy": spare.get("muzzy", 0), "in_slabs": store.kept - pages}
-    shows = ("map", "caches --by-arena --sort free --limit 10")
-    if 2 * pages < store.kept:
-        cause = f"fragmentation: {size(store.kept - pages)} are free regions of slabs that also hold blocks in use"
-        return Retention(store.kept, pages, _PURGE, ("fragmentation",), cause, (), shows, evidence)
+    rest = _shared(store.kept - pages)
+    if 10 * pages < store.kept:
+        return Retention(store.kept, pages, _PURGE, ("fragmentation",), rest, (), SHOWS, evidence)
     told = ""
     tries = ["MALLOC_CONF=background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0"]
     if found is not None:
@@ -142,7 +143,9 @@ def _jemalloc(store: Store) -> Retention:
             )
     cause = f"{size(pages)} of free pages ({size(spare.get('dirty', 0))} dirty, {size(spare.get('muzzy', 0))} muzzy){told}"
     tries.append(f"{_PURGE} when the process is idle")
-    return Retention(store.kept, pages, _PURGE, ("decay",), cause, tuple(tries), shows, evidence)
+    mixed = 10 * pages < 9 * store.kept
+    sorts = ("decay", "fragmentation") if mixed else ("decay",)
+    return Retention(store.kept, pages, _PURGE, sorts, f"{cause}; {rest}" if mixed else cause, tuple(tries), SHOWS, evidence)
 
 
 _PURGE = 'mallctl("arena.4096.purge")'
@@ -166,6 +169,9 @@ _REMEDIES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """By allocator: the call that gives free pages back, and settings to try."""
 
+_TOLD = ("tcmalloc",)
+"""Those whose call was seen to give back just the free pages. mimalloc's gives back all, a part or nothing, by version and setting."""
+
 _NOTES = {
     "pymalloc": "CPython gives back an arena only when nothing in it is in use",
     "musl": "musl gives back a group of blocks when all of it is free, and has no setting for more",
@@ -177,13 +183,20 @@ def _other(store: Store) -> Retention:
     call, settings = _REMEDIES.get(name, ("", ()))
     spare = {sort: amount for sort, amount in store.spare().items() if amount}
     pages = sum(spare.values())
-    shows = ("map", "caches --sort free --limit 10")
-    note = f"; {_NOTES[name]}" if name in _NOTES else ""
     evidence: dict[str, object] = {"in_spans": store.kept - pages, **{sort.replace(" ", "_"): amount for sort, amount in spare.items()}}
-    if 2 * pages < store.kept:
-        cause = f"fragmentation: {size(store.kept - pages)} are free blocks in pages that also hold blocks in use{note}"
-        return Retention(store.kept, pages if call else None, call, ("fragmentation",), cause, (), shows, evidence)
-    where = "of the page heap" if "page heap" in spare else "without a block in them"
-    cause = f"{size(pages)} of free pages {where}{note}"
-    tries = (*settings, f"{call} when the process is idle") if call else settings
-    return Retention(store.kept, pages if call else None, call, ("page heap",), cause, tries, shows, evidence)
+    sorts, causes, tries = [], [], []
+    if 10 * pages >= store.kept:
+        sorts.append("page heap")
+        causes.append(f"{size(pages)} of free pages {'of the page heap' if 'page heap' in spare else 'without a block in them'}")
+        tries += [*settings, f"{call} when the process is idle"] if call else settings
+    if 10 * pages < 9 * store.kept:
+        sorts.append("fragmentation")
+        causes.append(_shared(store.kept - pages))
+    if name in _NOTES:
+        causes.append(_NOTES[name])
+    returns = pages if name in _TOLD else None
+    return Retention(store.kept, returns, call, tuple(sorts), "; ".join(causes), tuple(tries), SHOWS, evidence)
+
+
+def _shared(amount: int) -> str:
+    return f"{size(amount)} are free blocks in pages that also hold blocks in use (fragmentation)"

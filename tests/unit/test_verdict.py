@@ -1,0 +1,274 @@
+"""`verdict` on made-up memory: every byte counted once, findings only where there is something, and how it is told."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
+
+import graphs
+import pytest
+from fake import FakeTarget, thread
+from heaps import ListAllocator, Listed, session
+
+from findleaks import commands
+from findleaks.allocators.base import Blocks, Spare
+from findleaks.audit.accounting import account
+from findleaks.audit.residency import residency
+from findleaks.errors import Interrupted, UsageError
+from findleaks.graph.base import Engine, State
+from findleaks.session import Session
+from findleaks.target.base import Module, Range
+from findleaks.target.presence import Presence
+from findleaks.target.runs import Runs
+
+PAGE = 4096
+HEAP, LIB, MAP, STACK, SHM, VDSO = 0x100000, 0x8000000, 0x9000000, 0x70000000, 0xA000000, 0xB000000
+MIB = 1 << 20
+
+
+class Keeper(ListAllocator):
+    """Keeps [`spare`) uncut, and metadata of its own elsewhere."""
+
+    name, version, where = "keeper", "2.0", "libkeeper.so"
+
+    def __init__(self, start: int, end: int, blocks: Sequence[Listed], spare: Sequence[Range] = (), own: Sequence[Range] = ()) -> None:
+        super().__init__(start, end, blocks)
+        self._spare, self._own = spare, own
+
+    def spare(self, blocks: Blocks) -> list[Spare]:
+        return [Spare(start, end, "dirty", "main") for start, end in self._spare]
+
+    def metadata(self) -> Sequence[Range]:
+        return self._own
+
+
+def pages(resident: Sequence[tuple[int, int]], known: Sequence[tuple[int, int]], swapped: Sequence[tuple[int, int]] = ()) -> Presence:
+    held = Runs.of(resident)
+    return Presence("pagemap", Runs.of(known), held, Runs.of(swapped), held.total)
+
+
+def made(
+    blocks: Sequence[Listed],
+    resident: Optional[Sequence[tuple[int, int]]] = None,
+    size: int = 64 * PAGE,
+    spare: Sequence[Range] = (),
+    engine: Optional[Engine] = None,
+    root: bytes = b"",
+    **more: Any,
+) -> Session:
+    """A process with a heap, a library, shared memory, a nameless mapping, the main stack and a vdso; all of it resident, or `resident`."""
+    memory = {
+        HEAP: bytes(size),
+        LIB: root + bytes(4 * PAGE - len(root)),
+        MAP: bytes(3 * PAGE),
+        SHM: bytes(2 * PAGE),
+        VDSO: bytes(PAGE),
+        STACK: b"\1" * (8 * PAGE),
+    }
+    names = {LIB: "/usr/lib/libthing.so", SHM: "/dev/shm/x", VDSO: "[vdso]", STACK: "[stack]"}
+    target = FakeTarget(
+        memory,
+        names=names,
+        threads=[thread(1, sp=STACK + 7 * PAGE)],
+        modules=[Module("/usr/lib/libthing.so", LIB, LIB, LIB + 4 * PAGE)],
+        live=True,
+        **more,
+    )
+    whole = [(start, start + len(data)) for start, data in sorted(memory.items())]
+    target.pages = pages(whole if resident is None else resident, whole)
+    allocator = Keeper(HEAP, HEAP + size, blocks, spare, [Range(MAP, MAP + 100)])
+    return session(target, [allocator], engine)
+
+
+def run(made: Session, *words: str, width: int = 80) -> tuple[int, str]:
+    out = io.StringIO()
+    status = commands.execute(lambda: made, ["verdict", *words], out, width=width)
+    return status, out.getvalue()
+
+
+def told(made: Session, *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(made, *words, "--json")[1])
+    assert sum(share["bytes"] for share in found["shares"]) == (found["mapped"] if found["resident"] is None else found["resident"])
+    return found
+
+
+def shares(found: dict[str, Any]) -> dict[str, int]:
+    return {share["share"]: share["bytes"] for share in found["shares"]}
+
+
+@pytest.mark.parametrize("engine", [graphs.kernel, graphs.pure])
+def test_every_byte_is_counted_once(engine: Callable[[], Engine]) -> None:
+    """Blocks over page borders, of which some pages are resident: each share to the byte."""
+    blocks = [
+        Listed(HEAP + 16, 4000),
+        Listed(HEAP + 4064, 5000, State.FREE),
+        Listed(HEAP + 9072, 100, State.CACHED),
+        Listed(HEAP + 9184, 8, State.METADATA),
+        Listed(HEAP + 20480, 8000),
+    ]
+    resident = [
+        (HEAP, HEAP + 2 * PAGE),
+        (HEAP + 6 * PAGE, HEAP + 8 * PAGE),
+        (LIB, LIB + PAGE),
+        (MAP, MAP + PAGE),
+        (STACK + PAGE, STACK + 3 * PAGE),
+    ]
+    spare = [Range(HEAP + 28480, HEAP + 40000)]
+    made_ = made(blocks, resident, spare=spare, engine=engine())
+    found = told(made_)
+    assert found["resident"] == found["rss"] == 8 * PAGE
+    in_use = 4000 + (20480 + 8000 - 6 * PAGE)
+    free = 2 * PAGE - 4064
+    kept = free + (8 * PAGE - 28480)
+    assert shares(found) == {
+        "in-use": in_use,
+        "kept": kept,
+        "metadata": 4 * PAGE - in_use - kept + 100,
+        "files": PAGE,
+        "unknown": PAGE - 100,
+        "stacks": 2 * PAGE,
+    }
+    (store,) = found["allocators"]
+    assert store["not_resident"] == 60 * PAGE
+    assert store["arenas"][0]["spare"] == {"dirty": 8 * PAGE - 28480}
+    assert store["metadata"] == shares(found)["metadata"]
+
+
+def test_what_mappings_are() -> None:
+    found = told(made([Listed(HEAP + 16, 1000)]))
+    sums = shares(found)
+    assert (sums["shared"], sums["kernel"], sums["stacks"], sums["files"]) == (2 * PAGE, PAGE, 8 * PAGE, 4 * PAGE)
+    unknown = next(share for share in found["shares"] if share["share"] == "unknown")
+    assert unknown["count"] == 1
+    assert unknown["largest"][0]["address"] == hex(MAP)
+    files = next(share for share in found["shares"] if share["share"] == "files")
+    assert files["largest"] == [{"name": "libthing.so", "bytes": 4 * PAGE}]
+
+
+def test_residency_that_is_not_known() -> None:
+    session_ = made([Listed(HEAP + 16, 1000)])
+    session_.target.pages = None  # type: ignore[attr-defined]
+    found = told(session_)
+    assert found["resident"] is None
+    assert found["residency"] == "unknown"
+    assert found["mapped"] == (64 + 4 + 3 + 2 + 1 + 8) * PAGE
+    words = " ".join(run(session_)[1].split())
+    assert "328 KiB mapped. Which pages were resident is not known of this process" in words
+
+
+def test_swapped_pages_are_told() -> None:
+    session_ = made([Listed(HEAP + 16, 1000)], [(HEAP, HEAP + PAGE)])
+    session_.target.pages = pages([(HEAP, HEAP + PAGE)], [(HEAP, HEAP + 4 * PAGE)], [(HEAP + PAGE, HEAP + 3 * PAGE)])  # type: ignore[attr-defined]
+    assert told(session_)["swapped"] == 2 * PAGE
+    assert run(session_)[1].startswith("4.0 KiB resident, 8.0 KiB swapped out\n")
+
+
+def held(*addresses: int) -> bytes:
+    """Words of a library's data that point there."""
+    return b"".join(address.to_bytes(8, "little") for address in addresses)
+
+
+def sorts(found: dict[str, Any]) -> list[str]:
+    return [each["finding"] for each in found["findings"]]
+
+
+def test_nothing_is_wrong() -> None:
+    blocks = [Listed(HEAP + 16, 1000), Listed(HEAP + 2000 * 16, 4000, State.FREE), Listed(HEAP + 4000 * 16, 2000, State.CACHED)]
+    session_ = made(blocks, root=held(HEAP + 16))
+    found = told(session_)
+    assert sorts(found) == ["nothing-lost"]
+    status, words = run(session_)
+    assert status == 0
+    assert "1. Nothing is lost: 0 blocks for sure." in words
+    assert "try:" not in words
+
+
+def test_lost_kept_and_cached_are_told_by_size() -> None:
+    size = 64 * MIB
+    blocks = [Listed(HEAP + 16, 1000)]
+    blocks += [Listed(HEAP + MIB + i * 256, 200) for i in range(8000)]  # 1.6 MB that nothing refers to
+    blocks += [Listed(HEAP + 8 * MIB, 16 * MIB, State.CACHED), Listed(HEAP + 32 * MIB, 30 * MIB, State.FREE)]
+    found = told(made(blocks, size=size, root=held(HEAP + 16)))
+    assert sorts(found) == ["kept", "thread-caches", "lost"]
+    kept, cached, lost = found["findings"]
+    assert (kept["bytes"], cached["bytes"], lost["bytes"]) == (30 * MIB, 16 * MIB, 8000 * 200)
+    assert kept["evidence"]["causes"] == ["fragmentation"]
+    assert kept["evidence"]["returnable"] is None
+    assert lost["evidence"]["blocks"] == lost["evidence"]["leaks"] == 8000
+    assert lost["next"][1] == f"whatis {HEAP + MIB:#x}"
+
+
+def test_next_to_nothing() -> None:
+    blocks = [Listed(HEAP + 16, 8 * MIB), Listed(HEAP + 9 * MIB, 64)]
+    found = told(made(blocks, size=10 * MIB, root=held(HEAP + 16)))
+    assert sorts(found)[-1] == "next-to-nothing-lost"
+    assert "lost" not in sorts(found)
+    found = told(made([Listed(HEAP + 16, 100), Listed(HEAP + 1024, 64)], root=held(HEAP + 16)))
+    assert sorts(found) == ["lost"]
+
+
+def test_who_holds_most() -> None:
+    blocks = [Listed(HEAP + 16, 12 * MIB), Listed(HEAP + 13 * MIB, 1000)]
+    found = told(made(blocks, size=16 * MIB, root=held(HEAP + 16)))
+    assert sorts(found)[0] == "held"
+    assert found["findings"][0]["bytes"] == 12 * MIB
+
+
+def test_memory_of_nobody() -> None:
+    session_ = made([Listed(HEAP + 16, 1000)], size=PAGE)
+    big = 0x10000000
+    target = FakeTarget({big: bytes(8 * MIB)}, threads=[thread(1)], live=True)
+    whole = [(big, big + 8 * MIB)]
+    target.pages = pages(whole, whole)
+    alone = Session(target, session_.engine)
+    found = told_of_nothing(alone)
+    assert sorts(found) == ["unknown-owner", "no-blocks"]
+    assert found["findings"][0]["next"][0] == f"whatis {big:#x}"
+
+
+def told_of_nothing(made_: Session) -> dict[str, Any]:
+    status, words = run(made_, "--json")
+    assert status == 2
+    found: dict[str, Any] = json.loads(words)
+    return found
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_lines_fit(width: int) -> None:
+    blocks = [Listed(HEAP + 16, 1000), *(Listed(HEAP + MIB + i * 256, 200) for i in range(8000))]
+    blocks.append(Listed(HEAP + 32 * MIB, 30 * MIB, State.FREE))
+    session_ = made(blocks, size=64 * MIB, root=held(HEAP + 16))
+    lines = run(session_, width=width)[1].splitlines()
+    assert max(map(len, lines)) <= width
+    found = told(session_)
+    text = " ".join(" ".join(lines).split())
+    for each in found["findings"]:
+        for sentence in (each["text"], *each["try"]):
+            assert sentence in text
+        for words in each["next"]:
+            assert f"leaks {words}" in text
+
+
+def test_ctrl_c() -> None:
+    blocks = [Listed(HEAP + 16, 1000)]
+    for polls in (0, 1, 2, 4):
+        with pytest.raises(Interrupted):
+            run(made(blocks, stop_after=polls))
+
+
+def test_bad_words() -> None:
+    for words in (["--bogus"], ["extra"], ["--residency"]):
+        with pytest.raises(UsageError):
+            run(made([]), *words)
+
+
+def test_runs_of_residency_are_clipped_to_the_heap() -> None:
+    """A resident run that begins before a heap and ends behind it counts for both sides."""
+    target = FakeTarget({HEAP: bytes(4 * PAGE)}, threads=[thread(1)], live=True)
+    target.pages = pages([(HEAP, HEAP + 4 * PAGE)], [(HEAP, HEAP + 4 * PAGE)])
+    inner = Keeper(HEAP + PAGE, HEAP + 2 * PAGE, [Listed(HEAP + PAGE, PAGE)])
+    session_ = session(target, [inner])
+    found = account(session_, residency(session_))
+    assert {share.sort: share.bytes for share in found.shares if share.bytes} == {"in-use": PAGE, "unknown": 3 * PAGE}
