@@ -14,6 +14,7 @@ from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.arch import Arch
+from findleaks.graph.slabs import BufferRead, SlabRead
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.target.base import Piece, Range
 
@@ -356,4 +357,19 @@ class Engine(Protocol):
     def walk_tags(self, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
         """Walk oldmalloc's chunks from the header at `chunk`, whose psize must be `before`, through `piece`: at most `room` blocks. No
         chunk reaches beyond `limit` less a header."""
+        ...
+
+    def read_slabs(self, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
+        """The slabs of libumem's caches (`CACHE` words each) and what is on their free lists; the program's must lie whole in one of
+        `regions`, which are sorted and disjoint. Chunk sizes and tags must be possible: 0 < chunksize <= slabsize, and of the program's
+        caches multiples of 8, tag <= bufsize <= chunksize. See graph/slabs.py."""
+        ...
+
+    def mark_cached(self, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
+        """Make these buffers of magazines of a cache (its number) CACHED in `slabs`; a code and the buffer's number where none can be."""
+        ...
+
+    def read_buffers(self, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, room: int) -> BufferRead:
+        """The blocks of the program's slabs [first, last), by their number in `users`: of as many slabs as have `room` chunks at most.
+        The sums of `slabs` then have them, too: call it once for each."""
         ...

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from ctypes import byref, c_uint64
 
 from findleaks.arch import Arch
-from findleaks.graph import kernel_slots, shared
+from findleaks.graph import kernel_slabs, kernel_slots, shared
 from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.kernel_blocks import KernelBlocks, Passed
 from findleaks.graph.kernel_graph import KernelGraph
-from findleaks.graph.kernel_library import CPiece, CWords, check, taken
+from findleaks.graph.kernel_library import CPiece, CRange, CWords, check, taken
 from findleaks.graph.objects import ObjectTally
 from findleaks.graph.records import KernelRecords, Shape
+from findleaks.graph.slabs import BufferRead, SlabRead
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.target.base import Piece, Range
 
@@ -123,7 +124,7 @@ class KernelEngine:
         if not isinstance(blocks, KernelBlocks) or len(tally.found) != len(blocks):
             raise TypeError("blocks of another engine, or a tally of others")
         cut = CWords()
-        types = (tally.types.buffer_info()[0], tally.offsets, len(tally.types))
+        types = (tally.types.buffer_info()[0], tally.offsets, tally.marks, len(tally.types), byref(CRange(tally.low, tally.high)))
         outputs = (tally.found.buffer_info()[0], tally.sums.buffer_info()[0], byref(cut))
         code = self._library.fl_objects(blocks.handle, byref(Passed(piece).piece), *types, *outputs)
         found = taken(self._library, cut)
@@ -155,3 +156,17 @@ class KernelEngine:
     def walk_tags(self, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
         """See base.Engine."""
         return kernel_slots.walk_tags(self._library, piece, chunk, before, limit, room)
+
+    def read_slabs(self, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
+        """See base.Engine; `pieces` as in `follow`."""
+        self._pass(pieces)
+        return kernel_slabs.read_slabs(self._library, (self._array, len(self._passed)), caches, regions)
+
+    def mark_cached(self, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
+        """See base.Engine."""
+        return kernel_slabs.mark_cached(self._library, slabs, cache, buffers)
+
+    def read_buffers(self, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, room: int) -> BufferRead:
+        """See base.Engine; `pieces` as in `follow`."""
+        self._pass(pieces)
+        return kernel_slabs.read_buffers(self._library, (self._array, len(self._passed)), slabs, first, last, room)

@@ -7,12 +7,13 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from findleaks.arch import Arch
-from findleaks.graph import pages, pure_slots, shared
+from findleaks.graph import pages, pure_slabs, pure_slots, shared
 from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.objects import ObjectTally, count_objects
 from findleaks.graph.pure_blocks import PureBlocks, words_of
 from findleaks.graph.pure_graph import PureGraph
 from findleaks.graph.records import PureRecords, Shape
+from findleaks.graph.slabs import BufferRead, SlabRead
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.target.base import Piece, Range
 
@@ -151,3 +152,15 @@ class PureEngine:
     def walk_tags(self, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
         """See base.Engine."""
         return pure_slots.walk_tags(self._arch, piece, chunk, before, limit, room)
+
+    def read_slabs(self, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
+        """See base.Engine."""
+        return pure_slabs.read_slabs(self._arch, self, pieces, caches, regions)
+
+    def mark_cached(self, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
+        """See base.Engine."""
+        return pure_slabs.mark_cached(slabs, cache, buffers)
+
+    def read_buffers(self, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, room: int) -> BufferRead:
+        """See base.Engine."""
+        return pure_slabs.read_buffers(pieces, slabs, first, last, room)

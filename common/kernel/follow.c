@@ -51,7 +51,7 @@ const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address
 }
 
 /* Where the word at `address` stands in our memory; NULL if it lies whole in no piece. */
-static const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address) {
+const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address) {
     const piece *p = piece_holding(pieces, count, address);
     if (!p)
         return NULL;
@@ -60,7 +60,7 @@ static const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t addr
 }
 
 /* Appends the nodes of the list at *head; why it ended there, negative without memory. */
-static int follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
+int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
     node_set seen = {NULL, 0, 0};
     int code = END;
     uint64_t node = *head, found = 0;
@@ -94,7 +94,7 @@ static int follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t n
 /* The nodes of a list (for fl_free), and why it ended at *head; negative without memory. */
 API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
     *nodes = (words){NULL, 0, 0};
-    return follow(pieces, count, head, next_offset, mangled, limit, nodes);
+    return follow_list(pieces, count, head, next_offset, mangled, limit, nodes);
 }
 
 /* The nodes of `lists` lists, one behind the other; the end of each in `nodes` to ends[]; and of each that ended early its number, why,
@@ -104,7 +104,7 @@ API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads
     *nodes = *problems = (words){NULL, 0, 0};
     for (uint64_t at = 0; at < lists; at++) {
         uint64_t node = heads[at];
-        int code = follow(pieces, count, &node, next_offset, false, limit, nodes);
+        int code = follow_list(pieces, count, &node, next_offset, false, limit, nodes);
         if (code < 0)
             return code;
         ends[at] = nodes->count;

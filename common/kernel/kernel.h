@@ -63,8 +63,10 @@ INLINE uint64_t piece_words(const piece *p, uint64_t *address) {
     return p->length < skip ? 0 : (p->length - skip) / WORD;
 }
 
-/* follow.c: the last piece that begins at or below `address`, or NULL; and whether `size` bytes at `address` were there. Pieces ascend. */
+/* follow.c: the last piece that begins at or below `address`, or NULL; the word at `address` in our memory, NULL unless it lies whole in
+ * one; and whether `size` bytes at `address` were there. Pieces ascend. */
 const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address);
+const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address);
 bool copied(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out);
 
 /* A growing array of `size`-byte elements: room for one more after `count`; the new array, or NULL with the old one intact. */
@@ -76,6 +78,9 @@ typedef struct {
 } words;
 
 int words_push(words *list, uint64_t item);
+
+/* follow.c: the nodes of a list, as fl_follow. */
+int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes);
 
 typedef struct {
     uint64_t start, end;

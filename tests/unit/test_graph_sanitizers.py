@@ -45,6 +45,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "test_graph_pages.py",
         "test_graph_records.py",
         "test_graph_runs.py",
+        "test_graph_slabs.py",
         "test_graph_slots.py",
     ],
 )

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain, groupby
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.umem import layout as constants
 from findleaks.allocators.umem.layout import STATISTICS, CacheLayout
-from findleaks.graph.base import Engine, State
-from findleaks.target.base import Piece
+from findleaks.graph import slabs as codes
+from findleaks.graph.base import Engine
+from findleaks.graph.slabs import SLAB, USER, SlabRead, SlabWrong
+from findleaks.target.base import Piece, Range
 
 MOST_CACHES = 1 << 16
-FREE, CACHED = int(State.FREE), int(State.CACHED)
-"""As plain numbers, for the loops over buffers."""
-MOST_SLABS = 1 << 26
 MOST_CPUS = 4096
 MOST_MAGAZINES = 1 << 22
 MOST_ROUNDS = 4096
@@ -56,14 +57,13 @@ class UmemCache:
     frees: int = 0
     loaded: list[tuple[int, int]] = field(default_factory=list)  # (magazine, rounds in it), of each CPU
     own: bool = False  # libumem's own structures, or memory for other caches' slabs
-    slabs: list[Slab] = field(default_factory=list)
 
     @property
     def hashed(self) -> bool:
         return bool(self.flags & constants.HASH)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Slab:
     """A umem_slab_t. `states` has a byte a chunk (State)."""
 
@@ -72,8 +72,6 @@ class Slab:
     base: int
     refcnt: int
     chunks: int
-    head: int
-    next: int
     prev: int
     states: bytearray
 
@@ -185,62 +183,99 @@ def _read_cpus(memory: Memory, layout: CacheLayout, cache: UmemCache) -> None:
                 cache.loaded.append((magazine, count))
 
 
-def read_slabs(engine: Engine, pieces: Sequence[Piece], caches: Sequence[UmemCache], word: int, problems: list[Problem]) -> None:
-    """Give each cache its slabs, with the chunks on their free lists FREE, all others IN_USE."""
-    lists = engine.follow_all(pieces, [cache.first for cache in caches], 2 * word, MOST_SLABS)
-    why = dict(lists.problems)
-    records, _ = engine.gather(pieces, lists.nodes, 7 * word)
-    values = memoryview(records).cast("Q" if word == 8 else "I").tolist()
-    begin = 0
-    for number, (cache, end) in enumerate(zip(caches, lists.ends)):
-        if end == begin or lists.nodes[end - 1] != cache.nullslab:
-            what = why.get(number, "the list does not come back")
-            problems.append(
-                Problem(cache.address, f"libumem: the slabs of cache {cache.name} are corrupt: {what}; slabs behind are not seen")
-            )
-        for at in range(begin, end):
-            if lists.nodes[at] != cache.nullslab:
-                _add_slab(cache, lists.nodes[at], values[7 * at : 7 * at + 7], problems)
-        begin = end
+class Slabs:
+    """The slabs of all caches, as the engine reads them; `bases` and `ends` of the program's, ascending, which are `count`."""
+
+    def __init__(self, caches: Sequence[UmemCache], read: SlabRead) -> None:
+        self.caches = caches
+        self.read = read
+        self.bases = read.users[::USER]
+        self.ends = read.users[1::USER]
+        self.count = len(self.bases)
+        self._numbers = {cache.address: number for number, cache in enumerate(caches)}
+
+    def slab(self, number: int) -> Slab:
+        """The slab of this number in the engine's records."""
+        address, base, kind, chunks, refcnt, before, first = self.read.records[number * SLAB : (number + 1) * SLAB]
+        return Slab(address, self.caches[kind], base, refcnt, chunks, before, self.read.states[first : first + chunks])
+
+    def user(self, at: int) -> Slab:
+        """One of the program's."""
+        return self.slab(self.read.users[at * USER + 2])
+
+    def users(self) -> Iterator[Slab]:
+        """All of the program's, ascending."""
+        return map(self.slab, self.read.users[2::USER])
+
+    def number(self, cache: UmemCache) -> int:
+        """Of a cache among `caches`."""
+        return self._numbers[cache.address]
+
+    def of(self, cache: UmemCache) -> range:
+        """The numbers of a cache's slabs, in the order of its list."""
+        number = self.number(cache)
+        return range(self.read.ends[number - 1] if number else 0, self.read.ends[number])
+
+    def size(self, cache: UmemCache) -> tuple[int, int]:
+        """Slabs and chunks of a cache."""
+        mine = self.of(cache)
+        return len(mine), sum(self.read.records[mine.start * SLAB + 3 : mine.stop * SLAB : SLAB])
+
+    def sums(self, cache: UmemCache) -> array[int]:
+        """Blocks and bytes in use, cached and free, when they have been read."""
+        number = self.number(cache)
+        return self.read.sums[number * codes.SUMS : (number + 1) * codes.SUMS]
+
+    def holding(self, address: int) -> Slab | None:
+        """The program's slab whose buffers hold `address`."""
+        at = bisect_right(self.bases, address) - 1
+        return self.user(at) if at >= 0 and address < self.ends[at] else None
+
+
+def read_slabs(
+    engine: Engine, pieces: Sequence[Piece], caches: Sequence[UmemCache], word: int, roots: Sequence[Range], problems: list[Problem]
+) -> Slabs:
+    """The caches' slabs, with the chunks on their free lists FREE, all others IN_USE."""
+    classes = sorted(cache.bufsize for cache in caches if not cache.own and cache.name.startswith("umem_alloc_"))
+    table = array("Q")
     for cache in caches:
-        _mark_free(engine, pieces, cache, word, problems)
+        flags = (codes.HASHED if cache.hashed else 0) | (codes.OWN if cache.own else 0)
+        tag, below = tag_of(cache, word), bisect_right(classes, cache.bufsize - 1) - 1
+        least = classes[below] if below >= 0 else 0
+        buftag = cache.buftag if cache.flags & constants.BUFTAG else 0
+        lists = (cache.address, cache.nullslab, cache.first, cache.chunksize, cache.slabsize, cache.bufctl, flags)
+        table.extend((*lists, cache.bufsize, tag, least, buftag))
+    slabs = Slabs(caches, engine.read_slabs(pieces, table, roots))
+    problems += [_wrong(slabs, wrong) for wrong in slabs.read.wrong]
+    return slabs
 
 
-def _add_slab(cache: UmemCache, address: int, words: Sequence[int], problems: list[Problem]) -> None:
-    owner, base, following, before, head, refcnt, chunks = words
-    if owner != cache.address or not 0 < chunks <= cache.slabsize // cache.chunksize or not base:
-        problems.append(Problem(address, f"libumem: slab {address:#x} of cache {cache.name} is corrupt: its blocks are not seen"))
-        return
-    cache.slabs.append(Slab(address, cache, base, refcnt, chunks, head, following, before, bytearray(chunks)))
+def tag_of(cache: UmemCache, word: int) -> int:
+    """Bytes before what malloc() returns in buffers of a cache "umem_alloc_N"; 0 in any other cache, which malloc() does not use."""
+    if not cache.name.startswith("umem_alloc_") or cache.own or cache.bufsize < constants.TAG:
+        return 0
+    return 2 * constants.TAG if word == 8 and cache.bufsize > constants.SECOND_ALIGN else constants.TAG
 
 
-def _mark_free(engine: Engine, pieces: Sequence[Piece], cache: UmemCache, word: int, problems: list[Problem]) -> None:
-    """Follow the slabs' free lists: bufctls, which in caches without hash table stand in the buffers themselves."""
-    listed = [slab for slab in cache.slabs if slab.head]
-    if not listed:
-        return
-    lists = engine.follow_all(pieces, [slab.head for slab in listed], 0, max(slab.chunks for slab in listed))
-    if cache.hashed:
-        records, _ = engine.gather(pieces, lists.nodes, 2 * word)
-        buffers = memoryview(records).cast("Q" if word == 8 else "I")[1::2].tolist()
-        offset = 0
-    else:
-        buffers, offset = lists.nodes.tolist(), cache.bufctl
-    for number, why in lists.problems:
-        problems.append(
-            Problem(listed[number].address, f"libumem: the free list of slab {listed[number].address:#x} of {cache.name}: {why}")
-        )
-    begin, size = 0, cache.chunksize
-    for slab, end in zip(listed, lists.ends):
-        first, states, chunks = slab.base + offset, slab.states, slab.chunks
-        for buffer in buffers[begin:end]:
-            index, odd = divmod(buffer - first, size)
-            if odd or not 0 <= index < chunks:
-                what = f"libumem: a free list of {cache.name} has {buffer - offset:#x}, which is no buffer of slab {slab.address:#x}"
-                problems.append(Problem(buffer, what))
-            else:
-                states[index] = FREE
-        begin = end
+def _wrong(slabs: Slabs, wrong: SlabWrong) -> Problem:
+    """In words."""
+    code, kind, number, value, why = wrong
+    cache, name = slabs.caches[kind], slabs.caches[kind].name
+    if code == codes.LIST:
+        what = f"libumem: the slabs of cache {name} are corrupt: {why or 'the list does not come back'}; slabs behind are not seen"
+        return Problem(cache.address, what)
+    if code == codes.CORRUPT:
+        return Problem(value, f"libumem: slab {value:#x} of cache {name} is corrupt: its blocks are not seen")
+    address, base = slabs.read.records[number * SLAB : number * SLAB + 2]
+    if code == codes.FREE_LIST:
+        return Problem(address, f"libumem: the free list of slab {address:#x} of {name}: {why}")
+    if code == codes.NO_BUFFER:
+        buffer = value - (0 if cache.hashed else cache.bufctl)
+        return Problem(value, f"libumem: a free list of {name} has {buffer:#x}, which is no buffer of slab {address:#x}")
+    if code == codes.OUTSIDE:
+        return Problem(address, f"libumem: slab {address:#x} of {name} says its buffers are at {base:#x}, outside the heap: left out")
+    other = slabs.slab(value)
+    return Problem(address, f"libumem: slab {address:#x} of {name} overlaps {other.address:#x} of {other.cache.name}: left out")
 
 
 @dataclass(frozen=True)
@@ -277,26 +312,22 @@ def read_magazines(
                 what = f"libumem: magazine {magazine:#x} of {cache.name} cannot be read: its blocks count as in use"
                 problems.append(Problem(magazine, what))
             else:
-                found.append(Rounds(cache, magazine, depot, values[number * count : (number + 1) * count].tolist()))
+                found.append(Rounds(cache, magazine, depot, values[number * count : (number + 1) * count]))
     return found
 
 
-def mark_cached(rounds: Sequence[Rounds], slabs: Sequence[Slab], problems: list[Problem]) -> None:
-    """Make the chunks in magazines CACHED; `slabs` ascend by base."""
-    bases = [slab.base for slab in slabs]
-    for one in rounds:
-        chunk = one.cache.chunksize
-        for buffer in one.buffers:
-            at = bisect_right(bases, buffer) - 1
-            slab = slabs[at] if at >= 0 else None
-            index, odd = divmod(buffer - slab.base, chunk) if slab else (0, 1)
-            if slab is None or odd or index >= slab.chunks or slab.cache is not one.cache:
-                what = f"libumem: magazine {one.magazine:#x} of {one.cache.name} has {buffer:#x}, which is no buffer of it"
-                problems.append(Problem(one.magazine, what))
-            elif not slab.states[index]:
-                slab.states[index] = CACHED
+def mark_cached(engine: Engine, rounds: Sequence[Rounds], slabs: Slabs, problems: list[Problem]) -> None:
+    """Make the chunks in magazines CACHED: a call of the engine for all magazines of a cache that stand side by side."""
+    for _, group in groupby(rounds, key=lambda one: one.cache.address):
+        mine = list(group)
+        buffers = array("Q", chain.from_iterable(one.buffers for one in mine))
+        ends = list(accumulate(len(one.buffers) for one in mine))
+        for code, at in engine.mark_cached(slabs.read, slabs.number(mine[0].cache), buffers):
+            name, buffer = mine[0].cache.name, buffers[at]
+            if code == codes.NOT_MINE:
+                magazine = mine[bisect_right(ends, at)].magazine
+                what = f"libumem: magazine {magazine:#x} of {name} has {buffer:#x}, which is no buffer of it"
+                problems.append(Problem(magazine, what))
             else:
-                twice = "is in another magazine, too" if slab.states[index] == CACHED else "is on its slab's free list, too"
-                problems.append(
-                    Problem(buffer, f"libumem: buffer {buffer:#x} of {one.cache.name} is in a magazine and {twice}: freed twice")
-                )
+                twice = "is in another magazine, too" if code == codes.IN_MAGAZINE else "is on its slab's free list, too"
+                problems.append(Problem(buffer, f"libumem: buffer {buffer:#x} of {name} is in a magazine and {twice}: freed twice"))

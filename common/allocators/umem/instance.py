@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Optional
@@ -81,13 +81,14 @@ class Umem(Allocator):
                 self.roots += vmem.spans(self.memory, arena, self.problems)
         self.roots = merged(self.roots)
         self.pieces = self._all_pieces(image)
-        self._sort_out()
-        self.slabs = self._user_slabs()
-        slabs.mark_cached(self.rounds, self.slabs, self.problems)
+        self.kept = self._sort_out()
+        self.slabs = slabs.read_slabs(engine, self.pieces, self.kept, self.memory.size, self.roots, self.problems)
+        users = [cache for cache in self.kept if not cache.own]
+        self.rounds = slabs.read_magazines(engine, self.pieces, users, self.memory.size, self.problems)
+        slabs.mark_cached(engine, self.rounds, self.slabs, self.problems)
         self.large = self._large()
-        self._walk = SlabWalk(self.memory, self.problems, self._classes, self.pieces)
+        self._walk = SlabWalk(target, engine, self.pieces, self.slabs, self.problems)
         self._heaps: Optional[list[Heap]] = None
-        self._bases = [slab.base for slab in self.slabs]
 
     def _all_pieces(self, image: Image) -> tuple[Piece, ...]:
         """The heap, and what of the library's variables is near its first arenas: its first segments are there; ascending."""
@@ -97,8 +98,8 @@ class Umem(Allocator):
         ranges = merged([*self.roots, *near])
         return tuple(piece for start, end in ranges for piece in self.target.pieces(start, end))
 
-    def _sort_out(self) -> None:
-        """Tell caches whose buffers are handed out to the program from libumem's own, and read them all."""
+    def _sort_out(self) -> list[UmemCache]:
+        """Tell caches whose buffers are handed out to the program from libumem's own; those that can be read."""
         names = {arena.address: arena for arena in self.vmem}
         kept = []
         if self.target.interrupted():
@@ -111,35 +112,17 @@ class Umem(Allocator):
             if not arena.heap:
                 continue  # it hands out numbers, not memory
             cache.own = arena.name == "umem_internal" or (bool(cache.cflags & constants.QCACHE) and arena.name in vmem.OWN)
-            if not cache.own and cache.chunksize % 8:
-                what = f"libumem: cache {cache.name} has buffers of {cache.chunksize} bytes, no multiple of 8: they are not seen"
+            if not cache.own and (cache.chunksize % 8 or cache.chunksize < cache.bufsize):
+                odd = "no multiple of 8" if cache.chunksize % 8 else f"less than the {cache.bufsize} that it gives out"
+                what = f"libumem: cache {cache.name} has buffers of {cache.chunksize} bytes, {odd}: they are not seen"
                 self.problems.append(Problem(cache.address, what, False))
                 continue
             kept.append(cache)
-        self.kept = kept
-        slabs.read_slabs(self.engine, self.pieces, kept, self.memory.size, self.problems)
-        users = [cache for cache in kept if not cache.own]
-        self.rounds = slabs.read_magazines(self.engine, self.pieces, users, self.memory.size, self.problems)
-        self._classes = sorted(cache.bufsize for cache in users if cache.name.startswith("umem_alloc_"))
-
-    def _user_slabs(self) -> list[Slab]:
-        """Slabs of the program's buffers, ascending; those that overlap or lie outside the heap are left out and named."""
-        found: list[Slab] = []
-        for slab in sorted((slab for cache in self.kept if not cache.own for slab in cache.slabs), key=lambda slab: slab.base):
-            root = inside(self.roots, slab.base)
-            if root is None or slab.end > root.end or slab.base % 8:
-                what = f"libumem: slab {slab.address:#x} of {slab.cache.name} says its buffers are at {slab.base:#x}, outside the heap"
-                self.problems.append(Problem(slab.address, f"{what}: left out"))
-            elif found and slab.base < found[-1].end:
-                what = f"libumem: slab {slab.address:#x} of {slab.cache.name} overlaps {found[-1].address:#x} of {found[-1].cache.name}"
-                self.problems.append(Problem(slab.address, f"{what}: left out"))
-            else:
-                found.append(slab)
-        return found
+        return kept
 
     def _large(self) -> list[Large]:
         """Blocks that are segments of arenas: of malloc's own, and of those that the program made over libumem's heap."""
-        bases = [slab.base for slab in self.slabs]
+        bases = self.slabs.bases
         found: list[Large] = []
         for arena in self.vmem:
             if not arena.heap or arena.name in vmem.OWN or (arena.source_of and arena.name not in vmem.MALLOC):
@@ -160,12 +143,12 @@ class Umem(Allocator):
 
     def _disjoint(self, found: Sequence[Large]) -> list[Large]:
         """Those that overlap neither a slab nor one another."""
-        bases = [slab.base for slab in self.slabs]
+        bases, ends = self.slabs.bases, self.slabs.ends
         kept: list[Large] = []
         for one in found:
             at = bisect_right(bases, one.segment.start) - 1
-            before = max(kept[-1].segment.end if kept else 0, self.slabs[at].end if at >= 0 else 0)
-            after = self.slabs[at + 1].base if at + 1 < len(bases) else one.segment.end
+            before = max(kept[-1].segment.end if kept else 0, ends[at] if at >= 0 else 0)
+            after = bases[at + 1] if at + 1 < len(bases) else one.segment.end
             if one.segment.start < before or one.segment.end > after:
                 what = (
                     f"libumem: segment {one.segment.address:#x} of arena {one.arena.name} overlaps other blocks, at {one.segment.start:#x}"
@@ -183,15 +166,14 @@ class Umem(Allocator):
 
     def _heap(self, root: Range) -> Heap:
         def walk(blocks: Blocks) -> None:
-            mine = [slab for slab in self.slabs if root.start <= slab.base < root.end]
             large = [one for one in self.large if root.start <= one.segment.start < root.end]
-            bases = [slab.base for slab in mine]
-            at = 0
+            bases = self.slabs.bases
+            at, last = bisect_left(bases, root.start), bisect_left(bases, root.end)
             for place, group in groupby(large, key=lambda one: bisect_right(bases, one.segment.start)):
-                self._walk.append(blocks, mine[at:place])
+                self._walk.append(blocks, at, place)
                 _append(blocks, list(group))
                 at = place
-            self._walk.append(blocks, mine[at:])
+            self._walk.append(blocks, at, last)
 
         return Heap(root.start, root.end, "heap", walk)
 
@@ -224,7 +206,7 @@ class Umem(Allocator):
             flags |= cache.flags
         return {
             "caches": len(self.umem_caches),
-            "slabs": len(self.slabs),
+            "slabs": self.slabs.count,
             "vmem_arenas": len(self.vmem),
             "large": len(self.large),
             "debug": [word for word, bit in _FLAGS if flags & bit],
@@ -236,14 +218,10 @@ class Umem(Allocator):
         """See Allocator: ::umastat's rows of the caches whose buffers the program gets, then arenas whose segments it gets. `size` is
         the class's, what precedes malloc's blocks included; `*_bytes` are usable bytes."""
         rows = []
-        held: dict[int, list[int]] = {}
-        for slab in self.slabs:
-            counts = held.setdefault(slab.cache.address, [0, 0, 0])
-            for state in (State.IN_USE, State.CACHED, State.FREE):
-                counts[state] += slab.states.count(state)
         for cache in self.kept:
-            if not cache.own and cache.address in held:
-                rows.append(_row(cache, held[cache.address], self._walk.bytes.get(cache.address, [0, 0, 0])))
+            sums = self.slabs.sums(cache)
+            if not cache.own and any(sums):
+                rows.append(_row(cache, sums[::2], sums[1::2]))
         for arena in self.vmem:
             mine = [one for one in self.large if one.arena is arena]
             if mine or (arena.name in vmem.MALLOC and arena.allocs):
@@ -289,10 +267,10 @@ class Umem(Allocator):
     def sealed(self, blocks: Blocks) -> None:
         """See Allocator: compare each cache's counters with its slabs."""
         for cache in self.kept:
-            chunks, made = sum(slab.chunks for slab in cache.slabs), cache.counters["slab_create"] - cache.counters["slab_destroy"]
-            if (len(cache.slabs), chunks) != (made, cache.counters["buftotal"]):
+            found, made = self.slabs.size(cache), cache.counters["slab_create"] - cache.counters["slab_destroy"]
+            if found != (made, cache.counters["buftotal"]):
                 what = f"libumem: cache {cache.name} counts {made:,} slabs with {cache.counters['buftotal']:,} buffers"
-                self.problems.append(Problem(cache.address, f"{what}; found were {len(cache.slabs):,} with {chunks:,}", False))
+                self.problems.append(Problem(cache.address, f"{what}; found were {found[0]:,} with {found[1]:,}", False))
 
     def locate(self, address: int) -> str:
         """See Allocator."""
@@ -314,8 +292,7 @@ class Umem(Allocator):
 
     def slab(self, address: int) -> Optional[Slab]:
         """The slab whose buffers hold `address`."""
-        at = bisect_right(self._bases, address) - 1
-        return self.slabs[at] if at >= 0 and address < self.slabs[at].end else None
+        return self.slabs.holding(address)
 
     def bufctl(self, slab: Slab, buffer: int) -> int:
         """The bufctl of a buffer in use of a cache with a hash table, 0 where it has none."""

@@ -29,6 +29,9 @@ REDZONE_PATTERN = 0xFEEDFACEFEEDFACE
 REDZONE_BYTE = 0xBB
 TAG_ALLOC, TAG_FREE = 0xA110C8ED, 0xF4EEF4EE  # bt_bxstat ^ bt_bufctl
 
+TAG = 8
+"""Bytes of malloc_data_t: size and status, four bytes each."""
+
 MALLOC_MAGIC, SECOND_MAGIC, OVERSIZE_MAGIC, MEMALIGN_MAGIC = 0x3A10C000, 0x16BA7000, 0x06E47000, 0x3E3A1000
 FREED_STAT = 0xDEADBEEF
 """malloc.c: before a block stand its size (tags included) and a word that adds up with it, modulo 2^32, to one of these; free() writes

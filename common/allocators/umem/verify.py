@@ -44,7 +44,7 @@ def verify(umem: Umem) -> Iterator[Problem]:
         _poll(umem)
         yield from _lists(umem, cache)
     yield from _magazines(umem)
-    for slab in umem.slabs:
+    for slab in umem.slabs.users():
         if slab.cache.flags & BUFTAG:
             _poll(umem)
             yield from _buffers(umem, slab)
@@ -86,7 +86,7 @@ def _arena(umem: Umem, arena: Vmem) -> Iterator[Problem]:
 def _lists(umem: Umem, cache: UmemCache) -> Iterator[Problem]:
     """Each slab's links, and its count of buffers handed out; the hash table has them all."""
     expected = cache.nullslab
-    for slab in cache.slabs:
+    for slab in map(umem.slabs.slab, umem.slabs.of(cache)):
         if slab.prev != expected:
             what = f"libumem: slab {slab.address:#x} of {cache.name} says {slab.prev:#x} comes before it, not {expected:#x}"
             yield Problem(slab.address, f"{what}: a link is damaged")
@@ -108,7 +108,7 @@ def _lists(umem: Umem, cache: UmemCache) -> Iterator[Problem]:
         yield Problem(bucket, f"libumem: the hash table of {cache.name}, bucket {bucket:#x}: {why}")
     records, _ = umem.engine.gather(umem.pieces, lists.nodes, 3 * word)
     known = set(memoryview(records).cast("Q" if word == 8 else "I")[1::3].tolist())
-    for slab in cache.slabs:
+    for slab in map(umem.slabs.slab, umem.slabs.of(cache)):
         for index, state in enumerate(slab.states):
             buffer = slab.base + index * cache.chunksize
             if (state != State.FREE) != (buffer in known):

@@ -1,0 +1,64 @@
+"""Slabs and their buffers in the C kernel (../kernel/slabs.c, buffers.c)."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from ctypes import byref, c_uint64, c_void_p
+
+from findleaks.graph import shared
+from findleaks.graph import slabs as s
+from findleaks.graph.kernel_library import CRange, CWords, check, taken
+from findleaks.graph.kernel_slots import Pieces
+from findleaks.graph.slabs import BufferRead, SlabRead, SlabWrong
+from findleaks.target.base import Range
+
+
+def read_slabs(library: ctypes.CDLL, pieces: Pieces, caches: array[int], regions: Sequence[Range]) -> SlabRead:
+    """See base.Engine."""
+    count = len(caches) // s.CACHE
+    places = (CRange * len(regions))(*(CRange(*region) for region in regions))
+    ends, states, chunks = array("Q", bytes(8 * count)), c_void_p(), c_uint64()
+    records, users, wrong = CWords(), CWords(), CWords()
+    outputs = (byref(records), ends.buffer_info()[0], byref(states), byref(chunks), byref(users), byref(wrong))
+    code = library.fl_read_slabs(*pieces, caches.buffer_info()[0], count, places, len(regions), *outputs)
+    found, placed, bad = (taken(library, words) for words in (records, users, wrong))
+    marks = bytearray()
+    if states:
+        marks += (ctypes.c_ubyte * chunks.value).from_address(states.value or 0)
+        library.fl_free(states)
+    check(code, "slabs")
+    sums = array("Q", bytes(8 * s.SUMS * count))
+    named = [
+        SlabWrong(kind, cache, slab, 0 if kind in (s.LIST, s.FREE_LIST) else value, shared.list_problem(why, value, nodes))
+        for kind, cache, slab, value, why, nodes in zip(*(bad[at::6] for at in range(6)))
+    ]
+    return SlabRead(caches, found, ends, marks, placed, named, sums)
+
+
+def mark_cached(library: ctypes.CDLL, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
+    """See base.Engine."""
+    wanted, wrong = array("Q", buffers), CWords()
+    states = (ctypes.c_ubyte * len(slabs.states)).from_buffer(slabs.states)
+    places = (slabs.caches.buffer_info()[0], slabs.records.buffer_info()[0], slabs.users.buffer_info()[0], len(slabs.users) // s.USER)
+    code = library.fl_mark_cached(*places, states, cache, wanted.buffer_info()[0], len(wanted), byref(wrong))
+    bad = taken(library, wrong)
+    check(code, "buffers")
+    return list(zip(bad[::2], bad[1::2]))
+
+
+def read_buffers(library: ctypes.CDLL, pieces: Pieces, slabs: SlabRead, first: int, last: int, room: int) -> BufferRead:
+    """See base.Engine."""
+    starts, sizes, into = array("Q", bytes(8 * room)), array("Q", bytes(8 * room)), array("B", bytes(room))
+    at, made, troubles = c_uint64(first), c_uint64(), CWords()
+    states = (ctypes.c_ubyte * len(slabs.states)).from_buffer(slabs.states)
+    places = (slabs.caches.buffer_info()[0], slabs.records.buffer_info()[0], slabs.users.buffer_info()[0])
+    outputs = (starts.buffer_info()[0], sizes.buffer_info()[0], into.buffer_info()[0], byref(made), byref(troubles))
+    last = min(last, len(slabs.users) // s.USER)
+    code = library.fl_read_buffers(*pieces, *places, byref(at), last, states, room, *outputs, slabs.sums.buffer_info()[0])
+    wrong = taken(library, troubles)
+    check(code, "buffers")
+    if made.value < room:
+        del starts[made.value :], sizes[made.value :], into[made.value :]
+    return BufferRead(starts, sizes, bytearray(into), wrong, at.value)

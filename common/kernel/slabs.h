@@ -1,0 +1,21 @@
+/* Tables of caches and slabs, as ../graph/slabs.py describes their words. */
+#ifndef FINDLEAKS_SLABS_H
+#define FINDLEAKS_SLABS_H
+
+#include "kernel.h"
+
+typedef struct {
+    uint64_t address, nullslab, first, chunksize, slabsize, bufctl, flags, bufsize, tag, least, buftag;
+} cache;
+
+typedef struct {
+    uint64_t address, base, cache, chunks, refcnt, prev, first;
+} slab;
+
+typedef struct {
+    uint64_t base, end, number;
+} user;
+
+int words_append(words *list, const uint64_t *items, unsigned count);
+
+#endif

@@ -1,0 +1,203 @@
+"""Slabs, magazines and malloc's tags: kernel, twin, and the heap as it was made."""
+
+from __future__ import annotations
+
+import random
+import struct
+from array import array
+
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.graph import slabs
+from findleaks.graph.base import Engine, State
+from findleaks.graph.slabs import CACHE, HASHED, OWN, SLAB, USER
+from findleaks.target.base import Piece, Range
+
+SEEDS = st.integers(0, 2**32 - 1)
+BASE = 0x7F0000010000
+PAGE = 4096
+WILD = (0, 1, 8, BASE, BASE + 8, BASE + PAGE, BASE + PAGE - 56, (1 << 64) - 8, 1 << 63, 0x3A10C000, 0xDEADBEEF, 0x3A10BFF0 << 32 | 16)
+CLASSES = (8, 16, 32, 48, 64, 256, 1024)
+
+
+def both() -> list[Engine]:
+    return [graphs.kernel(), graphs.pure()]
+
+
+def tag(size: int, tags: int) -> int:
+    """malloc()'s tag of a block, what stands before it included."""
+    return size | ((0x16BA7000 if tags == 16 else 0x3A10C000) - size & 0xFFFFFFFF) << 32
+
+
+class Made:
+    """Caches of every sort; each block's start, size and state are kept in `expected`."""
+
+    def __init__(self, rng: random.Random, pages: int = 60) -> None:
+        self.rng = rng
+        self.data = bytearray(rng.randbytes(pages * PAGE))
+        self.next = 1  # page 0 has the null slabs
+        self.pages = pages
+        self.caches = array("Q")
+        self.expected: list[tuple[int, int, int]] = []
+        self.magazines: dict[int, list[int]] = {}
+        for number in range(rng.randrange(1, 6)):
+            self.cache(number)
+
+    def put(self, at: int, *values: int) -> None:
+        struct.pack_into(f"<{len(values)}Q", self.data, at - BASE, *values)
+
+    def cache(self, number: int) -> None:
+        """One cache with its slabs; of malloc()'s classes, or with buffers as they are."""
+        rng, address, nullslab = self.rng, 0x7F1000000000 + 4096 * number, BASE + 64 * number
+        size = rng.choice(CLASSES)
+        own, hashed = rng.random() < 0.2, rng.random() < 0.4
+        tags = 0 if own or rng.random() < 0.3 else 16 if size > 16 else 8
+        buftag = (size + 7) // 8 * 8 if rng.random() < 0.3 else 0
+        chunk = (size + 7) // 8 * 8 + (24 if buftag else 0)
+        least = max((c for c in CLASSES if c < size), default=0)
+        bufctl = 0 if hashed else buftag or chunk - 8
+        made = []
+        for _ in range(rng.randrange(4)):
+            if self.next + 2 > self.pages:
+                break
+            page = BASE + PAGE * self.next
+            self.next += 1
+            chunks = rng.randrange(1, (PAGE - 56) // chunk + 1)
+            made.append((page + PAGE - 56, page, chunks))
+        ring = [nullslab, *(slab for slab, _, _ in made), nullslab]
+        self.put(nullslab, address, 0, ring[1], ring[-2], 0, (1 << 64) - 1, 0)
+        for at, (slab, base, chunks) in enumerate(made, 1):
+            free, refcnt = self.slab(number, base, chunks, chunk, (hashed, bufctl), (size, tags, least, buftag), own)
+            self.put(slab, address, base, ring[at + 1], ring[at - 1], free, refcnt, chunks)
+        flags = (HASHED if hashed else 0) | (OWN if own else 0)
+        self.caches.extend((address, nullslab, ring[1], chunk, PAGE, bufctl, flags, size, tags, least, buftag))
+
+    def slab(
+        self, number: int, base: int, chunks: int, chunk: int, lists: tuple[bool, int], sizes: tuple[int, int, int, int], own: bool
+    ) -> tuple[int, int]:
+        """The buffers of a slab; the head of its free list, and how many are not on it."""
+        rng, (size, tags, least, buftag), (hashed, bufctl) = self.rng, sizes, lists
+        states = [rng.choice((State.IN_USE, State.IN_USE, State.CACHED, State.FREE)) for _ in range(chunks)]
+        direct = tags > 0 and rng.random() < 0.2  # the program calls umem_alloc() itself
+        control = base + chunk * chunks  # bufctls stand behind, where there is room
+        hashed_room = hashed and control + 16 * chunks <= base + PAGE - 56
+        if hashed and not hashed_room:
+            states = [State.IN_USE if state == State.FREE else state for state in states]
+        used = State.IN_USE in states
+        links = []
+        for index, state in enumerate(states):
+            buffer = base + index * chunk
+            self.put(buffer, *[0x4141414141414141] * (chunk // 8))
+            start, usable = buffer + tags, size - tags
+            if state == State.IN_USE and tags and not direct:
+                usable = rng.randrange(max(least + 1, tags), size + 1) - tags
+                self.put(buffer + tags - 8, tag(usable + tags, tags))
+            elif state == State.IN_USE and direct:
+                start, usable = buffer, size
+                if buftag:
+                    usable = rng.randrange(1, size + 1)
+                    self.put(buffer + buftag, 0xFEEDFACE | (usable * 251 + 1) << 32)
+            elif direct and used:
+                start, usable = buffer, size  # so are the others of such a slab
+            if state == State.CACHED and not own:
+                self.magazines.setdefault(number, []).append(buffer)
+            if state == State.FREE:
+                links.append((control + 16 * index if hashed else buffer + bufctl, buffer))
+            if not own:
+                self.expected.append((start, usable, State.IN_USE if own and state == State.CACHED else state))
+        rng.shuffle(links)
+        for (link, buffer), (after, _) in zip(links, [*links[1:], (0, 0)]):
+            self.put(link, after)
+            if hashed:
+                self.put(link + 8, buffer)
+        return links[0][0] if links else 0, chunks - len(links)
+
+
+def everything(engine: Engine, pieces: list[Piece], caches: array[int], magazines: dict[int, list[int]], room: int) -> list[object]:
+    """All that the calls say."""
+    regions = [Range(BASE, BASE + 30 * PAGE), Range(BASE + 30 * PAGE, BASE + 70 * PAGE)]
+    read = engine.read_slabs(pieces, caches, regions)
+    wrong = [engine.mark_cached(read, number, buffers) for number, buffers in sorted(magazines.items())]
+    found, at, last = [], 0, len(read.users) // USER
+    most = max(read.records[3::SLAB], default=0)
+    while at < last:
+        part = engine.read_buffers(pieces, read, at, last, max(room, most))
+        assert at < part.next <= last
+        assert len(part.starts) == len(part.sizes) == len(part.states) <= max(room, most)
+        found.append(part)
+        at = part.next
+    return [*read, wrong, found]
+
+
+@given(seed=SEEDS)
+@settings(max_examples=150)
+def test_blocks_of_slabs(seed: int) -> None:
+    rng = random.Random(seed)
+    made = Made(rng)
+    pieces = graphs.cut(BASE, bytes(made.data), rng)
+    room = rng.randrange(1, 300)
+    for engine in both():
+        *read, wrong, found = everything(engine, pieces, made.caches, made.magazines, room)
+        assert not read[5]
+        assert not any(wrong)  # type: ignore[call-overload]
+        blocks = [block for part in found for block in zip(part.starts, part.sizes, part.states)]  # type: ignore[attr-defined]
+        assert blocks == sorted(made.expected)
+        assert not any(len(part.troubles) for part in found)  # type: ignore[attr-defined]
+        sums = read[6]
+        assert sum(sums[::2]) == len(blocks)  # type: ignore[index]
+        assert sum(sums[1::2]) == sum(size for _, size, _ in blocks)  # type: ignore[index]
+
+
+@given(seed=SEEDS)
+@settings(max_examples=300)
+def test_kernel_and_twin_agree_on_damage(seed: int) -> None:
+    rng = random.Random(seed)
+    made = Made(rng)
+    places = [0, 8, 16, 24, 32, 40, 48]
+    slots = [BASE + page * PAGE - 56 + at for page in range(2, 61) for at in places] + [BASE + 8 * at for at in range(40)]
+    for _ in range(rng.randrange(1, 12)):
+        place = rng.choice((rng.choice(slots), BASE + PAGE * rng.randrange(1, 60) + 8 * rng.randrange(40), BASE + 8 * rng.randrange(40)))
+        value = rng.choice((*WILD, rng.choice(slots), place & -PAGE, BASE + 8 * rng.randrange(60 * 512), rng.randrange(300)))
+        struct.pack_into("<Q", made.data, place - BASE, value)
+    for number, buffers in made.magazines.items():
+        for _ in range(rng.randrange(3)):
+            buffers.insert(rng.randrange(len(buffers) + 1), rng.choice((*WILD, rng.choice(buffers), buffers[0] + 8 & (1 << 64) - 1)))
+        made.magazines[number] = buffers
+    if rng.random() < 0.3:  # a cache's own numbers, within what the caller sees to
+        at = CACHE * rng.randrange(len(made.caches) // CACHE)
+        made.caches[at + rng.choice((0, 1, 2, 5, 9, 10))] = rng.choice(WILD)
+        made.caches[at + 4] = rng.choice((PAGE, 1 << 40, (1 << 64) - 1))
+    data = bytes(made.data)
+    whole = [graphs.piece(BASE, data)]
+    holes = [piece for piece in graphs.cut(BASE, data, rng, rng.choice((8, 4, PAGE))) if rng.random() < 0.8]
+    for pieces in (whole, holes):
+        one, other = (everything(engine, pieces, made.caches, made.magazines, 100) for engine in both())
+        assert one == other
+
+
+@pytest.mark.parametrize("loop", [0, 1, 5])
+def test_a_list_that_comes_back_elsewhere(loop: int) -> None:
+    """Slabs up to the one that is met twice are read, once."""
+    data = bytearray(PAGE * 10)
+    address, null = 0x7F1000000000, BASE
+    slabs_at = [BASE + PAGE * (page + 1) - 56 for page in range(1, 8)]
+    for at, slab in enumerate(slabs_at):
+        after = slabs_at[at + 1] if at + 1 < len(slabs_at) else slabs_at[loop]
+        struct.pack_into("<7Q", data, slab - BASE, address, slab & -PAGE, after, 0, 0, 0, 5)
+    caches = array("Q", (address, null, slabs_at[0], 64, PAGE, 56, 0, 64, 0, 0, 0))
+    for engine in both():
+        read = engine.read_slabs([graphs.piece(BASE, data)], caches, [Range(BASE, BASE + len(data))])
+        assert [wrong.code for wrong in read.wrong] == [slabs.LIST]
+        assert read.wrong[0].why == f"the list runs into itself at {slabs_at[loop]:#x} after 7 nodes"
+        assert len(read.users) == 7 * USER
+        assert len(read.states) == 35
+
+
+def test_no_caches_at_all() -> None:
+    for engine in both():
+        read = engine.read_slabs([], array("Q"), [])
+        assert (len(read.records), len(read.users), read.wrong) == (0, 0, [])
+        assert not engine.read_buffers([], read, 0, 5, 10).starts
