@@ -1,6 +1,6 @@
 /* A glibc heap whose pages are known: blocks in use, cached, free and kept, free and returned, in use and never touched; the same in an
  * arena of a thread. Tells every live block, every page's presence as its own pagemap has it, and what malloc_trim(0) returns, which a
- * forked child tries out. Lines: "block ADDRESS USABLE", "pages START 0110…", "trim BYTES", "ready". */
+ * forked child tries out. Lines: "block ADDRESS USABLE", "cached ADDRESS USABLE", "pages START 0110…", "trim BYTES", "ready". */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <malloc.h>
@@ -17,7 +17,11 @@
 #define MOST 4096
 
 static void *blocks[MOST];
-static int count;
+static struct {
+    void *address;
+    size_t size;
+} cached_blocks[MOST];
+static int count, cached_count;
 static uint64_t entries[1 << 16];
 static uintptr_t arena;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -44,6 +48,14 @@ static void give_back(void *block) {
         abort();
 }
 
+static void to_cache(void *block) {
+    pthread_mutex_lock(&lock);
+    cached_blocks[cached_count].address = block;
+    cached_blocks[cached_count++].size = malloc_usable_size(block);
+    pthread_mutex_unlock(&lock);
+    free(block);
+}
+
 static void fill(unsigned seed) {
     void *large[60], *cached[7], *fast[200];
     for (int at = 0; at < 60; at++) {
@@ -68,8 +80,10 @@ static void fill(unsigned seed) {
             keep(large[at]);
     }
     for (int at = 0; at < 7; at++)
-        free(cached[at]);
-    for (int at = 0; at < 200; at++) /* 7 to the thread cache, the others to a fastbin: whole pages, once they are merged */
+        to_cache(cached[at]);
+    for (int at = 0; at < 7; at++)
+        to_cache(fast[at]);
+    for (int at = 7; at < 200; at++) /* to a fastbin: whole pages, once they are merged */
         free(fast[at]);
     keep(touched(24));
 }
@@ -113,6 +127,7 @@ int main(void) {
     if (pthread_create(&thread, NULL, work, NULL))
         return 1;
     pthread_barrier_wait(&filled);
+    keep((char *)((void **)thread)[1] - 16); /* its table of thread-local storage (tcbhead_t.dtv), which ld.so has from malloc */
 
     /* The thread's heap ends where its writable mapping does. */
     int fd = open("/proc/self/maps", O_RDONLY);
@@ -140,6 +155,8 @@ int main(void) {
         return 1;
     for (int at = 0; at < count; at++)
         printf("block %p %zu\n", blocks[at], malloc_usable_size(blocks[at]));
+    for (int at = 0; at < cached_count; at++)
+        printf("cached %p %zu\n", cached_blocks[at].address, cached_blocks[at].size);
     presence(start, end, 1);
     presence(arena, arena_end, 1);
     printf("trim %lu\nready\n", returned);

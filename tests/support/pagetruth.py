@@ -1,0 +1,71 @@
+"""What programs/pages.c says of its heap, as states of pages."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from findleaks.graph.pages import PageState
+
+PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "pages.c"
+PAGE = 4096
+
+
+def built(folder: Path) -> Path:
+    """The program, compiled."""
+    output = folder / "pages"
+    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(output), str(PROGRAM)], check=True)
+    return output
+
+
+@dataclass
+class Truth:
+    """`used` and `cached` are (start, end), headers included; `present` tells of each page by its address; `trim` is in bytes."""
+
+    used: list[tuple[int, int]] = field(default_factory=list)
+    cached: list[tuple[int, int]] = field(default_factory=list)
+    present: dict[int, bool] = field(default_factory=dict)
+    heaps: list[tuple[int, int]] = field(default_factory=list)
+    trim: int = 0
+
+    def states(self, known: bool = True) -> dict[int, PageState]:
+        """By page; `known`: whether residency is."""
+        used, cached = _touching(self.used), _touching(self.cached)
+        first = {start for start, _ in self.heaps}  # the thread cache, and of a thread's heap also the arena itself
+        found = {}
+        for page, present in self.present.items():
+            absent = known and not present
+            if page in used:
+                found[page] = PageState.UNTOUCHED if absent else PageState.IN_USE
+            elif absent:
+                found[page] = PageState.RETURNED
+            elif page in cached:
+                found[page] = PageState.CACHED
+            elif page in first:
+                found[page] = PageState.METADATA
+            else:
+                found[page] = PageState.KEPT if known else PageState.FREE
+        return found
+
+
+def truth(output: str) -> Truth:
+    """From what the program printed."""
+    made = Truth()
+    for line in output.splitlines():
+        word, *rest = line.split()
+        if word in ("block", "cached"):
+            start = int(rest[0], 16)
+            # Usable bytes end with the first word of the chunk behind, whose header is two: up to where its block begins.
+            (made.used if word == "block" else made.cached).append((start, start + int(rest[1]) + 8))
+        elif word == "pages":
+            start = int(rest[0], 16)
+            made.present.update((start + at * PAGE, bit == "1") for at, bit in enumerate(rest[1]))
+            made.heaps.append((start, start + len(rest[1]) * PAGE))
+        elif word == "trim":
+            made.trim = int(rest[0])
+    return made
+
+
+def _touching(ranges: list[tuple[int, int]]) -> set[int]:
+    return {page for start, end in ranges for page in range(start // PAGE * PAGE, end, PAGE)}
