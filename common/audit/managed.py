@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.graph.base import Totals
-from findleaks.runtimes.base import Holders, Runtime
+from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import SLICE, Session
 
 REST = 0
@@ -17,9 +17,7 @@ REST = 0
 class Held(NamedTuple):
     """A type with the blocks in use that only its objects hold."""
 
-    name: str
-    objects: int
-    bytes: int
+    type: Type
     native: Optional[Totals]  # None: not known
 
 
@@ -43,8 +41,8 @@ def managed(session: Session, runtimes: Sequence[Runtime], native: bool = True) 
         for name, total in zip(one.names, next(which)) if one is not None else ():
             before = mine.get(name, Totals(0, 0))
             mine[name] = Totals(before.blocks + total.blocks, before.bytes + total.bytes)
-        rows = [Held(kind.name, kind.objects, kind.bytes, mine.get(kind.name, Totals(0, 0)) if one else None) for kind in runtime.types()]
-        rows.sort(key=lambda row: (-row.bytes - (row.native.bytes if row.native else 0), -row.objects, row.name))
+        rows = [Held(kind, mine.get(kind.name, Totals(0, 0)) if one else None) for kind in runtime.types()]
+        rows.sort(key=lambda row: (-row.type.bytes - (row.native.bytes if row.native else 0), -row.type.objects, row.type.name))
         summed = Totals(sum(total.blocks for total in mine.values()), sum(total.bytes for total in mine.values())) if one else None
         found.append(Managed(runtime, rows, summed))
     return found

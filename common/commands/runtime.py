@@ -58,12 +58,13 @@ def _json(one: Managed, sites: Sequence[Site]) -> Mapping[str, object]:
         "native": {"blocks": one.native.blocks, "bytes": one.native.bytes} if one.native is not None else None,
         "types": [
             {
-                "name": printable(row.name),
-                "objects": row.objects,
-                "bytes": row.bytes,
+                "name": printable(row.type.name),
+                "objects": row.type.objects,
+                "bytes": row.type.bytes,
                 "native_blocks": row.native.blocks if row.native is not None else None,
                 "native_bytes": row.native.bytes if row.native is not None else None,
-                "told_bytes": runtime.told(row.name),
+                "told_bytes": runtime.told(row.type.name),
+                "own": dict(row.type.own),
             }
             for row in one.types
         ],
@@ -89,7 +90,7 @@ def _text(found: Sequence[Managed], sites: Sequence[Sequence[Site]], limit: int,
 def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterator[str]:
     runtime = one.runtime
     headline = f"{runtime.name} {runtime.version}".strip() + (f" in {printable(runtime.where)}" if runtime.where else "")
-    objects, own = sum(row.objects for row in one.types), sum(row.bytes for row in one.types)
+    objects, own = sum(row.type.objects for row in one.types), sum(row.type.bytes for row in one.types)
     held = f", which hold {size(one.native.bytes)} of native memory" if one.native is not None else ""
     yield from wrapped(f"{headline}: {number(objects)} live objects of {size(own)}{held}", width)
     parts = runtime.parts()
@@ -114,20 +115,20 @@ def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterat
 
 def _types(one: Managed, limit: int, width: int) -> Iterator[str]:
     shown = one.types[: limit or None]
-    told = {row.name: one.runtime.told(row.name) for row in shown}
+    told = {row.type.name: one.runtime.told(row.type.name) for row in shown}
     head = ["OBJECTS", "BYTES"]
     if one.native is not None:
         head += ["NATIVE", "BLOCKS"]
     if any(value is not None for value in told.values()):
         head.append("TOLD")
-    rows = [[*_row(row, told[row.name])[: len(head)], printable(row.name)] for row in shown]
+    rows = [[*_row(row, told[row.type.name])[: len(head)], printable(row.type.name)] for row in shown]
     yield from table([*head, "TYPE"], rows, range(len(head)), width, cut=len(head))
     yield from _more(len(one.types), limit, "type")
 
 
 def _row(row: Held, told: int | None) -> list[str]:
     native = [size(row.native.bytes) if row.native.bytes else NONE, number(row.native.blocks)] if row.native is not None else []
-    return [number(row.objects), size(row.bytes), *native, size(told) if told is not None else NONE]
+    return [number(row.type.objects), size(row.type.bytes), *native, size(told) if told is not None else NONE]
 
 
 def _more(count: int, limit: int, what: str) -> Iterator[str]:

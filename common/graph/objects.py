@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from findleaks.arch import Arch
 from findleaks.graph.base import Blocks, State
-from findleaks.target.base import Piece
+from findleaks.target.base import Piece, Range
 
 NO_OBJECT = 0xFFFFFFFF
-SUMS = 4
+SUMS = 6
 STEPS = 8
 """Objects begin at multiples of two words, below so many of them, into their blocks."""
 
@@ -22,24 +22,31 @@ _SMALL = 1 << 20
 
 class ObjectTally(NamedTuple):
     """What `Engine.count_objects` adds to. `types` are the addresses of the types, by number; `offsets` how far into their blocks their
-    objects begin, a byte each. `found` has the number of the type of the live object in each block, or NO_OBJECT. `sums` are SUMS words
+    objects begin, a byte each; `marks` where in them a byte stands of whose two low bits one is set in marked objects (0: nowhere, no
+    object is marked). `found` has the number of the type of the live object in each block, or NO_OBJECT. `sums` are SUMS words
     a type: live objects, the usable bytes of their blocks, those of them that a garbage collector knows of (the word two in front of
-    the object is not 0), and objects that nothing refers to: kept to be used again.
+    the object is not 0), objects that nothing refers to (kept to be used again), marked objects, and the bytes of these' blocks.
 
     An object is in a block in use if the word behind its first is a type whose offset is where it stands, and its first word can be a
-    count of references: of bits 32 to 47 none is set, and it is below 1 MiB, or neither a type nor in any block. The first such counts."""
+    count of references: of bits 32 to 47 none is set, and it is below 1 MiB, or neither in any block nor in [low, high), where the program
+    is that has the types. The first such counts."""
 
     types: array[int]  # "Q"
     offsets: bytes
+    marks: bytes
+    low: int
+    high: int
     found: array[int]  # "I"
     sums: array[int]  # "Q"
 
     @classmethod
-    def of(cls, blocks: Blocks, types: Sequence[int], offsets: bytes) -> ObjectTally:
+    def of(cls, blocks: Blocks, types: Sequence[int], offsets: bytes, marks: bytes, program: Range) -> ObjectTally:
         """One with nothing counted yet."""
-        if len(types) != len(offsets):
-            raise ValueError(f"{len(types)} types, {len(offsets)} offsets")
-        return cls(array("Q", types), offsets, array("I", [NO_OBJECT]) * len(blocks), array("Q", bytes(8 * SUMS * len(types))))
+        if not len(types) == len(offsets) == len(marks):
+            raise ValueError(f"{len(types)} types, {len(offsets)} offsets, {len(marks)} marks")
+        return cls(
+            array("Q", types), offsets, marks, *program, array("I", [NO_OBJECT]) * len(blocks), array("Q", bytes(8 * SUMS * len(types)))
+        )
 
 
 def count_objects(arch: Arch, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
@@ -70,18 +77,22 @@ def count_objects(arch: Arch, blocks: Blocks, piece: Piece, tally: ObjectTally) 
                 break
             number = numbers.get(at(offset + word))
             count = at(offset)
-            if number is None or tally.offsets[number] != offset or not _counts(blocks, numbers, count):
+            if number is None or tally.offsets[number] != offset or not _counts(blocks, tally, count):
                 continue
             if count:
                 tally.found[index] = number
                 tally.sums[SUMS * number] += 1
                 tally.sums[SUMS * number + 1] += size
                 tally.sums[SUMS * number + 2] += offset >= header and at(offset - header) != 0
+                mark = start - piece.address + offset + tally.marks[number]
+                if tally.marks[number] and offset + tally.marks[number] < min(size, end - start) and piece.data[mark] & 3:
+                    tally.sums[SUMS * number + 4] += 1
+                    tally.sums[SUMS * number + 5] += size
             else:
                 tally.sums[SUMS * number + 3] += 1
             break
     return cut
 
 
-def _counts(blocks: Blocks, types: dict[int, int], word: int) -> bool:
-    return not word >> 32 & 0xFFFF and (word < _SMALL or (word not in types and blocks.find(word) < 0))
+def _counts(blocks: Blocks, tally: ObjectTally, word: int) -> bool:
+    return not word >> 32 & 0xFFFF and (word < _SMALL or (not tally.low <= word < tally.high and blocks.find(word) < 0))

@@ -10,6 +10,7 @@
 #define HEADER (2 * WORD)      /* count of references, type */
 #define COLLECTOR (2 * WORD)   /* right in front of an object: two links, the first 0 where the collector does not know of it */
 #define STEPS 8u               /* objects begin at multiples of HEADER below STEPS * HEADER */
+#define SUMS 6u
 #define SMALL (UINT64_C(1) << 20)
 
 typedef struct {
@@ -26,15 +27,16 @@ static uint64_t place_of(const index_of_types *types, uint64_t type) {
 }
 
 /* Can this word be a count of references? Of its upper half only the upper half may be set (flags, since 3.14); it is no address. */
-static bool counts(const blocks *b, const index_of_types *types, uint64_t word) {
-    return !(word >> 32 & 0xffff) && (word < SMALL || (!types->keys[place_of(types, word)] && block_find(b, word) == NONE));
+static bool counts(const blocks *b, const range *program, uint64_t word) {
+    return !(word >> 32 & 0xffff) && (word < SMALL || ((word < program->start || word >= program->end) && block_find(b, word) == NONE));
 }
 
 /* Type number i is at types[i], and its objects begin offsets[i] bytes into their blocks. For each block in use that starts in the piece and holds
- * an object, found[index] becomes its type's number, and sums[4 * i] counts it, its bytes, whether its collector knows of it; those that nothing
- * refers to (kept for use again) are counted in the fourth alone. Blocks that the piece cuts off too early go to `cut`, by address. */
-API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const uint8_t *offsets, uint64_t count, uint32_t *found,
-                   uint64_t *sums, words *cut) {
+ * an object, found[index] becomes its type's number, and sums[SUMS * i] counts it, its bytes, whether its collector knows of it; those that nothing
+ * refers to (kept for use again) are counted in the fourth alone; the fifth and sixth count marked ones: marks[i] is where in the object
+ * the byte stands whose two low bits tell, or 0. Blocks that the piece cuts off too early go to `cut`, by address. */
+API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const uint8_t *offsets, const uint8_t *marks, uint64_t count,
+                   const range *program, uint32_t *found, uint64_t *sums, words *cut) {
     index_of_types known = {NULL, NULL, 63};
     unsigned steps = 0; /* a bit for each place where some type's objects begin */
     int code = NO_MEMORY;
@@ -72,14 +74,18 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
                 continue;
             uint64_t type = load(data + offset + WORD);
             uint64_t place = type ? place_of(&known, type) : 0;
-            if (!type || !known.keys[place] || offsets[known.numbers[place]] != offset || !counts(b, &known, load(data + offset)))
+            if (!type || !known.keys[place] || offsets[known.numbers[place]] != offset || !counts(b, program, load(data + offset)))
                 continue;
-            uint64_t *sum = sums + 4 * (uint64_t)known.numbers[place];
+            uint64_t *sum = sums + SUMS * (uint64_t)known.numbers[place], mark = marks[known.numbers[place]];
             if (load(data + offset)) {
                 found[index] = known.numbers[place];
                 sum[0]++;
                 sum[1] += size;
                 sum[2] += offset >= COLLECTOR && load(data + offset - COLLECTOR);
+                if (mark && offset + mark < size && offset + mark < left && data[offset + mark] & 3) {
+                    sum[4]++;
+                    sum[5] += size;
+                }
             } else {
                 sum[3]++;
             }

@@ -41,21 +41,26 @@ class Part(NamedTuple):
 
 
 class Type(NamedTuple):
-    """The live objects of one type: how many, and the bytes they take in the managed heap itself."""
+    """The live objects of one type: how many, and the bytes they take in the managed heap itself; `own` are counts of the runtime's own."""
 
     name: str
     objects: int
     bytes: int
+    own: Mapping[str, int] = {}
 
 
 class Holders(NamedTuple):
     """Live objects, ascending by address: where each begins, the bytes from there that it may refer to native memory from, and the
-    number of its type in `names`. Objects that surely refer to no native block may be left out."""
+    number of its type in `names`. Objects that surely refer to no native block may be left out.
+
+    Where each object is a block of an allocator's, `blocks` has for every block the number of the type of the object in it, or
+    graph.objects.NO_OBJECT, and the columns are empty: such blocks are not native memory themselves."""
 
     addresses: array[int]  # "Q"
     sizes: array[int]  # "I"
     types: array[int]  # "I"
     names: Sequence[str]
+    blocks: array[int] = array("I")
 
 
 class Site(NamedTuple):

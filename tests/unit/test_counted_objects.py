@@ -14,11 +14,14 @@ import pytest
 from findleaks.arch import X86_64
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.graph.objects import NO_OBJECT, ObjectTally
+from findleaks.target.base import Range
 
 HEAP = 0x7F0000000000
 ENGINES = [graphs.kernel, graphs.pure]
 TYPES = [0x9D8000, 0x9D9000, 0x9DA000, HEAP + 0x40]
 OFFSETS = bytes([0, 16, 32, 16])
+PROGRAM = Range(0x9D0000, 0x9DF000)
+MARKS = bytes([17, 0, 0, 24])
 
 
 class Heap(NamedTuple):
@@ -36,7 +39,7 @@ def built(engine: Engine, heap: Heap) -> Blocks:
 def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], list[int], list[int]]:
     """The memory in pieces cut at these offsets; what was cut off is asked for again."""
     blocks = built(engine, heap)
-    tally = ObjectTally.of(blocks, TYPES, OFFSETS)
+    tally = ObjectTally.of(blocks, TYPES, OFFSETS, MARKS, PROGRAM)
     told: list[int] = []
     for start, end in zip([0, *cuts], [*cuts, len(heap.memory)]):
         cut = engine.count_objects(blocks, graphs.piece(HEAP + start, bytes(heap.memory[start:end])), tally)
@@ -61,7 +64,7 @@ def heap_of(*contents: tuple[int, bytes]) -> Heap:
 def test_an_object_is_where_its_type_says(engine: Callable[[], Engine]) -> None:
     words = struct.Struct("<2Q").pack
     heap = heap_of(
-        (32, words(1, TYPES[0])),  # live
+        (32, words(1, TYPES[0]) + b"\0\2"),  # live, and marked
         (32, words(0, TYPES[0])),  # nothing refers to it
         (48, words(HEAP, 7) + words(3, TYPES[1])),  # its collector knows of it
         (48, words(0, 0) + words(3, TYPES[1])),  # … and not of this one
@@ -76,7 +79,7 @@ def test_an_object_is_where_its_type_says(engine: Callable[[], Engine]) -> None:
     )
     found, sums, cut = counted(engine(), heap, [])
     assert found == [0, NO_OBJECT, 1, 1, NO_OBJECT, 2, NO_OBJECT, NO_OBJECT, 0, 0, NO_OBJECT, NO_OBJECT]
-    assert sums == [3, 96, 0, 1, 2, 96, 1, 0, 1, 64, 0, 0, 0, 0, 0, 0]
+    assert sums == [3, 96, 0, 1, 1, 32, 2, 96, 1, 0, 0, 0, 1, 64, 0, 0, 0, 0, *[0] * 6]
     assert cut == []
 
 
@@ -102,7 +105,7 @@ def test_both_engines_agree_whatever_the_pieces(seed: int) -> None:
     heap = random_heap(seed)
     pick = random.Random(seed)
     whole = counted(ENGINES[0](), heap, [])
-    assert sum(whole[1][::4]) >= 5  # there are objects
+    assert sum(whole[1][::6]) >= 5  # there are objects
     for engine in ENGINES:
         cuts = sorted(pick.sample(range(1, len(heap.memory)), 5))
         parts = counted(engine(), heap, cuts)
@@ -112,5 +115,5 @@ def test_both_engines_agree_whatever_the_pieces(seed: int) -> None:
 
 def test_types_and_offsets_belong_together() -> None:
     blocks = built(ENGINES[0](), heap_of((16, b"")))
-    with pytest.raises(ValueError, match="1 types, 2 offsets"):
-        ObjectTally.of(blocks, array("Q", [1]), b"\0\0")
+    with pytest.raises(ValueError, match="1 types, 2 offsets, 1 marks"):
+        ObjectTally.of(blocks, array("Q", [1]), b"\0\0", b"\0", PROGRAM)

@@ -43,7 +43,7 @@ class Pymalloc(Allocator):
         self.granule = self.layout.align
         self.memory = Memory(target)
         self.where = image.name
-        self.version = _version(target, image) or ("3.10 or later" if state.pool > 4096 else "3.9")
+        self.version = version_of(target, image) or ("3.10 or later" if state.pool > 4096 else "3.9")
         self.problems: list[Problem] = []
         self.arena_size = POOLS * state.pool
         groups = spans(state.arenas, self.arena_size)
@@ -243,7 +243,7 @@ def _apart(group: list[ArenaObject], taken: Sequence[Range]) -> list[list[ArenaO
     return [[arena] for arena in group] if any(inside(taken, arena.address) for arena in group) else [group]
 
 
-def _version(target: Target, image: Image) -> str:
+def version_of(target: Target, image: Image) -> str:
     """The interpreter's version as its data tells it, or ""."""
     for start, end in image.data:
         for piece in target.pieces(start, end):

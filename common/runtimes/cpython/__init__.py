@@ -1,0 +1,33 @@
+"""CPython: its objects by type, its garbage collector's counters, interned strings, and tracemalloc's tables, without symbols.
+
+An object is a block of pymalloc's, or of malloc's where it is larger than 512 bytes or PYTHONMALLOC says so. What stands in the
+interpreter's own data (static types, small integers, None) is not counted. A free-threaded interpreter (3.13t and later) has other
+objects, which are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from findleaks.allocators import pymalloc
+from findleaks.allocators.images import images
+from findleaks.graph.base import Engine
+from findleaks.runtimes.base import Runtime
+from findleaks.target.base import Range, Target
+
+if TYPE_CHECKING:
+    from findleaks.allocators.directory import Directory
+
+
+def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
+    """See base.Finder."""
+    files = {region.start for region in target.regions() if region.writable and region.name.startswith("/")}
+    for image in images(target):
+        initialised = [Range(start, min(end, start + pymalloc.LOOK)) for start, end in image.data if start in files]
+        metatype = pymalloc.type_of_types(target, engine, image, initialised)
+        if metatype is not None:
+            from findleaks.runtimes.cpython.instance import CPython
+
+            return [CPython(target, engine, directory, image, metatype)]
+    return []

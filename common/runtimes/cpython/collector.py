@@ -1,0 +1,90 @@
+"""The garbage collector's generations: counts, thresholds, statistics.
+
+Source: Include/internal/pycore_gc.h (struct _gc_runtime_state) of CPython 3.9 to 3.14: three generations, each the head of a ring of
+objects, a threshold and a count; up to 3.13 then a pointer to the first; a permanent generation, whose ring mostly is empty; three sets
+of statistics. It is part of the interpreter's state: in the file's data, or in a block up to 3.10. In Debian's 3.13 the generations stand
+four bytes off their alignment, unlike everything else there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Optional
+
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.images import Image
+from findleaks.allocators.memory import Memory
+from findleaks.errors import Interrupted
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range, Target
+
+GENERATIONS = 3
+GENERATION = 3
+"""Words: next, previous; threshold and count, 32 bits each."""
+
+STATISTICS = ("collections", "collected", "uncollectable")
+MOST_THRESHOLD = 1 << 30
+
+
+def counters(target: Target, engine: Engine, image: Image, directory: Directory) -> Mapping[str, int]:
+    """By the names of gc.get_count(), get_threshold() and get_stats(); {} where the state is not found."""
+    memory = Memory(target)
+    for permanent in _empty_rings(target, engine, image, directory):
+        first = _generations(memory, permanent)
+        if first is not None:
+            return _read(memory, first, permanent)
+    return {}
+
+
+def _empty_rings(target: Target, engine: Engine, image: Image, directory: Directory) -> Iterator[int]:
+    """Places that point to themselves twice: first of the file's data, then of the heaps that are not the interpreter's own."""
+    heaps = [Range(owned.start, owned.end) for owned in directory.heaps if owned.allocator.name != "pymalloc"]
+    for start, end in [*image.data, *heaps]:
+        for piece in target.pieces(start, end):
+            if target.interrupted():
+                raise Interrupted
+            yield from engine.self_pointers(piece, target.arch.word)
+
+
+def _generations(memory: Memory, permanent: int) -> Optional[int]:
+    """Where the first generation stands, if the permanent one is at this place."""
+    size = memory.size
+    behind = permanent - GENERATIONS * GENERATION * size
+    told = memory.word(permanent - size)
+    pointed = told if told in (behind - size, behind - size - size // 2) else behind  # 3.14 has no pointer
+    words = memory.words(pointed, GENERATIONS * GENERATION)
+    if words is None:
+        return None
+    low, high = (0, 32) if memory.arch.byteorder == "little" else (32, 0)
+    for number in range(GENERATIONS):
+        at = pointed + number * GENERATION * size
+        following, before, numbers = words[number * GENERATION : (number + 1) * GENERATION]
+        threshold, count = (_signed(numbers >> shift & 0xFFFFFFFF) for shift in (low, high))
+        if not 0 <= threshold < MOST_THRESHOLD or abs(count) >= MOST_THRESHOLD:
+            return None
+        after = memory.word((following & -4) + size)
+        ahead = memory.word(before & -4)
+        if after is None or ahead is None or after & -4 != at or ahead & -4 != at:
+            return None
+    filled = (words[number * GENERATION] & -4 != pointed + number * GENERATION * size for number in range(GENERATIONS))
+    return pointed if any(filled) else None
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 32) if value >> 31 else value
+
+
+def _read(memory: Memory, first: int, permanent: int) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    size = memory.size
+    for number in range(GENERATIONS):
+        place = first + (number * GENERATION + 2) * size
+        for name, at in (("threshold", place), ("count", place + 4)):
+            value = memory.int32(at)
+            if value is not None:
+                found[f"generation {number} {name}"] = _signed(value)
+    told = memory.words(permanent + GENERATION * size, GENERATIONS * len(STATISTICS))
+    for at, value in enumerate(told or ()):
+        number, which = divmod(at, len(STATISTICS))
+        found[f"generation {number} {STATISTICS[which]}"] = value
+    return found

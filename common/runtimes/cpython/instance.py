@@ -1,0 +1,130 @@
+"""One CPython in a process."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.images import Image, images
+from findleaks.allocators.pymalloc.instance import Pymalloc, version_of
+from findleaks.allocators.pymalloc.types import types as find_types
+from findleaks.errors import Interrupted
+from findleaks.graph.base import Engine, State
+from findleaks.graph.objects import NO_OBJECT, SUMS, ObjectTally
+from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Site, Type
+from findleaks.runtimes.cpython import collector, strings, tracing
+from findleaks.runtimes.cpython.types import Types
+from findleaks.target.base import Piece, Range, Target
+
+HEAD = 160
+"""Bytes at a block's begin within which its object does."""
+
+
+class CPython(Runtime):
+    """See runtimes.base.Runtime."""
+
+    name = "CPython"
+
+    def __init__(self, target: Target, engine: Engine, directory: Directory, image: Image, metatype: int) -> None:
+        self._target, self._engine, self._directory, self._image, self._metatype = target, engine, directory, image, metatype
+        self.version = version_of(target, image)
+        self.where = image.name
+        self.problems: list[Problem] = []
+        self._pymalloc = [one for one in directory.allocators if isinstance(one, Pymalloc)]
+
+    def counters(self) -> Mapping[str, Count]:
+        """See Runtime: of the garbage collector as gc.get_stats() and its kin have them, then what is counted here."""
+        found = {name: Count(value) for name, value in collector.counters(self._target, self._engine, self._image, self._directory).items()}
+        sums = self.tally.sums
+        found["objects tracked by the collector"] = Count(sum(sums[2::SUMS]))
+        found["objects in free lists"] = Count(sum(sums[3::SUMS]))
+        interned = self._strings
+        found["interned strings"] = Count(interned.strings)
+        found["bytes of interned strings"] = Count(interned.bytes, "bytes")
+        traced = self.traced
+        if traced is not None:
+            found["traced blocks"], found["traced memory"] = Count(traced.blocks), Count(traced.bytes, "bytes")
+        return found
+
+    def parts(self) -> Sequence[Part]:
+        """See Runtime: pymalloc's arenas. They are an allocator's heaps as well."""
+        parts = []
+        for one in self._pymalloc:
+            ranges = self._directory.of(one)
+            used = sum(self._directory.blocks.totals(State.IN_USE, *part).bytes for part in ranges)
+            pools = f"{len(one.arena_objects):,} arenas of {one.arena_size >> 10:,} KiB, {len(one.pools):,} pools in use"
+            parts.append(Part("pymalloc's arenas", ranges, used, True, pools))
+        return parts
+
+    @cached_property
+    def known(self) -> Types:
+        """All types. Every heap is searched for them once."""
+        heaps = [Range(owned.start, owned.end) for owned in self._directory.heaps]
+        data = [part for image in images(self._target) for part in image.data]
+        return Types(self._target, self._engine, find_types(self._target, self._engine, self._metatype, data, heaps))
+
+    @cached_property
+    def tally(self) -> ObjectTally:
+        """The objects of all heaps."""
+        blocks, known = self._directory.blocks, self.known
+        program = Range(self._image.module.start, self._image.module.end)
+        tally = ObjectTally.of(blocks, known.addresses, known.offsets, strings.marks(known, self._target.arch.word), program)
+        for owned in self._directory.heaps:
+            cut: array[int] = array("Q")
+            for piece in self._target.pieces(owned.start, owned.end):
+                if self._target.interrupted():
+                    raise Interrupted
+                cut += self._engine.count_objects(blocks, piece, tally)
+            for address in cut:
+                size = min(HEAD, blocks.size(blocks.find(address)))
+                pieces = tuple(self._target.pieces(address, address + size))
+                data, missing = self._engine.gather(pieces, [address], size)
+                if not missing:
+                    self._engine.count_objects(blocks, Piece(address, memoryview(data)), tally)
+        return tally
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return self.known.names()
+
+    def types(self) -> Sequence[Type]:
+        """See Runtime. `bytes` are those of the objects' blocks, with the collector's headers in them."""
+        sums = self.tally.sums
+        found: dict[str, Type] = {}
+        for number, name in enumerate(self._names):
+            objects, size, tracked, kept = sums[SUMS * number : SUMS * number + 4]
+            if objects or kept:
+                before = found.get(name)
+                own = {"tracked": tracked, "free": kept}
+                if before is not None:
+                    objects, size = objects + before.objects, size + before.bytes
+                    own = {key: value + before.own[key] for key, value in own.items()}
+                found[name] = Type(name, objects, size, own)
+        return list(found.values())
+
+    def holders(self) -> Optional[Holders]:
+        """See Runtime: every object, by its block."""
+        return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.found)
+
+    @cached_property
+    def _strings(self) -> strings.Interned:
+        return strings.interned(self.tally)
+
+    @cached_property
+    def traced(self) -> Optional[tracing.Traced]:
+        """tracemalloc's traces, or None where it is not on."""
+        return tracing.read(self._target, self._engine, self._directory, self._image, self.known)
+
+    def sites(self) -> Sequence[Site]:
+        """See Runtime: tracemalloc's, by whole traceback."""
+        return self.traced.sites if self.traced is not None else []
+
+    def describe(self, address: int) -> str:
+        """See Runtime."""
+        blocks = self._directory.blocks
+        index = blocks.find(address)
+        number = self.tally.found[index] if index >= 0 else NO_OBJECT
+        return f"Python object: {self.known.name(number)}" if number != NO_OBJECT else ""

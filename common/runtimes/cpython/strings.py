@@ -1,0 +1,31 @@
+"""Interned strings.
+
+Source: Include/cpython/unicodeobject.h (PyASCIIObject) of CPython 3.9 to 3.14: behind count, type, length and hash, each a word, the two
+low bits of `state` tell whether a string is interned.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from findleaks.graph.objects import SUMS, ObjectTally
+from findleaks.runtimes.cpython.types import SUBCLASSES, Types
+
+STATE = 4
+"""Words into a str object."""
+
+
+class Interned(NamedTuple):
+    """Strings in blocks, and the bytes of these; those in the interpreter's own data are not counted."""
+
+    strings: int
+    bytes: int
+
+
+def marks(known: Types, word: int) -> bytes:
+    """Where in the objects of each type a mark stands; see graph.objects."""
+    return bytes(STATE * word if flags & SUBCLASSES["str"] else 0 for flags in known.flags)
+
+
+def interned(tally: ObjectTally) -> Interned:
+    return Interned(sum(tally.sums[4::SUMS]), sum(tally.sums[5::SUMS]))

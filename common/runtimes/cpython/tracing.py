@@ -1,0 +1,170 @@
+"""tracemalloc's tables: for each traced block its size, and where it was asked for.
+
+Sources: Include/internal/pycore_hashtable.h, Modules/_tracemalloc.c and Python/tracemalloc.c of CPython 3.9 to 3.14. A hash table has its
+number of entries and of buckets (a power of two), the buckets, three functions, two that may be missing, and malloc and free. An entry is
+{next, hash, key, value}: of the table of traces the block, and {size, traceback}. A traceback is {hash, number of frames (16 bits), how
+many there were (16 bits)}, and then frames of {filename, line (32 bits)}, packed, the innermost first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.bulk import records
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.images import Image
+from findleaks.allocators.memory import Memory
+from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.graph.base import Engine, State
+from findleaks.runtimes.base import Site
+from findleaks.runtimes.cpython.types import Types
+from findleaks.target.base import Target
+
+TABLE = 10
+"""Words of a hash table."""
+
+FEWEST_BUCKETS = 16
+MOST_ENTRIES = 1 << 28
+MOST_FRAMES = 64
+"""Frames of a traceback that are read."""
+
+TRIED = 32
+"""Entries of a table that are looked at to tell whether they are traces."""
+
+
+class Traced(NamedTuple):
+    """Blocks, and bytes, as tracemalloc.get_traced_memory() counts them; `sites` by whole traceback, most bytes first."""
+
+    blocks: int
+    bytes: int
+    sites: list[Site]
+
+
+def read(target: Target, engine: Engine, directory: Directory, image: Image, known: Types) -> Optional[Traced]:
+    """The traces of a process in which tracemalloc is on; None otherwise."""
+    reader = _Reader(target, engine, directory, image, known)
+    for table in reader.tables():
+        traces = reader.traces(table)
+        if traces is not None:
+            return traces
+    return None
+
+
+class _Table(NamedTuple):
+    entries: int
+    buckets: Sequence[int]
+
+
+class _Reader:
+    def __init__(self, target: Target, engine: Engine, directory: Directory, image: Image, known: Types) -> None:
+        self._target, self._engine, self._blocks, self._image = target, engine, directory.blocks, image
+        self._heaps = directory.heaps
+        self._known = known
+        self._memory = Memory(target)
+        self._word = target.arch.word
+
+    def tables(self) -> Iterator[_Table]:
+        """Hash tables that a variable of the interpreter's refers to."""
+        if not self._heaps:
+            return
+        low, high = self._heaps[0].start, self._heaps[-1].end
+        seen: set[int] = set()
+        code = [(region.start, region.end) for region in self._target.regions() if region.executable]
+        for start, end in self._image.data:
+            for piece in self._target.pieces(start, end):
+                if self._target.interrupted():
+                    raise Interrupted
+                places = self._engine.search(piece, low, high)
+                values, _ = self._engine.gather((piece,), places, self._word)
+                for address in self._target.arch.unpack(bytes(values)):
+                    if address not in seen:
+                        seen.add(address)
+                        table = self._table(address, code)
+                        if table is not None:
+                            yield table
+
+    def _table(self, address: int, code: Sequence[tuple[int, int]]) -> Optional[_Table]:
+        if self._size(address) < TABLE * self._word:
+            return None
+        words = self._memory.words(address, TABLE)
+        if words is None:
+            return None
+        entries, buckets, where = words[:3]
+        functions = (*words[3:6], *words[8:10])
+        if not 0 < entries < MOST_ENTRIES or buckets < FEWEST_BUCKETS or buckets & (buckets - 1) or buckets > 16 * MOST_ENTRIES:
+            return None
+        if not all(any(start <= function < end for start, end in code) for function in functions):
+            return None
+        if self._size(where) < buckets * self._word:
+            return None
+        heads = self._memory.words(where, buckets)
+        return _Table(entries, heads) if heads is not None else None
+
+    def _size(self, address: int) -> int:
+        """Of the block in use that begins here, or 0."""
+        index = self._blocks.find(address)
+        if index < 0 or self._blocks.address(index) != address or self._blocks.state(index) != State.IN_USE:
+            return 0
+        return self._blocks.size(index)
+
+    def traces(self, table: _Table) -> Optional[Traced]:
+        """The traces of this table, or None if it is another."""
+        word, unpack = self._word, self._target.arch.unpack
+        heads = [head for head in table.buckets if head]
+        if not heads or not any(self._is_trace(head) for head in heads[:TRIED]):
+            return None
+        pieces = tuple(piece for owned in self._heaps for piece in self._target.pieces(owned.start, owned.end))
+        nodes = sorted(self._engine.follow_all(pieces, heads, 0, MOST_ENTRIES).nodes)
+        entries, _ = records(self._target, self._engine, nodes, 4 * word)
+        values = sorted(unpack(bytes(entries))[3::4])
+        traces, missing = records(self._target, self._engine, values, 2 * word)
+        words = unpack(bytes(traces))
+        sums: dict[int, list[int]] = {}
+        for number, (size, traceback) in enumerate(zip(words[::2], words[1::2])):
+            if number not in missing:
+                one = sums.setdefault(traceback, [0, 0])
+                one[0] += 1
+                one[1] += size
+        merged: dict[tuple[str, ...], list[int]] = {}
+        names: dict[int, str] = {}
+        for traceback, (count, size) in sums.items():
+            total = merged.setdefault(self._frames(traceback, names), [0, 0])
+            total[0] += count
+            total[1] += size
+        sites = [Site(frames, count, size) for frames, (count, size) in merged.items()]
+        sites.sort(key=lambda site: (-site.bytes, -site.blocks, site.frames))
+        return Traced(sum(site.blocks for site in sites), sum(site.bytes for site in sites), sites)
+
+    def _is_trace(self, entry: int) -> bool:
+        words = self._memory.words(entry, 4)
+        value = words[3] if words is not None else 0
+        trace = self._memory.words(value, 2) if self._size(value) >= 2 * self._word else None
+        if trace is None or trace[0] >> 48:
+            return False
+        frames = self._frames(trace[1], {})
+        return bool(frames) and not frames[0].startswith("?")
+
+    def _frames(self, traceback: int, names: dict[int, str]) -> tuple[str, ...]:
+        """("server.py:12", …), the innermost first; "?" where a name cannot be read."""
+        order = self._target.arch.byteorder
+        head = self._bytes(traceback + self._word, 4)
+        count = int.from_bytes(head[:2], "little" if order == "little" else "big") if head else 0
+        if not count > 0:
+            return ()
+        size = self._word + 4
+        data = self._bytes(traceback + self._word + 4, min(count, MOST_FRAMES) * size)
+        made = []
+        for at in range(0, len(data), size):
+            (name,) = self._target.arch.unpack(data[at : at + self._word])
+            line = int.from_bytes(data[at + self._word : at + size], "little" if order == "little" else "big")
+            if name not in names:
+                names[name] = self._known.text(name, most=4096) or "?"
+            made.append(f"{names[name]}:{line}")
+        return tuple(made)
+
+    def _bytes(self, address: int, size: int) -> bytes:
+        try:
+            return self._target.read(address, size)
+        except UnreadableMemory:
+            return b""

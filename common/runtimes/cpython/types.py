@@ -1,0 +1,130 @@
+"""CPython's types: their names, and how far into its block an object of each begins.
+
+Sources: Include/cpython/object.h (struct _typeobject, struct _heaptypeobject), Include/object.h (flags), Include/internal/pycore_object.h
+(_PyType_PreHeaderSize), Include/cpython/unicodeobject.h, Objects/dict-common.h and Include/internal/pycore_dict.h of CPython 3.9 to 3.14.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.allocators.bulk import clusters
+from findleaks.allocators.memory import Memory
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.base import Engine
+from findleaks.target.base import Piece, Target
+
+NAME, FLAGS, DICT = 3, 21, 33
+"""Words into a type: tp_name, tp_flags, tp_dict (3.9 to 3.14)."""
+
+LENGTH = 34
+"""Words of a type that are read."""
+
+HAVE_GC = 1 << 14
+PRE_HEADER = 1 << 3 | 1 << 4
+"""Py_TPFLAGS_MANAGED_WEAKREF (3.12) and _MANAGED_DICT (3.11): two words in front of the garbage collector's header. Unused before."""
+
+HEAP_TYPE = 1 << 9
+SUBCLASSES = {"int": 1 << 24, "list": 1 << 25, "tuple": 1 << 26, "bytes": 1 << 27, "str": 1 << 28, "dict": 1 << 29}
+
+NAME_LENGTH = 200
+KEYS = 1 << 12
+"""Bytes of a class's dictionary that are searched for its module's name."""
+
+UNICODE_DATA = (40, 48)
+"""Where an ASCII string's characters begin: without and with wstr, which ended with 3.11."""
+
+
+class Types:
+    """`addresses` ascend; `offsets` has a byte each. Names are read when asked for."""
+
+    def __init__(self, target: Target, engine: Engine, addresses: Sequence[int]) -> None:
+        self._memory = Memory(target)
+        self._target = target
+        self._data = 0
+        word = target.arch.word
+        pieces: list[Piece] = []
+        known: array[int] = array("Q")
+        for address in addresses:
+            if not known or address > known[-1]:
+                known.append(address)
+        for start, end in clusters(known, LENGTH * word):
+            pieces += target.pieces(start, end)
+        records, missing = engine.gather(tuple(pieces), known, LENGTH * word)
+        absent = set(missing)
+        words = target.arch.unpack(bytes(records))
+        kept = [number for number in range(len(known)) if number not in absent]
+        self.addresses: array[int] = array("Q", [known[number] for number in kept])
+        self._names = [words[number * LENGTH + NAME] for number in kept]
+        self._dicts = [words[number * LENGTH + DICT] for number in kept]
+        self.flags = [words[number * LENGTH + FLAGS] for number in kept]
+        header = 2 * word
+        self.offsets = bytes(header * bool(f & HAVE_GC) + header * bool(f & PRE_HEADER) for f in self.flags)
+        self._number = {address: number for number, address in enumerate(self.addresses)}
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def number(self, address: int) -> Optional[int]:
+        """Of the type at this address, or None."""
+        return self._number.get(address)
+
+    def name(self, number: int) -> str:
+        """ "dict", "collections.OrderedDict", "__main__.Session": as Python would print it."""
+        name = self._text(self._names[number])
+        if not name:
+            return f"type at {self.addresses[number]:#x}"
+        if self.flags[number] & HEAP_TYPE and "." not in name:
+            module = self._module(self._dicts[number])
+            if module and module != "builtins":
+                return f"{module}.{name}"
+        return name
+
+    def names(self) -> list[str]:
+        """Of all types; equal ones are told apart by nothing: they are summed."""
+        return [self.name(number) for number in range(len(self.addresses))]
+
+    def _text(self, address: int) -> str:
+        """A C string."""
+        text, end, _ = self._read(address, (NAME_LENGTH, 32)).partition(b"\0")
+        return text.decode("utf-8", "backslashreplace") if end else ""
+
+    def _read(self, address: int, lengths: Sequence[int]) -> bytes:
+        """So many bytes, or fewer where memory ends; b"" where it is not there."""
+        for length in lengths:
+            try:
+                return self._target.read(address, length)
+            except UnreadableMemory:
+                continue
+        return b""
+
+    def _module(self, dictionary: int) -> str:
+        """The value of `__module__` in a class's dictionary, wherever its layout has keys: a key's value stands right behind it."""
+        word = self._memory.size
+        keys = self._memory.word(dictionary + 4 * word) if dictionary else None  # ma_keys; behind ma_used and ma_version_tag
+        if not keys:
+            return ""
+        words = self._target.arch.unpack(self._read(keys, (KEYS, KEYS // 4, KEYS // 16)))
+        for key, value in zip(words, words[1:]):
+            if key > 4096 and key % word == 0 and self.text(key, 10) == "__module__":
+                return self.text(value)
+        return ""
+
+    def text(self, address: int, length: int = -1, most: int = NAME_LENGTH) -> str:
+        """A str object of at most so many ASCII characters (of this length, if one is given), or ""."""
+        words = self._memory.words(address, 3)
+        if words is None or not 0 < words[2] <= most or (length >= 0 and words[2] != length):
+            return ""
+        number = self._number.get(words[1])
+        if number is None or not self.flags[number] & SUBCLASSES["str"]:
+            return ""
+        for at in (self._data,) if self._data else UNICODE_DATA:
+            data = self._read(address + at, (words[2] + 1,))
+            if data[-1:] == b"\0" and data[:-1].isascii() and 0 not in data[:-1]:
+                text = data[:-1].decode("ascii")
+                if text == "__module__":
+                    self._data = at  # from now on it is known
+                return text
+        return ""

@@ -1,0 +1,79 @@
+"""CPython's own page against what the interpreter says of itself: objects by type, the collector, tracemalloc, interned strings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import debuggers
+import mallocs_python
+import pytest
+import truth
+from mallocs_python import SUITES
+
+import cores
+
+REDUCED = "3.11"
+PROGRAM = truth.PROGRAMS / "cpython_objects.py"
+VERSIONS = [pytest.param(v, marks=() if v == REDUCED else pytest.mark.matrix) for v in SUITES]
+
+
+@contextmanager
+def running(version: str, folder: Path, *arguments: str, **environment: str) -> Iterator[cores.Running]:
+    python = mallocs_python.get(version)
+    with cores.Running(python.command(str(PROGRAM), *arguments), folder, python.environment(**environment)) as one:
+        yield one
+
+
+def page(one: cores.Running, picture: str, *options: str) -> dict[str, Any]:
+    where = ["--pid", str(one.pid)] if picture == "live" else [str(one.kernel_core() if picture == "kernel" else one.gcore())]
+    done = debuggers.findleaks("runtime", "cpython", "--json", *options, *where)
+    (found,) = json.loads(done)["runtimes"]
+    return dict(found)
+
+
+def told(one: cores.Running) -> dict[str, Any]:
+    return dict(json.loads(one.output.splitlines()[0]))
+
+
+@pytest.mark.parametrize("picture", ["live", "kernel", pytest.param("gcore", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_objects_are_those_the_collector_knows_of(tmp_path: Path, version: str, picture: str) -> None:
+    """Every type that has objects, exactly: gc.get_objects(), and types whose objects the collector does not know of."""
+    with running(version, tmp_path) as one:
+        said, found = told(one), page(one, picture, "--no-native")
+    types = {row["name"]: row for row in found["types"]}
+    assert {name: row["own"]["tracked"] for name, row in types.items() if row["own"]["tracked"]} == said["tracked"]
+    assert {name: types[name]["objects"] for name in said["untracked"]} == said["untracked"]
+    assert len(said["tracked"]) > 40
+    assert found["version"].startswith(version)
+    counters = found["counters"]
+    assert [counters[f"generation {n} threshold"] for n in range(3)] == said["thresholds"]
+    for number, stats in enumerate(said["stats"]):
+        assert {name: counters[f"generation {number} {name}"] for name in stats} == stats
+
+
+@pytest.mark.parametrize("picture", ["live", "kernel"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_sites_are_those_of_tracemalloc(tmp_path: Path, version: str, picture: str) -> None:
+    with running(version, tmp_path, "trace") as one:
+        said, found = told(one), page(one, picture, "--no-native")
+    sites = [[site["frames"], site["blocks"], site["bytes"]] for site in found["sites"] if site["frames"][0].startswith(str(PROGRAM))]
+    assert len(said["sites"]) == 10
+    for site in said["sites"]:
+        assert site in sites
+    assert found["counters"]["traced memory"] == sum(site["bytes"] for site in found["sites"])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_interned_strings_are_counted(tmp_path: Path, version: str) -> None:
+    """The difference between two runs: what stands in the interpreter's own data is not counted."""
+    said, found = [], []
+    for number in (1, 5433):
+        with running(version, tmp_path / str(number), INTERNED=f"{number:04}", PYTHONHASHSEED="1") as one:
+            said.append(told(one)["interned"])
+            found.append(page(one, "live", "--no-native")["counters"]["interned strings"])
+    assert found[1] - found[0] == said[1] - said[0] >= 5432
