@@ -18,7 +18,7 @@ from findleaks.leaks import Leak, merge, what
 from findleaks.report.text import blocks, number, size
 from findleaks.session import Session
 
-LEAST, PART = 4 << 20, 0.10
+LEAST, PART = 8 << 20, 0.10
 """Memory that is kept, or of no known owner, is worth a finding from so many bytes on that are also this part of all."""
 
 NEXT_TO_NOTHING = 64 << 10

@@ -184,11 +184,14 @@ def _other(store: Store) -> Retention:
     spare = {sort: amount for sort, amount in store.spare().items() if amount}
     pages = sum(spare.values())
     evidence: dict[str, object] = {"in_spans": store.kept - pages, **{sort.replace(" ", "_"): amount for sort, amount in spare.items()}}
-    sorts, causes, tries = [], [], []
+    sorts: list[str] = []
+    causes: list[str] = []
+    tries: list[str] = []
     if 10 * pages >= store.kept:
         sorts.append("page heap")
         causes.append(f"{size(pages)} of free pages {'of the page heap' if 'page heap' in spare else 'without a block in them'}")
-        tries += [*settings, f"{call} when the process is idle"] if call else settings
+        tries += settings
+        tries += [f"{call} when the process is idle"] if call else []
     if 10 * pages < 9 * store.kept:
         sorts.append("fragmentation")
         causes.append(_shared(store.kept - pages))
