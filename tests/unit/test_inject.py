@@ -1,0 +1,224 @@
+"""What `count --inject` works out before it touches a process: instructions to move, room to find, rules to make."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from typing import Optional
+
+import pytest
+
+from findleaks.counting import implant
+from findleaks.counting.relocate import Line, Refused, jump, plan, relocated
+from findleaks.counting.remote import Place
+from findleaks.counting.room import GROWTH, room
+from findleaks.counting.steps import _near, _value, follow
+from findleaks.counting.table import BY_FP, BY_SP, CHAIN, LAST, SIGNAL, THROUGH_FP, Layout, Node, answer, pack, paths
+from findleaks.runtimes.v8.decode import RIP, instructions
+from findleaks.target.base import Region
+from findleaks.unwind.cfi import Row, Rule
+
+AT, TO = 0x555555554000, 0x555500000000
+
+
+def lines(code: bytes, at: int = AT) -> list[Line]:
+    return [Line(one.address, one.length, one.target) for one in instructions(code, at)]
+
+
+def planned(text: str, end: int = 64) -> Optional[bytes]:
+    code = bytes.fromhex(text).ljust(end, b"\x90")
+    return relocated(plan("f", AT, AT + end, code, lines(code)), TO)
+
+
+@pytest.mark.parametrize(
+    ("code", "moved"),
+    [
+        ("55 4889e5 4883ec10", "55 4889e5 4883ec10"),  # push; mov; sub
+        ("8b05 10000000 c3", None),  # mov eax, [rip + 16]
+        ("833d 10000000 07 c3", None),  # cmp dword [rip + 16], 7: an immediate behind the distance
+        ("c705 10000000 44332211", None),
+        ("48 8d 3d 00010000", None),
+        ("f30f1efa 55 4889e5 c3", "55 4889e5 c3"),  # endbr64 stays
+        ("31c0 85ff 7420 90", "31c0 85ff 0f84"),  # je: with a distance of four bytes
+        ("31c0 eb20", "31c0 e9"),
+        ("85ff 0f8480000000", "85ff 0f84"),
+        ("e980000000", "e9"),
+        ("ff25 10000000", None),  # jmp [rip + 16]
+    ],
+)
+def test_moved_instructions_do_the_same(code: str, moved: Optional[str]) -> None:
+    made = planned(code)
+    assert made is not None
+    before = [one for one in instructions(bytes.fromhex(code).ljust(64, b"\x90"), AT) if one.opcode != 0x0F1E]
+    after = list(instructions(made, TO))
+    size = 0
+    for one, other in zip(before, after):
+        assert (one.opcode & 15, one.reg, one.rm, one.base, one.immediate, one.target) == (
+            *(other.opcode & 15, other.reg, other.rm, other.base, other.immediate),
+            other.target,
+        ) or (one.opcode == 0xEB and (other.opcode, other.target) == (0xE9, one.target))
+        if one.base == RIP:
+            assert one.displacement == other.displacement  # the address itself
+        size += one.length
+        if size >= 5:
+            break
+    start = AT + 4 if code.startswith("f30f1efa") else AT
+    back = after[before.index(one) + 1]
+    assert (back.opcode, back.target) == (0xE9, start + size)
+    if moved is not None:
+        assert made.startswith(bytes.fromhex(moved))
+
+
+REFUSED = {
+    "c3": "f is too short: 1 bytes, 5 are needed",
+    "f30f1efa 31c0 c3": "f is too short: 3 bytes",
+    "e8 00100000 c3": "cannot be moved: it is a call",
+    "ff15 00100000 c3": "it is a call",
+    "ffd0 90 90 90": "it is a call",
+    "31c0 e3fe 90 90": "jumps by a distance of one byte",
+    "b801000000 0f05": "",
+    "31c0 0f05 90": "it enters the kernel",
+    "cc 90 90 90 90": "it is a breakpoint",
+    "c5f877 90 90": "cannot be moved: it is not known",
+    "90 90 90 90 90 ebfc": "0x555555554005 jumps to 0x555555554003, which would be overwritten",
+    "90 90 90 90 90 ebf9": "",  # to the beginning itself
+}
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_refused(code: str) -> None:
+    data = bytes.fromhex(code)
+    try:
+        plan("f", AT, AT + len(data), data, lines(data))
+    except Refused as error:
+        assert REFUSED[code] and REFUSED[code] in str(error)
+    else:
+        assert not REFUSED[code]
+
+
+def test_what_the_debugger_reads_otherwise_is_refused() -> None:
+    with pytest.raises(Refused, match="the debugger reads another one there"):
+        plan("f", AT, AT + 8, bytes.fromhex("554889e54883ec10"), [Line(AT, 2, None)])
+
+
+def test_too_far() -> None:
+    code = bytes.fromhex("8b0510000000c3")
+    made = plan("f", AT, AT + len(code), code, lines(code))
+    with pytest.raises(Refused, match="too far"):
+        relocated(made, AT + (1 << 31) + 4096)
+    with pytest.raises(Refused, match="too far"):
+        jump(0, 1 << 32)
+    assert jump(0x1000, 0x1005) == bytes.fromhex("e900000000")
+
+
+def region(start: int, end: int, name: str = "") -> Region:
+    return Region(start, end, True, True, False, name)
+
+
+def test_room() -> None:
+    """As near as can be; never where the heap or the main thread's stack will grow, nor touching another mapping."""
+    program = region(0x400000, 0x1900000, "/node")
+    heap = region(0x1A00000, 0x2A00000, "[heap]")
+    assert room([program, heap], 0x200000, [0x500000], "/node") == 0x400000 - 0x1000 - 0x200000
+    assert room([program, heap], 0x500000, [0x500000], "/node") == (0x2A00000 + GROWTH + 0x1000)
+    assert room([program], 0x500000, [0x500000], "/node") == 0x1900000 + GROWTH + 0x1000
+    high = [region(0x7F0000000000, 0x7F0000100000, "/lib"), region(0x7FFFF0000000, 0x7FFFF0020000, "[stack]")]
+    found = room(high, 0x200000, [0x7F0000000000], "/node")
+    assert found == 0x7F0000101000
+    near = [region(0x10000, 0x7FFF00000000)]
+    assert room(near, 0x1000, [0x500000], "/node") is None
+    between = [region(0x100000000 + n * 0x201000, 0x100000000 + n * 0x201000 + 0x1000) for n in range(4000)]
+    for size in (0x1000, 0x1FE000):
+        made = room(between, size, [between[2000].start], "")
+        assert made is not None
+        assert all(made + size + 0x1000 <= one.start or one.end + 0x1000 <= made for one in between)
+
+
+RETURN = {16: Rule("offset", -8)}
+
+
+@pytest.mark.parametrize(
+    ("row", "value"),
+    [
+        (Row(7, 8, b"", RETURN, 16), pack(BY_SP, 8)),
+        (Row(7, 4128, b"", {**RETURN, 6: Rule("offset", -16), 3: Rule("offset", -24)}, 16), pack(BY_SP, 4128, 1, -16)),
+        (Row(6, 16, b"", {**RETURN, 6: Rule("offset", -16)}, 16), pack(BY_FP, 16, 1, -16)),
+        # GCC's realigned stacks: DW_CFA_def_cfa_expression (breg6 -8; deref), DW_CFA_expression of rbp (breg6 0)
+        (Row(-1, 0, b"\x76\x78\x06", {**RETURN, 6: Rule("saved", 0, b"\x76\x00")}, 16), pack(THROUGH_FP, -8, 2, 0)),
+        (Row(-1, 0, b"\x77\xa0\x01\x06", {16: Rule("saved", 0, b"\x77\xa8\x01")}, 16, True), pack(SIGNAL)),
+        (Row(7, 8, b"", {16: Rule("undefined")}, 16), pack(LAST)),
+        (Row(3, 8, b"", RETURN, 16), None),  # by rbx
+        (Row(7, 8, b"", {16: Rule("offset", -16)}, 16), None),
+        (Row(7, 8, b"", {**RETURN, 6: Rule("undefined")}, 16), None),
+        (Row(7, 8, b"", {**RETURN, 7: Rule("offset", -16)}, 16), None),
+        (Row(-1, 0, b"\x77\xa0\x01", {16: Rule("saved", 0, b"\x77\xa8\x01")}, 16, True), None),
+    ],
+)
+def test_rows_as_rules(row: Row, value: Optional[int]) -> None:
+    assert _value(row) == value
+
+
+def test_expressions() -> None:
+    assert _near(b"\x76\x78\x06") == (6, -8, True)
+    assert _near(b"\x77\x80\x01") == (7, 128, False)
+    for bad in (b"", b"\x76", b"\x76\x80", b"\x76\x80\x80\x80\x80\x80\x80", b"\x76\x00\x22", b"\x30\x00"):
+        assert _near(bad) is None
+
+
+def test_the_twin_stops_where_memory_ends() -> None:
+    words = {0x1000: 0x401000, 0x1008: 0x402000}
+
+    def word(address: int) -> int:
+        return words[address]
+
+    assert follow(pack(BY_SP, 8), 1, 0x1000, 0, 0x1000, 0x1010, word) == (0x401000, 0x1008, 0)
+    assert follow(pack(BY_SP, 16), 1, 0x1000, 0, 0x1000, 0x1008, word) is None
+    assert follow(pack(CHAIN), 1, 0x1000, 0x1008, 0x1000, 0x1010, word) is None
+    assert follow(pack(CHAIN), 1, 0x1000, 0x1000, 0x1000, 0x1010, word) == (0x402000, 0x1010, 0x401000)
+
+
+def test_paths_of_a_damaged_table() -> None:
+    """A parent that is no node, and one's own descendant."""
+    nodes = {32: Node(1, 0, 5, 0), 64: Node(2, 32, 6, 1), 96: Node(3, 999, 7, 0), 128: Node(4, 160, 8, 0), 160: Node(5, 128, 9, 0)}
+    assert list(paths(nodes)) == [(nodes[32], (1,)), (nodes[64], (1, 2))]
+
+
+def test_answers_fit_a_request() -> None:
+    data = answer((n, n) for n in range(100))
+    assert len(data) == 32 + 16 * 56
+    assert data[0] == 56
+    assert Layout(0).size % 4096 == 0
+
+
+def test_the_page_that_says_what_was_patched() -> None:
+    stub = implant.Stub(
+        0x10000, 0x3000, 0x100000, (implant.Patched(AT, b"12345", b"\xe9abcd"), implant.Patched(AT + 64, b"abcde", b"\xe9xyz1"))
+    )
+    memory = {0x10000: stub.page().ljust(4096, b"\0")}
+    code = Region(0x10000, 0x13000, True, False, True)
+
+    def read(address: int, size: int) -> bytes:
+        return memory.get(address, b"")[:size]
+
+    assert implant.found([code], read) == [stub]
+    assert implant.found([Region(0x10000, 0x13000, True, False, True, "/lib/x.so")], read) == []
+    assert implant.found([Region(0x10000, 0x14000, True, False, True)], read) == []
+    memory[0x10000] = b"findleaks" + bytes(4087)
+    assert implant.found([code], read) == []
+
+
+def test_threads_that_stand_there() -> None:
+    stack = array("Q", [1, 2, 0x401003, 4])
+    regions = [Region(0x7000, 0x7020, True, True, False)]
+
+    def read(address: int, size: int) -> bytes:
+        return stack.tobytes()[address - 0x7000 :][:size]
+
+    places = [Place(7, 0x500000, 0x7000)]
+    assert implant.standing(places, regions, read, [(0x401001, 0x401005)]) == "thread 7 may return to 0x401003"
+    assert implant.standing([Place(7, 0x500000, 0x7018)], regions, read, [(0x401001, 0x401005)]) is None
+    assert implant.standing(places, regions, read, [(0x401004, 0x401009)]) is None
+    assert implant.standing(places, regions, read, [(0x3FFFFF, 0x401004)]) == "thread 7 may return to 0x401003"
+    found = implant.standing(places, regions, read, [(0x4FFFFF, 0x500001)])
+    assert found is not None
+    assert re.fullmatch("thread 7 stands at 0x500000", found)

@@ -1,0 +1,305 @@
+"""The stub itself: it runs here, in this process, on stacks that are made up, and beside its twin in Python."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+
+import pytest
+import stub
+from hypothesis import given
+from hypothesis import strategies as st
+from stubs import WORDS, Machine, harness
+
+from findleaks.counting.serve import Rules
+from findleaks.counting.steps import Step, follow
+from findleaks.counting.table import (
+    BY_FP,
+    BY_SP,
+    CHAIN,
+    EXACT,
+    ISOLATE,
+    LAST,
+    PROBES,
+    SIGNAL,
+    STACK,
+    THROUGH_FP,
+    Layout,
+    Scoped,
+    pack,
+    place,
+)
+
+A, B, C, D = 0x401111, 0x402222, 0x7F0000403333, 0x7F0000404444
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return harness(tmp_path_factory.mktemp("stub"))
+
+
+def test_its_bytes_are_made_of_its_source() -> None:
+    assert (stub.ROOT / "common" / "counting" / "stubcode.py").read_text() == stub.module()
+
+
+def test_registers_flags_and_the_red_zone_stay(library: ctypes.CDLL) -> None:
+    """Also where it asks, and nobody answers."""
+    for asks in (False, True):
+        machine = Machine(library, patience=10**6)
+        returning(machine)
+        if not asks:
+            machine.seed({Machine.key: pack(LAST)}, bounded=False)
+        for seed in (0, 0x0123456789ABCDEF, 0xFFFFFFFFFFFFFFFF - 40, 0x8C1, 0x801, 0x45, 0x884):
+            out = (ctypes.c_uint64 * 17)()
+            library.preserved(machine.count, seed, out)
+            wanted = [seed + n & 2**64 - 1 for n in (0, 1, 2, 3, 0, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)]
+            assert list(out)[1:16] == [wanted[0], wanted[1], wanted[2], wanted[3], *wanted[4:]]
+            assert out[0] & 0x8D5 == seed & 0x8D5
+            assert out[16] == seed
+        assert machine.counters[0] == 7
+
+
+def returning(machine: Machine) -> None:
+    """The stub's end returns, instead of jumping to what lies on the stack."""
+    end = len(stub.assembled()["count"])
+    machine.code[end : end + 1] = b"\xc3"
+
+
+def test_each_kind_of_rule(library: ctypes.CDLL) -> None:
+    machine = Machine(library)
+    back, sp = machine.back, machine.sp
+    machine.seed(
+        {
+            Machine.key: pack(BY_SP, 8),
+            back: pack(BY_SP, 24, 1, -16),  # sp+8: its frame is 24 bytes, the frame pointer saved in the middle
+            A: pack(BY_FP, 16, 2, 0),
+            B: pack(THROUGH_FP, -8, 2, 8),
+            C: pack(CHAIN),
+            D: pack(LAST),
+        }
+    )
+    words = [0] * 60
+    place_of = lambda number: sp + 8 + 8 * number  # noqa: E731
+    words[1], words[2] = place_of(6), A  # back's frame
+    words[6], words[7] = place_of(20), B  # A's, found by the frame pointer, which is saved where it points
+    words[19], words[20], words[21] = place_of(30), 0, place_of(40)  # B's: the word in front of the frame pointer leads to it
+    words[29] = C
+    words[40], words[41] = 0, D  # a link of the chain
+    machine.call(words, fp=0)
+    assert machine.counted() == {(Machine.key, back, A, B, C, D): (1, 0)}
+
+
+def test_signal_handlers(library: ctypes.CDLL) -> None:
+    """The interrupted place is looked up as such, on another stack."""
+    machine = Machine(library)
+    sp = machine.sp
+    machine.seed({Machine.key: pack(BY_SP, 8), machine.back: pack(SIGNAL), A | EXACT: pack(BY_FP, 8), B: pack(LAST)})
+    words = [0] * 200
+    words[120 // 8], words[160 // 8], words[168 // 8] = sp + 8 * 101, sp + 8 * 90, A
+    words[100] = B
+    machine.call(words)
+    assert machine.counted() == {(Machine.key, machine.back, A | EXACT, B): (1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "fp"),
+    [
+        (pack(BY_SP, -64), 0),
+        (pack(BY_SP, 1 << 20), 0),
+        (pack(BY_FP, 0), 1 << 40),
+        (pack(THROUGH_FP, 0), 8),
+        (pack(CHAIN), 1),
+        (pack(CHAIN), 8),
+    ],
+)
+def test_a_stack_that_leads_nowhere_is_not_followed(rule: int, fp: int, library: ctypes.CDLL) -> None:
+    machine = Machine(library)
+    machine.seed({Machine.key: pack(BY_SP, 8), machine.back: rule})
+    machine.call([A, B], fp)
+    assert machine.counted() == {(Machine.key, machine.back): (0, 1)}
+
+
+def test_nobody_answers(library: ctypes.CDLL) -> None:
+    """It waits once; after that each call is counted as far as rules go."""
+    machine = Machine(library, patience=10**6)
+    machine.seed({Machine.key: pack(BY_SP, 8)})
+    for _ in range(5):
+        machine.call([A])
+    assert machine.counted() == {(Machine.key, machine.back): (0, 5)}
+    assert machine.counters == (5, 0, 0, 1)
+
+
+def test_disabled_and_limited(library: ctypes.CDLL) -> None:
+    machine = Machine(library, limit=3)
+    machine.seed({Machine.key: pack(LAST)})
+    for _ in range(7):
+        machine.call([])
+    assert machine.counted() == {(Machine.key,): (3, 0)}
+    machine.memory[0] = 0
+    machine.call([])
+    assert machine.counters[0] == 7
+
+
+def test_every_stack_apart_however_the_table_collides(library: ctypes.CDLL) -> None:
+    """64 places of which 61 are taken: searches go on for long, and no two stacks are one. What has no room is counted as such."""
+    machine = Machine(library, nodes=64)
+    starts = [0x500000 + 16 * number for number in range(80)]
+    machine.seed({Machine.key: pack(BY_SP, 8), machine.back: pack(BY_SP, 8), **{pc: pack(LAST) for pc in starts}})
+    for number, pc in enumerate(starts[:59]):
+        for _ in range(number + 1):
+            machine.call([pc])
+    wanted = {(Machine.key, machine.back, pc): (number + 1, 0) for number, pc in enumerate(starts[:59])}
+    assert machine.counted() == wanted
+    for pc in starts[59:]:
+        machine.call([pc])
+    assert machine.counters[1] == 21 - 3
+    assert {keys: calls for keys, calls in machine.counted().items() if keys in wanted} == wanted
+    assert sum(calls for calls, _ in machine.counted().values()) + machine.counters[1] == machine.counters[0]
+
+
+def test_two_stacks_of_one_hash(library: ctypes.CDLL) -> None:
+    """Rules, too, are told apart by their whole keys."""
+    one = 0x7F1234567890
+    other = next(pc for pc in range(one + 1, one + 10**7) if place(pc, 1 << 15) == place(one, 1 << 15))
+    machine = Machine(library)
+    machine.seed({Machine.key: pack(BY_SP, 8), machine.back: pack(BY_SP, 8), one: pack(LAST), other: pack(BY_SP, 8), A: pack(LAST)})
+    machine.call([one, A])
+    machine.call([other, A])
+    machine.call([other, A])
+    back = machine.back
+    assert machine.counted() == {(Machine.key, back, one): (1, 0), (Machine.key, back, other, A): (2, 0)}
+
+
+def test_scopes_that_are_counted(library: ctypes.CDLL) -> None:
+    """By thread; what was open before is not known, and closing it is of no effect."""
+    machine = Machine(library, Scoped(2))
+    machine.seed({Machine.key: pack(LAST)})
+
+    def work() -> None:
+        for stub_ in (machine.closes, machine.count, machine.opens, machine.opens, machine.count, machine.closes, machine.count):
+            machine.call([], stub=stub_)
+        machine.call([], stub=machine.closes)
+        machine.call([], stub=machine.count)
+
+    work()
+    assert machine.counted() == {(Machine.key,): (2, 0)}
+    machine.call([], stub=machine.opens)
+    thread = threading.Thread(target=work)  # has its own depth
+    thread.start()
+    thread.join()
+    assert machine.counted() == {(Machine.key,): (4, 0)}
+    machine.call([])
+    assert machine.counted() == {(Machine.key,): (4, 0)}
+
+
+def test_the_level_of_an_isolate(library: ctypes.CDLL) -> None:
+    """A thread pointer points to itself: it serves as an isolate whose level is the thread's id, which glibc keeps near."""
+    pthread_self = ctypes.CDLL(None).pthread_self
+    pthread_self.restype = ctypes.c_ulong
+    isolate, level = pthread_self(), threading.get_native_id()
+    at = next(at for at in range(0x100, 0x400, 4) if ctypes.c_uint32.from_address(isolate + at).value == level)
+    for baseline, known, wanted in ((level, 1, 1), (level - 1, 1, 0), (level, 2, 0)):
+        machine = Machine(library, Scoped(1, 0, at, baseline))
+        machine.seed({Machine.key: pack(LAST), isolate | ISOLATE: known})
+        machine.call([])
+        assert sum(calls for calls, _ in machine.counted().values()) == wanted
+    machine = Machine(library, Scoped(1, 0, at, level), patience=10**6)
+    machine.seed({Machine.key: pack(LAST)})
+    machine.call([])
+    assert machine.counters == (1, 0, 1, 1)  # nobody said whether it is one
+
+
+class Known(Rules):
+    """Rules that a test made up."""
+
+    def __init__(self, rules: dict[int, int], machine: Machine) -> None:
+        self.lock = threading.Lock()
+        self.rules, self.machine = rules, machine
+        self.steps = {}
+        self._read = lambda address, size: ctypes.string_at(address, size)
+
+    def step(self, key: int) -> Step:
+        return Step(self.rules.get(key, pack(LAST)))
+
+    def asked(self, request):  # type: ignore[no-untyped-def]
+        if request.key & STACK and not request.key & EXACT:
+            return [(request.key, self.machine.end)]
+        return [(request.key, self.step(request.key).value)]
+
+
+def test_threads_that_ask_at_once(library: ctypes.CDLL) -> None:
+    """Each on a stack of its own; every call of every thread is counted once, under its own stack."""
+    machine = Machine(library, patience=10**11)
+    rules = {Machine.key: pack(BY_SP, 8), machine.back: pack(BY_SP, 8)}
+    rules.update({pc: pack(BY_SP, 8) for pc in range(0x600000, 0x600040)})
+    service = machine.service(Known(rules, machine))
+    stacks = [(ctypes.c_uint64 * WORDS)() for _ in range(6)]
+    machine.seed({}, bounded=False)
+
+    def work(number: int) -> None:
+        stack = stacks[number]
+        sp = ctypes.addressof(stack) + 8 * 1024
+        for turn in range(2000):
+            for at in range(4):
+                stack[1025 + at] = 0x600000 + (turn >> 2 * at & 3) + 4 * at + 16 * (number // 2)
+            stack[1029] = 0x700000
+            library.run(machine.count, sp, 0)
+
+    machine.end = max(ctypes.addressof(stack) for stack in stacks) + 8 * WORDS
+    service.start()
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    service.finish()
+    counted = machine.counted()
+    assert machine.counters[:3] == (12000, 0, 0)
+    assert sum(calls for calls, broken in counted.values()) == 12000
+    assert len(counted) == 3 * 256
+    for keys, (calls, broken) in counted.items():
+        turn = sum((key & 3) << 2 * at for at, key in enumerate(keys[2:6]))
+        assert (calls, broken) == (2 * len(range(turn, 2000, 256)), 0)
+
+
+@given(data=st.data())
+def test_beside_its_twin(library: ctypes.CDLL, data: st.DataObject) -> None:
+    """Any rules on any stack: the stub goes the way that the twin goes."""
+    machine = Machine(library, patience=1)
+    pcs = [A, B, C, D, A | EXACT, B | EXACT]
+    near = st.integers(-2, 12).map(lambda n: 8 * n)
+    values = st.one_of(
+        st.builds(pack, st.sampled_from([BY_SP, BY_FP, THROUGH_FP]), near, st.integers(0, 2), near),
+        st.sampled_from([pack(LAST), pack(CHAIN), pack(SIGNAL)]),
+    )
+    rules = {pc: data.draw(values) for pc in pcs}
+    rules.update({Machine.key: pack(BY_SP, 8), machine.back: data.draw(values)})
+    word = st.one_of(st.sampled_from([A, B, C, D, 0]), st.integers(-4, 40).map(lambda n: machine.sp + 8 * n))
+    words = [data.draw(word) for _ in range(40)]
+    fp = data.draw(word)
+    machine.seed(rules)
+    machine.call(words, fp)
+    keys, key, sp, low = [Machine.key], Machine.key, machine.sp, machine.sp
+    while len(keys) < 200:
+        found = follow(rules[key], key, sp, fp, low, machine.end, lambda at: ctypes.c_uint64.from_address(at).value)
+        if found is None or (found[0] not in rules and not machine.sp <= found[1] < machine.end):
+            break
+        if not machine.sp >> 12 <= found[1] >> 12 <= machine.end >> 12:
+            break
+        if rules[key] & 0xFF == SIGNAL:
+            low = found[1]
+        key, sp, fp = found
+        keys.append(key)
+        if key not in rules:
+            break
+    (made,) = machine.counted()
+    assert list(made)[:200] == keys[:200]
+
+
+def test_seeds_are_found_where_the_stub_looks() -> None:
+    layout = Layout(0x10000, nodes=8, rules=64, threads=8)
+    made = layout.seeds([(key, key + 1) for key in range(1, 100)])
+    assert 40 < len(made) <= 64
+    assert all(struct.unpack("<2Q", data)[1] == struct.unpack("<2Q", data)[0] + 1 for data in made.values())
+    assert PROBES == 64
