@@ -32,6 +32,7 @@ lint: venv kernel ## ruff, mypy --strict, the kernel's warnings, and the tree's 
 bench: venv kernel ## wall, CPU and memory of each phase on heaps of 1 M and 10 M blocks; each allocator beside glibc
 	$(BIN)/python tests/bench/bench.py
 	$(BIN)/python tests/bench/allocators.py
+	$(BIN)/python tests/bench/pages.py
 
 venv: $(VENV)/.ready ## a virtual environment in .venv with findleaks installed editable
 

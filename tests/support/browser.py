@@ -64,4 +64,4 @@ def _theme(dark: bool) -> list[str]:
 
 def _chromium(page: Path, folder: Path, *flags: str) -> str:
     words = ["chromium", *_FLAGS, f"--user-data-dir={folder / 'chromium'}", *flags, page.resolve().as_uri()]
-    return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=True).stdout
+    return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
