@@ -136,7 +136,8 @@ class Counting:
                 self._frame, self._thread = thread.GetFrameAtIndex(0), thread.GetThreadID()
                 address = self._frame.GetPC()
                 if address not in self._breakpoints:
-                    outcome = Outcome("stop", "a breakpoint of yours was reached")
+                    if not _internal(thread):
+                        outcome = Outcome("stop", "a breakpoint of yours was reached")
                 elif self._hit(address):
                     return Outcome("asked")
             elif reason == lldb.eStopReasonSignal and not interrupted:
@@ -148,6 +149,13 @@ class Counting:
             elif reason == lldb.eStopReasonException:
                 outcome = Outcome("stop", "it received an exception")
         return outcome
+
+
+def _internal(thread: Any) -> bool:
+    """Whether the breakpoints that the thread stands at are LLDB's own, which have numbers below 0: its loader's, where the process loads a
+    library. LLDB does not stop for these alone, but shows them when another thread stopped for ours."""
+    numbers = [thread.GetStopReasonDataAtIndex(place) for place in range(0, thread.GetStopReasonDataCount(), 2)]  # and of a location each
+    return all(number & 0x80000000 for number in numbers)
 
 
 class _Waking(threading.Thread):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from findleaks.demangle import demangle
 from findleaks.errors import TargetError, UsageError
+from findleaks.runtimes import jni
 from findleaks.target.base import Module, Target
 from findleaks.target.elf import Table, text
 from findleaks.unwind.stacks import Named, names
@@ -38,6 +39,8 @@ def functions(target: Target, pattern: str) -> list[Function]:
                 function = demangle(mangled)
                 if ".cold" not in mangled and names(Named(0, function, 0, name), pattern):
                     found.setdefault(value + module.bias, Function(value + module.bias, function, name))
+    if not found and pattern.startswith(jni.PREFIX):
+        found = {where: Function(where, name, jni.MODULE) for name, where in jni.functions(target).items() if name == pattern}
     if not found:
         raise TargetError(f"no function {pattern!r} in any symbol table of the process: if it was stripped give its address (0x…)")
     if len(found) > MOST:
@@ -45,14 +48,17 @@ def functions(target: Target, pattern: str) -> list[Function]:
     return [found[address] for address in sorted(found)]
 
 
-def first(target: Target, patterns: Sequence[str]) -> list[Function]:
-    """The functions of the first of these names that is there."""
+def present(target: Target, patterns: Sequence[str]) -> list[Function]:
+    """The functions of all of these names that are there; TargetError when none is."""
+    found: list[Function] = []
     for pattern in patterns:
         try:
-            return functions(target, pattern)
+            found += functions(target, pattern)
         except TargetError:
             continue
-    raise TargetError(f"no function {' nor '.join(patterns)} in any symbol table of the process")
+    if not found:
+        raise TargetError(f"no function {' nor '.join(patterns)} in any symbol table of the process")
+    return found
 
 
 def _at(target: Target, address: int) -> Function:

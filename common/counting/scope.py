@@ -7,8 +7,9 @@ from typing import Protocol
 
 from findleaks.arch import Arch
 from findleaks.counting.base import Process
-from findleaks.counting.functions import Function, first
+from findleaks.counting.functions import Function, functions, present
 from findleaks.errors import TargetError, UnreadableMemory
+from findleaks.runtimes import gil
 from findleaks.runtimes.rules import Rule
 from findleaks.runtimes.v8.isolates import current, key_of
 from findleaks.runtimes.v8.layout import Underivable, derive
@@ -16,6 +17,10 @@ from findleaks.target.base import Target
 
 BASELINE = 1
 """Handle scopes of V8 that are always open while callbacks run: node::Start's, or that of a worker's start."""
+
+
+MOST_THREADS = 10_000
+"""Thread pointers to keep: most are of threads that ended long ago."""
 
 
 class Scope(Protocol):
@@ -39,6 +44,9 @@ def scope(rule: Rule, target: Target) -> Scope:
     """Prepare a rule for a process. TargetError when this process cannot be asked."""
     if rule.state == "v8":
         return Handles(target)
+    lock = gil.derive(target) if rule.state == "gil" else None
+    if lock is not None:
+        return Holding(target.arch, lock)
     return Depth(rule, target)
 
 
@@ -62,40 +70,72 @@ class Depth:
 
 def _found(rule: Rule, target: Target, names: Sequence[str]) -> list[Function]:
     try:
-        return first(target, names)
+        if rule.name:  # one that is shipped: versions differ in what they have
+            return present(target, names)
+        return [one for name in names for one in functions(target, name)]
     except TargetError as error:
         raise TargetError(f"the rule {rule.name or rule.what} does not work on this process: {error}") from None
 
 
-class Handles:
-    """V8's level of handle scopes, in the isolate that the thread is in. A thread in none is not outside a scope."""
+class Reading:
+    """What a scope is that is read of the process: there is nothing to stop at. Keeps the threads' thread pointers."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, arch: Arch) -> None:
         self.breakpoints: dict[int, int] = {}
-        try:
-            self._layout = layout = derive(target)
-            self._key = key_of(target, layout)
-        except (Underivable, UnreadableMemory) as error:
-            raise TargetError(f"the rule v8 does not work on this process: {error}") from None
-        self._arch = target.arch
-        self._pointers: dict[int, int] = {}  # thread -> its thread pointer
+        self._arch = arch
+        self._pointers: dict[int, int] = {}  # by thread
 
     def step(self, thread: int, by: int) -> None:
         """There are no such breakpoints."""
 
-    def outside(self, process: Process) -> bool:
+    def pointer(self, process: Process) -> int:
+        """The thread pointer of the thread that stands."""
         thread = process.thread()
-        pointer = self._pointers.get(thread)
-        if pointer is None:
-            if len(self._pointers) > 10_000:  # of threads that ended long ago
+        known = self._pointers.get(thread)
+        if known is None:
+            if len(self._pointers) > MOST_THREADS:
                 self._pointers.clear()
-            pointer = self._pointers[thread] = process.register(self._arch.thread_pointer)
+            known = self._pointers[thread] = process.register(self._arch.thread_pointer)
+        return known
+
+    def forget(self, thread: int) -> None:
+        """It may be another thread by now that has this number."""
+        self._pointers.pop(thread, None)
+
+
+class Handles(Reading):
+    """V8's level of handle scopes, in the isolate that the thread is in. A thread in none is not outside a scope."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target.arch)
+        try:
+            self._layout = derive(target)
+            self._key = key_of(target, self._layout)
+        except (Underivable, UnreadableMemory) as error:
+            raise TargetError(f"the rule v8 does not work on this process: {error}") from None
+
+    def outside(self, process: Process) -> bool:
         word = Words(process, self._arch)
-        isolate = current(word, self._arch.mask, self._layout, pointer, self._key)
+        isolate = current(word, self._arch.mask, self._layout, self.pointer(process), self._key)
         if not isolate:
-            self._pointers.pop(thread, None)
+            self.forget(process.thread())
             return False
         return int.from_bytes(process.read(isolate + self._layout.level, 4), self._arch.byteorder) <= BASELINE
+
+
+class Holding(Reading):
+    """Whether the thread holds CPython's global interpreter lock."""
+
+    def __init__(self, arch: Arch, lock: gil.Lock) -> None:
+        super().__init__(arch)
+        self._lock = lock
+
+    def outside(self, process: Process) -> bool:
+        word = Words(process, self._arch)
+        if self._lock.held(word, self.pointer(process)):
+            return False
+        self.forget(process.thread())
+        return not self._lock.held(word, self.pointer(process))
 
 
 class Words:

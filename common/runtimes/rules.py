@@ -1,7 +1,8 @@
 """Scopes that a function should only be called in: what opens and closes one, and how to tell whether a thread is in one.
 
-A rule with `state` "v8" reads the level of handle scopes in the thread's isolate, and so needs no breakpoints of its own. Rules without
-count, for each thread apart, how often `enter` was called more than `leave` since counting began.
+A rule with a `state` reads it, and so needs no breakpoints of its own: "v8" the level of handle scopes in the thread's isolate, "gil" who
+holds CPython's lock. Rules without, and "gil" where the interpreter's code is not what was expected, count for each thread apart how
+often `enter` was called more than `leave` since counting began.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from findleaks.errors import UsageError
 
 @dataclass(frozen=True)
 class Rule:
-    """`guarded` are the functions that are usually meant; `enter` and `leave` the names to look for, of which one must be there."""
+    """`guarded` are the functions that are usually meant; `enter` and `leave` the names to look for, of which
+    one must be there; of a user's own, all."""
 
     name: str
     enter: tuple[str, ...]
@@ -37,11 +39,18 @@ RULES = {
             "a handle scope",
         ),
         # src/js_native_api_v8.cc
-        Rule("napi", ("napi_open_handle_scope",), ("napi_close_handle_scope",), ("napi_create_object",), "", "a N-API handle scope"),
+        Rule(
+            "napi",
+            ("napi_open_handle_scope", "napi_open_escapable_handle_scope"),
+            ("napi_close_handle_scope", "napi_close_escapable_handle_scope"),
+            ("napi_create_object",),
+            "",
+            "a N-API handle scope",
+        ),
         # hotspot/share/prims/jni.cpp
         Rule("jni", ("jni_PushLocalFrame",), ("jni_PopLocalFrame",), ("jni_NewLocalRef",), "", "a JNI local frame"),
         # Python/pystate.c
-        Rule("python-gil", ("PyGILState_Ensure",), ("PyGILState_Release",), ("PyObject_Call",), "", "the GIL taken by PyGILState_Ensure"),
+        Rule("python-gil", ("PyGILState_Ensure",), ("PyGILState_Release",), ("PyObject_Call",), "gil", "the global interpreter lock"),
     )
 }
 """By name. A further rule is a line here."""

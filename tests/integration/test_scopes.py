@@ -27,8 +27,7 @@ from findleaks.runtimes.v8.layout import COUNT, CURRENT, ENTER, SEAL
 BLOCK = 1022 * 8
 CLOSED = 1_000_000
 REQUESTS = 20_000
-WITH_WORKERS = ("12.22.12", "16.20.2", "18.20.8", "20.20.0", "22.12.0", "24.0.0")
-WITH_ADDONS = ("8.17.0", *WITH_WORKERS)
+WITH_ADDONS = ("8.17.0", *nodes.WITH_WORKERS)
 
 
 def versions(*names: str) -> list[Any]:
@@ -244,7 +243,7 @@ def test_references(version: str, addon: Path, tmp_path: Path) -> None:
     assert isolate["globals"]["blocks"] >= -(-handles // 256)
 
 
-@pytest.mark.parametrize("version", versions(*WITH_WORKERS))
+@pytest.mark.parametrize("version", versions(*nodes.WITH_WORKERS))
 def test_workers(version: str, tmp_path: Path) -> None:
     """Each has an isolate of its own, with scopes of its own."""
     with Running([nodes.get(version), str(truth.PROGRAMS / "node_workers.js"), "3"], tmp_path) as running:

@@ -26,7 +26,7 @@ CHURN = truth.PROGRAMS / "pymalloc_churn.py"
 SUITES = {"3.9": "bullseye", "3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
 """Which Debian suite has which CPython: linked into the program, and optimised at link time. sid moves on: `get` warns when it did."""
 
-SHARED = {"3.11": ("libpython3.11",)}
+SHARED = {"3.11": ("libpython3.11",), "3.13": ("libpython3.13",)}
 """Where the interpreter is wanted as a library, too, to be embedded."""
 
 PINNED: debian.Pins = {
@@ -34,6 +34,7 @@ PINNED: debian.Pins = {
     ("python3.11-minimal", "3.11.2-6+deb12u8"): "4aba533f7cc5e7b93b7ff24482840e96813f5bcde9cce028395b65a0d799ccee",
     ("libpython3.11", "3.11.2-6+deb12u8"): "63845d53d5f64d2362cfb6007ec175ad1c6044cebe60a1885eff76d2ce637c35",
     ("python3.13-minimal", "3.13.5-2+deb13u5"): "c1fda9e7b1bf15b2fa75a238d8a8710e142fe14c722fc650c5fc614f078c9073",
+    ("libpython3.13", "3.13.5-2+deb13u5"): "aa4cdb7e15f5f445ab268160d428518a4daf2a086ee3e6ea30f6082785236dea",
     ("python3.14-minimal", "3.14.10-1"): "a23204aa66be03a9ad427367e75ee2142c60685c8c229bcde0bdde8b421cefb8",
 }
 

@@ -32,6 +32,7 @@ VERSIONS = {
 """Node's version -> the package's version, and the package's SHA-256. That of 0.10.21 holds archives of later 0.10 as well."""
 
 NEWEST = "24.0.0"
+WITH_WORKERS = ("12.22.12", "16.20.2", "18.20.8", "20.20.0", "22.12.0", NEWEST)
 
 KEYS = """
 #include <pthread.h>

@@ -1,0 +1,118 @@
+"""Whether a thread holds CPython's global interpreter lock: read where the interpreter itself looks.
+
+`PyThreadState_Get`, exported by every version, and `PyThreadState_GetUnchecked` load the current thread state (Python/pystate.c). Up to
+3.11 that is one variable for all threads, which belongs to the thread that holds the lock, and names it: `thread_id`, what
+pthread_self() gave, stands within the first words (Include/cpython/pystate.h, struct _ts). From 3.12 on it is thread-local, and 0 while
+the thread does not hold the lock. Where the variable is, the operands of that code tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Optional
+
+from findleaks.arch import Arch
+from findleaks.errors import UnreadableMemory
+from findleaks.runtimes.v8.decode import CALL, RIP, instructions
+from findleaks.runtimes.v8.layout import through
+from findleaks.target.base import Target
+
+GETTERS = ("PyThreadState_GetUnchecked", "_PyThreadState_UncheckedGet", "PyThreadState_Get")
+
+STATE = 192
+"""Bytes of a thread state that have `thread_id` among them: at 144 in 2.7, 152 in 3.6, 176 in 3.7 to 3.10, 152 in 3.11."""
+
+LONGEST = 64
+"""Bytes of a getter that are looked at."""
+
+ENTRY, VALUE = 16, 0
+"""The vector of thread-local storage: bytes of an entry, and where its block's address stands (glibc, sysdeps/generic/dl-dtv.h)."""
+
+ARGUMENT = 7  # rdi
+
+
+@dataclass(frozen=True)
+class Lock:
+    """Where the current thread state is: at `address`; else thread-local at `offset`, from the thread pointer or, with `module`, in that
+    module's block."""
+
+    arch: Arch
+    address: int = 0
+    offset: int = 0
+    module: int = 0
+
+    def held(self, word: Callable[[int], int], thread_pointer: int) -> bool:
+        """Whether the thread with this thread pointer, which is pthread_self(), holds the lock. `word` gives the word at an address, or
+        raises UnreadableMemory."""
+        step, mask = self.arch.word, self.arch.mask
+        try:
+            if self.address:
+                state = word(self.address)
+                return bool(state) and any(word((state + at) & mask) == thread_pointer for at in range(0, STATE, step))
+            base = thread_pointer
+            if self.module:
+                vector = word((thread_pointer + self.arch.dtv_offset) & mask)
+                base = word((vector + ENTRY * self.module + VALUE) & mask)
+                if base in (0, mask):  # not made yet for this thread
+                    return False
+            return bool(word((base + self.offset) & mask))
+        except UnreadableMemory:
+            return False
+
+
+def derive(target: Target) -> Optional[Lock]:
+    """None where there is no CPython, or its code is not what was expected."""
+    if target.arch.name != "x86-64":
+        return None
+    for name in GETTERS:
+        symbol = target.symbol(name)
+        if symbol is not None:
+            found = _lock(target, symbol.address, min(symbol.size or LONGEST, LONGEST))
+            if found is not None:
+                return found
+    return None
+
+
+def _lock(target: Target, address: int, size: int) -> Optional[Lock]:
+    try:
+        code = target.read(address, size)
+    except UnreadableMemory:
+        return None
+    register, variable, index = -1, 0, 0
+    for one in instructions(code, address):
+        if one.loads and one.fs and one.base == -1 and one.displacement is not None:
+            return Lock(target.arch, offset=one.displacement)
+        if one.loads and one.wide and one.base == RIP and one.displacement is not None and not variable:
+            register, variable = one.reg, one.displacement
+        elif one.loads and one.base == register >= 0 and one.scaled < 0 and one.displacement is not None:
+            return _through_slot(target, variable, one.displacement)  # a library's, found through a table of addresses
+        elif one.opcode == 0x8D and one.base == RIP and one.reg == ARGUMENT and one.displacement is not None:
+            index = one.displacement
+        elif one.opcode == CALL and one.target is not None and index:
+            return _through_index(target, index, one.target)
+        elif variable:
+            break
+    return Lock(target.arch, variable) if variable else None
+
+
+def _through_slot(target: Target, slot: int, offset: int) -> Optional[Lock]:
+    try:
+        return Lock(target.arch, (target.word(slot) + offset) & target.arch.mask)
+    except UnreadableMemory:
+        return None
+
+
+def _through_index(target: Target, index: int, called: int) -> Optional[Lock]:
+    """`tls_index`, the argument of __tls_get_addr: a module's number, and an offset in its block."""
+    getter = target.symbol("__tls_get_addr")
+    if getter is None or through(target, called) != getter.address:
+        return None
+    try:
+        module, offset = target.word(index), target.word(index + target.arch.word)
+    except UnreadableMemory:
+        return None
+    return Lock(target.arch, offset=offset, module=module) if 0 < module < 1 << 16 else None
+
+
+__all__ = ["Lock", "derive"]

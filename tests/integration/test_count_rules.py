@@ -1,0 +1,177 @@
+"""`count` by the shipped scope rules, on a real Node, a real JVM and a real CPython whose native code says what it called, and where."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import mallocs_python as pythons
+import nodes
+import pytest
+import truth
+from counts import DOORS, Counting, Places, Words, by_command_line, code, counted, expected, places, told, unharmed
+
+from cores import Running
+from findleaks.runtimes import jni
+
+THREADS = 3
+CALLS = 300
+"""Of three threads, as the programs have it."""
+FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-shared", "-fPIC")
+
+
+JVM = "lib/server/libjvm.so"
+
+
+class Subject(NamedTuple):
+    """A program that calls `function`, which is `at` a place, so many times in and out of a rule's scopes. `whole`: its stacks reach
+    their beginning."""
+
+    running: Running
+    rule: str
+    function: str
+    at: Places
+    calls: int
+    whole: bool = True
+
+
+def built(folder: Path, name: str, *flags: str) -> Path:
+    output = folder / f"{name}.so"
+    subprocess.run(["gcc", *FLAGS, *flags, "-o", output, truth.PROGRAMS / f"{name}.c"], check=True)
+    return output
+
+
+@contextmanager
+def node(folder: Path, version: str = nodes.NEWEST) -> Iterator[Subject]:
+    """The main thread and workers, each in an isolate of its own."""
+    addon = built(folder, "node_scoped").rename(folder / "scoped.node")
+    program = Path(nodes.get(version))
+    with Running([str(program), str(truth.PROGRAMS / "node_scoped.js"), str(addon), str(THREADS - 1)], folder / "run") as running:
+        yield Subject(running, "napi", "napi_create_object", places(running.pid, program, ["napi_create_object"], None, "-D"), CALLS)
+
+
+@contextmanager
+def java(folder: Path, home: Path | None = None, *options: str) -> Iterator[Subject]:
+    """Threads of Java's that call native code. Java's own frames cannot all be followed."""
+    there = jdk()
+    library = built(folder, "jni_scoped", f"-I{there}/include", f"-I{there}/include/linux")
+    subprocess.run([there / "bin" / "javac", "-d", folder, truth.PROGRAMS / "JniScoped.java"], check=True)
+    command = [str((home or there) / "bin" / "java"), "-Xint", *options, "-cp", str(folder), "JniScoped", str(library), str(THREADS)]
+    with Running(command, folder / "run") as running:
+        at = places(running.pid, (home or there) / JVM, ["jni_NewLocalRef"], there / JVM)
+        yield Subject(running, "jni", "jni_NewLocalRef", at, CALLS, whole=False)
+
+
+def jdk() -> Path:
+    return Path(shutil.which("javac") or "").resolve().parents[1]
+
+
+def stripped(folder: Path) -> Path:
+    """The machine's JDK, of links but for a libjvm without symbols, and what finds it by its own place."""
+    home = folder / "jdk"
+    subprocess.run(["cp", "-as", f"{jdk()}/", home], check=True)
+    for name in (JVM, "bin/java"):
+        (home / name).unlink()
+        shutil.copy(jdk() / name, home / name)
+    subprocess.run(["strip", home / JVM], check=True)
+    return home
+
+
+@contextmanager
+def python(folder: Path, version: str = "3.11", embedded: bool = False) -> Iterator[Subject]:
+    """Threads of C code, and one of Python's."""
+    pythons.extension(truth.PROGRAMS / "gil_scoped.c", folder)
+    interpreter, script = pythons.get(version), str(truth.PROGRAMS / "gil_threads.py")
+    file, command = interpreter.root / "usr" / "bin" / f"python{version}", interpreter.command(script)
+    if embedded:
+        file, program = interpreter.library(), folder / "embedded"
+        flags = ["-Wl,--no-as-needed", file, "-Wl,--allow-shlib-undefined"]
+        subprocess.run(["gcc", *pythons.FLAGS, *flags, "-o", program, truth.PROGRAMS / "pymalloc_embedded.c"], check=True)
+        command = [*interpreter.command()[:3], str(program), script]
+    with Running(command, folder / "run", interpreter.environment(folder, THREADS=str(THREADS))) as running:
+        yield Subject(running, "python-gil", "PyLong_AsLong", places(running.pid, file, ["PyLong_AsLong"], None, "-D"), 175)
+
+
+def outside(subject: Subject, door: Words) -> None:
+    """Exactly the calls that the program made outside a scope are counted, by their stacks; it runs on unharmed."""
+    running, at = subject.running, subject.at
+    before = code(running.pid, at)
+    counting = Counting(door, [subject.function, "--outside-scope", subject.rule, "--events", str(subject.calls), "--json"], running, at)
+    (running.folder / "go").touch()
+    (table,) = told(counting.finish())
+    assert counted(table, subject.whole) == expected(running, 2), table
+    assert table["matched"] == sum(expected(running, 2).values())
+    assert table["events"] == sum(expected(running, 1).values())
+    assert [one["function"] for one in table["functions"]] == [subject.function]
+    unharmed(running, at, before)
+
+
+def always(make: object, door: str) -> bool:
+    """The others are tested in the matrix: the doors do not differ by the runtime, but LLDB sees the signals of a JVM."""
+    return make is python or door == "command line" or (make, door) == (java, "lldb")
+
+
+EVERY = [
+    pytest.param(make, DOORS[door], id=f"{make.__name__}-{door}", marks=() if always(make, door) else pytest.mark.matrix)
+    for make in (node, java, python)
+    for door in DOORS
+]
+
+
+@pytest.mark.parametrize(("make", "door"), EVERY)
+def test_calls_outside_a_scope(make: Callable[[Path], AbstractContextManager[Subject]], door: Words, tmp_path: Path) -> None:
+    """Threads are counted apart, scopes in scopes are counted, and those of the rule's every kind."""
+    with make(tmp_path) as subject:
+        outside(subject, door)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", [version for version in nodes.WITH_WORKERS if version != nodes.NEWEST])
+def test_nodes(version: str, tmp_path: Path) -> None:
+    with node(tmp_path, version) as subject:
+        outside(subject, by_command_line)
+
+
+@pytest.mark.parametrize("version", ["3.11", pytest.param("3.13", marks=pytest.mark.matrix)])
+def test_libpython(version: str, tmp_path: Path) -> None:
+    """A library finds its variables through tables: up to 3.11 of addresses, later of thread-local storage."""
+    with python(tmp_path, version, embedded=True) as subject:
+        outside(subject, by_command_line)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["3.13", "3.14"])
+def test_pythons(version: str, tmp_path: Path) -> None:
+    with python(tmp_path, version) as subject:
+        outside(subject, by_command_line)
+
+
+def test_a_jvm_without_symbols(tmp_path: Path) -> None:
+    """Its functions are found by the table through which native code calls them."""
+    with java(tmp_path, stripped(tmp_path)) as subject:
+        outside(subject, by_command_line)
+
+
+@pytest.mark.matrix
+def test_a_jvm_that_checks(tmp_path: Path) -> None:
+    """It has a second table, whose functions call those of the first."""
+    with java(tmp_path, None, "-Xcheck:jni") as subject:
+        outside(subject, by_command_line)
+    (tmp_path / "stripped").mkdir()
+    with java(tmp_path / "stripped", stripped(tmp_path), "-Xcheck:jni") as subject:
+        outside(subject, by_command_line)
+
+
+def test_the_order_of_the_table(tmp_path: Path) -> None:
+    """As jni.h of the JDK has it."""
+    source, program = tmp_path / "order.c", tmp_path / "order"
+    lines = "".join(f"OF({name})\n" for name in jni.NAMES)
+    of = '#define OF(name) printf("%zu\\n", offsetof(struct JNINativeInterface_, name) / sizeof(void *));'
+    source.write_text(f"#include <jni.h>\n#include <stddef.h>\n#include <stdio.h>\n{of}\nint main(void) {{\n{lines}}}\n")
+    subprocess.run(["gcc", f"-I{jdk()}/include", f"-I{jdk()}/include/linux", "-o", program, source], check=True)
+    told = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    assert [int(place) for place in told.split()] == list(range(jni.RESERVED, jni.RESERVED + len(jni.NAMES)))

@@ -1,0 +1,121 @@
+"""`count` in GDB, in LLDB and from the command line, at work on a program that says what it calls; and whether that was harmed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from debuggers import GDB_LOADER, LLDB, LLDB_LOADER, PATIENCE, environment
+
+from cores import Running
+
+Words = Callable[[int, Sequence[str]], list[str]]
+Places = Mapping[str, int]
+"""Functions that get breakpoints, by name: where they are in memory."""
+
+
+def by_command_line(pid: int, words: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "findleaks", "count", *words, "--pid", str(pid)]
+
+
+def by_gdb(pid: int, words: Sequence[str]) -> list[str]:
+    return ["gdb", "-nx", "-batch", "-p", str(pid), "-ex", f"source {GDB_LOADER}", "-ex", "leaks count " + shlex.join(words)]
+
+
+def by_lldb(pid: int, words: Sequence[str]) -> list[str]:
+    loading = ["-O", f"command script import {LLDB_LOADER}"]
+    return [LLDB, "-x", "--no-use-colors", "-b", *loading, "-p", str(pid), "-o", "leaks count " + shlex.join(words), "-o", "detach"]
+
+
+DOORS = {"command line": by_command_line, "gdb": by_gdb, "lldb": by_lldb}
+
+
+def places(pid: int, file: Path, names: Sequence[str], symbols: Path | None = None, *options: str) -> Places:
+    """Where functions of a file are in the process; `symbols` is the file that has its symbols, `options` are nm's."""
+    mappings = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    base = next(int(words[0].split("-")[0], 16) for words in mappings if words[-1] == str(file.resolve()))
+    with open(file, "rb") as binary:
+        fixed = binary.read(18)[16] == 2  # ET_EXEC
+    listed = subprocess.run(["nm", *options, str(symbols or file)], capture_output=True, text=True, check=True).stdout
+    rows = (line.split() for line in listed.splitlines())
+    return {
+        row[2].partition("@")[0]: (0 if fixed else base) + int(row[0], 16)
+        for row in rows
+        if len(row) == 3 and row[2].partition("@")[0] in names
+    }
+
+
+def code(pid: int, at: Places) -> dict[str, bytes]:
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        return {name: os.pread(memory.fileno(), 16, address) for name, address in at.items()}
+
+
+def until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+    limit = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < limit, f"not within {patience} s: {what}"
+        time.sleep(0.02)
+
+
+def printed(running: Running) -> str:
+    return (running.folder / "stdout").read_text()
+
+
+def unharmed(running: Running, at: Places, before: dict[str, bytes]) -> None:
+    """Nobody holds the process, its code is as it was, and it runs through the places that had breakpoints."""
+    assert "TracerPid:\t0\n" in Path(f"/proc/{running.pid}/status").read_text()
+    assert code(running.pid, at) == before
+    (running.folder / "go").touch()
+    until(lambda: "done" in printed(running), "the calls")
+    (running.folder / "again").touch()
+    until(lambda: "alive" in printed(running), "the process to call it again")
+
+
+class Counting:
+    """A counter at work, of the function that is the first of `words`, which has its breakpoint: `finish` gives what it printed."""
+
+    def __init__(self, door: Words, words: Sequence[str], running: Running, at: Places) -> None:
+        function = {words[0]: at[words[0]]}
+        before = code(running.pid, function)
+        self.process = subprocess.Popen(
+            door(running.pid, words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment()
+        )
+        until(lambda: self.process.poll() is not None or code(running.pid, function) != before, "the breakpoint")
+
+    def finish(self) -> str:
+        try:
+            out, self.error = self.process.communicate(timeout=PATIENCE)
+        finally:
+            self.process.kill()
+        assert out, self.error
+        return out
+
+
+def told(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines() if line.startswith('{"schema"')]
+
+
+def counted(table: dict[str, Any], whole: bool = True, frames: int = 2) -> Counter[str]:
+    """Calls by stack: the functions up to `work`, or so many where it is not in the stack. `whole`: all reach their beginning."""
+    found: Counter[str] = Counter()
+    for stack in table["stacks"]:
+        assert stack["complete"] or not whole
+        names = [frame["function"] or "" for frame in stack["frames"]]
+        names = [name for name in names if not name.startswith("checked_jni_")]
+        found[";".join(names[: names.index("work") + 1 if "work" in names else frames])] += stack["count"]
+    return found
+
+
+def expected(running: Running, column: int) -> Counter[str]:
+    """What the program says it called, by stack: in all (1), or outside a scope (2)."""
+    until(lambda: "done" in printed(running), "the program to say what it did")
+    rows = [line.split() for line in printed(running).splitlines() if ";" in line]
+    return Counter({row[0]: int(row[column]) for row in rows if row[column] != "0"})

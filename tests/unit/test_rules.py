@@ -1,0 +1,148 @@
+"""What scope rules read of runtimes, in made-up processes: CPython's lock by the code that looks for it, JNI's functions by their table."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import pytest
+from fake import FakeTarget
+
+from findleaks.errors import Interrupted
+from findleaks.runtimes import gil, jni
+from findleaks.target.base import Module, Symbol
+
+CODE, DATA, STORAGE, STATE = 0x400000, 0x500000, 0x7E0000000000, 0x600000
+GETTER, STUB, ADDR = CODE, CODE + 0x100, CODE + 0x200
+THREAD, OTHER = STORAGE + 0x800, STORAGE + 0x900
+
+
+class Image:
+    """Memory of code, data, two threads' storage and a thread state; `code` is PyThreadState_Get's."""
+
+    def __init__(self, code: str = "", name: str = "PyThreadState_Get") -> None:
+        self.memory = {start: bytearray(0x1000) for start in (CODE, DATA, STORAGE, STATE)}
+        self.put(GETTER, bytes.fromhex(code))
+        self.symbols = [Symbol(name, GETTER, len(bytes.fromhex(code))), Symbol("__tls_get_addr", ADDR, 1)]
+
+    def put(self, address: int, data: bytes) -> None:
+        start = address & ~0xFFF
+        self.memory[start][address - start : address - start + len(data)] = data
+
+    def words(self, address: int, *values: int) -> None:
+        self.put(address, struct.pack(f"<{len(values)}Q", *values))
+
+    def target(self) -> FakeTarget:
+        return FakeTarget({at: bytes(data) for at, data in self.memory.items()}, permissions={CODE: "r-x"}, symbols=self.symbols)
+
+    def held(self, thread_pointer: int) -> bool:
+        target = self.target()
+        lock = gil.derive(target)
+        assert lock is not None
+        return lock.held(target.word, thread_pointer)
+
+
+def relative(opcode: str, at: int, to: int) -> str:
+    code = bytes.fromhex(opcode)
+    return (code + (to - at - len(code) - 4).to_bytes(4, "little", signed=True)).hex()
+
+
+def variable(image: Image, where: int) -> None:
+    """The current thread state, which names its thread, in one variable for all threads."""
+    assert not image.held(THREAD)
+    image.words(where, STATE)
+    image.words(STATE + 176, THREAD)
+    assert image.held(THREAD)
+    assert not image.held(OTHER)
+    image.words(STATE + 176, OTHER)
+    assert not image.held(THREAD)
+    image.words(where, 0x999999000)
+    assert not image.held(THREAD)
+
+
+def test_a_variable_of_the_program() -> None:
+    """Python 3.6 to 3.11: mov rax,[rip+…]  test rax,rax  je …"""
+    variable(Image(relative("488b05", GETTER, DATA + 0x40) + "4885c0 7401 c3"), DATA + 0x40)
+
+
+def test_a_variable_of_a_library() -> None:
+    """mov rax,[rip+…]  mov rax,[rax+0x240]  ret, with a table of addresses."""
+    image = Image(relative("488b05", GETTER, DATA + 8) + "488b8040020000 c3", "_PyThreadState_UncheckedGet")
+    image.words(DATA + 8, DATA + 0x100)
+    variable(image, DATA + 0x340)
+
+
+def test_a_thread_local_variable() -> None:
+    """Python 3.12 and later: endbr64  mov rax,fs:[-0x18]  ret"""
+    image = Image("f30f1efa 64488b0425e8ffffff c3", "PyThreadState_GetUnchecked")
+    assert not image.held(THREAD)
+    image.words(THREAD - 0x18, STATE)
+    assert image.held(THREAD)
+    assert not image.held(OTHER)
+
+
+def general(to: int = STUB) -> Image:
+    """sub rsp,8  lea rdi,[rip+…]  call __tls_get_addr@plt  mov rax,[rax]"""
+    image = Image("4883ec08" + relative("66488d3d", GETTER + 4, DATA) + relative("666648e8", GETTER + 12, to) + "488b00")
+    image.put(STUB, bytes.fromhex(relative("ff25", STUB, DATA + 0x80)))
+    image.words(DATA + 0x80, ADDR)
+    image.words(DATA, 2, 0x30)
+    image.words(THREAD, THREAD, STORAGE)  # struct tcbhead_t: tcb, dtv
+    image.words(OTHER, OTHER, STORAGE + 0x100)
+    image.words(STORAGE + 32, STATE)
+    image.words(STORAGE + 0x100 + 32, (1 << 64) - 1)  # this thread has not used it yet
+    return image
+
+
+def test_a_thread_local_variable_of_a_library() -> None:
+    image = general()
+    assert not image.held(THREAD)
+    image.words(STATE + 0x30, 1)
+    assert image.held(THREAD)
+    assert not image.held(OTHER)
+    assert not image.held(0x123000)
+
+
+def test_code_that_is_another() -> None:
+    """The scopes are counted then."""
+    assert gil.derive(Image().target()) is None
+    assert gil.derive(Image("31c0c3").target()) is None
+    assert gil.derive(general(CODE + 0x300).target()) is None
+    assert gil.derive(Image(relative("488b05", GETTER, 0x990000) + "488b8040020000c3").target()) is None
+    assert gil.derive(Image("c3", "main").target()) is None
+    image = general()
+    image.words(DATA, 1 << 40, 0x30)
+    assert gil.derive(image.target()) is None
+
+
+def jvm(tables: Sequence[int], made: Sequence[int] = (), short: int = 0) -> FakeTarget:
+    """A libjvm with tables at these offsets of its data, the first one's entries `made` replaced by code made at run time."""
+    image = Image()
+    for number, at in enumerate(tables):
+        entries = [CODE + 0x400 * number + 4 * place for place in range(len(jni.NAMES))]
+        for place in made if not number else ():
+            entries[place] = STATE + place
+        image.words(DATA + at, 0, 0, 0, 0, *entries[: len(entries) - short])
+    image.symbols = [Symbol(jni.EXPORTED, CODE + 8, 4)]
+    target = image.target()
+    target._modules = [Module("/usr/lib/jvm/lib/server/libjvm.so", CODE, CODE, DATA + 0x1000)]
+    return target
+
+
+def test_the_functions_of_the_java_native_interface() -> None:
+    assert len(jni.NAMES) == len(set(jni.NAMES)) == 229
+    found = jni.functions(jvm([0x20, 0x800], made=range(40, 48)))
+    assert found["jni_PushLocalFrame"] == CODE + 4 * (19 - 4)
+    assert found["jni_GetVersion"] == CODE
+    assert found["jni_GetObjectRefType"] == CODE + 4 * (232 - 4)
+    assert jni.functions(jvm([])) == {}
+    assert jni.functions(jvm([0x20], short=1)) == {}
+    assert jni.functions(jvm([0x20], made=range(60))) == {}
+    assert jni.functions(FakeTarget({CODE: bytes(16)})) == {}
+
+
+def test_ctrl_c_while_the_table_is_looked_for() -> None:
+    target = jvm([0x20])
+    target._left = 0
+    with pytest.raises(Interrupted):
+        jni.functions(target)
