@@ -283,10 +283,13 @@ class Graph(Protocol):
         """True when root memory or a register refers to this block directly."""
         ...
 
-    def dominators(self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False) -> Dominators:
+    def dominators(
+        self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, tiers: Sequence[int] = ()
+    ) -> Dominators:
         """Who holds what, for this many numbered roots. Root words from bounds[i] up to the next bound belong to root owners[i] (NOBODY:
         to none); bounds ascend, words below the first belong to none. After marking; with `lost`, after classifying, and then of
-        POSSIBLE, DEFINITE and INDIRECT blocks alone. See graph/dominators.py."""
+        POSSIBLE, DEFINITE and INDIRECT blocks alone. `tiers` are the roots, ascending, at which later tiers begin. See
+        graph/dominators.py."""
         ...
 
 
@@ -308,8 +311,11 @@ class Engine(Protocol):
         address >> 12)), and "" or why it ended early: a cycle, an unreadable or misaligned node (named), more than `limit`."""
         ...
 
-    def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int) -> Lists:
-        """`follow` for many unmangled lists, each of at most `limit` nodes (heads of 0 are empty lists). For free lists of a slab each."""
+    def follow_all(
+        self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()
+    ) -> Lists:
+        """`follow` for many unmangled lists, each of at most `limit` nodes (heads of 0 are empty lists). For free lists of a slab each:
+        `within`, if given, has two words a list, start and end of where its nodes must be."""
         ...
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:

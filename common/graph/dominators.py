@@ -4,6 +4,10 @@ A block *retains* what would become unreachable if it alone went: the blocks it 
 caller gives, 0 … n - 1 (a global variable, a stack frame, a thread's TLS, a mapping, the registers), and retain what is reached through
 them only. What several roots reach, and no root alone retains, is *shared*.
 
+Roots may stand in tiers: what an earlier tier reaches is its own, and references to it from the roots of later tiers, or from what only
+these reach, do not count. So a stack's copy of a pointer does not take from the variable what that holds. What several roots of a tier
+reach is shared.
+
 Start and interior references count alike. The tree is that of semidominators (L. Georgiadis, "Linear-Time Algorithms for Dominators and
 Related Problems", 2005: semi-NCA), over the edges that the graph has; the heap is not scanned again.
 
@@ -67,7 +71,7 @@ class Chain(NamedTuple):
 
 
 class Dominators(Protocol):
-    """Order: scan_roots, root_words, refer and refer_lost in any order, compute until it is done, then ask.
+    """Order: scan_roots, root_words, refer, refer_lost and stand_for in any order, compute until it is done, then ask.
 
     RuntimeError where that is not kept; IndexError for a block, root or node that does not exist; ValueError for bounds out of order.
     Made by `Graph.dominators`, or by `within`, where the roots are fields.
@@ -92,6 +96,11 @@ class Dominators(Protocol):
         """Root `definite` refers to every DEFINITE block, and root `possible` to the POSSIBLE blocks that something reachable, or
         root memory, refers to. The two may be the same. Then the children of these roots are the leaders with what each retains, and blocks
         that several leaders reach (those are INDIRECT, or POSSIBLE); what both roots reach is shared. For `lost` dominators only."""
+        ...
+
+    def stand_for(self, roots: array[int]) -> None:
+        """Blocks are no nodes, but stand for roots: `roots` ("I") has for every block the root that it stands for, or NOBODY. What such
+        a block refers to, that root refers to. Not below `within`; ValueError for an array of another length, or of other roots."""
         ...
 
     def compute(self, budget: int) -> bool:
@@ -156,8 +165,8 @@ class Dominators(Protocol):
         ...
 
 
-def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int]) -> None:
-    """ValueError unless there is an owner for each bound, every one a root or NOBODY, and the bounds do not descend."""
+def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], tiers: Sequence[int] = ()) -> None:
+    """ValueError unless there is an owner for each bound, every one a root or NOBODY, and neither bounds nor tiers descend."""
     if roots < 0 or roots >= 1 << 30:
         raise ValueError(f"{roots} roots")
     if len(bounds) != len(owners):
@@ -166,3 +175,15 @@ def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int]) -> No
         raise ValueError(f"an owner is none of {roots} roots")
     if any(low > high for low, high in zip(bounds, bounds[1:])):
         raise ValueError("bounds descend")
+    if any(low > high for low, high in zip((0, *tiers), (*tiers, roots))):
+        raise ValueError("tiers descend")
+
+
+def check_stands(stands: array[int], roots: int, blocks: int, below: bool) -> None:
+    """ValueError unless there is a root, or NOBODY, for each block."""
+    if below:
+        raise ValueError("blocks stand for roots of the whole only")
+    if len(stands) != blocks or stands.itemsize != 4:
+        raise ValueError(f"{len(stands)} numbers of {stands.itemsize} bytes, {blocks} blocks")
+    if any(root >= roots for root in set(stands) - {NOBODY}):
+        raise ValueError(f"a block stands for none of {roots} roots")

@@ -9,7 +9,7 @@ from ctypes import byref, c_char, c_uint32, c_void_p
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.graph.base import Totals
-from findleaks.graph.dominators import SHARED, Chain, Child, Spread, check_bounds, node_root, root_node
+from findleaks.graph.dominators import SHARED, Chain, Child, Spread, check_bounds, check_stands, node_root, root_node
 from findleaks.graph.kernel_blocks import Passed
 from findleaks.graph.kernel_library import CChain, CWords, check, taken
 from findleaks.target.base import Piece
@@ -32,18 +32,22 @@ class KernelDominators:
         bounds: Sequence[int] = (),
         owners: Sequence[int] = (),
         lost: bool = False,
+        tiers: Sequence[int] = (),
         outer: Optional[tuple[KernelDominators, int, int]] = None,
     ) -> None:
         """`outer`: what this is within, and the places there, from the first to behind the last, that count."""
         self._handle = 0
-        check_bounds(roots, bounds, owners)
+        check_bounds(roots, bounds, owners, tiers)
         self.roots = roots
         self._library, self._graph, self._graph_handle = library, graph, handle
         self._bounds, self._owners = array("Q", bounds), array("I", owners)
         self._lost, self._outer = lost, outer
         self._begun = self._done = False
         above, first, end = outer or (None, 0, 0)
-        self._handle = library.fl_dominators_new(handle, roots, lost, above._handle if above else None, first, end - first)
+        later = array("I", tiers)
+        self._handle = library.fl_dominators_new(
+            handle, roots, lost, above._handle if above else None, first, end - first, later.buffer_info()[0], len(later)
+        )
         if not self._handle:
             raise MemoryError("not enough memory for the dominators")
         empty = memoryview(b"").cast("I")
@@ -84,6 +88,13 @@ class KernelDominators:
         if not self._lost:
             raise RuntimeError("dominators of what is lost only")
         self._library.fl_dominators_lost(self._handle, definite, possible)
+
+    def stand_for(self, roots: array[int]) -> None:
+        """See dominators.Dominators."""
+        self._before()
+        check_stands(roots, self.roots, len(self._graph.blocks), self._outer is not None)
+        self._stands = roots
+        self._library.fl_dominators_stand_for(self._handle, roots.buffer_info()[0])
 
     def compute(self, budget: int) -> bool:
         """See dominators.Dominators."""

@@ -148,11 +148,13 @@ class KernelGraph:
         """See base.Graph."""
         return bool(self._library.fl_rooted(self._handle, self._index(index)))
 
-    def dominators(self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False) -> KernelDominators:
+    def dominators(
+        self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, tiers: Sequence[int] = ()
+    ) -> KernelDominators:
         """See base.Graph."""
         if not (self._classified if lost else self._marked):
             raise RuntimeError("classify first" if lost else "mark first")
-        return KernelDominators(self._library, self, self._handle, roots, bounds, owners, lost)
+        return KernelDominators(self._library, self, self._handle, roots, bounds, owners, lost, tiers)
 
     def _listed(self, function: Callable[..., int], index: int) -> list[int]:
         """What a function writes of a block where it has room, and tells the number of."""

@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.graph.base import Kind, Totals
-from findleaks.graph.dominators import NOBODY, SHARED, Chain, Child, Spread, check_bounds, node_root, root_node
+from findleaks.graph.dominators import NOBODY, SHARED, Chain, Child, Spread, check_bounds, check_stands, node_root, root_node
 from findleaks.graph.pure_blocks import words_of
 from findleaks.target.base import Piece
 
@@ -36,15 +36,18 @@ class PureDominators:
         bounds: Sequence[int] = (),
         owners: Sequence[int] = (),
         lost: bool = False,
+        tiers: Sequence[int] = (),
         outer: Optional[tuple[PureDominators, int, int]] = None,
     ) -> None:
         """`outer`: what this is within, and the places there, from the first to behind the last, that count."""
-        check_bounds(roots, bounds, owners)
+        check_bounds(roots, bounds, owners, tiers)
         self.roots = roots
         self._graph = graph
         self._bounds, self._owners = bounds, owners
         self._lost, self._outer = lost, outer
-        self._held: dict[int, int] = {}  # block: the root that refers to it, or SHARED
+        self._stands: array[int] = array("I")
+        self._tiers = [*tiers, roots]  # where each ends
+        self._held: dict[int, tuple[int, int]] = {}  # block: tier, and the root of it that refers to the block, or SHARED
         self._work: Iterator[None] | None = None
         self._steps = 0
         self._done = False
@@ -104,6 +107,12 @@ class PureDominators:
                 for target in {edge >> 1 for edge in graph.edges_of(index)}:
                     if graph.kind(target) == Kind.POSSIBLE:
                         self._hold(target, possible)
+
+    def stand_for(self, roots: array[int]) -> None:
+        """See dominators.Dominators."""
+        self._before()
+        check_stands(roots, self.roots, len(self._graph.blocks), self._outer is not None)
+        self._stands = roots
 
     def compute(self, budget: int) -> bool:
         """See dominators.Dominators."""
@@ -205,13 +214,18 @@ class PureDominators:
         return PureDominators(self._graph, fields, outer=(self, first, first if place is None else place + self._counts[place]))
 
     def _hold(self, index: int, root: int) -> None:
-        self._held[index] = root if self._held.get(index, root) == root else SHARED
+        tier = bisect_right(self._tiers, root)
+        told, other = self._held.get(index, (len(self._tiers), SHARED))
+        if tier <= told and (tier, root) != (told, other):
+            self._held[index] = tier, root if tier < told else SHARED
 
     def _counts_here(self, index: int) -> bool:
         """Is this block one of those that the tree is about?"""
         if self._outer:
             outer, first, end = self._outer
             return first <= outer._places.get(index, -1) < end
+        if self._stands and self._stands[index] != NOBODY:
+            return False
         return not self._lost or self._graph.kinds()[index] in _LOST
 
     def _compute(self) -> Iterator[None]:
@@ -220,6 +234,10 @@ class PureDominators:
         parents: list[int] = []
         semis: list[int] = []
         others: dict[int, list[int]] = {}  # by number: numbers above it of those that refer to it
+        for index, root in enumerate(self._stands):
+            if root != NOBODY and not self._graph.blocks.states[index]:
+                for edge in self._graph.edges_of(index):
+                    self._hold(edge >> 1, root)
         yield from self._visit(numbers, nodes, parents, semis, others)
         ancestors, labels = parents[:], semis[:]
         for number in range(len(nodes) - 1, 0, -1):
@@ -251,10 +269,20 @@ class PureDominators:
         self, numbers: dict[int, int], nodes: list[int], parents: list[int], semis: list[int], others: dict[int, list[int]]
     ) -> Iterator[None]:
         """Depth first: from each root in turn to the blocks that it alone refers to, lowest first; then to those that several refer to."""
-        targets: list[list[int]] = [[] for _ in range(self.roots + 1)]
+        targets: list[list[int]] = [[] for _ in range(self.roots)]
+        several: list[list[int]] = [[] for _ in self._tiers]
+        base = 0  # the first number given in this tier: those before are no business of it
         for index in sorted(self._held):
             if self._counts_here(index):
-                targets[self._held[index]].append(index)
+                tier, root = self._held[index]
+                (several[tier] if root == SHARED else targets[root]).append(index)
+
+        def all_roots() -> Iterator[int]:
+            nonlocal base
+            for tier, end in enumerate(self._tiers):
+                base = len(nodes) if tier else 0
+                yield from map(root_node, range(self._tiers[tier - 1] if tier else 0, end))
+                yield from several[tier]
 
         def enter(node: int, parent: int) -> None:
             numbers[node] = len(nodes)
@@ -264,8 +292,7 @@ class PureDominators:
             if node >= 0:
                 calls.append((numbers[node], iter([edge >> 1 for edge in self._graph.edges_of(node)])))
             else:
-                mine = targets[node_root(node)] if node != SHARED else targets[-1]
-                calls.append((numbers[node], iter(mine if node != SHARED else [*map(root_node, range(self.roots)), *mine])))
+                calls.append((numbers[node], all_roots() if node == SHARED else iter(targets[node_root(node)])))
 
         calls: list[tuple[int, Iterator[int]]] = []
         enter(SHARED, 0)
@@ -278,6 +305,8 @@ class PureDominators:
                     if target < 0 or self._counts_here(target):
                         enter(target, source)
                         break
+                elif number < base:
+                    continue
                 elif number > source:
                     semis[number] = min(semis[number], source)
                 else:

@@ -201,11 +201,13 @@ class PureGraph:
         """See base.Graph."""
         return self.index(index) in self._roots
 
-    def dominators(self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False) -> PureDominators:
+    def dominators(
+        self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, tiers: Sequence[int] = ()
+    ) -> PureDominators:
         """See base.Graph."""
         if not (self._classified if lost else self._marked):
             raise RuntimeError("classify first" if lost else "mark first")
-        return PureDominators(self, roots, bounds, owners, lost)
+        return PureDominators(self, roots, bounds, owners, lost, tiers)
 
     def edges_of(self, index: int) -> array[int]:
         return self.edges[self.offsets[index] : self.offsets[index + 1]]

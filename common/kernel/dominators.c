@@ -3,15 +3,20 @@
 
 #include <stdlib.h>
 
-#define PHASES 14u
-#define VISITING 3u /* of them */
-#define SORTING 4u
+#define PHASES 15u
+#define VISITING 4u /* of them */
+#define SORTING 5u
+#define MANY 0x80000000u /* with a number: the block has more references than that */
+#define FAR 12u          /* references of such a block ahead */
+#define SOON 6u
 #define PREFETCHED 8u /* references of a block whose numbers are asked for when it is entered */
 
 API void fl_dominators_free(dominators *d) {
     if (!d)
         return;
     free(d->numbers);
+    free(d->seen);
+    free(d->lasts);
     free(d->starts);
     free(d->targets);
     free(d->nodes);
@@ -28,8 +33,10 @@ API void fl_dominators_free(dominators *d) {
     free(d);
 }
 
-/* Of what is lost, or of all blocks in use. Within `outer`, which must outlive this: its places [first, first + span). */
-API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, const dominators *outer, uint32_t first, uint32_t span) {
+/* Of what is lost, or of all blocks in use. Within `outer`, which must outlive this: its places [first, first + span). `later` are the roots,
+ * ascending, at which tiers but the first begin. */
+API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, const dominators *outer, uint32_t first, uint32_t span,
+                                  const uint32_t *later, uint32_t tiers) {
     dominators *d = calloc(1, sizeof *d);
     if (!d)
         return NULL;
@@ -42,11 +49,16 @@ API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, cons
     d->definite = d->possible = NOBODY;
     size_t bytes = ((size_t)d->span + 1) * sizeof *d->numbers;
     d->numbers = malloc(bytes);
-    d->starts = calloc((size_t)roots + 2, sizeof *d->starts);
-    if (!d->numbers || !d->starts) {
+    d->seen = calloc((size_t)d->span / 64 + 1, sizeof *d->seen);
+    d->tiers = tiers + 1;
+    d->lasts = malloc(((size_t)tiers + 1) * sizeof *d->lasts);
+    d->starts = calloc((size_t)roots + tiers + 3, sizeof *d->starts);
+    if (!d->numbers || !d->seen || !d->lasts || !d->starts) {
         fl_dominators_free(d);
         return NULL;
     }
+    for (uint32_t tier = 0; tier <= tiers; tier++)
+        d->lasts[tier] = (tier < tiers ? later[tier] : roots) + tier;
     memset(d->numbers, 0xff, bytes); /* UNSEEN */
     return d;
 }
@@ -60,6 +72,24 @@ API void fl_dominators_refer(dominators *d, uint32_t root, const uint32_t *indic
 API void fl_dominators_lost(dominators *d, uint32_t definite, uint32_t possible) {
     d->definite = definite;
     d->possible = possible;
+}
+
+/* These blocks, NOBODY for the others, are no nodes: each stands for a root, which refers to what it refers to. Until the tree is complete. */
+API void fl_dominators_stand_for(dominators *d, const uint32_t *roots) { d->stands = roots; }
+
+/* What the blocks that stand for roots refer to. */
+static int refer_for(dominators *d, int64_t *budget) {
+    const graph *g = d->g;
+    for (; d->stands && d->at < g->count; d->at++) {
+        uint32_t root = d->stands[d->at], count;
+        if (--*budget < 0)
+            return 1;
+        if (root == NOBODY || !is_used(g, (uint32_t)d->at))
+            continue;
+        for (const uint32_t *edge = g->edges + edges_of(g, (uint32_t)d->at, &count), *end = edge + count; edge < end; edge++, --*budget)
+            hold(d, *edge >> INDEX_SHIFT, root);
+    }
+    return DONE;
 }
 
 /* DEFINITE blocks, and the POSSIBLE ones that roots or reachable blocks refer to. */
@@ -83,43 +113,44 @@ static int refer_lost(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-INLINE uint32_t group_of(const dominators *d, uint32_t held) { return held == SEVERAL ? d->roots : held & ~HELD; }
-
-/* Bar the blocks that do not count, and count the others by root. */
+/* Bar the blocks that do not count, and count the others by group. */
 static int tally(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     for (; d->at < d->span; d->at++) {
         uint32_t *number = &d->numbers[d->at];
         if (--*budget < 0)
             return 1;
-        bool counts = d->outer || (d->only_lost ? g->kinds[d->at] >= POSSIBLE : is_used(g, (uint32_t)d->at));
-        if (!counts)
+        bool stands = d->stands && d->stands[d->at] != NOBODY;
+        bool counts = d->outer || (!stands && (d->only_lost ? g->kinds[d->at] >= POSSIBLE : is_used(g, (uint32_t)d->at)));
+        if (!counts) {
             *number = BARRED;
-        else if (*number != UNSEEN)
-            d->starts[group_of(d, *number) + 1]++;
+            set_bit(d->seen, (uint32_t)d->at);
+        } else if (*number != UNSEEN)
+            d->starts[(*number & ~HELD) + 1]++;
         d->count += counts;
     }
-    for (uint32_t root = 0; root <= d->roots; root++)
-        d->starts[root + 1] += d->starts[root];
+    uint32_t groups = d->roots + d->tiers;
+    for (uint32_t group = 0; group < groups; group++)
+        d->starts[group + 1] += d->starts[group];
     size_t most = (size_t)d->count + d->roots + 1;
-    d->targets = malloc(((size_t)d->starts[d->roots + 1] + 1) * sizeof *d->targets);
+    d->targets = malloc(((size_t)d->starts[groups] + 1) * sizeof *d->targets);
     d->nodes = malloc(most * sizeof *d->nodes);
     d->parents = malloc(most * sizeof *d->parents);
     d->semis = malloc(most * sizeof *d->semis);
     return d->targets && d->nodes && d->parents && d->semis ? DONE : NO_MEMORY;
 }
 
-/* List the targets by root, each root's in ascending order. */
+/* List the targets by group, each group's in ascending order. */
 static int list(dominators *d, int64_t *budget) {
     for (; d->at < d->span; d->at++) {
         uint32_t held = d->numbers[d->at];
         if (--*budget < 0)
             return 1;
         if (held > BARRED && held != UNSEEN)
-            d->targets[d->starts[group_of(d, held)]++] = d->outer ? d->outer->nodes[d->first + d->at] : (uint32_t)d->at;
+            d->targets[d->starts[held & ~HELD]++] = d->outer ? d->outer->nodes[d->first + d->at] : (uint32_t)d->at;
     }
-    for (uint32_t root = d->roots; root; root--) /* each now begins where it ended */
-        d->starts[root] = d->starts[root - 1];
+    for (uint32_t group = d->roots + d->tiers - 1; group; group--) /* each now begins where it ended */
+        d->starts[group] = d->starts[group - 1];
     d->starts[0] = 0;
     d->nodes[0] = SHARED_NODE;
     d->parents[0] = d->semis[0] = 0;
@@ -135,26 +166,30 @@ INLINE uint32_t give(dominators *d, uint32_t node, uint32_t parent) {
 }
 
 /* Visit a block for the first time. */
-INLINE int enter(dominators *d, uint32_t index, uint32_t parent, uint32_t *place) {
+INLINE int enter(dominators *d, uint32_t index, uint32_t parent, uint32_t at) {
     const graph *g = d->g;
-    uint32_t number = *place = give(d, index, parent), count, first = edges_of(g, index, &count);
+    uint32_t number = give(d, index, parent), count, first = edges_of(g, index, &count);
+    set_bit(d->seen, at);
+    d->numbers[at] = number;
     if (!count)
         return DONE;
     frame *frames = grown(d->frames, d->depth, &d->frame_capacity, sizeof *frames);
     if (!frames)
         return NO_MEMORY;
     d->frames = frames;
-    frames[d->depth++] = (frame){first, number};
-    for (uint32_t at = 0; at < count && at < PREFETCHED; at++) {
-        uint32_t target = g->edges[first + at] >> INDEX_SHIFT;
-        __builtin_prefetch(d->outer ? &d->outer->numbers[target] : &d->numbers[target]);
+    frames[d->depth++] = (frame){first, count > PREFETCHED ? number | MANY : number};
+    for (uint32_t each = 0; each < count && each < PREFETCHED; each++) {
+        uint32_t target = g->edges[first + each] >> INDEX_SHIFT;
         __builtin_prefetch(&g->groups[target / GROUP]);
+        __builtin_prefetch(d->outer ? &d->outer->numbers[target] : &d->numbers[target]);
     }
     return DONE;
 }
 
 /* A reference to a block that has a number: from one it was reached by, which may serve as its semidominator, or from one behind it. */
 INLINE int again(dominators *d, uint32_t number, uint32_t source) {
+    if (number < d->base)
+        return DONE;
     if (number >= source) {
         if (number != BARRED && source < d->semis[number])
             d->semis[number] = source;
@@ -174,10 +209,21 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
 }
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
-    uint32_t *number = number_of(d, index);
-    if (!number)
+    uint32_t at = d->outer ? d->outer->numbers[index] - d->first : index;
+    if (d->outer && at >= d->span)
         return DONE;
-    return *number > BARRED ? enter(d, index, source, number) : again(d, *number, source);
+    return bit(d->seen, at) ? again(d, d->numbers[at], source) : enter(d, index, source, at);
+}
+
+/* Ask for what will be met soon: bytes of blocks first, then the references that they tell of. */
+INLINE void look_ahead(const dominators *d, uint32_t next) {
+    const graph *g = d->g;
+    if (g->edge_count - next <= FAR)
+        return;
+    uint32_t far = g->edges[next + FAR] >> INDEX_SHIFT, count;
+    __builtin_prefetch(&g->groups[far / GROUP]);
+    __builtin_prefetch(d->outer ? &d->outer->numbers[far] : &d->numbers[far]);
+    __builtin_prefetch(&g->edges[edges_of(g, g->edges[next + SOON] >> INDEX_SHIFT, &count)]);
 }
 
 /* Follow what the roots' targets refer to, depth first, references in the order of words. */
@@ -189,30 +235,39 @@ static int visit(dominators *d, int64_t *budget) {
                 return 1;
             frame *top = &d->frames[d->depth - 1];
             uint32_t edge = g->edges[top->next++], source = top->number;
-            if (edge & LAST)
+            if (source & MANY)
+                look_ahead(d, top->next);
+            if (edge & LAST) {
                 d->depth--;
-            if (meet(d, edge >> INDEX_SHIFT, source))
+            } else if (!(source & MANY)) {
+                uint32_t count;
+                __builtin_prefetch(&g->edges[edges_of(g, g->edges[top->next] >> INDEX_SHIFT, &count)]);
+            }
+            if (meet(d, edge >> INDEX_SHIFT, source & ~MANY))
                 return NO_MEMORY;
         }
-        if (d->root > d->roots)
+        if (d->tier == d->tiers)
             return DONE;
         if (--*budget < 0)
             return 1;
-        if (d->target == d->starts[d->root] && d->root < d->roots && d->source == 0)
-            d->source = give(d, ROOT_NODE | d->root, 0);
-        if (d->target < d->starts[d->root + 1]) {
+        if (d->source == 0 && d->group != d->lasts[d->tier])
+            d->source = give(d, ROOT_NODE | (d->group - d->tier), 0);
+        if (d->target < d->starts[d->group + 1]) {
             if (meet(d, d->targets[d->target++], d->source))
                 return NO_MEMORY;
-        } else {
-            d->root++;
-            d->source = 0;
+            continue;
         }
+        if (d->group++ == d->lasts[d->tier]) {
+            d->tier++;
+            d->base = d->count;
+        }
+        d->source = 0;
     }
 }
 
 /* How much is done, in thousandths. */
 API uint32_t fl_dominators_part(const dominators *d) {
-    static const uint16_t begins[PHASES + 1] = {0, 20, 80, 120, 560, 580, 660, 720, 760, 800, 880, 920, 960, 980, 1000}; /* measured */
+    static const uint16_t begins[PHASES + 1] = {0, 20, 20, 80, 120, 560, 580, 660, 720, 760, 800, 880, 920, 960, 980, 1000}; /* measured */
     uint64_t whole = d->phase < VISITING ? d->span : d->phase == SORTING ? d->other_count : d->count, done = d->at;
     if (d->phase >= PHASES)
         return 1000;
@@ -224,7 +279,7 @@ API uint32_t fl_dominators_part(const dominators *d) {
 /* 1: there is more to do; 0: the tree is complete. */
 API int fl_dominators_compute(dominators *d, int64_t budget) {
     static int (*const phases[PHASES])(dominators *, int64_t *) = {
-        refer_lost,         tally,            list,             visit,           dominators_sort, dominators_semis,
+        refer_lost,         refer_for,        tally,            list,             visit,           dominators_sort, dominators_semis,
         dominators_holders, dominators_count, dominators_place, dominators_move, dominators_tree, dominators_counts,
         dominators_sizes,   dominators_sum,
     };

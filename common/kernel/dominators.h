@@ -7,10 +7,10 @@
 
 #include "graph.h"
 
-/* In `numbers`: of a block not visited yet, which root refers to it (HELD | root; SEVERAL roots; UNSEEN: none). BARRED: it is not to be
- * visited. Less: its number, in the end its place. */
+/* In `numbers`: of a block not visited yet, which roots refer to it (HELD | their group; UNSEEN: none). BARRED: it is not to be
+ * visited. Less: its number, in the end its place. Groups stand in the order of visiting: the roots of a tier, one by one, and behind
+ * them a group of what several of that tier refer to; then the next tier. */
 #define HELD 0x80000000u
-#define SEVERAL 0xFFFFFFFEu
 #define UNSEEN 0xFFFFFFFFu
 #define BARRED 0x7FFFFFFFu
 #define NOBODY 0xFFFFFFFFu /* in place of a root */
@@ -28,16 +28,20 @@ typedef struct dominators {
     graph *g;
     const struct dominators *outer; /* what this is within, or NULL: then `numbers` goes by block, else by place in `outer` less `first` */
     uint32_t first, span;
-    uint32_t roots;
+    uint32_t roots, tiers;
+    uint32_t *lasts; /* the last group of each tier: its several */
     bool only_lost; /* only blocks that are lost count */
     const uint64_t *bounds; /* the caller's, while scanning */
     const uint32_t *owners;
     uint64_t bound_count, bound;
     uint32_t otherwise; /* the root of words below all bounds */
     uint32_t definite, possible; /* roots of lost blocks, or NOBODY */
+    const uint32_t *stands; /* the caller's: of each block the root it stands for, or NOBODY; or NULL */
     uint32_t *numbers;
+    uint64_t *seen; /* a bit for each: it has a number, or is barred. `numbers` alone would do, but these stay in a cache */
     uint32_t *starts, *targets; /* blocks that each root alone refers to, and behind them those that several do */
-    uint32_t root, target;      /* where visiting stands */
+    uint32_t group, target, tier; /* where visiting stands */
+    uint32_t base;                /* the first number given in this tier: those before are no business of it */
     unsigned phase;
     uint64_t at;
     uint32_t count; /* numbers given */
@@ -77,10 +81,24 @@ INLINE uint32_t *number_of(const dominators *d, uint32_t index) {
     return at < d->span ? &d->numbers[at] : NULL;
 }
 
+/* The tier of a group. There are few. */
+INLINE uint32_t tier_of(const dominators *d, uint32_t group) {
+    uint32_t tier = 0;
+    while (group > d->lasts[tier])
+        tier++;
+    return tier;
+}
+
+/* A root of an earlier tier has what it refers to; of two in one tier neither. */
 INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
-    uint32_t *number = root == NOBODY ? NULL : number_of(d, index);
-    if (number)
-        *number = *number == UNSEEN || *number == (HELD | root) ? HELD | root : SEVERAL;
+    uint32_t *number = root == NOBODY ? NULL : number_of(d, index), tier = 0;
+    if (!number)
+        return;
+    while (root + tier >= d->lasts[tier])
+        tier++;
+    uint32_t held = *number, group = root + tier, told = held == UNSEEN ? d->tiers : tier_of(d, held & ~HELD);
+    if (tier <= told && held != (HELD | group))
+        *number = HELD | (tier < told ? group : d->lasts[tier]);
 }
 
 /* The root that a word at this address belongs to: most often the one of the word before. */

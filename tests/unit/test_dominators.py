@@ -126,12 +126,12 @@ def heap_of(engine: Engine, seed: int, count: int) -> tuple[Graph, graphs.Heap]:
     return graphs.graph_of(engine, heap), heap
 
 
-def rooted(graph: Graph, heap: graphs.Heap, seed: int) -> tuple[Dominators, list[set[int]]]:
+def rooted(graph: Graph, heap: graphs.Heap, seed: int, tiers: Sequence[int] = ()) -> tuple[Dominators, list[set[int]]]:
     """Dominators with root memory cut among the roots at random, and what each root refers to."""
     rng = random.Random(seed)
     bounds = sorted(rng.choices([0x600000, 0x600010, 0x610000, 0x610008, 0x610020, 0x700000], k=rng.randrange(5)))
     owners = [rng.choice([*range(ROOTS), NOBODY]) for _ in bounds]
-    dominators = graph.dominators(ROOTS, array("Q", bounds), array("I", owners))
+    dominators = graph.dominators(ROOTS, array("Q", bounds), array("I", owners), tiers=tiers)
     oracle, targets = graphs.Oracle(heap), [set() for _ in range(ROOTS)]  # type: graphs.Oracle, list[set[int]]
     for start, data in heap.root_memory:
         for offset in range(0, len(data), 8):
@@ -168,3 +168,70 @@ def test_random_heaps_against_the_oracle(seed: int) -> None:
         )
         answers.append(everything(dominators, len(heap.blocks)))
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_tiers(seed: int) -> None:
+    """What an earlier tier reaches is its own: the oracle gets a heap without the references to it from what only later tiers reach."""
+    tiers = ((1,), (2,), (1, 3), (0, 2, 2), (4,))[seed % 5]
+    answers = []
+    for engine in engines():
+        graph, heap = heap_of(engine, seed, 40)
+        dominators, targets = rooted(graph, heap, seed, tiers)
+        references = [{t for t, _ in mine} for mine in graphs.Oracle(heap).references]
+        whose: dict[int, int] = {}
+        for tier, (first, end) in enumerate(zip((0, *tiers), (*tiers, ROOTS))):
+            work = [t for root in range(first, end) for t in targets[root]]
+            while work:
+                index = work.pop()
+                if index not in whose:
+                    whose[index] = tier
+                    work += references[index]
+        left = [sorted(t for t in mine if whose.get(t) == whose.get(index)) for index, mine in enumerate(references)]
+        kept = [sorted(t for t in mine if whose[t] == sum(root >= first for first in tiers)) for root, mine in enumerate(targets)]
+        computed(dominators, (1, 5, 1 << 20)[seed % 3])
+        agrees(dominators, Oracle([b.size for b in heap.blocks], left, kept))
+        answers.append(everything(dominators, len(heap.blocks)))
+    assert answers[0] == answers[1]
+
+
+def test_tiers_out_of_order_are_refused() -> None:
+    for engine in engines():
+        graph, _ = heap_of(engine, 1, 40)
+        for tiers in ((2, 1), (5,), (-1,)):
+            with pytest.raises(ValueError, match="tiers descend"):
+                graph.dominators(ROOTS, tiers=tiers)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_blocks_that_stand_for_roots(seed: int) -> None:
+    """Such a block is no node, and what it refers to its root refers to: the oracle gets a heap in which it is so."""
+    answers = []
+    for engine in engines():
+        graph, heap = heap_of(engine, seed, 40)
+        dominators, targets = rooted(graph, heap, seed)
+        rng = random.Random(seed)
+        stands = array("I", [rng.choice([NOBODY, NOBODY, *range(ROOTS)]) for _ in heap.blocks])
+        dominators.stand_for(stands)
+        computed(dominators, (1, 5, 1 << 20)[seed % 3])
+        left = [
+            [target for target, _ in mine if stands[target] == NOBODY] if stands[index] == NOBODY else []
+            for index, mine in enumerate(graphs.Oracle(heap).references)
+        ]
+        for index, mine in enumerate(graphs.Oracle(heap).references):
+            if stands[index] != NOBODY and not heap.blocks[index].state:
+                targets[stands[index]] |= {target for target, _ in mine}
+        targets = [{target for target in mine if stands[target] == NOBODY} for mine in targets]
+        agrees(dominators, Oracle([b.size for b in heap.blocks], left, [*map(sorted, targets)]))
+        answers.append(everything(dominators, len(heap.blocks)))
+    assert answers[0] == answers[1]
+
+
+def test_what_stands_for_no_root_is_refused() -> None:
+    for engine in engines():
+        graph, heap = heap_of(engine, 1, 40)
+        dominators = graph.dominators(2)
+        with pytest.raises(ValueError, match="none of 2 roots"):
+            dominators.stand_for(array("I", [2]) * len(heap.blocks))
+        with pytest.raises(ValueError, match="numbers of 4 bytes"):
+            dominators.stand_for(array("I", [0]))
