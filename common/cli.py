@@ -120,7 +120,7 @@ def _command(words: list[str]) -> int:
     args = commands.parse(parser, words[1:])
     if args is None:
         return 0
-    core = _core_word(args, cmd.positional)
+    core = _subject_and_core(args, cmd.subject) if cmd.subject else _core_word(args, cmd.positional)
     if cmd.name == "count" and args.pid is not None:
         from findleaks.counting.outside import count_outside, without_pid
 
@@ -135,6 +135,21 @@ def _command(words: list[str]) -> int:
     finally:
         bar.clear()
         session.close()
+
+
+def _subject_and_core(args: argparse.Namespace, subject: str) -> str:
+    """The core file's name, "" with --pid, of a command that may be told a name or an address: of two words the one that is a file."""
+    words = [word for word in (getattr(args, subject), args.core) if word is not None]
+    if args.pid is not None and len(words) > 1:
+        raise UsageError("a core file or --pid, not both")
+    files = [word for word in words if os.path.isfile(word) and not _is_number(word)]
+    core = "" if args.pid is not None else files[-1] if files else words[-1] if words else ""
+    if not core and args.pid is None:
+        raise UsageError("name a core file, or --pid PID")
+    if core:
+        words.remove(core)
+    setattr(args, subject, words[0] if words else None)
+    return core
 
 
 def _core_word(args: argparse.Namespace, positional: str) -> str:

@@ -114,6 +114,8 @@ class Front:
         from findleaks.commands import named, parser
 
         cmd = named(words[0]) if words else None
+        if cmd is not None and cmd.subject:  # a name stays a name
+            return [hex(self._debugger.evaluate(word)) if word[:1] in ("$", "&", "*", "(") else word for word in words]
         if cmd is None or not cmd.positional or any(word in HELP[1:] for word in words[1:]):
             return list(words)
         made = parser(cmd, "leaks")

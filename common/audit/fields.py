@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.bulk import pointing
-from findleaks.audit.containers import LEAST, Container
+from findleaks.audit.containers import Container
 from findleaks.audit.containers.hashes import chained
 from findleaks.audit.containers.reader import Place, Reader
 from findleaks.audit.containers.recognise import Test, found_in
@@ -25,7 +25,10 @@ MOST = 4096
 """Fields of one owner. Of more pointers, those behind are one field."""
 
 RUN = 8
-"""Pointers to blocks alike, with nothing but zeros between, from which on they are an array."""
+"""Pointers to blocks alike, with nothing but zeros between, from which on they may be a table of chains."""
+
+MANY = 256
+"""So many are an array whatever they lead to, and one field."""
 
 
 NOTHING = Totals(0, 0)
@@ -106,7 +109,7 @@ def _pointers(session: Session, reader: Reader, memory: Sequence[Range]) -> dict
 def _grouped(reader: Reader, words: Mapping[int, int], memory: Sequence[Range], wanted: Test) -> Iterator[Field]:
     """The words as fields, ascending: arrays and containers together, other words one by one."""
     places = {address: place for address, value in words.items() for place in [reader.place(value)] if place is not None}
-    containers = list(_arrays(reader, places, words))
+    containers = list(_arrays(reader, places))
     taken = merged(span for container in containers for span in container.spans)
     left = {address: value for address, value in words.items() if inside(taken, address) is None}
     if len(left) <= MOST:
@@ -129,7 +132,7 @@ def _within(places: Mapping[int, Place], span: Range) -> Iterator[tuple[int, Pla
         yield from ((address, place) for address, place in places.items() if span.start <= address < span.end)
 
 
-def _arrays(reader: Reader, places: Mapping[int, Place], words: Mapping[int, int]) -> Iterator[Container]:
+def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:
     """Arrays of pointers that are part of the owner itself: tables of chains, and others."""
     run: list[int] = []
     for address, place in [*places.items(), (0, None)]:
@@ -138,8 +141,8 @@ def _arrays(reader: Reader, places: Mapping[int, Place], words: Mapping[int, int
             continue
         if len(run) >= RUN:
             start, end = run[0], run[-1] + reader.size
-            made = chained(reader, start, end, (start, end))
-            if made is None and len({words[a] for a in run}) >= max(LEAST, len(run) // 2):
+            made = chained(reader, start, end, (start, end), whole=True)
+            if made is None and len(run) >= MANY:
                 made = Container("array of pointers", start, end, len(run), "pointers")
             if made is not None:
                 yield made

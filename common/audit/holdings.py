@@ -14,7 +14,7 @@ from findleaks.audit.fields import NOTHING, Field, Fields, computed, fields_of
 from findleaks.audit.owners import Owner, Owners
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Totals
-from findleaks.graph.dominators import NOBODY, Dominators, root_node
+from findleaks.graph.dominators import Dominators, root_node
 from findleaks.report.text import printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range
@@ -71,18 +71,22 @@ class Holding:
     left: int = 0  # fields that are not in `fields`
     more: Totals = NOTHING
     several: Totals = NOTHING
+    holders: list[str] = field(default_factory=list)  # of a shared block: roots through which it is reached
 
 
 class Teller:
     """Makes rows. `tree` is computed; `depth` counts levels below the row asked for, `limit` rows of a level (0: all)."""
 
-    def __init__(self, session: Session, reader: Reader, tree: Dominators, depth: int, limit: int) -> None:
+    def __init__(self, session: Session, reader: Reader, tree: Dominators, depth: int, limit: int, least: float = 0.0) -> None:
+        """`least`: fields that retain a smaller part of their root are not told one by one."""
         self.session, self.reader, self.tree = session, reader, tree
-        self.depth, self.limit = depth, limit
+        self.depth, self.limit, self.least = depth, limit, least
+        self._bytes = 0
 
     def of_root(self, owner: Owner, node: int, expand: bool = True) -> Holding:
         """The row of a root, with its fields if `expand`."""
         made = Holding(owner.label, self.tree.retained(node), "root", owner, address=owner.ranges[0].start if owner.ranges else 0)
+        self._least(made)
         if expand and made.totals.blocks:
             found = fields_of(self.session, self.reader, self.tree, node, owner.ranges, owner.words)
             start = owner.ranges[0].start if len(owner.ranges) == 1 else 0
@@ -94,6 +98,7 @@ class Teller:
         start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
         name = self.name(index)
         made = Holding(f"{name} at {start:#x}", self.tree.retained(index), "block", address=start)
+        self._least(made)
         if not expand or made.totals.blocks < 2:
             made.what = self._hint(start, length) if name.startswith("block of ") else ""
             return made
@@ -106,6 +111,9 @@ class Teller:
         if made.contents is None:
             self._fill(made, self._fields(index, start, length), name, start, self.depth)
         return made
+
+    def _least(self, row: Holding) -> None:
+        self._bytes = int(max(row.totals.bytes, self.tree.total().bytes / 4) * self.least)
 
     def name(self, index: int) -> str:
         """A block as rows name it: its type, its text, or its size."""
@@ -138,7 +146,7 @@ class Teller:
         if depth <= 0:
             row.left, row.more = len(found.all), row.totals
             return
-        shown = found.all[: self.limit or None]
+        shown = [one for one in found.all if one.totals.bytes >= self._bytes][: self.limit or None]
         row.fields = [self._field(one, found.tree, name, start, depth) for one in shown]
         rest = found.all[len(shown) :]
         row.left = len(rest)
@@ -268,12 +276,10 @@ def root_rows(teller: Teller, owners: Sequence[Owner], totals: Sequence[Totals],
 
 def tree_of(session: Session, named: Owners) -> Dominators:
     """Who holds what, computed, with the owners as roots. Stacks and registers hold only what no variable and no mapping leads to."""
-    tree = session.latest.dominators(
-        len(named.all), named.bounds, [NOBODY if n != NOBODY and named.all[n].sort >= 3 else n for n in named.numbers]
-    )
+    tree = session.latest.dominators(len(named.all), named.bounds, named.numbers, tiers=named.tiers)
     for piece in session.pieces(session.roots, "reading the roots"):
         tree.scan_roots(piece)
     for number, owner in enumerate(named.all):
-        if owner.words and owner.sort < 3:
+        if owner.words:
             tree.root_words([value for _, value in owner.words], number)
     return computed(session, tree, "who holds what")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Optional
@@ -67,6 +67,10 @@ class Owners:
         self.tiers = [sum(owner.sort < sort for owner in self.all) for sort in _TIERS]
         self.bounds, self.numbers = _bounds([(r.start, r.end, n) for n, owner in enumerate(self.all) for r in owner.ranges])
 
+    def tier(self, number: int) -> int:
+        """The tier of an owner, 0 the first."""
+        return sum(number >= first for first in self.tiers)
+
     def at(self, address: int) -> Optional[int]:
         """The number of the owner of the word at `address`."""
         place = bisect_right(self.bounds, address) - 1
@@ -87,30 +91,35 @@ def owners(session: Session, reader: Reader) -> Owners:
         found.append(Owner(Sort.VARIABLE, name, where, 0, ranges))
     for tid, name, where, ranges in stack_owners.thread_locals(session):
         found.append(Owner(Sort.THREAD_LOCAL, name, f"{where}, thread-local, {whose(tid)}" if where else whose(tid), tid, ranges))
+    dtvs = {owner.thread: owner for owner in found if owner.name == stack_owners.CONTROL_NAME}
     taken = [r for owner in found for r in owner.ranges]
     for tid, function, ranges in stack_owners.frames(session, taken):
         found.append(Owner(Sort.STACK, f"{whose(tid)}'s stack", function, tid, ranges))
     taken += [r for owner in found if owner.sort == Sort.STACK for r in owner.ranges]
     found += _mappings(target.regions(), roots, taken)
-    found += _words(session, whose)
+    found += _words(session, whose, dtvs)
     return Owners(found)
 
 
-def _words(session: Session, whose: Callable[[int], str]) -> Iterator[Owner]:
-    """What is no memory: registers; the blocks that DTVs and ld.so's table begin in; the blocks that threads run on."""
+def _words(session: Session, whose: Callable[[int], str], controls: Mapping[int, Owner]) -> Iterator[Owner]:
+    """What is no memory: registers; the blocks that DTVs and ld.so's table begin in; the blocks that threads run on. `controls` are the
+    owners of threads' control blocks, which their DTVs are part of."""
     target = session.target
     blocks = session.directory.blocks
     for thread in target.threads():
         known = set(thread.registers.values())
         words = [*thread.registers.items(), *(("vector", value) for value in thread.words if value not in known)]
         yield Owner(Sort.REGISTERS, f"{whose(thread.tid)}'s registers", "", thread.tid, [], words)
-        if thread.thread_pointer:
-            dtv = [("dtv", value) for value in dtv_words(target, thread.thread_pointer)]
-            yield Owner(Sort.LIBRARY, "thread-local storage", f"libc, {whose(thread.tid)}", thread.tid, [], dtv)
         for name, address in (("sp", thread.sp), ("tp", thread.thread_pointer)):
             index = blocks.find(address)
             if index >= 0:
                 yield Owner(Sort.LIBRARY, f"what {whose(thread.tid)} runs on", "", thread.tid, [], [(name, blocks.address(index))])
+        if thread.thread_pointer:
+            dtv = [("dtv", value) for value in dtv_words(target, thread.thread_pointer)]
+            if thread.tid in controls:
+                controls[thread.tid].words += dtv
+                continue
+            yield Owner(Sort.LIBRARY, "thread-local storage", f"libc, {whose(thread.tid)}", thread.tid, [], dtv)
     ended = [("dtv", value) for pointer in cached_thread_pointers(target) for value in dtv_words(target, pointer)]
     yield Owner(Sort.LIBRARY, "thread-local storage of threads that ended", "libc", 0, [], ended)
     yield Owner(Sort.LIBRARY, "table of loaded files", "ld.so", 0, [], [("segment", value) for value in table_blocks(target)])

@@ -19,8 +19,11 @@ CONTROL_BLOCK = 2304
 """Bytes of struct pthread from the thread pointer on (glibc 2.36: 2,304; 2.31: 2,304)."""
 
 
+CONTROL_NAME = "control block"
+
+
 class Local(NamedTuple):
-    """Part of a thread's thread-local storage: a variable's, a file's, or (`name` "control block") libc's own."""
+    """Part of a thread's thread-local storage: a variable's, a file's, or (CONTROL_NAME) libc's own."""
 
     thread: int
     name: str
@@ -43,7 +46,7 @@ def thread_locals(session: Session) -> Iterator[Local]:
     for thread in target.threads():
         if thread.thread_pointer and heap(thread.thread_pointer) is None:
             start = thread.thread_pointer
-            yield Local(thread.tid, "control block", "libc", [Range(start, start + CONTROL_BLOCK)])
+            yield Local(thread.tid, CONTROL_NAME, "libc", [Range(start, start + CONTROL_BLOCK)])
 
 
 def _of_block(block: Block, symbols: Iterable[Symbol]) -> Iterator[Local]:

@@ -65,12 +65,14 @@ class Result(Protocol):
 
 @dataclass(frozen=True)
 class Command:
-    """`positional` is the destination of its positional words ("" if it has none): addresses, so far."""
+    """`positional` is the destination of its positional words that are addresses, `subject` of the one that is an address or a name, or is
+    left out ("" where it takes none)."""
 
     entry: Entry
     run: Callable[[Session, argparse.Namespace], Result]
     arguments: Callable[[argparse.ArgumentParser], None]
     positional: str = ""
+    subject: str = ""
 
     @property
     def name(self) -> str:
@@ -103,12 +105,12 @@ class _Finished(Exception):
 
 
 def command(
-    *, arguments: Callable[[argparse.ArgumentParser], None], positional: str = ""
+    *, arguments: Callable[[argparse.ArgumentParser], None], positional: str = "", subject: str = ""
 ) -> Callable[[Callable[[Session, argparse.Namespace], Result]], Command]:
     """Make a function `run(session, args) -> Result` the command of its name; the catalogue has its summary and example."""
 
     def decorate(run: Callable[[Session, argparse.Namespace], Result]) -> Command:
-        return Command(CATALOGUE[run.__name__], run, arguments, positional)
+        return Command(CATALOGUE[run.__name__], run, arguments, positional, subject)
 
     return decorate
 

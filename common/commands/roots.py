@@ -17,11 +17,21 @@ from findleaks.describe import Describer
 from findleaks.errors import UsageError
 from findleaks.graph.base import Totals
 from findleaks.graph.dominators import SHARED, node_root, root_node
+from findleaks.references import root_references
 from findleaks.session import Session
 from findleaks.suppressions import glob
 from findleaks.words import address_word, count_word
 
 LIMIT, DEPTH = 10, 2
+
+TOLD = 5
+"""Blocks that several roots hold of which it is found out which roots these are: each takes a search of all roots."""
+
+LEAST = 0.02
+"""Fields that retain a smaller part of their root are told together, where all roots are shown."""
+
+MOST_REFERRERS, FAR = 100, 100
+"""Blocks that refer to a shared one which are looked at, and steps from each up to its root."""
 
 SIZES = 20
 """Sizes of blocks that the JSON tells of a row."""
@@ -51,11 +61,11 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
         return _lost(session, reader, args)
     named = owners(session, reader)
     tree = tree_of(session, named)
-    teller = Teller(session, reader, tree, args.depth, args.limit)
     if args.subject is not None:
-        return _one(session, named, teller, args)
+        return _one(session, named, Teller(session, reader, tree, args.depth, args.limit), args)
+    teller = Teller(session, reader, tree, args.depth, args.limit, LEAST)
     rows = root_rows(teller, named.all, tree.by_root(), args.limit)
-    shared = _shared(teller, args.limit)
+    shared = _shared(teller, named, args.limit)
     shown = Shown(rows, shared, tree.total(), args.limit)
     body = {
         "total": _totals(tree.total()),
@@ -65,13 +75,15 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
     return Plain(session, "roots", body, lambda width, door: text(shown, width, door), 0 if len(reader.blocks) else 2)
 
 
-def _shared(teller: Teller, limit: int) -> Holding:
+def _shared(teller: Teller, named: Owners, limit: int) -> Holding:
     """What no root holds alone, with the blocks that hold most of it."""
     tree = teller.tree
     made = Holding("held by several roots", tree.retained(SHARED), "shared")
     found = tree.children(SHARED, limit + 1 if limit else len(teller.reader.blocks))
     shown = found[: limit or None]
-    made.fields = [teller.of_block(child.block, at < 3) for at, child in enumerate(shown)]
+    made.fields = [teller.of_block(child.block, at < TOLD) for at, child in enumerate(shown)]
+    for row, child in zip(made.fields[:TOLD], shown):
+        row.holders = holders(teller, named, child.block)
     rest = Totals(sum(c.blocks for c in shown), sum(c.bytes for c in shown))
     made.more = Totals(made.totals.blocks - rest.blocks, made.totals.bytes - rest.bytes)
     made.left = len(found) - len(shown)
@@ -131,6 +143,25 @@ def holder_phrase(teller: Teller, named: Owners, index: int) -> str:
         return "several roots"
     number = node_root(holder)
     return named.all[number].label if number >= 0 else f"{teller.name(holder)} at {teller.reader.blocks.address(holder):#x}"
+
+
+def holders(teller: Teller, named: Owners, index: int) -> list[str]:
+    """The roots through which a block is reached that no root holds alone: those that refer to it, and those that hold blocks which do."""
+    reader = teller.reader
+    start = reader.blocks.address(index)
+    numbers: list[int] = []
+    for reference in root_references(teller.session, start, start + max(reader.blocks.size(index), 1)):
+        number = named.at(reference.address) if reference.address else None
+        numbers += [number] if number is not None else []
+    for source in teller.session.latest.referrers(index)[:MOST_REFERRERS]:
+        holder = teller.tree.holder(source)
+        for _ in range(FAR):
+            if holder is None or holder < 0:
+                break
+            holder = teller.tree.holder(holder)
+        numbers += [node_root(holder)] if holder is not None and holder < SHARED else []
+    first = min((named.tier(number) for number in numbers), default=0)
+    return list(dict.fromkeys(named.all[number].label for number in sorted(numbers) if named.tier(number) == first))
 
 
 def _lost(session: Session, reader: Reader, args: argparse.Namespace) -> Plain:
@@ -197,6 +228,8 @@ def _row(row: Holding) -> dict[str, Any]:
     made["children"] = [_row(child) for child in row.fields]
     made["more"] = {"fields": row.left, **_retained(row.more)}
     made["several"] = _retained(row.several)
+    if row.holders:
+        made["holders"] = row.holders
     return made
 
 

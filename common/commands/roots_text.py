@@ -10,7 +10,7 @@ from findleaks.audit.fields import NOTHING
 from findleaks.audit.holdings import Holding
 from findleaks.commands import Door
 from findleaks.graph.base import Totals
-from findleaks.report.text import blocks, number, size
+from findleaks.report.text import blocks, number, size, some
 
 
 @dataclass
@@ -42,7 +42,8 @@ def text(shown: Shown, width: int, door: Door) -> Iterator[str]:
     yield ""
     lines: list[_Line] = []
     first = shown.rows[: shown.limit or None]
-    for row in first:
+    shared = [shown.shared] if shown.shared is not None and shown.shared.totals.blocks else []
+    for row in sorted([*first, *shared], key=lambda row: -row.totals.bytes):
         lines += _lines(row, 0)
     rest = shown.rows[len(first) :]
     if rest:
@@ -54,8 +55,6 @@ def text(shown: Shown, width: int, door: Door) -> Iterator[str]:
         )
     if shown.rest.blocks:
         lines.append(_line(shown.rest, "other lost blocks (--limit 0: all)"))
-    if shown.shared is not None and shown.shared.totals.blocks:
-        lines += _lines(shown.shared, 0)
     if not lines:
         yield "  nothing"
         return
@@ -70,9 +69,11 @@ def text(shown: Shown, width: int, door: Door) -> Iterator[str]:
     yield from door.next(width, *_next(shown))
 
 
-def _lines(row: Holding, level: int, below: str = "") -> Iterator[_Line]:
+def _lines(row: Holding, level: int) -> Iterator[_Line]:
     indent = "" if level == 0 else "  " * level + "└ "
     said = f"{row.name}: {row.what}" if row.what else row.name
+    if row.holders:
+        said += f" ← {some(row.holders)}"
     yield _line(row.totals, indent + said)
     for child in row.fields:
         yield from _lines(child, level + 1)

@@ -209,12 +209,20 @@ def test_a_ring_that_is_cut(engine: Engine) -> None:
 
 def test_a_list_that_runs_into_itself(engine: Engine) -> None:
     made = Building()
-    nodes = made.chain(20, 48, 8)
+    nodes = made.chain(40, 48, 8)
     made.put(nodes[-1] + 8, nodes[3])
     made.put(OWNER, nodes[0])
     found = only(made, engine)
-    assert found.length == 20
-    assert found.problem == f"the list runs into itself at {nodes[3]:#x} after 20 nodes"
+    assert found.length == 40
+    assert found.problem == f"the list runs into itself at {nodes[3]:#x} after 40 nodes"
+
+
+def test_a_few_nodes_that_end_in_nonsense_are_no_list(engine: Engine) -> None:
+    made = Building()
+    nodes = made.chain(8, 48, 8)
+    made.put(nodes[-1] + 8, 0x117)
+    made.put(OWNER, nodes[0])
+    assert made.found(OWNER, 16, engine) == []
 
 
 def test_a_circle_is_no_damage(engine: Engine) -> None:

@@ -12,6 +12,9 @@ from findleaks.audit.containers import LEAST, Container
 from findleaks.audit.containers.reader import Place, Reader
 from findleaks.target.base import Range
 
+SURE = 32
+"""Nodes from which on a list that ends in nonsense is a damaged one. Fewer are chance."""
+
 WORDS = 64
 """Words of a node that are tried as links."""
 
@@ -74,6 +77,8 @@ def chain(reader: Reader, address: int, place: Place, value: int) -> Optional[Co
     size = reader.size
     circular = problem and (reader.word(nodes[-1] + offset) == value)
     outside = _end_outside(reader, nodes, offset) if problem and not circular else False
+    if problem and not circular and not outside and len(nodes) < SURE:
+        return None
     double = back_of(reader, place, nodes, offset) is not None
     what = ("circular " if circular else "") + ("doubly linked list" if double else "linked list")
     return Container(what, address, address + size, len(nodes), nodes=nodes, problem="" if circular or outside else problem)

@@ -45,6 +45,8 @@ class Reader:
         self.memory = Memory(session.target)
         self.size = session.target.arch.word
         self.most = len(self.blocks)
+        names = {allocator.name for allocator in session.directory.allocators}
+        self.slack = 0 if names and names.isdisjoint(("glibc", "musl")) else 2 * self.size  # these split no rest that would be too short
         self._code = "Q" if self.size == 8 else "I"
         self._swap = session.target.arch.byteorder != sys.byteorder
 
@@ -66,8 +68,8 @@ class Reader:
         return Place(index, start, self.blocks.size(index), value - start)
 
     def alike(self, one: Place, other: Optional[Place]) -> bool:
-        """Could `other` be a node beside `one`: as far into a block of its size? The allocator may have rounded one of them up."""
-        return other is not None and other.offset == one.offset and other.block != one.block and abs(other.size - one.size) <= 2 * self.size
+        """Could `other` be a node beside `one`: as far into a block of its size? The allocator may have rounded one of them up more."""
+        return other is not None and other.offset == one.offset and other.block != one.block and abs(other.size - one.size) <= self.slack
 
     def alike_or_same(self, one: Place, other: Optional[Place]) -> bool:
         return other is not None and ((other.block, other.offset) == (one.block, one.offset) or self.alike(one, other))
