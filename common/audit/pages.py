@@ -6,6 +6,7 @@ inside blocks of others need not begin at a page) count in each with the bytes t
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -99,18 +100,15 @@ class Area:
     def runs(self) -> Iterator[PageRun]:
         """Pages alike, in ascending order; a run never goes from one part into the next."""
         for part in self.parts:
-            at, last = part.first, part.first + part.pages
-            while at < last:
-                state = self.states[at]
-                stop = at + 1
-                while stop < last and self.states[stop] == state:
-                    stop += 1
-                used = sum(self.used[at:stop]) if state in _USED else 0
-                yield PageRun(self.address(at), stop - at, PageState(state), used)
-                at = stop
+            for match in _ALIKE.finditer(self.states, part.first, part.first + part.pages):
+                low, high = match.span()
+                state = PageState(self.states[low])
+                used = sum(self.used[low:high]) if state in _USED else 0
+                yield PageRun(max(part.start, (part.start // self.page + low - part.first) * self.page), high - low, state, used)
 
 
 _USED = (PageState.IN_USE, PageState.UNTOUCHED)
+_ALIKE = re.compile(rb"(.)\1*", re.DOTALL)
 
 
 def areas(session: Session, residency: Residency, wanted: Callable[[Allocator], bool] = lambda allocator: True) -> list[Area]:

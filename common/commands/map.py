@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.audit.pages import Area, PageState, areas, trimmable
 from findleaks.audit.residency import residency, save
-from findleaks.commands import Door, command
+from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.blocks import allocator_named
 from findleaks.commands.result import Plain
 from findleaks.errors import FindleaksError, UsageError
@@ -58,15 +58,24 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     picture = Picture(session.target.description, found, known, session.target.arch.page)
     trims = {id(one): trimmable(session, one, known) for one in session.directory.allocators if allocator in (None, one.name)}
     written = _write(session, picture, args.output, extension) if args.output else 0
-    body = _body(session, picture, trims, args.output, written)
     status = 0 if found else 2
 
     def text(width: int, door: Door) -> Iterator[str]:
         yield from _text(session, picture, trims, args, written, width, door)
 
-    result = Plain(session, "map", body, text, status)
+    result = _Mapped(session, "map", {}, text, status)
+    result.body = lambda: _body(session, picture, trims, args.output, written)
     result.warnings = [*known.warnings, *_doubts(picture), *result.warnings]
     return result
+
+
+class _Mapped(Plain):
+    """Its JSON, which has every run of pages, is made only when it is asked for."""
+
+    body: Callable[[], dict[str, object]]
+
+    def json(self) -> Iterable[Mapping[str, object]]:
+        return [{"schema": SCHEMA, "command": "map", **self.body(), "warnings": self.warnings}]
 
 
 def _saved(session: Session, file: str) -> Plain:
