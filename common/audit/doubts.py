@@ -94,7 +94,7 @@ def _unknown(session: Session) -> list[str]:
         ]
     if unowned > max(UNOWNED * total, 1 << 20):
         share = f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} % of {size(total)}) belongs to no known allocator"
-        return [f"{share}{_managed(session)}: it counts as root memory, and leaks inside it are not seen"]
+        return [f"{share}{managed_heaps(session)}: it counts as root memory, and leaks inside it are not seen"]
     return []
 
 
@@ -117,7 +117,8 @@ def _resident(target: Target, ranges: Sequence[Range]) -> int:
     return found
 
 
-def _managed(session: Session) -> str:
+def managed_heaps(session: Session) -> str:
+    """ " (the managed heap of Ruby would be such memory)", or "" """
     names = list(_module_names(session))
     read = {allocator.name for allocator in session.directory.allocators}
     if "pymalloc" in read:

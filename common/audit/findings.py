@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from findleaks.audit.accounting import Accounting, Share, Store
-from findleaks.audit.doubts import trusted
+from findleaks.audit.doubts import managed_heaps, trusted
 from findleaks.audit.lost import lost
 from findleaks.audit.retention import retention
 from findleaks.graph.base import Kind, State
@@ -59,7 +59,7 @@ class Finding:
 def findings(session: Session, accounting: Accounting, trimmed: Callable[[Store], Optional[int]]) -> list[Finding]:
     """All of them, the biggest first; what is not wrong, and said all the same, last. `trimmed` tells what malloc_trim(0) would return."""
     found = [*_kept(accounting, trimmed), *_cached(accounting), *_held(session, accounting)]
-    found += [*_threads(accounting), *_handles(session), *_unknown(accounting)]
+    found += [*_threads(accounting), *_handles(session), *_unknown(session, accounting)]
     leaks = _lost(session)
     found += [leaks] if leaks.bytes else []
     found.sort(key=lambda finding: -finding.bytes)
@@ -233,11 +233,11 @@ def _handles(session: Session) -> Iterator[Finding]:
 # -- of no known owner
 
 
-def _unknown(accounting: Accounting) -> Iterator[Finding]:
+def _unknown(session: Session, accounting: Accounting) -> Iterator[Finding]:
     share: Optional[Share] = next((share for share in accounting.shares if share.sort == "unknown"), None)
     if share is not None and _worth(share.bytes, accounting) and share.parts:
         most = share.parts[0]
-        title = f"{size(share.bytes)} in {number(share.count)} mappings belong to no allocator or runtime that can be read."
+        title = f"{size(share.bytes)} in {number(share.count)} mappings belong to no allocator or runtime that can be read{managed_heaps(session)}."
         cause = f"The largest, at {most.address:#x}, has {size(most.bytes)}."
         facts: dict[str, object] = {"mappings": share.count, "largest": hex(most.address), "largest_bytes": most.bytes}
         yield Finding("unknown-owner", share.bytes, title, cause, (), (f"whatis {most.address:#x}", "runtime"), facts)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import mallocs_jemalloc
 import mallocs_tcmalloc
+import nodes
 import pytest
 from debuggers import ROOT, findleaks, gdb, lldb, objects
 from real import PROGRAMS, Idle
@@ -219,6 +220,19 @@ def test_healthy_idle_server(name: str, tmp_path: Path) -> None:
         core = verdict(str(idle.kernel_core()))
     assert len(found["findings"]) == len(core["findings"]) == 1
     assert {found["findings"][0]["finding"], core["findings"][0]["finding"]} <= NOTHING
+
+
+def test_scopes_that_hoard_handles(tmp_path: Path) -> None:
+    """Node 0.10.21 leaves a handle for each TCP handle closed with a callback, and ten more; 0.10.22 mended that."""
+    for version, more in (("0.10.21", 200_000), ("0.10.22", 0)):
+        words = [nodes.get(version), str(ROOT / "tests/programs/node_closing.js"), "200000"]
+        with Running(words, tmp_path / version) as run:
+            found = verdict("--pid", str(run.pid))
+        assert ("handle-scopes" in sorts(found)) == bool(more)
+        if more:
+            hoard = finding(found, "handle-scopes")
+            assert hoard["evidence"]["handles"] == more + 10
+            assert hoard["next"][0] == "scopes"
 
 
 def test_gcore_does_not_tell_what_was_resident(program: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from findleaks.audit.accounting import account
 from findleaks.audit.residency import residency
 from findleaks.errors import Interrupted, UsageError
 from findleaks.graph.base import Engine, State
+from findleaks.runtimes.base import Part, Runtime
 from findleaks.session import Session
 from findleaks.target.base import Module, Range
 from findleaks.target.presence import Presence
@@ -214,6 +215,25 @@ def test_who_holds_most() -> None:
     found = told(made(blocks, size=16 * MIB, root=held(HEAP + 16)))
     assert sorts(found)[0] == "held"
     assert found["findings"][0]["bytes"] == 12 * MIB
+
+
+def test_managed_runtimes_have_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory of a runtime is its own; parts inside blocks are counted with the blocks."""
+
+    class Ruby(Runtime):
+        name = "Ruby"
+
+        def parts(self) -> Sequence[Part]:
+            return [Part("heap pages", [Range(MAP, MAP + PAGE)], 100, detail="1 page"), Part("inside", [Range(HEAP, HEAP + PAGE)], 1, True)]
+
+    before = shares(told(made([Listed(HEAP + 16, 1000)])))
+    monkeypatch.setattr("findleaks.audit.accounting.runtimes", lambda *_: [Ruby()])
+    session_ = made([Listed(HEAP + 16, 1000)])
+    after = shares(told(session_))
+    assert after["runtime"] == PAGE - 100  # the first bytes of the mapping are the allocator's
+    assert after["unknown"] == before["unknown"] - after["runtime"]
+    assert {**after, "unknown": 0, "runtime": 0} == {**before, "unknown": 0, "runtime": 0}
+    assert "Ruby heap pages: 1 page" in run(session_)[1]
 
 
 def test_memory_of_nobody() -> None:
