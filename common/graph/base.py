@@ -311,9 +311,7 @@ class Engine(Protocol):
         address >> 12)), and "" or why it ended early: a cycle, an unreadable or misaligned node (named), more than `limit`."""
         ...
 
-    def follow_all(
-        self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()
-    ) -> Lists:
+    def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
         """`follow` for many unmangled lists, each of at most `limit` nodes (heads of 0 are empty lists). For free lists of a slab each:
         `within`, if given, has two words a list, start and end of where its nodes must be."""
         ...

@@ -53,10 +53,13 @@ class KernelEngine:
         nodes = taken(self._library, words)
         return nodes, shared.list_problem(check(code, "nodes"), at.value, len(nodes))
 
-    def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int) -> Lists:
+    def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
         """See base.Engine; `pieces` as in `follow`."""
         self._pass(pieces)
         starts, ends, nodes, problems = array("Q", heads), array("Q", bytes(8 * len(heads))), CWords(), CWords()
+        bounds = array("Q", within)
+        if within and len(bounds) != 2 * len(starts):
+            raise ValueError(f"{len(bounds)} bounds for {len(starts)} lists")
         code = self._library.fl_follow_all(
             self._array,
             len(self._passed),
@@ -64,6 +67,7 @@ class KernelEngine:
             len(starts),
             next_offset,
             max(0, limit),
+            bounds.buffer_info()[0] if within else None,
             byref(nodes),
             ends.buffer_info()[0],
             byref(problems),

@@ -40,6 +40,11 @@ class PureEngine:
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         """See base.Engine; `pieces` ascend. A node is misaligned when its address is no multiple of the word size."""
+        return self._follow(pieces, head, next_offset, mangled, limit, 0, self._arch.mask)
+
+    def _follow(
+        self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int, low: int, high: int
+    ) -> tuple[array[int], str]:
         word, mask = self._arch.word, self._arch.mask
         little = self._arch.byteorder == "little"
         starts = [piece.address for piece in pieces]
@@ -58,6 +63,8 @@ class PureEngine:
                 code = shared.UNREADABLE
             elif len(nodes) >= limit:
                 code = shared.TOO_LONG
+            elif not low <= node < high:
+                code = shared.LEAVES
             if code:
                 break
             seen.add(node)
@@ -67,13 +74,16 @@ class PureEngine:
                 node ^= place >> 12
         return nodes, shared.list_problem(code, node, len(nodes))
 
-    def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int) -> Lists:
+    def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
         """See base.Engine."""
+        if within and len(within) != 2 * len(heads):
+            raise ValueError(f"{len(within)} bounds for {len(heads)} lists")
         nodes: array[int] = array("Q")
         ends: array[int] = array("Q")
         problems = []
         for number, head in enumerate(heads):
-            found, problem = self.follow(pieces, head, next_offset, False, limit)
+            low, high = within[2 * number : 2 * number + 2] if within else (0, self._arch.mask)
+            found, problem = self._follow(pieces, head, next_offset, False, limit, low, high)
             nodes += found
             ends.append(len(nodes))
             if problem:

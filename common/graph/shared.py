@@ -27,7 +27,7 @@ PREV_INUSE, IS_MMAPPED = 1, 2  # low bits of a chunk's size word (glibc 2.36 mal
 OK, SMALL, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS = range(8)
 
 # Why following a list stopped; the kernel's follow.c returns the same numbers.
-END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG = range(5)
+END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES = range(6)
 
 
 class TooManyBlocks(FindleaksError):
@@ -58,6 +58,7 @@ def list_problem(code: int, node: int, count: int) -> str:
         UNREADABLE: f"node {node:#x} cannot be read",
         MISALIGNED: f"node {node:#x} is misaligned",
         TOO_LONG: f"more than {count} nodes, the next is {node:#x}",
+        LEAVES: f"it leaves the pool, to {node:#x}",
     }
     return why[code] if code else ""
 

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 /* Also in ../graph/shared.py. */
-enum { END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG };
+enum { END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES };
+
+#define LANES 16u /* lists that are followed side by side: the memory of each node is asked for before others are looked at */
 
 /* Nodes seen: open addressing; 0 is an empty place (no node is at 0). */
 typedef struct {
@@ -59,14 +61,89 @@ const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address) {
     return offset < p->length && p->length - offset >= WORD ? p->data + offset : NULL;
 }
 
+/* A list while it is followed as if it were sound. */
+typedef struct {
+    uint64_t node, found;
+    uint64_t noted, turn; /* who goes round passes some node again that was noted at a power of two */
+    const uint8_t *next;  /* what links the node to the next */
+    const piece *now;     /* where that is */
+    range within;         /* where nodes must be */
+    words nodes;
+    bool open, sound;
+} lane;
+
+typedef struct {
+    const piece *pieces;
+    uint64_t count;
+    int64_t next_offset;
+    bool mangled;
+    uint64_t limit;
+} road;
+
+/* Ask for the link of a lane's node, or close it. */
+static void look(const road *r, lane *l) {
+    uint64_t place = l->node + (uint64_t)r->next_offset, offset = place - l->now->address;
+    l->open = false;
+    if (!l->node)
+        return;
+    l->sound = false;
+    if (l->node == l->noted || l->node % WORD || l->found >= r->limit || l->node < l->within.start || l->node >= l->within.end)
+        return;
+    if (offset >= l->now->length || l->now->length - offset < WORD) {
+        const piece *p = piece_holding(r->pieces, r->count, place);
+        if (!p || !word_at(p, 1, place))
+            return;
+        l->now = p;
+        offset = place - p->address;
+    }
+    l->open = l->sound = true;
+    l->next = l->now->data + offset;
+    __builtin_prefetch(l->next);
+}
+
+static int step(const road *r, lane *l) {
+    if (words_push(&l->nodes, l->node))
+        return NO_MEMORY;
+    if (++l->found == l->turn) {
+        l->noted = l->node;
+        l->turn *= 2;
+    }
+    l->node = load(l->next) ^ (r->mangled ? (l->node + (uint64_t)r->next_offset) >> 12 : 0);
+    look(r, l);
+    return DONE;
+}
+
+static const range everywhere = {0, UINT64_MAX};
+
+/* Lists that end as they should have their nodes then, and are `sound`. */
+static int follow_sound(const road *r, lane *lanes, const uint64_t *heads, const range *within, uint64_t lists) {
+    bool on = false;
+    for (uint64_t at = 0; at < lists; at++) {
+        words nodes = {lanes[at].nodes.items, 0, lanes[at].nodes.capacity};
+        lanes[at] = (lane){heads[at], 0, 0, 1, NULL, r->pieces, within ? within[at] : everywhere, nodes, false, !heads[at]};
+        if (r->count)
+            look(r, &lanes[at]);
+        on = on || lanes[at].open;
+    }
+    while (on) {
+        on = false;
+        for (lane *l = lanes; l < lanes + lists; l++) {
+            if (l->open && step(r, l))
+                return NO_MEMORY;
+            on = on || l->open;
+        }
+    }
+    return DONE;
+}
+
 /* Appends the nodes of the list at *head; why it ended there, negative without memory. */
-int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
+static int follow(const road *r, uint64_t *head, const range *within, words *nodes) {
     node_set seen = {NULL, 0, 0};
     int code = END;
     uint64_t node = *head, found = 0;
     while (node) {
-        uint64_t place = node + (uint64_t)next_offset;
-        const uint8_t *next = word_at(pieces, count, place);
+        uint64_t place = node + (uint64_t)r->next_offset;
+        const uint8_t *next = word_at(r->pieces, r->count, place);
         if (set_room(&seen)) {
             code = NO_MEMORY;
             break;
@@ -77,18 +154,25 @@ int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t nex
             code = MISALIGNED;
         else if (!next)
             code = UNREADABLE;
-        else if (found >= limit)
+        else if (found >= r->limit)
             code = TOO_LONG;
+        else if (node < within->start || node >= within->end)
+            code = LEAVES;
         else if (words_push(nodes, node))
             code = NO_MEMORY;
         if (code)
             break;
         found++;
-        node = load(next) ^ (mangled ? place >> 12 : 0);
+        node = load(next) ^ (r->mangled ? place >> 12 : 0);
     }
     free(seen.items);
     *head = node;
     return code;
+}
+
+int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
+    const road r = {pieces, count, next_offset, mangled, limit};
+    return follow(&r, head, &everywhere, nodes);
 }
 
 /* The nodes of a list (for fl_free), and why it ended at *head; negative without memory. */
@@ -97,21 +181,41 @@ API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t n
     return follow_list(pieces, count, head, next_offset, mangled, limit, nodes);
 }
 
-/* The nodes of `lists` lists, one behind the other; the end of each in `nodes` to ends[]; and of each that ended early its number, why,
- * and where: three words. */
-API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t lists, int64_t next_offset, uint64_t limit,
-                      words *nodes, uint64_t *ends, words *problems) {
-    *nodes = *problems = (words){NULL, 0, 0};
-    for (uint64_t at = 0; at < lists; at++) {
+/* The nodes of lists [first, last), as many as there are lanes at most. */
+static int follow_some(const road *r, lane *lanes, const uint64_t *heads, const range *within, uint64_t first, uint64_t last, words *nodes,
+                       uint64_t *ends, words *problems) {
+    if (follow_sound(r, lanes, heads + first, within ? within + first : NULL, last - first))
+        return NO_MEMORY;
+    for (uint64_t at = first; at < last; at++) {
+        const lane *l = &lanes[at - first];
         uint64_t node = heads[at];
-        int code = follow_list(pieces, count, &node, next_offset, false, limit, nodes);
-        if (code < 0)
+        int code = END;
+        /* Remembering each node costs more than following them: only to find where and why a list ends. */
+        if (!l->sound && (code = follow(r, &node, within ? &within[at] : &everywhere, nodes)) < 0)
             return code;
+        for (uint64_t place = 0; l->sound && place < l->nodes.count; place++)
+            if (words_push(nodes, l->nodes.items[place]))
+                return NO_MEMORY;
         ends[at] = nodes->count;
         if (code && (words_push(problems, at) || words_push(problems, (uint64_t)code) || words_push(problems, node)))
             return NO_MEMORY;
     }
     return DONE;
+}
+
+/* The nodes of `lists` lists, one behind the other; the end of each in `nodes` to ends[]; and of each that ended early its number, why,
+ * and where: three words. `within`: where each list's nodes must be, or NULL. */
+API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t lists, int64_t next_offset, uint64_t limit,
+                      const range *within, words *nodes, uint64_t *ends, words *problems) {
+    const road r = {pieces, count, next_offset, false, limit};
+    lane lanes[LANES] = {{0}};
+    int failed = DONE;
+    *nodes = *problems = (words){NULL, 0, 0};
+    for (uint64_t at = 0; !failed && at < lists; at += LANES)
+        failed = follow_some(&r, lanes, heads, within, at, lists - at < LANES ? lists : at + LANES, nodes, ends, problems);
+    for (unsigned at = 0; at < LANES; at++)
+        free(lanes[at].nodes.items);
+    return failed;
 }
 
 /* Copy `size` bytes at `address`, which may go on from piece to piece where these adjoin. */

@@ -169,6 +169,34 @@ def test_many_lists_at_once(seed: int, offset: int) -> None:
         assert engine.follow_all(pieces, [], offset, limit) == (array("Q"), array("Q"), [])
 
 
+@given(seed=SEEDS)
+@settings(max_examples=100)
+def test_lists_that_must_stay_where_they_are(seed: int) -> None:
+    """A list ends before the first node outside of its bounds, whatever stands behind."""
+    rng = random.Random(seed)
+    data = bytearray(0x1000)
+    heads, within, expected = [], [], []
+    places = [BASE + 16 * i for i in rng.sample(range(0x1000 // 16), 0x1000 // 16)]
+    for _ in range(rng.randrange(40)):
+        nodes = [places.pop() for _ in range(rng.randrange(1, 7))]
+        for node, after in zip(nodes, [*nodes[1:], 0]):
+            data[node - BASE : node - BASE + 8] = after.to_bytes(8, "little")
+        low, high = rng.choice(((BASE, BASE + 0x1000), (min(nodes), max(nodes) + 1), (min(nodes), max(nodes)), (nodes[0], nodes[-1] + 1)))
+        stray = next((at for at, node in enumerate(nodes) if not low <= node < high), len(nodes))
+        heads.append(nodes[0])
+        within += [low, high]
+        expected.append((nodes[:stray], f"it leaves the pool, to {nodes[stray]:#x}" if stray < len(nodes) else ""))
+    pieces = tuple(graphs.cut(BASE, bytes(data), rng, 16))
+    for engine in both():
+        found = engine.follow_all(pieces, heads, 0, 1000, within)
+        starts = [0, *found.ends]
+        assert [list(found.nodes[low:high]) for low, high in zip(starts, found.ends)] == [nodes for nodes, _ in expected]
+        assert found.problems == [(at, why) for at, (_, why) in enumerate(expected) if why]
+        if heads:
+            with pytest.raises(ValueError, match="bounds"):
+                engine.follow_all(pieces, heads, 0, 1000, within[1:])
+
+
 @given(seed=SEEDS, size=st.sampled_from((1, 7, 8, 96)))
 @settings(max_examples=80)
 def test_records_are_gathered(seed: int, size: int) -> None:

@@ -78,6 +78,9 @@ def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[in
     return served[0][1] if served and (len(served) == 1 or served[0][0] < served[1][0]) else found
 
 
+_MARKS = bytes(byte & FLAG_BITS == IS_MMAPPED for byte in range(256))
+
+
 def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[int]:
     """Page starts whose size word is that of a mapped chunk."""
     page, word = memory.arch.page, memory.size
@@ -90,10 +93,11 @@ def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[in
         skip = -piece.address % page + offset
         low = skip if order == "little" else skip + word - 1  # the byte with the flags
         data = piece.data
-        flags = bytes(data[low::page])
-        for index, byte in enumerate(flags):
-            if byte & FLAG_BITS == IS_MMAPPED and skip + index * page + word <= len(data):
-                yield piece.address + skip - offset + index * page
+        marks = bytes(data[low::page]).translate(_MARKS)
+        index = marks.find(1)
+        while index >= 0 and skip + index * page + word <= len(data):
+            yield piece.address + skip - offset + index * page
+            index = marks.find(1, index + 1)
 
 
 def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapped]:

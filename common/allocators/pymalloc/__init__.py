@@ -46,21 +46,18 @@ def type_of_types(target: Target, engine: Engine, image: Image, initialised: Seq
     first holds its address, and many other objects in the data name it as their type. `initialised`: the parts that come from the file."""
     for start, end in initialised:
         for piece in target.pieces(start, end):
-            for metatype in _own_types(target, engine, piece, image):
+            for metatype in _own_types(target, engine, piece):
                 named = (len(engine.search(one, metatype, metatype + 1)) for part in initialised for one in target.pieces(*part))
                 if sum(named) >= STATIC_TYPES:
                     return metatype
     return None
 
 
-def _own_types(target: Target, engine: Engine, piece: Piece, image: Image) -> list[int]:
+def _own_types(target: Target, engine: Engine, piece: Piece) -> list[int]:
     """Addresses that the word behind them holds."""
     word = target.arch.word
-    inward: array[int] = engine.search(piece, image.module.start, image.module.end)
-    if not inward:
-        return []
-    base = piece.address + -piece.address % word
-    data = piece.data[base - piece.address :]
+    within: array[int] = engine.search(piece, piece.address, piece.address + len(piece.data))
+    data, _ = engine.gather((piece,), within, word)
     native = (word, sys.byteorder) == (8, target.arch.byteorder)
-    values: Sequence[int] = data[: len(data) & -8].cast("Q") if native else target.arch.unpack(bytes(data))
-    return [address - word for address in inward if values[(address - base) // word] == address - word]
+    values: Sequence[int] = memoryview(data).cast("Q") if native else target.arch.unpack(bytes(data))
+    return [value for address, value in zip(within, values) if address - value == word]

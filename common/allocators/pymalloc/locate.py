@@ -6,6 +6,7 @@ state (3.12.0), or with a pointer to it there (3.12.2 and later), the main inter
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ class _Finder:
         self.target, self.engine, self.image = target, engine, image
         self.memory = Memory(target)
         self.layout: Layout = layout_of(target.arch)
+        order, word = target.arch.word_format[0], target.arch.word_format[1]
+        self._unpack = struct.Struct(f"{order}2{word}2I3{word}").unpack  # an arena_object
         self.anonymous = merged(
             Range(region.start, region.end)
             for region in target.regions()
@@ -116,13 +119,13 @@ class _Finder:
         """(address, value) of the words of the image's data that point to aligned places in anonymous memory."""
         if not self.anonymous:
             return
-        low, high = self.anonymous[0].start, self.anonymous[-1].end
+        low, high, align = self.anonymous[0].start, self.anonymous[-1].end, self.layout.align
         for start, end in self.image.data:
             for piece in self.target.pieces(start, end):
-                for address in self.engine.search(piece, low, high):
-                    at = address - piece.address
-                    value = int.from_bytes(piece.data[at : at + self.layout.word], self.target.arch.byteorder)
-                    if not value % self.layout.align and inside(self.anonymous, value):
+                addresses = self.engine.search(piece, low, high)
+                values = self.target.arch.unpack(bytes(self.engine.gather((piece,), addresses, self.layout.word)[0]))
+                for address, value in zip(addresses, values):
+                    if not value % align and inside(self.anonymous, value):
                         yield address, value
 
     def _beside(self, other: int, value: int) -> bool:
@@ -185,15 +188,12 @@ class _Finder:
         data = self._bytes(at, self.layout.object)
         if data is None:
             return None
-        address, pool_address = self.target.arch.unpack(data[: 2 * self.layout.word])
-        order = self.target.arch.byteorder
-        middle = 2 * self.layout.word
-        nfreepools, ntotalpools = (int.from_bytes(data[middle + 4 * i : middle + 4 * i + 4], order) for i in (0, 1))
-        freepools, following, _ = self.target.arch.unpack(data[middle + 8 :])
+        address, pool_address, nfreepools, ntotalpools, freepools, following, _ = self._unpack(data)
         if not address:
             return ArenaObject(number, 0, 0, 0, 0, 0) if not following or self._beside(following, at) else None
-        plausible = ntotalpools in (POOLS, POOLS - 1) and nfreepools <= ntotalpools and not address % self.layout.align
-        if not plausible or not address <= pool_address <= address + POOLS * POOL_SIZES[0] or pool_address % POOL_SIZES[-1]:
+        if not POOLS - 1 <= ntotalpools <= POOLS or nfreepools > ntotalpools or address % self.layout.align:
+            return None
+        if not address <= pool_address <= address + POOLS * POOL_SIZES[0] or pool_address % POOL_SIZES[-1]:
             return None
         return ArenaObject(number, address, pool_address, nfreepools, ntotalpools, freepools)
 

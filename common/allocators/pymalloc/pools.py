@@ -138,24 +138,19 @@ def _headers(
 def _follow(engine: Engine, layout: Layout, pieces: tuple[Piece, ...], heads: Sequence[tuple[int, int, int]], pools: Pools) -> None:
     """The freed blocks of a batch of pools, and what is wrong with their lists."""
     limit = max((wanted for _, _, wanted in heads), default=0)
-    followed = engine.follow_all(pieces, [head for _, head, _ in heads], 0, limit)
+    header, sizes = layout.header, [layout.size(index) for index in range(layout.classes)]
+    within: array[int] = array("Q")
+    for at, _, _ in heads:
+        first = pools.address[at] + header
+        within.extend((first, first + pools.carved[at] * sizes[pools.index[at]]))
+    followed = engine.follow_all(pieces, [head for _, head, _ in heads], 0, limit, within)
     wrong = dict(followed.problems)
     begin = 0
     for place, ((at, _, wanted), end) in enumerate(zip(heads, followed.ends)):
-        nodes = followed.nodes[begin:end]
-        begin = end
-        pool = pools.address[at]
-        first = pool + layout.header
-        stop = first + pools.carved[at] * layout.size(pools.index[at])
-        why = wrong.get(place, "")
-        if nodes and not (first <= min(nodes) and max(nodes) < stop):
-            stray = next(node for node in nodes if not first <= node < stop)
-            nodes = nodes[: nodes.index(stray)]
-            why = f"it leaves the pool, to {stray:#x}"
-        elif not why and len(nodes) != wanted:
-            why = f"it has {len(nodes)} blocks"
-        if why:
-            found = f"of its {wanted} freed blocks {len(nodes)} are found, the others count as in use"
+        count, begin = end - begin, end
+        if count != wanted or place in wrong:
+            pool, why = pools.address[at], wrong.get(place, f"it has {count} blocks")
+            found = f"of its {wanted} freed blocks {count} are found, the others count as in use"
             what = f"pymalloc pool {pool:#x}: {found}: in their list {why}"
             pools.problems.append(Problem(pool, what))
-        pools.free.extend(nodes)
+    pools.free.extend(followed.nodes)
