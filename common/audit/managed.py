@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.graph.base import Totals
+from findleaks.graph.dominators import NOBODY
+from findleaks.graph.objects import NO_OBJECT
+from findleaks.graph.roots import register_words
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import SLICE, Session
-
-REST = 0
-"""The number of the root that stands for all root memory outside managed objects."""
 
 
 class Held(NamedTuple):
@@ -22,8 +22,8 @@ class Held(NamedTuple):
 
 
 class Managed(NamedTuple):
-    """A runtime with its types, those first that hold most bytes, native and their own. `native` sums the blocks its objects hold;
-    `several` are those that objects of more types than one hold together, or objects and something else."""
+    """A runtime with its types, those first that hold most bytes, native and their own. `native` sums what these types hold: blocks that
+    objects of several types hold together, or objects and something else, are not in it."""
 
     runtime: Runtime
     types: list[Held]
@@ -49,37 +49,52 @@ def managed(session: Session, runtimes: Sequence[Runtime], native: bool = True) 
 
 
 def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
-    """Per runtime and type number: blocks and bytes that only objects of this type hold."""
+    """Per runtime and type number: blocks and bytes that only objects of this type hold. The blocks that objects themselves stand in
+    (CPython's) are not among them."""
+    first = [0]
+    for one in holders:
+        first.append(first[-1] + len(one.names))
+    rest = first[-1]  # the root that stands for all root memory outside managed objects
     graph = session.graph()
-    bounds, owners, first = _bounds(holders)
-    count = first[-1]
-    tree = graph.dominators(count, bounds, owners)
+    bounds, owners = _bounds(holders, first, rest)
+    tree = graph.dominators(rest + 1, bounds, owners)
+    stands = _stands(holders, first)
+    if stands is not None:
+        tree.stand_for(stands)
     for piece in session.pieces(session.roots, "reading what managed objects refer to"):
         tree.scan_roots(piece)
+    tree.root_words(register_words(session.target), rest)
     while not tree.compute(SLICE):
         session.tell("finding what managed objects hold", tree.part())
     totals = tree.by_root()
     return [totals[start:end] for start, end in zip(first, first[1:])]
 
 
-def _bounds(holders: Sequence[Holders]) -> tuple[array[int], array[int], list[int]]:
-    """Where each object begins and ends, whose these words are, and the first root number of each runtime (the last: how many)."""
-    first = [REST + 1]
-    for one in holders:
-        first.append(first[-1] + len(one.names))
-    if len(holders) == 1:
-        bounds, owners = _of(holders[0], first[0])
-    else:
-        parts = sorted(
-            (item for one, start in zip(holders, first) for item in zip(*_of(one, start))), key=lambda item: item[0]
-        )  # rare: two runtimes in a process
-        bounds, owners = array("Q", (bound for bound, _ in parts)), array("I", (owner for _, owner in parts))
-    return array("Q", [0]) + bounds, array("I", [REST]) + owners, first
+def _bounds(holders: Sequence[Holders], first: Sequence[int], rest: int) -> tuple[array[int], array[int]]:
+    """Where each object that stands in no block begins and ends, and whose these words are."""
+    made = [_of(one, start, rest) for one, start in zip(holders, first) if one.addresses]
+    if len(made) > 1:  # rare: two runtimes in a process
+        parts = sorted((item for bounds, owners in made for item in zip(bounds, owners)), key=lambda item: item[0])
+        made = [(array("Q", [bound for bound, _ in parts]), array("I", [owner for _, owner in parts]))]
+    bounds, owners = made[0] if made else (array("Q"), array("I"))
+    return array("Q", [0]) + bounds, array("I", [rest]) + owners
 
 
-def _of(one: Holders, start: int) -> tuple[array[int], array[int]]:
+def _stands(holders: Sequence[Holders], first: Sequence[int]) -> Optional[array[int]]:
+    """For each block the root that stands for the type of the object in it, or NOBODY; None where no object stands in a block."""
+    made: Optional[array[int]] = None
+    for one, start in zip(holders, first):
+        if one.blocks and made is None and not start:
+            made = one.blocks  # NO_OBJECT is NOBODY
+        elif one.blocks:
+            before = made or array("I", [NOBODY]) * len(one.blocks)
+            made = array("I", [old if kind == NO_OBJECT else start + kind for old, kind in zip(before, one.blocks)])
+    return made
+
+
+def _of(one: Holders, start: int, rest: int) -> tuple[array[int], array[int]]:
     count = len(one.addresses)
-    bounds, owners = array("Q", bytes(16 * count)), array("I", [REST]) * (2 * count)
+    bounds, owners = array("Q", bytes(16 * count)), array("I", [rest]) * (2 * count)
     bounds[0::2] = one.addresses
     bounds[1::2] = array("Q", map(int.__add__, one.addresses, one.sizes))
     owners[0::2] = array("I", map(start.__add__, one.types))
