@@ -9,7 +9,7 @@ the thread does not hold the lock. Where the variable is, the operands of that c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from findleaks.arch import Arch
@@ -29,7 +29,7 @@ LONGEST = 64
 ENTRY, VALUE = 16, 0
 """The vector of thread-local storage: bytes of an entry, and where its block's address stands (glibc, sysdeps/generic/dl-dtv.h)."""
 
-ARGUMENT = 7  # rdi
+ARGUMENT, RESULT = 7, 0  # rdi, rax
 
 
 @dataclass(frozen=True)
@@ -79,28 +79,39 @@ def _lock(target: Target, address: int, size: int) -> Optional[Lock]:
         code = target.read(address, size)
     except UnreadableMemory:
         return None
+    base: Optional[Lock] = None  # found, but for an offset
     register, variable, index = -1, 0, 0
     for one in instructions(code, address):
-        if one.loads and one.fs and one.base == -1 and one.displacement is not None:
-            return Lock(target.arch, offset=one.displacement)
-        if one.loads and one.wide and one.base == RIP and one.displacement is not None and not variable:
-            register, variable = one.reg, one.displacement
-        elif one.loads and one.base == register >= 0 and one.scaled < 0 and one.displacement is not None:
-            return _through_slot(target, variable, one.displacement)  # a library's, found through a table of addresses
+        offset = one.displacement if one.loads and one.wide and one.scaled < 0 else None
+        if base is not None:
+            if offset is not None and one.base == RESULT:
+                return replace(base, offset=base.offset + offset)
+            break
+        if offset is not None and one.fs and one.base == -1:
+            return Lock(target.arch, offset=offset)
+        if offset is not None and one.base == RIP and not variable:
+            register, variable = one.reg, offset
+        elif offset is not None and one.base == register >= 0:
+            return _through_slot(target, variable, offset, one.fs)
         elif one.opcode == 0x8D and one.base == RIP and one.reg == ARGUMENT and one.displacement is not None:
             index = one.displacement
         elif one.opcode == CALL and one.target is not None and index:
-            return _through_index(target, index, one.target)
+            base = _through_index(target, index, one.target)
+            if base is None:
+                return None
         elif variable:
             break
     return Lock(target.arch, variable) if variable else None
 
 
-def _through_slot(target: Target, slot: int, offset: int) -> Optional[Lock]:
+def _through_slot(target: Target, slot: int, offset: int, local: bool) -> Optional[Lock]:
+    """A library's, found through a table of addresses and of offsets in thread-local storage (`local`)."""
+    mask = target.arch.mask
     try:
-        return Lock(target.arch, (target.word(slot) + offset) & target.arch.mask)
+        value = (target.word(slot) + offset) & mask
     except UnreadableMemory:
         return None
+    return Lock(target.arch, offset=value - mask - 1 if value > mask >> 1 else value) if local else Lock(target.arch, value)
 
 
 def _through_index(target: Target, index: int, called: int) -> Optional[Lock]:

@@ -7,12 +7,29 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import truth
-from counts import DOORS, Counting, Places, Words, by_command_line, code, counted, expected, places, printed, told, unharmed, until
+from counts import (
+    DOORS,
+    Counting,
+    Places,
+    Words,
+    by_command_line,
+    by_gdb,
+    by_lldb,
+    code,
+    counted,
+    expected,
+    places,
+    printed,
+    told,
+    unharmed,
+    until,
+)
 from debuggers import Terminal, environment, gdb, gdb_terminal, lldb, lldb_terminal
 
 from cores import Running
@@ -73,17 +90,46 @@ def test_outside_a_scope_of_ones_own(door: Words, running: Running, at: Places) 
     unharmed(running, at, before)
 
 
-def test_libraries_come_and_go(door: Words, tmp_path: Path) -> None:
-    """Debuggers have breakpoints of their own, where the loader tells of libraries: one is reached just when ours is, now and then."""
-    program, library = tmp_path / "loads", tmp_path / "library.so"
-    subprocess.run(["gcc", "-O1", "-Wall", "-Werror", "-o", program, truth.PROGRAMS / "counting_loads.c", "-pthread"], check=True)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-x", "c", "/dev/null"], check=True)
-    with Running([str(program), "3", "100", str(library)], tmp_path / "run") as running:
+def beside(door: Words, folder: Path, what: str) -> dict[str, Any]:
+    """What is counted while another thread does something else."""
+    program = folder / "beside"
+    source = truth.PROGRAMS / "counting_beside.c"
+    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, source, "-pthread"], check=True)
+    with Running([str(program), "3", "100", what], folder / "run") as running:
         counting = Counting(door, ["event", "--events", "300", "--json"], running, places(running.pid, program, ["event"]))
         (running.folder / "go").touch()
         (table,) = told(counting.finish())
-        assert (table["events"], table["end"]) == (300, "asked")
         until(lambda: "done" in printed(running), "the calls")
+    return table
+
+
+def test_libraries_come_and_go(door: Words, tmp_path: Path) -> None:
+    """Debuggers have breakpoints of their own, where the loader tells of libraries: one is reached just when ours is, now and then."""
+    library = tmp_path / "library.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-x", "c", "/dev/null"], check=True)
+    table = beside(door, tmp_path, str(library))
+    assert (table["events"], table["end"]) == (300, "asked")
+
+
+def by_gdb_told(pid: int, words: Sequence[str]) -> list[str]:
+    return debugger_told(by_gdb(pid, words), "-ex", "handle SIGSEGV nostop noprint pass")
+
+
+def by_lldb_told(pid: int, words: Sequence[str]) -> list[str]:
+    return debugger_told(by_lldb(pid, words), "-o", "process handle SIGSEGV --stop false --notify false --pass true")
+
+
+def debugger_told(command: list[str], *first: str) -> list[str]:
+    """The command with another of the debugger's before ours."""
+    at = next(place for place, word in enumerate(command) if word.startswith("leaks count")) - 1
+    return [*command[:at], *first, *command[at:]]
+
+
+@pytest.mark.parametrize("door", [by_command_line, by_gdb_told, by_lldb_told], ids=DOORS)
+def test_signals_that_a_program_lives_by(door: Words, tmp_path: Path) -> None:
+    """A JVM takes SIGSEGV where it checks for null: a debugger that was told not to stop for it, goes on counting."""
+    table = beside(door, tmp_path, "faults")
+    assert (table["events"], table["end"]) == (300, "asked")
 
 
 def test_when_and_every_and_for(door: Words, running: Running, at: Places) -> None:

@@ -159,11 +159,11 @@ def test_a_jvm_without_symbols(tmp_path: Path) -> None:
 @pytest.mark.matrix
 def test_a_jvm_that_checks(tmp_path: Path) -> None:
     """It has a second table, whose functions call those of the first."""
-    with java(tmp_path, None, "-Xcheck:jni") as subject:
-        outside(subject, by_command_line)
-    (tmp_path / "stripped").mkdir()
-    with java(tmp_path / "stripped", stripped(tmp_path), "-Xcheck:jni") as subject:
-        outside(subject, by_command_line)
+    for home in (None, stripped(tmp_path)):
+        folder = tmp_path / ("stripped" if home else "whole")
+        folder.mkdir()
+        with java(folder, home, "-Xcheck:jni") as subject:
+            outside(subject, by_command_line)
 
 
 def test_the_order_of_the_table(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ def counted(table: dict[str, Any], whole: bool = True, frames: int = 2) -> Count
     for stack in table["stacks"]:
         assert stack["complete"] or not whole
         names = [frame["function"] or "" for frame in stack["frames"]]
-        names = [name for name in names if not name.startswith("checked_jni_")]
+        if len(names) > 3 and names[3] == "work":  # through the functions of -Xcheck:jni
+            del names[1]
         found[";".join(names[: names.index("work") + 1 if "work" in names else frames])] += stack["count"]
     return found
 

@@ -81,9 +81,19 @@ def test_a_thread_local_variable() -> None:
     assert not image.held(OTHER)
 
 
-def general(to: int = STUB) -> Image:
+def test_a_thread_local_variable_through_a_table() -> None:
+    """mov rax,[rip+…]  mov rax,fs:[rax]  ret"""
+    image = Image(relative("488b05", GETTER, DATA + 0x40) + "64488b00 c3")
+    image.words(DATA + 0x40, (1 << 64) - 0x18)
+    assert not image.held(THREAD)
+    image.words(THREAD - 0x18, STATE)
+    assert image.held(THREAD)
+    assert not image.held(OTHER)
+
+
+def general(to: int = STUB, load: str = "488b00") -> Image:
     """sub rsp,8  lea rdi,[rip+…]  call __tls_get_addr@plt  mov rax,[rax]"""
-    image = Image("4883ec08" + relative("66488d3d", GETTER + 4, DATA) + relative("666648e8", GETTER + 12, to) + "488b00")
+    image = Image("4883ec08" + relative("66488d3d", GETTER + 4, DATA) + relative("666648e8", GETTER + 12, to) + load)
     image.put(STUB, bytes.fromhex(relative("ff25", STUB, DATA + 0x80)))
     image.words(DATA + 0x80, ADDR)
     image.words(DATA, 2, 0x30)
@@ -94,10 +104,11 @@ def general(to: int = STUB) -> Image:
     return image
 
 
-def test_a_thread_local_variable_of_a_library() -> None:
-    image = general()
+@pytest.mark.parametrize(("load", "offset"), [("488b00", 0), ("488b4008", 8)])
+def test_a_thread_local_variable_of_a_library(load: str, offset: int) -> None:
+    image = general(load=load)
     assert not image.held(THREAD)
-    image.words(STATE + 0x30, 1)
+    image.words(STATE + 0x30 + offset, 1)
     assert image.held(THREAD)
     assert not image.held(OTHER)
     assert not image.held(0x123000)
@@ -110,6 +121,7 @@ def test_code_that_is_another() -> None:
     assert gil.derive(general(CODE + 0x300).target()) is None
     assert gil.derive(Image(relative("488b05", GETTER, 0x990000) + "488b8040020000c3").target()) is None
     assert gil.derive(Image("c3", "main").target()) is None
+    assert gil.derive(general(load="c3").target()) is None
     image = general()
     image.words(DATA, 1 << 40, 0x30)
     assert gil.derive(image.target()) is None

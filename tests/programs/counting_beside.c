@@ -1,9 +1,12 @@
-/* Threads that call `event` while another one loads and unloads a library: THREADS CALLS LIBRARY. Prints "ready", waits for a file "go" in its
- * folder; prints "done" when the calls are made. */
+/* Threads that call `event` while another one loads and unloads a library, or takes a SIGSEGV that it has a handler for, again and again:
+ * THREADS CALLS LIBRARY|faults. Prints "ready", waits for a file "go" in its folder; prints "done" when the calls are made. */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static volatile int ended;
@@ -27,8 +30,23 @@ static void *loads(void *unused) {
   return unused;
 }
 
+static sigjmp_buf before;
+
+static void on_fault(int number) {
+  (void)number;
+  siglongjmp(before, 1);
+}
+
+static void *faults(void *unused) {
+  volatile int *volatile nowhere = 0;
+  signal(SIGSEGV, on_fault);
+  while (!ended)
+    if (!sigsetjmp(before, 1)) *nowhere = 1;
+  return unused;
+}
+
 int main(int count, char **words) {
-  pthread_t ids[16], loader;
+  pthread_t ids[16], beside;
   int threads = count > 3 ? atoi(words[1]) : 0;
   if (threads < 1 || threads > 16) return 2;
   calls = atoi(words[2]);
@@ -36,12 +54,12 @@ int main(int count, char **words) {
   puts("ready");
   fflush(stdout);
   while (access("go", F_OK)) usleep(10000);
-  if (pthread_create(&loader, 0, loads, 0)) return 1;
+  if (pthread_create(&beside, 0, strcmp(library, "faults") ? loads : faults, 0)) return 1;
   for (int i = 0; i < threads; i++)
     if (pthread_create(&ids[i], 0, work, 0)) return 1;
   for (int i = 0; i < threads; i++) pthread_join(ids[i], 0);
   ended = 1;
-  pthread_join(loader, 0);
+  pthread_join(beside, 0);
   puts("done");
   fflush(stdout);
   for (;;) pause();
