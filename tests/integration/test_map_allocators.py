@@ -31,6 +31,7 @@ threads = 24.times.map { Thread.new { kept = []; 15000.times { |i| kept << ("x" 
 threads.each(&:join)
 threads = nil
 2.times { GC.start }
+sleep 4 # Ruby keeps ended threads for three seconds; then they free what they had cached
 puts "ready"
 $stdout.flush
 reader.read(1)
