@@ -103,6 +103,13 @@ class Dominators(Protocol):
         a block refers to, that root refers to. Not below `within`; ValueError for an array of another length, or of other roots."""
         ...
 
+    def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
+        """Blocks are parts of things that something keeps for itself (the nodes of a map): `parts` ("I") has for every block the number of the
+        thing, or NOBODY, and `keepers` the node of each thing's keeper, a block or a root. References to a part count only from its keeper
+        and from other parts of the same thing: a stale pointer elsewhere takes nothing away. Before anything else, not below
+        `within`, which goes by it too; ValueError for an array of another length, a thing without a keeper, a root that does not exist."""
+        ...
+
     def compute(self, budget: int) -> bool:
         """Visit about `budget` blocks; True when all is known. 2^20 take some 50 ms in the kernel."""
         ...
@@ -187,3 +194,13 @@ def check_stands(stands: array[int], roots: int, blocks: int, below: bool) -> No
         raise ValueError(f"{len(stands)} numbers of {stands.itemsize} bytes, {blocks} blocks")
     if any(root >= roots for root in set(stands) - {NOBODY}):
         raise ValueError(f"a block stands for none of {roots} roots")
+
+
+def check_parts(parts: Sequence[int], keepers: Sequence[int], roots: int, blocks: int, within: bool) -> None:
+    """ValueError unless `keep` can take these."""
+    if within or len(parts) != blocks:
+        raise ValueError(f"{len(parts)} parts, {blocks} blocks" if not within else "parts are kept above `within`")
+    if len(parts) and max((part for part in set(parts) if part != NOBODY), default=-1) >= len(keepers):
+        raise ValueError(f"a part of none of {len(keepers)} things")
+    if any(node >= blocks or node == SHARED or node_root(node) >= roots for node in keepers):
+        raise ValueError("a keeper that does not exist")

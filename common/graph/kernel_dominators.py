@@ -9,7 +9,7 @@ from ctypes import byref, c_char, c_uint32, c_void_p
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.graph.base import Totals
-from findleaks.graph.dominators import SHARED, Chain, Child, Spread, check_bounds, check_stands, node_root, root_node
+from findleaks.graph.dominators import SHARED, Chain, Child, Spread, check_bounds, check_parts, check_stands, node_root, root_node
 from findleaks.graph.kernel_blocks import Passed
 from findleaks.graph.kernel_library import CChain, CWords, check, taken
 from findleaks.target.base import Piece
@@ -43,6 +43,7 @@ class KernelDominators:
         self._bounds, self._owners = array("Q", bounds), array("I", owners)
         self._lost, self._outer = lost, outer
         self._begun = self._done = False
+        self._parts: Optional[tuple[array[int], array[int]]] = None
         above, first, end = outer or (None, 0, 0)
         later = array("I", tiers)
         self._handle = library.fl_dominators_new(
@@ -88,6 +89,17 @@ class KernelDominators:
         if not self._lost:
             raise RuntimeError("dominators of what is lost only")
         self._library.fl_dominators_lost(self._handle, definite, possible)
+
+    def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
+        """See dominators.Dominators."""
+        self._before()
+        check_parts(parts, keepers, self.roots, len(self._graph.blocks), self._outer is not None)
+        nodes = array("I", [node if node >= 0 else _ROOT_NODE | node_root(node) for node in keepers])
+        self._keep(parts, nodes, _SHARED_NODE)
+
+    def _keep(self, parts: array[int], keepers: array[int], about: int) -> None:
+        self._parts = parts, keepers
+        self._library.fl_dominators_keep(self._handle, parts.buffer_info()[0], keepers.buffer_info()[0], about)
 
     def stand_for(self, roots: array[int]) -> None:
         """See dominators.Dominators."""
@@ -199,7 +211,10 @@ class KernelDominators:
         place = self._place(node)
         first = 0 if place is None else place + 1
         outer = (self, first, first if place is None else place + self._counts[place])
-        return KernelDominators(self._library, self._graph, self._graph_handle, fields, outer=outer)
+        made = KernelDominators(self._library, self._graph, self._graph_handle, fields, outer=outer)
+        if self._parts is not None:
+            made._keep(*self._parts, node if node >= 0 else _ROOT_NODE | node_root(node))
+        return made
 
     def _read(self) -> None:
         """Have the arrays at hand."""

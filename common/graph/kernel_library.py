@@ -105,6 +105,7 @@ SIGNATURES = {
     "fl_dominators_words": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32]),
     "fl_dominators_refer": (None, [c_void_p, c_uint32, c_void_p, c_uint64]),
     "fl_dominators_stand_for": (None, [c_void_p, c_void_p]),
+    "fl_dominators_keep": (None, [c_void_p, c_void_p, c_void_p, c_uint32]),
     "fl_dominators_lost": (None, [c_void_p, c_uint32, c_uint32]),
     "fl_dominators_compute": (c_int, [c_void_p, c_int64]),
     "fl_dominators_part": (c_uint32, [c_void_p]),

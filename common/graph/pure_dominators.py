@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.graph.base import Kind, Totals
-from findleaks.graph.dominators import NOBODY, SHARED, Chain, Child, Spread, check_bounds, check_stands, node_root, root_node
+from findleaks.graph.dominators import NOBODY, SHARED, Chain, Child, Spread, check_bounds, check_parts, check_stands, node_root, root_node
 from findleaks.graph.pure_blocks import words_of
 from findleaks.target.base import Piece
 
@@ -46,6 +46,8 @@ class PureDominators:
         self._bounds, self._owners = bounds, owners
         self._lost, self._outer = lost, outer
         self._stands: array[int] = array("I")
+        self._parts: Optional[tuple[array[int], Sequence[int]]] = None
+        self._about: Optional[int] = None  # the node whose fields the roots are
         self._tiers = [*tiers, roots]  # where each ends
         self._held: dict[int, tuple[int, int]] = {}  # block: tier, and the root of it that refers to the block, or SHARED
         self._work: Iterator[None] | None = None
@@ -107,6 +109,20 @@ class PureDominators:
                 for target in {edge >> 1 for edge in graph.edges_of(index)}:
                     if graph.kind(target) == Kind.POSSIBLE:
                         self._hold(target, possible)
+
+    def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
+        """See dominators.Dominators."""
+        self._before()
+        check_parts(parts, keepers, self.roots, len(self._graph.blocks), self._outer is not None)
+        self._parts = parts, keepers
+
+    def _strange(self, index: int, source: int) -> bool:
+        """A reference that does not count: to a part of something, from what is neither another part of it nor its keeper."""
+        if self._parts is None:
+            return False
+        parts, keepers = self._parts
+        part = parts[index]
+        return part != NOBODY and keepers[part] != source and not (source >= 0 and parts[source] == part)
 
     def stand_for(self, roots: array[int]) -> None:
         """See dominators.Dominators."""
@@ -211,9 +227,13 @@ class PureDominators:
             return self._outer[0].within(node, fields)
         place = self._place(node)
         first = 0 if place is None else place + 1
-        return PureDominators(self._graph, fields, outer=(self, first, first if place is None else place + self._counts[place]))
+        made = PureDominators(self._graph, fields, outer=(self, first, first if place is None else place + self._counts[place]))
+        made._parts, made._about = self._parts, node
+        return made
 
     def _hold(self, index: int, root: int) -> None:
+        if self._strange(index, root_node(root) if self._about is None else self._about):
+            return
         tier = bisect_right(self._tiers, root)
         told, other = self._held.get(index, (len(self._tiers), SHARED))
         if tier <= told and (tier, root) != (told, other):
@@ -300,6 +320,8 @@ class PureDominators:
         while calls:
             source, rest = calls[-1]
             for target in rest:
+                if target >= 0 and nodes[source] >= 0 and self._strange(target, nodes[source]):
+                    continue
                 number = numbers.get(target)
                 if number is None:
                     if target < 0 or self._counts_here(target):

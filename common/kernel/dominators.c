@@ -47,6 +47,7 @@ API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, cons
     d->first = first;
     d->span = outer ? span : g->count;
     d->definite = d->possible = NOBODY;
+    d->about = SHARED_NODE;
     size_t bytes = ((size_t)d->span + 1) * sizeof *d->numbers;
     d->numbers = malloc(bytes);
     d->seen = calloc((size_t)d->span / 64 + 1, sizeof *d->seen);
@@ -76,6 +77,13 @@ API void fl_dominators_lost(dominators *d, uint32_t definite, uint32_t possible)
 
 /* These blocks, NOBODY for the others, are no nodes: each stands for a root, which refers to what it refers to. Until the tree is complete. */
 API void fl_dominators_stand_for(dominators *d, const uint32_t *roots) { d->stands = roots; }
+
+/* These blocks are parts of things: see dominators.h. Both arrays must stay until the tree is complete. */
+API void fl_dominators_keep(dominators *d, const uint32_t *parts, const uint32_t *keepers, uint32_t about) {
+    d->parts = parts;
+    d->keepers = keepers;
+    d->about = about;
+}
 
 /* What the blocks that stand for roots refer to. */
 static int refer_for(dominators *d, int64_t *budget) {
@@ -243,7 +251,8 @@ static int visit(dominators *d, int64_t *budget) {
                 uint32_t count;
                 __builtin_prefetch(&g->edges[edges_of(g, g->edges[top->next] >> INDEX_SHIFT, &count)]);
             }
-            if (meet(d, edge >> INDEX_SHIFT, source & ~MANY))
+            uint32_t target = edge >> INDEX_SHIFT;
+            if (!(d->parts && strange(d, target, d->nodes[source & ~MANY])) && meet(d, target, source & ~MANY))
                 return NO_MEMORY;
         }
         if (d->tier == d->tiers)

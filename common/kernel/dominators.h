@@ -37,6 +37,8 @@ typedef struct dominators {
     uint32_t otherwise; /* the root of words below all bounds */
     uint32_t definite, possible; /* roots of lost blocks, or NOBODY */
     const uint32_t *stands; /* the caller's: of each block the root it stands for, or NOBODY; or NULL */
+    const uint32_t *parts, *keepers; /* the caller's: of each block which thing it is a part of, or NOBODY; of each thing the node that keeps it */
+    uint32_t about;                  /* the node whose fields the roots are; SHARED_NODE: they are roots */
     uint32_t *numbers;
     uint64_t *seen; /* a bit for each: it has a number, or is barred. `numbers` alone would do, but these stay in a cache */
     uint32_t *starts, *targets; /* blocks that each root alone refers to, and behind them those that several do */
@@ -89,10 +91,16 @@ INLINE uint32_t tier_of(const dominators *d, uint32_t group) {
     return tier;
 }
 
+/* A reference that does not count: to a part of something, from what is neither another part of it nor its keeper. */
+INLINE bool strange(const dominators *d, uint32_t index, uint32_t from) {
+    uint32_t part = d->parts ? d->parts[index] : NOBODY;
+    return part != NOBODY && d->keepers[part] != from && !(from < ROOT_NODE && d->parts[from] == part);
+}
+
 /* A root of an earlier tier has what it refers to; of two in one tier neither. */
 INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
     uint32_t *number = root == NOBODY ? NULL : number_of(d, index), tier = 0;
-    if (!number)
+    if (!number || strange(d, index, d->about == SHARED_NODE ? ROOT_NODE | root : d->about))
         return;
     while (root + tier >= d->lasts[tier])
         tier++;

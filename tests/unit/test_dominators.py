@@ -126,12 +126,16 @@ def heap_of(engine: Engine, seed: int, count: int) -> tuple[Graph, graphs.Heap]:
     return graphs.graph_of(engine, heap), heap
 
 
-def rooted(graph: Graph, heap: graphs.Heap, seed: int, tiers: Sequence[int] = ()) -> tuple[Dominators, list[set[int]]]:
+def rooted(
+    graph: Graph, heap: graphs.Heap, seed: int, tiers: Sequence[int] = (), kept: tuple[array[int], list[int]] | None = None
+) -> tuple[Dominators, list[set[int]]]:
     """Dominators with root memory cut among the roots at random, and what each root refers to."""
     rng = random.Random(seed)
     bounds = sorted(rng.choices([0x600000, 0x600010, 0x610000, 0x610008, 0x610020, 0x700000], k=rng.randrange(5)))
     owners = [rng.choice([*range(ROOTS), NOBODY]) for _ in bounds]
     dominators = graph.dominators(ROOTS, array("Q", bounds), array("I", owners), tiers=tiers)
+    if kept is not None:
+        dominators.keep(*kept)
     oracle, targets = graphs.Oracle(heap), [set() for _ in range(ROOTS)]  # type: graphs.Oracle, list[set[int]]
     for start, data in heap.root_memory:
         for offset in range(0, len(data), 8):
@@ -193,6 +197,54 @@ def test_tiers(seed: int) -> None:
         agrees(dominators, Oracle([b.size for b in heap.blocks], left, kept))
         answers.append(everything(dominators, len(heap.blocks)))
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_parts_that_their_keepers_keep(seed: int) -> None:
+    """References to a part count only from its keeper and from its like: the oracle gets a heap without the others."""
+    answers = []
+    for engine in engines():
+        graph, heap = heap_of(engine, seed, 40)
+        rng = random.Random(seed)
+        count = len(heap.blocks)
+        keepers = [rng.choice([*range(count), *(root_node(root) for root in range(ROOTS))]) for _ in range(3)] if count else []
+        parts = array("I", [rng.choice([NOBODY, NOBODY, *range(3)]) for _ in heap.blocks])
+
+        def counts(source: int, target: int, parts: array[int] = parts, keepers: list[int] = keepers) -> bool:
+            part = parts[target]
+            return part == NOBODY or keepers[part] == source or (source >= 0 and parts[source] == part)
+
+        dominators, targets = rooted(graph, heap, seed, kept=(parts, keepers))
+        computed(dominators, (1, 5, 1 << 20)[seed % 3])
+        left = [[t for t, _ in mine if counts(index, t)] for index, mine in enumerate(graphs.Oracle(heap).references)]
+        kept = [sorted(t for t in mine if counts(root_node(root), t)) for root, mine in enumerate(targets)]
+        oracle = Oracle([b.size for b in heap.blocks], left, kept)
+        agrees(dominators, oracle)
+        answers.append(everything(dominators, count))
+        for node in [index for index in range(count) if oracle.retained(index).blocks > 1][:5]:
+            fields = sorted(set(left[node]))
+            below = dominators.within(node, len(fields))
+            for number, block in enumerate(fields):
+                below.refer(number, [block])
+            for block in range(count):
+                below.refer(0, [block] if not counts(node, block) else [])  # what a stray word of the keeper's points to: nothing
+            computed(below)
+            held = oracle.held[node] - {node}
+            inner = Oracle(oracle.sizes, [[t for t in mine if t in held] for mine in left], [[b] if b in held else [] for b in fields])
+            agrees(below, inner)
+    assert answers[0] == answers[1]
+
+
+def test_parts_without_keepers_are_refused() -> None:
+    for engine in engines():
+        graph, heap = heap_of(engine, 1, 40)
+        count = len(heap.blocks)
+        with pytest.raises(ValueError, match="none of 1 things"):
+            graph.dominators(2).keep(array("I", [1]) * count, [0])
+        with pytest.raises(ValueError, match="does not exist"):
+            graph.dominators(2).keep(array("I", [0]) * count, [root_node(2)])
+        with pytest.raises(ValueError, match="3 parts"):
+            graph.dominators(2).keep(array("I", [0, 0, 0]), [0])
 
 
 def test_tiers_out_of_order_are_refused() -> None:
