@@ -194,7 +194,8 @@ def _clipped(runs: Runs, start: int, end: int) -> array[int]:
 def account(session: Session, residency: Residency) -> Accounting:
     """Count everything. `residency` was read before the heaps, which makes pages of files resident."""
     target = session.target
-    regions = [region for region in target.regions() if region.readable or region.writable or region.executable]
+    # Reserved memory has no bytes that could be counted as mapped; but what was touched before it was closed off is resident.
+    regions = [region for region in target.regions() if residency or region.readable or region.writable or region.executable]
     mapped = merged(Range(region.start, region.end) for region in regions)
     counter = _Counter(session, residency, mapped)
     claimed = _Claimed(mapped)
@@ -258,9 +259,11 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
             if owner == id(allocator):
                 ranges = merged(ranges)
                 sums, whole = counter.states(ranges), counter.bytes(ranges)
-                kept = {sort: counter.bytes(_common(ranges, merged(these))) for sort, these in spare.get(arena, {}).items()}
-                used = sums[State.IN_USE] + sums[State.CACHED] + sums[State.FREE]
-                own = max(whole - used - sum(kept.values()), 0)
+                own = whole - sums[State.IN_USE] - sums[State.CACHED] - sums[State.FREE]
+                kept = {}
+                for sort, these in spare.get(arena, {}).items():  # of a damaged heap it may claim what blocks have
+                    kept[sort] = min(counter.bytes(_common(ranges, merged(these))), own)
+                    own -= kept[sort]
                 mapped = sum(end - start for start, end in ranges)
                 arenas.append(Kept(arena, sums[State.IN_USE], sums[State.CACHED], sums[State.FREE], kept, own, mapped))
         stores.append(Store(allocator, arenas, 0))

@@ -237,7 +237,8 @@ def _unknown(session: Session, accounting: Accounting) -> Iterator[Finding]:
     share: Optional[Share] = next((share for share in accounting.shares if share.sort == "unknown"), None)
     if share is not None and _worth(share.bytes, accounting) and share.parts:
         most = share.parts[0]
-        title = f"{size(share.bytes)} in {number(share.count)} mappings belong to no allocator or runtime that can be read{managed_heaps(session)}."
+        title = f"{size(share.bytes)} in {number(share.count)} mappings belong to no allocator or runtime that can be read"
+        title += f"{managed_heaps(session)}."
         cause = f"The largest, at {most.address:#x}, has {size(most.bytes)}."
         facts: dict[str, object] = {"mappings": share.count, "largest": hex(most.address), "largest_bytes": most.bytes}
         yield Finding("unknown-owner", share.bytes, title, cause, (), (f"whatis {most.address:#x}", "runtime"), facts)
