@@ -285,8 +285,11 @@ def taken_out(host: Host, memory: Memory, stub: Stub, run: bool) -> list[str]:
     ]
     where = "" if notes else settle(host, memory.read, stub, run)
     if not notes and where is None:
-        unmap(host, memory.read, stub)
-    elif where:
+        try:
+            unmap(host, memory.read, stub)
+        except TargetError as error:
+            where = str(error)
+    if where:
         notes.append(f"{where}: the {stub.size:,} bytes at {stub.address:#x} stay mapped, and do nothing")
     return notes
 

@@ -37,7 +37,7 @@ class Standing:
         return [Place(thread.tid, thread.pc, thread.sp) for thread in self._target.threads()]
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        raise TargetError("its memory stays mapped, and does nothing")
+        raise TargetError("this debugger has no process make system calls")
 
     def run(self, seconds: Optional[float]) -> Outcome:
         return Outcome("stop")

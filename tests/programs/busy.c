@@ -1,5 +1,5 @@
 /* Threads that call `event` all the time, through stacks of 4 to 19 frames, in a signal handler, too.
- * usage: busy THREADS [WORK]: prints "ready"; from then on, every half second, how many calls all threads made, and how many they would
+ * usage: busy THREADS [WORK]: prints "ready"; from then on, every tenth of a second, how many calls all threads made, and how many they would
  * make in a second of the processor's time: "CALLS RATE". WORK: additions between two calls. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -54,7 +54,7 @@ int main(int count, char **words) {
             return 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
     puts("ready");
-    struct timespec last = {0, 0}, now, pause = {0, 500000000};
+    struct timespec last = {0, 0}, now, pause = {0, 100000000};
     for (long before = 0, sum;; before = sum) {
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
         sum = 0;
