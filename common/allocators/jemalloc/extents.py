@@ -153,8 +153,9 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
     length = layout.bitmap + max(classes.bitmap, 64)
     # The tree's elements ascend, so descriptors in their order do, but for broken ones.
     wanted = [descriptor for descriptor in dict.fromkeys(elements.descriptors) if descriptor]
-    raw, missing = engine.gather(bases.pieces(), wanted, length)
-    words = array("Q", bytes(raw))
+    gathered, missing = engine.gather(bases.pieces(), wanted, length)
+    raw = bytes(gathered)
+    words = memoryview(raw).cast("Q")
     step = length // 8
     columns = _Columns(wanted, words[0::step].tolist(), words[1::step].tolist(), words[2::step].tolist(), list(range(len(wanted))))
     bad: list[tuple[int, str]] = []
@@ -195,7 +196,7 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
         problems.append(Problem(descriptor, f"the descriptor at {descriptor:#x} {why}: its blocks are not seen"))
     if len(bad) > SHOWN:
         problems.append(Problem(bad[SHOWN][0], f"{len(bad) - SHOWN:,} more descriptors like that, from {bad[SHOWN][0]:#x} on"))
-    return Extents(layout, classes, bytes(raw), length, *columns, good)
+    return Extents(layout, classes, raw, length, *columns, good)
 
 
 def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[int, str]]) -> list[bool]:
