@@ -67,7 +67,15 @@ def findings(session: Session, accounting: Accounting, trimmed: Callable[[Store]
 
 
 def _worth(amount: int, accounting: Accounting) -> bool:
-    return amount >= LEAST and amount >= PART * accounting.total
+    return amount >= LEAST and amount >= PART * _whole(accounting)
+
+
+def _whole(accounting: Accounting) -> int:
+    """What a part is a part of: all that is resident; where that is not known, without stacks and files, most of which no page was ever
+    touched of."""
+    if accounting.known:
+        return accounting.total
+    return sum(share.bytes for share in accounting.shares if share.sort not in ("stacks", "unjoined", "cached-stacks", "files"))
 
 
 # -- lost blocks
@@ -110,7 +118,8 @@ def _lost(session: Session) -> Finding:
 
 def _top(leak: Leak, amount: int) -> str:
     held = leak.bytes + leak.indirect_bytes
-    return f"{100 * held // max(amount, 1)} % of it ({size(held)}) is {number(leak.blocks)} × {what(leak)}"
+    part = "All of it" if held == amount else f"{100 * held // max(amount, 1)} % of it ({size(held)})"
+    return f"{part} is {number(leak.blocks)} × {what(leak)}."
 
 
 # -- kept by allocators
@@ -169,7 +178,7 @@ HELD, GROWN = 8 << 20, 0.25
 def _held(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """What one root has most of. Whether that is wrong only its owner knows: it is said who that is."""
     used = sum(store.in_use for store in accounting.stores)
-    if used < HELD or used < GROWN * accounting.total:
+    if used < HELD or used < GROWN * _whole(accounting):
         return
     from findleaks.audit.growth import growth  # a tree of all that is reached: only where it may say something
 
@@ -197,7 +206,7 @@ def _threads(accounting: Accounting) -> Iterator[Finding]:
     ended = accounting.unjoined
     if len(ended) >= ENDED:
         held = sum(place.bytes for place in ended)
-        stay = f"{size(held)} and {size(accounting.unjoined_mapped)} of addresses" if accounting.known else size(held)
+        stay = f"{size(held)} and {size(accounting.unjoined_mapped)} of addresses" if accounting.known else f"{size(held)} of addresses"
         title = f"{number(len(ended))} threads ended and were never joined: their stacks stay, {stay}."
         tries = ("pthread_join for each thread, or pthread_detach where nobody waits for it",)
         facts: dict[str, object] = {

@@ -57,20 +57,26 @@ def _table(accounting: Accounting, width: int) -> Iterator[str]:
     for held, name in rows:
         percent = 100 * held / total
         bar = "█" * round(BAR * held / total)
-        line = f"  {size(held):>8}  {f'{percent:.0f} %' if percent >= 0.5 else '':>5}  {bar:<{longest}}  "
-        yield _cut(line.rstrip() if not longest else line, name, width)
+        lead = (
+            f"  {size(held):>8}  {f'{percent:.0f} %' if percent >= 0.5 else '':>5}  {bar:<{longest}}  "
+            if longest
+            else f"  {size(held):>8}  "
+        )
+        yield from _behind(lead, name, width)
 
 
-def _cut(line: str, name: str, width: int) -> str:
-    room = max(width - len(line), 12)
-    return line + (name if len(name) <= room else name[: room - 1] + "…")
+def _behind(lead: str, words: str, width: int) -> Iterator[str]:
+    """`words` behind `lead`, on as many lines as they need."""
+    lines = wrapped(words, max(width - len(lead), 24))
+    for at, line in enumerate(lines):
+        yield (lead if not at else " " * len(lead)) + line.strip()
 
 
 def label(share: Share) -> str:
     """ "glibc 2.36: free but kept, in 16 arenas" """
     count, many = number(share.count), "" if share.count == 1 else "s"
     if share.sort == "files":
-        names = [part.name for part in share.parts[:3]]
+        names = [part.name.partition(".so")[0] for part in share.parts[:3]]
         return f"files mapped ({', '.join(names)}{' …' if share.count > 3 else ''})"
     words = {
         "in-use": f"{share.of}: in use, {count} block{many}",
@@ -93,15 +99,9 @@ def _finding(at: int, finding: Finding, width: int, door: Door) -> Iterator[str]
     said = [finding.title]
     if finding.cause:
         said.append(finding.cause if finding.sort != "kept" else f"Cause: {finding.cause[:1].lower()}{finding.cause[1:]}")
-    yield from _indented(lead, " ".join(said), width)
+    yield from _behind(lead, " ".join(said), width)
     if finding.tries:
-        yield from _indented("     try: ", "; ".join(finding.tries), width)
+        yield from _behind("     try: ", "; ".join(finding.tries), width)
     if finding.shows:
         for line in door.next(width - 3, *finding.shows):
             yield "   " + line
-
-
-def _indented(lead: str, words: str, width: int) -> Iterator[str]:
-    lines = wrapped(words, max(width - len(lead), 40))
-    for at, line in enumerate(lines):
-        yield (lead if not at else " " * len(lead)) + line.strip()
