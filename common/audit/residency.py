@@ -166,7 +166,7 @@ def read(file: str, target: Target) -> Residency:
     if page != target.arch.page or not all(isinstance(count, int) and 0 <= count <= _MOST for count in counts):
         raise FindleaksError(f"{file}: damaged: its first line makes no sense")
     known, resident, swapped = _lists(file, body, [int(count) for count in counts if count is not None], page)
-    unsure = [Range(*part) for part in head.get("unsure") or () if isinstance(part, list) and len(part) == 2]
+    unsure = [Range(*part) for part in _listed(head.get("unsure")) if len(_listed(part)) == 2 and all(isinstance(at, int) for at in part)]
     rss = head.get("rss")
     found = Presence(SIDE_FILE, known, resident, swapped, rss if isinstance(rss, int) else None, tuple(unsure))
     return _made(found, target, saved=printable(str(head.get("saved") or ""), 40))
@@ -180,6 +180,10 @@ def _head(file: str, line: bytes) -> dict[str, Any]:
     if not isinstance(head, dict) or _FORMAT not in head:
         raise FindleaksError(f"{file}: no file of residency: write one with `findleaks map --save-residency FILE --pid PID`")
     return head
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _same(file: str, head: dict[str, Any], target: Target) -> None:

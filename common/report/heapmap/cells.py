@@ -28,40 +28,38 @@ class Look(NamedTuple):
 
 
 LOOKS = (
-    Look(PageState.IN_USE, "in_use", "in use", "holds blocks in use; the darker, the more of it", "█", "#", "34", "#1f5fbf", "#5ea1ff"),
+    Look(PageState.IN_USE, "in_use", "in use", "holds blocks in use", "█", "#", "34", "#1f5fbf", "#5ea1ff"),
     Look(
         PageState.UNTOUCHED,
         "untouched",
         "in use, untouched",
-        "of blocks in use, and not in memory: never written to",
+        "in use, never written to",
         "□",
         "_",
         "36",
         "#a9d3dd",
         "#2c6573",
     ),
-    Look(PageState.CACHED, "cached", "cached", "freed blocks in thread caches, none in use", "c", "c", "33", "#d9a514", "#e3b83a"),
+    Look(PageState.CACHED, "cached", "cached", "freed, in thread caches", "c", "c", "33", "#d9a514", "#e3b83a"),
     Look(PageState.METADATA, "metadata", "metadata", "the allocator's own", "m", "m", "35", "#8a4fc0", "#b58be0"),
-    Look(PageState.KEPT, "kept", "free, kept", "free, and resident: the allocator keeps it", "o", "o", "31", "#d9482b", "#f0694a"),
+    Look(PageState.KEPT, "kept", "free, kept", "free, but resident", "o", "o", "31", "#d9482b", "#f0694a"),
     Look(
         PageState.RETURNED,
         "returned",
         "free, returned",
-        "not in memory: returned to the kernel, or never touched",
+        "free, not resident",
         "·",
         ".",
         "90",
         "#e3e5e8",
         "#2a2f36",
     ),
-    Look(
-        PageState.FREE, "free", "free, unknown if kept", "free; whether it is resident is not known", "-", "-", "37", "#b9a79f", "#8d7b73"
-    ),
+    Look(PageState.FREE, "free", "free, unknown if kept", "residency not known", "-", "-", "37", "#b9a79f", "#8d7b73"),
     Look(
         PageState.UNKNOWN,
         "unknown",
         "unknown",
-        "hidden by damage, absent, or not the allocator's",
+        "damaged, absent, foreign",
         "?",
         "?",
         "37",
@@ -133,8 +131,8 @@ def cells(area: Area, per: int) -> Iterator[Cell]:
         state = max(_ORDER, key=piece.count) if per > 1 else piece[0]
         share = 0
         if state in _USED:
-            mine = [share for share in shares[at : at + per] if share]
-            share = sum(mine) // len(mine) if mine else 0
+            mine = [share for one, share in zip(piece, shares[at : at + per]) if one == state]
+            share = sum(mine) // len(mine)
         yield Cell(at, len(piece), PageState(state), share)
 
 

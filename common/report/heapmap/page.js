@@ -365,7 +365,7 @@ for (const [at, state] of STATES.map((state, at) => [at, state]).filter(([, stat
   slice.dataset.state = swatch.dataset.state = at;
   slice.style.width = state.bytes / all * 100 + "%";
   slice.title = state.name + ": " + size(state.bytes);
-  chip.title = state.meaning;
+  chip.title = state.meaning + (at === USED ? ": the stronger the colour, the more of the page" : "") + "; click to show only these";
   chip.setAttribute("aria-pressed", "false");
   chip.append(swatch, state.name, element("span", size(state.bytes) + " · " + percent(state.bytes / all), "amount"));
   chip.onclick = () => {

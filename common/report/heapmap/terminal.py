@@ -117,8 +117,8 @@ def _totals(picture: Picture, width: int, style: Style) -> Iterator[str]:
         used = sum(area.held(State.IN_USE, look.state) for area in picture.areas)
         pages = sum(area.states.count(look.state) for area in picture.areas)
         mark = look.plain if style.plain else look.mark
-        share = f"{held * 100 / max(picture.mapped, 1):.0f} %"
+        part = held * 100 / max(picture.mapped, 1)
+        share = f"{part:.0f} %" if part >= 0.5 else "<1 %"
         in_use = size(used) if used else "–" if not style.plain else "-"
-        meaning = look.meaning if look.state != PageState.IN_USE else "holds blocks in use"
-        rows.append([mark, look.name, number(pages), size(held), share, in_use, meaning])
+        rows.append([mark, look.name, number(pages), size(held), share, in_use, look.meaning])
     yield from table(["", "STATE", "PAGES", "BYTES", "SHARE", "IN USE", "WHAT"], rows, (2, 3, 4, 5), width, 6)

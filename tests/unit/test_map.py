@@ -1,0 +1,148 @@
+"""`map` on a fake process: what it says, draws and refuses, with the kernel and with its twin."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any, Optional
+
+import graphs
+import pytest
+from fake import FakeTarget
+from heaps import ListAllocator, Listed, session
+
+from findleaks.commands import Door
+from findleaks.commands.map import map as command
+from findleaks.errors import FindleaksError, Interrupted, UsageError
+from findleaks.graph.base import State
+from findleaks.graph.pages import PageState
+from findleaks.report.heapmap.cells import Picture, blend, cells, pages_a_cell
+from findleaks.report.heapmap.terminal import Style, lines
+from findleaks.session import Session
+from findleaks.target.presence import Presence
+from findleaks.target.runs import Runs
+
+BASE, PAGE = 0x7F0000000000, 4096
+ENGINES = [graphs.kernel, graphs.pure]
+
+# By page: in use, half of it, untouched, cached, metadata, kept, returned.
+BLOCKS = [
+    Listed(BASE, PAGE - 16),
+    Listed(BASE + PAGE, 2048),
+    Listed(BASE + 2 * PAGE, PAGE),
+    Listed(BASE + 3 * PAGE, 1000, State.CACHED),
+    Listed(BASE + 4 * PAGE, 1000, State.METADATA),
+    Listed(BASE + 5 * PAGE, 2 * PAGE, State.FREE),
+]
+HELD = [(BASE, BASE + 2 * PAGE), (BASE + 3 * PAGE, BASE + 6 * PAGE)]
+
+
+def made(engine: Any, known: bool = True, stop_after: Optional[int] = None) -> Session:
+    target = FakeTarget({BASE: bytes(8 * PAGE)}, pid=7, stop_after=stop_after)
+    if known:
+        target.pages = Presence("pagemap", Runs.of([(BASE, BASE + 8 * PAGE)]), Runs.of(HELD), Runs.of(()), 5 * PAGE)
+    return session(target, [ListAllocator(BASE, BASE + 8 * PAGE, BLOCKS)], engine())
+
+
+def arguments(**more: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{"output": "", "allocator": None, "limit": 8, "residency": "", "save_residency": "", "json": False, **more})
+
+
+def answer(result: Any) -> dict[str, Any]:
+    (found,) = result.json()
+    return json.loads(json.dumps(found))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_json(engine: Any) -> None:
+    found = answer(command.run(made(engine), arguments()))
+    states = ["in_use", "untouched", "cached", "metadata", "kept", "returned"]
+    assert [run["state"] for run in found["heaps"][0]["pages"]] == states
+    assert [run["pages"] for run in found["heaps"][0]["pages"]] == [2, 1, 1, 1, 1, 2]
+    assert [run["in_use"] for run in found["heaps"][0]["pages"]] == [PAGE + 2048, PAGE, 0, 0, 0, 0]
+    assert found["heaps"][0]["pages"][0]["address"] == hex(BASE)
+    assert found["totals"]["pages"] == {
+        **dict.fromkeys(("unknown", "free"), 0), **dict(zip(states, (2 * PAGE, PAGE, PAGE, PAGE, PAGE, 2 * PAGE)))
+    }  # fmt: skip
+    assert (found["totals"]["resident"], found["totals"]["mapped"], found["totals"]["in_use"]) == (5 * PAGE, 8 * PAGE, 2 * PAGE + 2048)
+    assert (found["heaps"][0]["cached"], found["heaps"][0]["metadata"]) == (1000, 1000)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_not_known_is_not_guessed(engine: Any) -> None:
+    result = command.run(made(engine, known=False), arguments())
+    found = answer(result)
+    assert [run["state"] for run in found["heaps"][0]["pages"]] == ["in_use", "cached", "metadata", "free"]
+    assert found["residency"]["source"] == "unknown" and found["totals"]["resident"] is None
+    text = "\n".join(result.text(80, Door("findleaks", "core")))
+    assert "which pages are resident is not known" in text and "--save-residency" in text and "free, unknown" in text
+
+
+def test_text() -> None:
+    text = list(command.run(made(graphs.kernel), arguments()).text(80, Door()))
+    assert text[0].startswith("20 KiB resident in 1 heap (32 KiB mapped), 10 KiB in use")
+    assert f"  {BASE:#014x}  █▓□cmo··" in text
+    assert all(len(line) <= 80 for line in text)
+    assert text[-2:] == ["  next: leaks map -o map.html · leaks caches --by-arena --sort waste", "        leaks verdict"]
+
+
+def test_terminal_styles() -> None:
+    kept = made(graphs.kernel)
+    from findleaks.audit.pages import areas
+    from findleaks.audit.residency import residency
+
+    known = residency(kept)
+    picture = Picture("a fake", areas(kept, known), known, PAGE)
+    plain = list(lines(picture, 80, Style(plain=True), 0))
+    assert all(line.isascii() for line in plain) and any("#+_cmo.." in line for line in plain)
+    coloured = "\n".join(lines(picture, 80, Style(colour=True), 0))
+    assert "\x1b[34m█▓\x1b[36m□" in coloured and re.sub(r"\x1b\[\d+m", "", coloured) == "\n".join(lines(picture, 80, Style(), 0))
+    (whole,) = cells(picture.areas[0], 8)
+    assert (whole.state, whole.pages, whole.share) == (PageState.IN_USE, 8, (255 + 128) // 2)
+    assert pages_a_cell(1000, 100) == 16 and pages_a_cell(100, 100) == 1
+    assert blend("#000000", "#ff8000", 255) == "#ff8000" and blend("#000000", "#ff8000", 0) == "#000000"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["map.svg", "map.png", "map.html"])
+def test_pictures(engine: Any, name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    result = command.run(made(engine), arguments(output=str(file)))
+    assert answer(result)["written"] == {"file": str(file), "bytes": file.stat().st_size}
+    assert "drawn in" in next(iter(result.text(80, Door())))
+    assert file.read_bytes().startswith({"svg": b"<svg ", "png": b"\x89PNG", "html": b"<!doctype html>"}[name[4:]])
+
+
+def test_both_engines_draw_the_same_page(tmp_path: Path) -> None:
+    for number, engine in enumerate(ENGINES):
+        command.run(made(engine), arguments(output=str(tmp_path / f"{number}.html")))
+    assert (tmp_path / "0.html").read_bytes() == (tmp_path / "1.html").read_bytes()
+
+
+def test_png_without_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(FindleaksError, match=r"needs Pillow.*pip install pillow") as error:
+        command.run(made(graphs.kernel), arguments(output=str(tmp_path / "map.png")))
+    assert "\n" not in str(error.value)
+
+
+def test_bad_words() -> None:
+    for more in ({"output": "x.gif"}, {"save_residency": "x", "output": "x.svg"}, {"allocator": "nonsense"}):
+        with pytest.raises(UsageError):
+            command.run(made(graphs.kernel), arguments(**more))
+
+
+def test_no_heap() -> None:
+    empty = session(FakeTarget({BASE: bytes(PAGE)}), [])
+    result = command.run(empty, arguments())
+    assert result.status == 2 and next(iter(result.text(80, Door()))) == "no heap of a known allocator"
+    assert answer(result)["heaps"] == []
+
+
+@pytest.mark.parametrize("after", range(3))
+def test_interrupted(after: int, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        command.run(made(graphs.kernel, stop_after=after), arguments(output=str(tmp_path / "map.html")))

@@ -1,0 +1,230 @@
+"""Which pages are resident: asked of this very process, with what older kernels tell too; and the side file, whole and damaged."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import random
+import zlib
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Optional
+
+import pytest
+from fake import FakeTarget
+from hypothesis import given
+from hypothesis import strategies as st
+
+from findleaks.audit.residency import Residency, read, residency, save
+from findleaks.errors import FindleaksError, Interrupted
+from findleaks.session import Session
+from findleaks.target import presence
+from findleaks.target.base import Range
+from findleaks.target.presence import Presence
+from findleaks.target.runs import Runs
+
+PAGE = mmap.PAGESIZE
+
+
+@pytest.fixture
+def memory() -> Iterator[tuple[int, list[bool]]]:
+    """A mapping of this process of which every third page was written to, and every fifth of the others only read (the zero page)."""
+    with mmap.mmap(-1, 300 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as mapped:
+        mapped.madvise(mmap.MADV_NOHUGEPAGE)
+        for page in range(300):
+            if page % 3 == 0:
+                mapped[page * PAGE] = 1
+            elif page % 5 == 0:
+                assert mapped[page * PAGE] == 0
+        held = ctypes.c_char.from_buffer(mapped)
+        yield ctypes.addressof(held), [page % 3 == 0 for page in range(300)]
+        del held
+
+
+def told(memory: tuple[int, list[bool]]) -> tuple[Presence, list[bool]]:
+    """What is found of this process, and of each page of the mapping."""
+    start, wanted = memory
+    found = presence.live("/proc/self", PAGE, lambda part: None)
+    assert found is not None and found.known.bytes(start, start + 300 * PAGE) == 300 * PAGE
+    return found, [found.resident.bytes(start + page * PAGE, start + page * PAGE + PAGE) == PAGE for page in range(len(wanted))]
+
+
+def test_this_process(memory: tuple[int, list[bool]]) -> None:
+    found, pages = told(memory)
+    assert pages == memory[1]
+    assert found.rss is not None and abs(found.resident.total - found.rss) < 1 << 20  # this process does not stand still
+
+
+def _old(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(presence, "_ask", refused)
+
+
+def test_a_kernel_without_pagemap_scan_as_root(memory: tuple[int, list[bool]], monkeypatch: pytest.MonkeyPatch) -> None:
+    _old(monkeypatch)
+    assert told(memory)[1] == memory[1]
+
+
+def test_a_kernel_without_pagemap_scan_as_anybody(memory: tuple[int, list[bool]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zero page cannot be told then; that a mapping has some is said."""
+    _old(monkeypatch)
+    monkeypatch.setattr(presence, "_zeros", lambda entries, kinds: [])
+    found, pages = told(memory)
+    assert pages == [page % 3 == 0 or page % 5 == 0 for page in range(300)]
+    assert any(part.start <= memory[0] < part.end for part in found.unsure)
+
+
+def test_no_such_process() -> None:
+    assert presence.live("/proc/0", PAGE, lambda part: None) is None
+
+
+def some_runs(rng: random.Random) -> Runs:
+    points = sorted(rng.sample(range(1, 1 << 36), 2 * rng.randrange(20)))
+    return Runs.of((a * PAGE, b * PAGE) for a, b in zip(points[::2], points[1::2]))
+
+
+def fake(pages: Optional[Presence] = None, pid: int = 4711, vector: Optional[dict[int, int]] = None) -> FakeTarget:
+    made = FakeTarget({0x1000: bytes(PAGE)}, pid=pid)
+    made.pages = pages
+    made.auxv = vector or {3: 0x1040, 25: 0x7FFE12345678}  # type: ignore[attr-defined]
+    return made
+
+
+def some_presence(rng: random.Random) -> Presence:
+    return Presence("pagemap", some_runs(rng), some_runs(rng), some_runs(rng), rng.choice((None, 12345)), (Range(PAGE, 2 * PAGE),))
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_side_file_says_the_same(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    pages = some_presence(random.Random(seed))
+    file = tmp_path_factory.mktemp("side") / "file"
+    saved = save(Session(fake(pages)), str(file))
+    again = read(str(file), fake())
+    assert again.source == "side file" and again.saved.endswith("Z")
+    for one in (saved, again):
+        assert (one.known.words, one.resident.words, one.swapped.words) == (pages.known.words, pages.resident.words, pages.swapped.words)
+        assert (one.rss, one.unsure, one.page) == (pages.rss, pages.unsure, PAGE)
+
+
+def written(tmp_path: Path) -> Path:
+    save(Session(fake(some_presence(random.Random(5)))), str(tmp_path / "side"))
+    return tmp_path / "side"
+
+
+def test_side_file_of_others_is_refused(tmp_path: Path) -> None:
+    file = str(written(tmp_path))
+    with pytest.raises(FindleaksError, match="is of process 4711, not of 12: not used"):
+        read(file, fake(pid=12))
+    with pytest.raises(FindleaksError, match="of another process that had the id 4711"):
+        read(file, fake(vector={3: 0x1040, 25: 0x7FFE00000000}))
+
+
+def _head(file: Path, **changes: object) -> None:
+    line, body = file.read_bytes().split(b"\n", 1)
+    file.write_bytes(json.dumps({**json.loads(line), **changes}).encode() + b"\n" + body)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"page": 0},
+        {"page": 1 << 70},
+        {"known": -1},
+        {"known": 1 << 40},
+        {"resident": 1.5},
+        {"resident": None},
+        {"known": 0},
+        {"swapped": 1 << 20},
+        {"findleaks-residency": 2},
+        {"findleaks-residency": "\x1b[31m"},
+        {"pid": "\x1b[31m"},
+    ],
+)
+def test_damaged_first_line(changes: dict[str, object], tmp_path: Path) -> None:
+    file = written(tmp_path)
+    _head(file, **changes)
+    with pytest.raises(FindleaksError) as error:
+        read(str(file), fake())
+    assert "\x1b" not in str(error.value) and "\n" not in str(error.value) and str(file) in str(error.value)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_damaged_anywhere(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    rng = random.Random(seed)
+    file = written(tmp_path_factory.mktemp("side"))
+    data = bytearray(file.read_bytes())
+    if rng.random() < 0.3:
+        del data[rng.randrange(len(data)) :]
+    for _ in range(rng.randrange(4)):
+        if data:
+            data[rng.randrange(len(data))] = rng.randrange(256)
+    file.write_bytes(data)
+    try:
+        found = read(str(file), fake())
+    except FindleaksError:
+        return
+    for runs in (found.known, found.resident, found.swapped):
+        assert list(runs.words) == sorted(set(runs.words))
+
+
+def test_ranges_that_do_not_ascend(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    line, _ = file.read_bytes().split(b"\n", 1)
+    for words in ([1, 1, 0, 5], [1, 0], [1 << 63, 1 << 63]):
+        head = {**json.loads(line), "known": len(words) // 2, "resident": 0, "swapped": 0}
+        file.write_bytes(json.dumps(head).encode() + b"\n" + zlib.compress(array("Q", words).tobytes()))
+        with pytest.raises(FindleaksError, match="do not ascend"):
+            read(str(file), fake())
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    line, _ = file.read_bytes().split(b"\n", 1)
+    file.write_bytes(line + b"\n" + zlib.compress(bytes(100 << 20)))
+    with pytest.raises(FindleaksError, match="cut off"):
+        read(str(file), fake())
+
+
+def test_what_is_known() -> None:
+    known, resident = Runs.of([(0x1000, 0x5000)]), Runs.of([(0x2000, 0x3000), (0x4000, 0x9000)])
+    made = Residency("pagemap", PAGE, known, resident, Runs.of([(0x3000, 0x4000)]))
+    assert (made.bytes(0x1000, 0x5000), made.held(0x1000, 0x5000), made.bytes(0x4000, 0x6000), made.bytes(5, 5)) == (
+        0x2000,
+        0x3000,
+        None,
+        0,
+    )
+    assert made and not residency(Session(fake()))
+
+
+def test_interrupted() -> None:
+    target = fake()
+
+    def looking(tell: object) -> Presence:
+        tell(0.5)  # type: ignore[operator]
+        raise AssertionError("not interrupted")
+
+    target.presence = looking  # type: ignore[method-assign, assignment]
+    target._left = 0
+    with pytest.raises(Interrupted):
+        residency(Session(target))
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_runs(seed: int) -> None:
+    rng = random.Random(seed)
+    points = sorted(rng.sample(range(200), 2 * rng.randrange(8)))
+    pairs = list(zip(points[::2], points[1::2]))
+    runs = Runs.of(pairs)
+    inside = {at for start, end in pairs for at in range(start, end)}
+    low, high = rng.randrange(200), rng.randrange(200)
+    assert runs.total == len(inside) and [Range(*pair) for pair in pairs] == list(runs) and len(runs) == len(pairs)
+    assert runs.bytes(low, high) == len(inside & set(range(low, high)))
+    assert {at for start, end in runs.within(low, high) for at in range(start, end)} == inside & set(range(low, high))
+    assert [at in runs for at in range(200)] == [at in inside for at in range(200)]
+    with pytest.raises(ValueError, match="lies below"):
+        Runs.of([(5, 9), (8, 10)])
