@@ -41,8 +41,10 @@ class Shape(NamedTuple):
 class Records(Protocol):
     """Made by `Engine.records`."""
 
-    left: int
-    """Records that got no number, for there were too many keys."""
+    @property
+    def left(self) -> int:
+        """Records that got no number, for there were too many keys."""
+        ...
 
     def read(self, piece: Piece, runs: array[int]) -> array[int]:
         """The numbers ("I") of the records of these runs (`RUN` words each, "Q"), one behind the other. ValueError, and nothing counted,
@@ -79,7 +81,12 @@ class PureRecords:
         self._reach = max(offset for shape in self._shapes for offset in (0, *shape.offsets)) + arch.word
         self._numbers: dict[Key, int] = {}
         self._counts: list[int] = []
-        self.left = 0
+        self._left = 0
+
+    @property
+    def left(self) -> int:
+        """See Records."""
+        return self._left
 
     def read(self, piece: Piece, runs: array[int]) -> array[int]:
         """See Records."""
@@ -96,7 +103,7 @@ class PureRecords:
                 first = words[at]
                 mask, offsets = self._shapes[first & self._tag_mask]
                 more = [words[at + offset // word] for offset in offsets]
-                made.append(add((first & mask | mark, *more, *(0 for _ in range(COLUMNS - len(more))))))  # type: ignore[arg-type]
+                made.append(add((first & mask | mark, *more, *(0 for _ in range(COLUMNS - len(more))))))
         return made
 
     def keys(self) -> list[Key]:
@@ -111,7 +118,7 @@ class PureRecords:
         number = self._numbers.get(key)
         if number is None:
             if len(self._numbers) >= self._most:
-                self.left += 1
+                self._left += 1
                 return NONE
             number = self._numbers[key] = len(self._numbers)
             self._counts.append(0)

@@ -1,0 +1,29 @@
+"""Ruby (CRuby 2.7 to 3.3): heap pages, the collector's counters, objects by type and class, and what Ruby was told of native memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from findleaks.runtimes.base import Engine, Runtime, Target
+
+if TYPE_CHECKING:
+    from findleaks.allocators.directory import Directory
+
+MARK = "ruby"
+"""Stands in the path of some file that is loaded: the program's, libruby's, or an extension's from the standard library."""
+
+
+def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
+    """See base.Finder."""
+    files = [module for module in target.modules() if MARK in module.path.lower()]
+    if not files:
+        return []
+    from findleaks.runtimes.ruby.layout import interpreter
+
+    layout = interpreter(target, files)
+    if layout is None:
+        return []
+    from findleaks.runtimes.ruby.instance import Ruby
+
+    return [Ruby(target, engine, directory, layout)]

@@ -1,0 +1,130 @@
+"""Every slot of Ruby's heap, sorted by T_ type, class and, of T_DATA, by the type of what it wraps.
+
+Layouts: include/ruby/internal/core/{rbasic,rdata,rtypeddata}.h, internal/imemo.h of 2.7.4, 3.1.2 and 3.3.8: a slot begins with flags,
+whose low 5 bits are the type, and its class; T_DATA goes on with its data type and a flag of 1 (3 where the data is in the slot), or,
+untyped, with the functions that mark and free it. A free slot's flags are 0.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator
+from itertools import compress, starmap
+from typing import NamedTuple
+
+from findleaks.errors import Interrupted
+from findleaks.graph.base import Engine
+from findleaks.graph.records import NONE, Shape
+from findleaks.runtimes.ruby.pages import Pages, runs
+from findleaks.target.base import Range
+
+T_NONE, T_OBJECT, T_CLASS, T_MODULE, T_FLOAT, T_STRING, T_ARRAY, T_HASH = 0, 1, 2, 3, 4, 5, 7, 8
+T_DATA, T_IMEMO, T_ICLASS, T_ZOMBIE, T_MOVED = 0xC, 0x1A, 0x1C, 0x1D, 0x1E
+MASK = 0x1F
+SINGLETON = 1 << 12
+"""FL_SINGLETON: the class of one object."""
+
+IMEMO_SHIFT, IMEMO_MASK = 12, 0xF
+
+_NUMBERED = {
+    0: "NONE OBJECT CLASS MODULE FLOAT STRING REGEXP ARRAY HASH STRUCT BIGNUM FILE DATA MATCH COMPLEX RATIONAL",
+    0x11: "NIL TRUE FALSE SYMBOL FIXNUM UNDEF",
+    0x1A: "IMEMO NODE ICLASS ZOMBIE MOVED",
+}
+TYPES = {number: name for first, names in _NUMBERED.items() for number, name in enumerate(names.split(), first)}
+"""enum ruby_value_type, without "T_"."""
+
+_MEMOS = "env cref svar throw_data ifunc memo ment iseq tmpbuf ast parser_strterm callinfo callcache constcache"
+IMEMOS = tuple(_MEMOS.split())
+"""enum imemo_type, from 0."""
+
+PLAIN, _CLASSED = Shape(MASK), Shape(MASK, (8,))
+SHAPES = {
+    **{
+        tag: _CLASSED
+        for tag, name in TYPES.items()
+        if name not in ("NONE", "CLASS", "MODULE", "IMEMO", "NODE", "ICLASS", "ZOMBIE", "MOVED")
+    },
+    T_CLASS: Shape(MASK | SINGLETON),
+    T_DATA: Shape(MASK, (8, 16, 24)),
+    T_IMEMO: Shape(MASK | IMEMO_MASK << IMEMO_SHIFT),
+}
+
+
+class Sort(NamedTuple):
+    """Slots alike: of this size, with these flags (as far as they matter), this class (0: hidden, or not told apart by class) and this data
+    type (0: none)."""
+
+    size: int
+    flags: int
+    klass: int
+    data: int
+
+    @property
+    def tag(self) -> int:
+        """The T_ type."""
+        return self.flags & MASK
+
+
+class Census:
+    """All slots of these pages. `sorts[number]` has `counts[number]` slots; `left` slots are of still other sorts."""
+
+    def __init__(self, engine: Engine, pages: Pages) -> None:
+        records = engine.records(SHAPES, MASK)
+        self._chunks: list[tuple[array[int], array[int]]] = []
+        for piece, some in pages.pieces():
+            spans = runs(some)
+            self._chunks.append((spans, records.read(piece, spans)))
+            if pages.target.interrupted():
+                raise Interrupted
+        self.sorts = list(starmap(_sort, records.keys()))
+        self.counts = records.counts()
+        self.left = records.left
+
+    def by_type(self) -> dict[int, int]:
+        """Slots by T_ type; T_NONE are the free ones."""
+        found: dict[int, int] = {}
+        for sort, count in zip(self.sorts, self.counts):
+            found[sort.tag] = found.get(sort.tag, 0) + count
+        return found
+
+    def addresses(self, wanted: bytearray) -> tuple[array[int], array[int], array[int]]:
+        """Addresses ("Q", ascending), sizes ("I") and sorts ("I") of the slots whose sort's number is true in `wanted`, which has one more
+        element than there are sorts, for the slots that have none (number `NONE`)."""
+        addresses, sizes, sorts = array("Q"), array("I"), array("I")
+        for start, size, numbers in self._runs():
+            keep = bytes(map(wanted.__getitem__, _known(numbers, len(self.sorts))))
+            chosen = array("Q", compress(range(start, start + size * len(numbers), size), keep))
+            addresses += chosen
+            sizes += array("I", [size]) * len(chosen)
+            sorts += array("I", compress(numbers, keep))
+        return addresses, sizes, sorts
+
+    def free(self) -> list[Range]:
+        """Stretches of free slots."""
+        dead = bytearray(sort.tag == T_NONE for sort in self.sorts) + b"\0"
+        found = []
+        for start, size, numbers in self._runs():
+            marks = bytes(map(dead.__getitem__, _known(numbers, len(self.sorts))))
+            found += [Range(start + size * one.start(), start + size * one.end()) for one in re.finditer(b"\1+", marks)]
+        return found
+
+    def _runs(self) -> Iterator[tuple[int, int, array[int]]]:
+        """Start and size of each page's slots, and their numbers."""
+        for spans, numbers in self._chunks:
+            at = 0
+            for start, size, count in zip(spans[0::4], spans[1::4], spans[2::4]):
+                yield start, size, numbers[at : at + count]
+                at += count
+
+
+def _known(numbers: array[int], count: int) -> array[int]:
+    """NONE as the number behind the last."""
+    return array("I", (min(number, count) for number in numbers)) if NONE in numbers else numbers
+
+
+def _sort(flags: int, klass: int, data: int, mark: int) -> Sort:
+    """A key of `Records`. Where T_DATA has no data type these words are functions of its own."""
+    typed = flags & MASK == T_DATA and mark in (1, 3)
+    return Sort(flags >> 32, flags & 0xFFFFFFFF, klass, data if typed else 0)

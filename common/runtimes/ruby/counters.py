@@ -1,0 +1,146 @@
+"""The collector's counters, under the names of GC.stat and of ObjectSpace.count_objects.
+
+Sources: gc.c (gc_stat_internal, count_objects) of 2.7.4, 3.1.2 and 3.3.8. What stands around `heap_pages`, `profile.count` and
+`oldmalloc_increase` is at the same distance from these in all of them; what is not is told apart by what must hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.base import Count
+from findleaks.runtimes.ruby.census import TYPES
+from findleaks.runtimes.ruby.layout import FLAGS, NEW_PAGE, Layout
+from findleaks.runtimes.ruby.pages import Page
+
+MODES = ("", "marking", "sweeping", "compacting")
+DURING = 1 << 5
+
+ALLOCATED, ONE_POOL, POOLS = 24, 160, 224
+"""Offset of total_allocated_objects up to 3.1; bytes of a size pool in 3.1, where there is one, and in 3.3, where each has its counters."""
+
+BEFORE_SORTED = 56
+"""Bytes between the last size pool and heap_pages.sorted: a flag, the mark stack, marked_slots."""
+
+FAULTS = 184
+"""Distance from heap_pages.sorted to profile.count since 3.0, which has read_barrier_faults; 176 before."""
+
+
+class Counters:
+    """What GC.stat would say. What cannot be read is left out."""
+
+    def __init__(self, memory: Memory, layout: Layout, problems: list[Problem]) -> None:
+        self._memory, self._layout, self._problems = memory, layout, problems
+
+    def stopped_in(self) -> str:
+        """What the collector was doing, "" if it was not at work (a lazy sweep that goes on later is no work)."""
+        flags = self._memory.int32(self._layout.objspace + FLAGS) if self._layout.objspace else None
+        return "" if not flags or not flags & DURING else MODES[flags & 3] or "collecting"
+
+    def read(self, pages: Sequence[Page], by_type: Mapping[int, int]) -> dict[str, Count]:
+        """Everything: `by_type` are the slots by T_ type."""
+        found = self._statistics(pages)
+        total = sum(page.number for page in pages)
+        if pages:
+            found["TOTAL"] = total
+            found["FREE"] = by_type.get(0, 0)
+            found.update((f"T_{TYPES.get(tag, hex(tag))}", by_type[tag]) for tag in sorted(by_type) if tag)
+        return {name: Count(value, "bytes" if "bytes" in name else "") for name, value in found.items() if value is not None}
+
+    def _statistics(self, pages: Sequence[Page]) -> dict[str, Optional[int]]:
+        layout, memory = self._layout, self._memory
+        at, count = layout.sorted, layout.count
+        found: dict[str, Optional[int]] = {"count": memory.word(count) if count else None}
+        if not at:
+            return {**found, **self._malloc()}
+        faults = count - at >= FAULTS
+        pools = self._pools(pages)
+        distance = pools[1] if pools else 0
+        if distance == POOLS:
+            times = [memory.word(count + 8), memory.word(count + 32)]
+            found["time"] = _milliseconds(sum(time or 0 for time in times))
+            found["marking_time"], found["sweeping_time"] = map(_milliseconds, times)
+        elif distance == ONE_POOL:
+            found["time"] = _milliseconds(memory.word(count + 32))
+        available, final = sum(page.number for page in pages), memory.word(at + 56)
+        allocated, freed, mapped, returned = self._totals(pools)
+        live = allocated - freed - final if None not in (allocated, freed, final) else None  # type: ignore[operator]
+        found["heap_allocated_pages"] = memory.word(at + 8)
+        found["heap_sorted_length"] = memory.word(at + 24)
+        found["heap_allocatable_pages"] = self._sum(pools, 8) if pools else memory.word(at + 16)
+        found["heap_available_slots"] = available
+        found["heap_live_slots"] = live
+        found["heap_free_slots"] = available - live - final if live is not None and final is not None else None
+        found["heap_final_slots"] = final
+        found["heap_marked_slots"] = memory.word(at - 8)
+        found["heap_eden_pages"] = sum(not page.tomb for page in pages)
+        found["heap_tomb_pages"] = sum(page.tomb for page in pages)
+        found["total_allocated_pages"], found["total_freed_pages"] = mapped, returned
+        found["total_allocated_objects"], found["total_freed_objects"] = allocated, freed
+        found.update(self._malloc())
+        found["minor_gc_count"], found["major_gc_count"] = memory.word(at + 128), memory.word(at + 136)
+        found["compact_count"] = memory.word(at + 144)
+        if faults:
+            found["read_barrier_faults"] = memory.word(at + 152)
+        found.update(self._old(distance))
+        return found
+
+    def _malloc(self) -> dict[str, Optional[int]]:
+        """struct {limit, increase} at the beginning of the object space."""
+        at = self._layout.increase
+        return {
+            "malloc_increase_bytes": self._memory.word(at) if at else None,
+            "malloc_increase_bytes_limit": self._memory.word(at - 8) if at else None,
+        }
+
+    def _old(self, distance: int) -> dict[str, Optional[int]]:
+        """struct rgengc, whose last members are oldmalloc_increase and its limit; behind it the compactor's tables of 31 counts each."""
+        at, word = self._layout.old_increase, self._memory.word
+        if not at:
+            return {}
+        found: dict[str, Optional[int]] = {}
+        tables = {ONE_POOL: 2, POOLS: 4}.get(distance, 0)
+        if tables:
+            found["total_moved_objects"] = word(at + 16 + tables * 31 * 8)
+        found["remembered_wb_unprotected_objects"], found["remembered_wb_unprotected_objects_limit"] = word(at - 32), word(at - 24)
+        found["old_objects"], found["old_objects_limit"] = word(at - 16), word(at - 8)
+        found["oldmalloc_increase_bytes"], found["oldmalloc_increase_bytes_limit"] = word(at), word(at + 8)
+        return found
+
+    def _pools(self, pages: Sequence[Page]) -> Optional[tuple[int, int, int]]:
+        """Address of the first size pool, the distance between two, and how many there are; None before 3.1."""
+        if self._layout.fields != NEW_PAGE or not pages:
+            return None
+        end = self._layout.sorted - BEFORE_SORTED
+        headers = [page.header for page in {page.size: page for page in pages}.values()]
+        places = sorted(
+            {pool for pool in (self._memory.word(header + 16) for header in headers) if pool and self._layout.objspace < pool < end}
+        )
+        if not places:
+            return None
+        distance = min((high - low for low, high in zip(places, places[1:])), default=end - places[0])
+        if distance not in (ONE_POOL, POOLS) or (end - places[0]) % distance:
+            what = f"Ruby's size pools of {distance} bytes are not known: counters that stand there are left out"
+            self._problems.append(Problem(places[0], what, False))
+            return None
+        return places[0], distance, (end - places[0]) // distance
+
+    def _totals(self, pools: Optional[tuple[int, int, int]]) -> tuple[Optional[int], Optional[int], Optional[int], Optional[int]]:
+        """total_allocated_objects, total_freed_objects, total_allocated_pages, total_freed_pages."""
+        if pools is not None and pools[1] == POOLS:
+            return self._sum(pools, 48), self._sum(pools, 56), self._sum(pools, 16), self._sum(pools, 24)
+        word, count = self._memory.word, self._layout.count
+        if self._layout.fields == NEW_PAGE and pools is None:
+            return None, None, None, None
+        return word(self._layout.objspace + ALLOCATED), word(count + 8), word(count + 16), word(count + 24)
+
+    def _sum(self, pools: tuple[int, int, int], offset: int) -> Optional[int]:
+        values = [self._memory.word(pools[0] + pools[1] * number + offset) for number in range(pools[2])]
+        return None if None in values else sum(value or 0 for value in values)
+
+
+def _milliseconds(nanoseconds: Optional[int]) -> Optional[int]:
+    return nanoseconds // 1_000_000 if nanoseconds is not None else None

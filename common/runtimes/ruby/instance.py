@@ -1,0 +1,217 @@
+"""A Ruby interpreter in a process."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.errors import UnreadableMemory
+from findleaks.runtimes.base import Count, Engine, Holders, Part, Problem, Range, Runtime, Target, Type
+from findleaks.runtimes.ruby import census as c
+from findleaks.runtimes.ruby.counters import Counters
+from findleaks.runtimes.ruby.layout import Layout, exported
+from findleaks.runtimes.ruby.pages import Pages
+from findleaks.runtimes.ruby.reported import reported_at
+from findleaks.runtimes.ruby.values import Values
+
+if TYPE_CHECKING:
+    from findleaks.allocators.directory import Directory
+
+DATA = 32
+"""Offset in a slot of the pointer that T_DATA wraps."""
+
+NAMED = 1 << 16
+"""Sorts of objects that are named one by one; a sound heap has some hundreds."""
+
+OTHER = "(of further classes)"
+
+_EMPTY = (c.T_NONE, c.T_FLOAT, c.T_MOVED)
+"""What surely refers to no native memory."""
+
+
+class Ruby(Runtime):
+    """See base.Runtime."""
+
+    name = "Ruby"
+
+    def __init__(self, target: Target, engine: Engine, directory: Directory, layout: Layout) -> None:
+        self.problems: list[Problem] = []
+        self.version, self.where = layout.version, layout.module.path.rsplit("/", 1)[-1]
+        self._target, self._engine, self._directory, self._layout = target, engine, directory, layout
+        self._memory = Memory(target)
+        self._counters = Counters(self._memory, layout, self.problems)
+        at = layout.objspace
+        if not at:
+            self._problem(layout.module.start, "rb_gc_count is not the code that was expected: nothing of its heap can be read")
+        elif not layout.sorted:
+            self._problem(at, f"no array of heap pages in its object space at {at:#x}: this version's heap cannot be read")
+        if at and not layout.increase:
+            self._problem(at, "rb_gc_adjust_memory_usage is not the code that was expected: malloc_increase is left out")
+        doing = self._counters.stopped_in()
+        if doing:
+            self._problem(
+                at, f"stopped in the middle of a garbage collection ({doing}): objects that are dead already may still be counted"
+            )
+
+    def _problem(self, address: int, what: str) -> None:
+        self.problems.append(Problem(address, f"Ruby {self.version}: {what}", False))
+
+    @cached_property
+    def pages(self) -> Pages:
+        """Its heap."""
+        return Pages(self._target, self._layout, self.problems)
+
+    @cached_property
+    def _census(self) -> c.Census:
+        taken = c.Census(self._engine, self.pages)
+        if taken.left:
+            self._problem(self._layout.objspace, f"{taken.left} slots have so many different classes that they are not told apart")
+        return taken
+
+    @cached_property
+    def _values(self) -> Values:
+        made = Values(self._memory, self._exported)
+        if made.place is None and self.pages.all:
+            self._problem(self._layout.objspace, "the names of classes could not be read: objects are told by address of their class")
+        return made
+
+    @cached_property
+    def _counted(self) -> Mapping[str, Count]:
+        return self._counters.read(self.pages.all, self._census.by_type())
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """What each sort of slots is called; "" for free ones."""
+        return [self._name(sort) if number < NAMED else OTHER for number, sort in enumerate(self._census.sorts)]
+
+    def counters(self) -> Mapping[str, Count]:
+        """See base.Runtime: GC.stat, then ObjectSpace.count_objects."""
+        return self._counted
+
+    def parts(self) -> Sequence[Part]:
+        """See base.Runtime."""
+        pages = self.pages.all
+        if not pages:
+            return []
+        live = [(sort.size, count) for sort, count in zip(self._census.sorts, self._census.counts) if sort.tag != c.T_NONE]
+        count, free = sum(number for _, number in live), self._census.by_type().get(c.T_NONE, 0)
+        detail = f"{len(pages):,} pages of {self._layout.page >> 10} KiB: {count:,} slots live, {free:,} free"
+        unswept = sum(page.unswept for page in pages)
+        if unswept:
+            detail += f"; {unswept:,} pages not swept yet"
+        inside = self._directory.blocks.find(pages[0].body) >= 0
+        return [Part("heap pages", self.pages.ranges(), sum(size * number for size, number in live), inside, detail)]
+
+    def types(self) -> Sequence[Type]:
+        """See base.Runtime."""
+        found: dict[str, list[int]] = {}
+        for name, sort, count in zip(self._names, self._census.sorts, self._census.counts):
+            if name:
+                sums = found.setdefault(name, [0, 0])
+                sums[0] += count
+                sums[1] += count * sort.size
+        if self._census.left:
+            sums = found.setdefault(OTHER, [0, 0])
+            sums[0] += self._census.left
+        return [Type(name, objects, size) for name, (objects, size) in found.items()]
+
+    def holders(self) -> Optional[Holders]:
+        """See base.Runtime."""
+        if not self.pages.all:
+            return None
+        sorts = self._census.sorts
+        addresses, sizes, numbers = self._census.addresses(bytearray(sort.tag not in _EMPTY for sort in sorts) + b"\1")
+        names = sorted({*self._names, OTHER} - {""})
+        places = {name: number for number, name in enumerate(names)}
+        of = array("I", (places.get(name, 0) for name in self._names))
+        last = places[OTHER]
+        types = array("I", (of[number] if number < len(of) else last for number in numbers)) if self._census.left else None
+        return Holders(addresses, sizes, types or array("I", map(of.__getitem__, numbers)), names)
+
+    def told(self, name: str) -> Optional[int]:
+        """See base.Runtime: for T_DATA whose function that frees takes back what the object reported (see reported.py)."""
+        sorts = [number for number, sort in enumerate(self._census.sorts) if self._names[number] == name]
+        offsets = {number: self._reported.get(self._census.sorts[number].data) for number in sorts}
+        if not sorts or None in offsets.values():
+            return None
+        total = 0
+        for number, offset in offsets.items():
+            wanted = bytearray(len(self._census.sorts) + 1)
+            wanted[number] = 1
+            for slot in self._census.addresses(wanted)[0]:
+                where = self._memory.word(slot + DATA)
+                value = self._memory.word(where + (offset or 0)) if where else 0
+                if value is not None and value < self._target.arch.mask >> 1:
+                    total += value
+        return total
+
+    def dead(self) -> Sequence[Range]:
+        """See base.Runtime."""
+        return self._census.free()
+
+    def describe(self, address: int) -> str:
+        """See base.Runtime."""
+        found = self.pages.slot(address)
+        if found is None:
+            return "Ruby's heap: the header of a page" if self.pages.at(address) is not None else ""
+        slot, size = found
+        words = self._memory.words(slot, 4)
+        if words is None:
+            return ""
+        inside = f", {address - slot} bytes into it" if address != slot else ""
+        if words[0] & c.MASK == c.T_NONE:
+            return f"free slot of Ruby's heap{inside}"
+        mask, offsets = c.SHAPES.get(words[0] & c.MASK, c.PLAIN)
+        data = words[2] if words[0] & c.MASK == c.T_DATA and words[3] in (1, 3) else 0
+        name = self._name(c.Sort(size, words[0] & mask, words[1] if 8 in offsets else 0, data))
+        return f"Ruby {name}{self._more(slot, words)}{inside}"
+
+    def _more(self, slot: int, words: Sequence[int]) -> str:
+        tag = words[0] & c.MASK
+        if tag == c.T_STRING:
+            return f", {self._values.length(slot):,} bytes"
+        if tag in (c.T_CLASS, c.T_MODULE):
+            return f" {self._values.class_name(slot)}" if not words[0] & c.SINGLETON or tag == c.T_MODULE else ""
+        return ""
+
+    def _name(self, sort: c.Sort) -> str:
+        tag = sort.tag
+        kind = f"T_{c.TYPES.get(tag, hex(tag))}"
+        if tag == c.T_NONE:
+            return ""
+        if tag == c.T_CLASS:
+            return "Class (singleton)" if sort.flags & c.SINGLETON else "Class"
+        if tag == c.T_MODULE:
+            return "Module"
+        if tag == c.T_IMEMO:
+            number = sort.flags >> c.IMEMO_SHIFT & c.IMEMO_MASK
+            return f"imemo_{c.IMEMOS[number]}" if number < len(c.IMEMOS) else f"imemo {number}"
+        if 8 not in c.SHAPES.get(tag, c.PLAIN).offsets:
+            return kind
+        name = self._values.class_name(sort.klass) if sort.klass else f"{kind} (hidden)"
+        name = name or f"{kind} of class {sort.klass:#x}"
+        wrapped = self._wrapped(sort.data) if sort.data else ""
+        return f"{name} [{wrapped}]" if wrapped and wrapped != name else name
+
+    def _wrapped(self, data_type: int) -> str:
+        """wrap_struct_name, the first member of a data type."""
+        where = self._memory.word(data_type)
+        return self._values.characters(where) if where else ""
+
+    @cached_property
+    def _reported(self) -> Mapping[int, Optional[int]]:
+        """By data type: the offset in what it wraps of the bytes that were reported."""
+        symbol = exported(self._target, [self._layout.module], "rb_gc_adjust_memory_usage")
+        adjust = symbol.address if symbol is not None else 0
+        types = sorted({sort.data for sort in self._census.sorts if sort.data})[:NAMED]
+        return {data_type: reported_at(self._target, data_type, adjust) for data_type in types}
+
+    def _exported(self, name: str) -> Optional[int]:
+        symbol = exported(self._target, [self._layout.module], name)
+        try:
+            return self._target.word(symbol.address) if symbol is not None else None
+        except UnreadableMemory:
+            return None

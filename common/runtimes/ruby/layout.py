@@ -1,0 +1,239 @@
+"""Where this Ruby keeps its heap and its collector's counters: taken from the code of exported functions, and from what must hold.
+
+`rb_gc_count` is three or four loads: the pointer to the VM, the VM, the object space, the counter. `rb_gc_adjust_memory_usage` adds to
+malloc_increase and oldmalloc_increase. Between those stands `heap_pages`, known by its sorted array of pages, each of which has a header
+that points back to it. The rest has fixed distances from these (gc.c of 2.7.4, 3.1.2 and 3.3.8: struct rb_objspace, struct heap_page,
+struct rb_size_pool_struct, struct rb_heap_struct), which did not change but for what is told apart here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.errors import UnreadableMemory
+from findleaks.runtimes.v8.decode import CALL, JUMP, RIP, Instruction, instructions
+from findleaks.target.base import Module, Symbol, Target
+
+LONGEST = 256
+"""Bytes of a function that are looked at."""
+
+SMALL_PAGE, LARGE_PAGE = 1 << 14, 1 << 16
+"""HEAP_PAGE_SIZE up to 3.1, and since."""
+
+RVALUE = 40
+"""Bytes of a slot where pages do not say (before 3.1)."""
+
+MOST_PAGES = 1 << 24
+"""Pages that a heap may have before its count is taken for nonsense: a terabyte."""
+
+LARGEST = 1 << 13
+"""Bytes that an object space may have: 3.3's has 1,900."""
+
+FLAGS = 16
+"""Offset of its flags: mode (none, marking, sweeping, compacting) in two bits; bit 5 is during_gc."""
+
+LOCK = 0xF0
+_LEA, _MOVE, _STORE, _ADD, _RETURN = 0x8D, 0x8B, 0x89, 0x83, 0xC3
+_COMPARING = (0x38, 0x39, 0x3A, 0x3B, 0x84, 0x85)
+_READING = (0x03, 0x0B, 0x13, 0x1B, 0x23, 0x2B, 0x33, 0x63, 0x69, 0x6B, *range(0x0F40, 0x0F50), *range(0x0FB6, 0x0FB8), 0x0FBE, 0x0FBF)
+"""Instructions that put what they make of memory into a register."""
+
+_SCRATCH = (0, 1, 2, 6, 7, 8, 9, 10, 11)
+"""Registers that a call may change."""
+
+
+class PageFields(NamedTuple):
+    """Offsets in struct heap_page. `slot_size` is -1 where slots have one size."""
+
+    start: int
+    slot_size: int
+    total_slots: int
+    flags: int
+
+
+OLD_PAGE = PageFields(start=24, slot_size=-1, total_slots=0, flags=8)
+NEW_PAGE = PageFields(start=32, slot_size=0, total_slots=2, flags=12)
+"""3.1 and later: slots of several sizes, and a pointer to the size pool at 16."""
+
+BEFORE_SWEEP, IN_TOMB = 1, 8
+"""Bits of a page's flags: not swept since the last marking; without objects, about to be given back."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The object space of the interpreter in `module`. `count`, `increase` and `old_increase` are addresses of counters (0: not found), and
+    `sorted` is that of the pointer to the sorted array of pages (0: not found). This has `pages` entries, for pages of `page` bytes."""
+
+    module: Module
+    version: str
+    objspace: int
+    count: int
+    increase: int
+    old_increase: int
+    sorted: int
+    pages: int
+    page: int
+    fields: PageFields
+
+
+def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
+    """The layout of the interpreter, which is in one of these files or in the program; None where there is none, or it has not begun."""
+    symbol = exported(target, files, "rb_gc_count")
+    module = next((one for one in target.modules() if symbol is not None and one.start <= symbol.address < one.end), None)
+    if symbol is None or module is None:
+        return None
+    version = _text(target, exported(target, files, "ruby_version"))
+    memory = Memory(target)
+    run = _Run(memory)
+    run.through(code(target, symbol.address, symbol.size))
+    if run.last is None or not FLAGS < run.last[1] < LARGEST:
+        return Layout(module, version, 0, 0, 0, 0, 0, 0, 0, OLD_PAGE)
+    objspace, offset = run.last
+    increase, old = _increases(target, exported(target, files, "rb_gc_adjust_memory_usage"), objspace)
+    heap, number, page, fields = _heap(memory, objspace, offset) or (0, 0, 0, OLD_PAGE)
+    return Layout(module, version, objspace, objspace + offset, increase, old, heap, number, page, fields)
+
+
+def exported(target: Target, files: Sequence[Module], name: str) -> Optional[Symbol]:
+    """A symbol of the interpreter: of one of these files, or of any."""
+    for module in files:
+        symbol = target.symbol(name, os.path.basename(module.path))
+        if symbol is not None:
+            return symbol
+    return target.symbol(name)
+
+
+def code(target: Target, address: int, size: int = 0) -> list[Instruction]:
+    """The instructions from there on; [] where the code cannot be read, or is not of x86-64."""
+    if target.arch.name != "x86-64":
+        return []
+    for length in (min(size or LONGEST, LONGEST), 64):
+        try:
+            return list(instructions(target.read(address, length), address))
+        except UnreadableMemory:
+            continue
+    return []
+
+
+def _text(target: Target, symbol: Optional[Symbol]) -> str:
+    """ruby_version: an array of characters."""
+    try:
+        found = target.read(symbol.address, min(symbol.size or 8, 16)).split(b"\0")[0] if symbol is not None else b""
+    except UnreadableMemory:
+        return ""
+    return found.decode("ascii", "replace") if found[:1].isdigit() else ""
+
+
+class _Run:
+    """A function run on the target's memory without its branches: what its registers hold, as far as that follows from what it loads."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.known: dict[int, int] = {}
+        self.last: Optional[tuple[int, int]] = None  # base and displacement of the last load through a register
+        self.locked: set[int] = set()  # addresses that are changed under a lock
+
+    def through(self, listing: Sequence[Instruction]) -> Optional[int]:
+        """Run until the function returns with no branch leading further, or jumps for good: then where to."""
+        further = 0
+        for one in listing:
+            if one.opcode == JUMP:
+                return one.target
+            if one.opcode == _RETURN and one.address >= further:
+                return None
+            if one.target is not None and one.opcode != CALL:
+                further = max(further, one.target)
+            self._step(one)
+        return None
+
+    def _step(self, one: Instruction) -> None:
+        where = self._address(one)
+        value: Optional[int] = None
+        register = one.reg
+        if one.opcode == _LEA:
+            value = where
+        elif one.opcode == _MOVE:
+            value = self.known.get(one.rm) if one.displacement is None else self._memory.word(where) if where is not None else None
+            if one.base in self.known and value is not None:
+                self.last = self.known[one.base], one.displacement or 0
+        elif one.opcode == _STORE and one.displacement is None:
+            register, value = one.rm, self.known.get(one.reg)
+        elif one.opcode == _ADD and one.displacement is None and one.reg & 7 == 0 and one.rm in self.known:
+            register, value = one.rm, self.known[one.rm] + (one.immediate or 0)
+        elif one.opcode in _COMPARING or (one.displacement is not None and one.opcode not in _READING):
+            if where is not None and one.base != RIP and _locks(self._memory, one):
+                self.locked.add(where)
+            return
+        elif one.opcode == CALL:
+            for scratch in _SCRATCH:
+                self.known.pop(scratch, None)
+            return
+        elif one.displacement is None and one.rm >= 0:
+            self.known.pop(one.rm, None)
+        if value is None:
+            self.known.pop(register, None)
+        else:
+            self.known[register] = value & self._memory.arch.mask
+
+    def _address(self, one: Instruction) -> Optional[int]:
+        """Of its operand in memory."""
+        if one.displacement is None or one.scaled >= 0 or one.fs or (one.base != RIP and one.base not in self.known):
+            return None
+        return one.displacement + (0 if one.base == RIP else self.known[one.base])
+
+
+def _locks(memory: Memory, one: Instruction) -> bool:
+    first = memory.int32(one.address)
+    return first is not None and first & 0xFF == LOCK
+
+
+def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple[int, int]:
+    """Addresses of malloc_increase and oldmalloc_increase in the object space, 0 where they are not found: what rb_gc_adjust_memory_usage,
+    or the function that it ends in, changes under a lock."""
+    if symbol is None:
+        return 0, 0
+    run = _Run(Memory(target))
+    further = run.through(code(target, symbol.address, symbol.size))
+    if not run.locked and further is not None:
+        run.through(code(target, further))
+    found = sorted(address for address in run.locked if objspace < address < objspace + LARGEST)
+    return (found[0], found[1]) if len(found) >= 2 else (0, 0)
+
+
+def _heap(memory: Memory, objspace: int, end: int) -> Optional[tuple[int, int, int, PageFields]]:
+    """The address of heap_pages.sorted, the number of pages, their size, and their layout: a pointer to an array of as many pages as the
+    next word says, each of which has a header that points back to it."""
+    words = memory.words(objspace, end // 8)
+    for at, array in enumerate(words or ()):
+        if words is None or at + 3 >= len(words) or not 0 < words[at + 1] <= min(words[at + 3], MOST_PAGES) or array % 8 or not array:
+            continue
+        entries = [memory.word(array + 8 * number) for number in (0, words[at + 1] // 2, words[at + 1] - 1)]
+        for fields in (NEW_PAGE, OLD_PAGE):
+            sizes = [_size(memory, entry, fields) if entry else 0 for entry in entries]
+            if any(sizes) and sizes.count(0) < 2:  # a page may be damaged
+                return objspace + 8 * at, words[at + 1], max(sizes), fields
+    return None
+
+
+def _size(memory: Memory, page: int, fields: PageFields) -> int:
+    """The size of the body that belongs to this struct heap_page; 0 where it has none."""
+    start = memory.word(page + fields.start)
+    if start is None or memory.word(start & -SMALL_PAGE) != page or not slots(memory, page, fields)[1]:
+        return 0
+    size, count = slots(memory, page, fields)
+    room = size * count + start % SMALL_PAGE
+    return SMALL_PAGE if room <= SMALL_PAGE else LARGE_PAGE if room <= LARGE_PAGE else 0
+
+
+def slots(memory: Memory, page: int, fields: PageFields) -> tuple[int, int]:
+    """The size of a page's slots, and their number; (0, 0) where that cannot be."""
+    first = memory.word(page)
+    if first is None:
+        return 0, 0
+    size = RVALUE if fields.slot_size < 0 else first >> 8 * fields.slot_size & 0xFFFF
+    count = first >> 8 * fields.total_slots & 0xFFFF
+    return (size, count) if size % 8 == 0 and RVALUE <= size <= LARGE_PAGE and 0 < count <= LARGE_PAGE // RVALUE else (0, 0)

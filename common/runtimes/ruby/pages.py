@@ -1,0 +1,143 @@
+"""The pages of Ruby's heap: read once, checked against their headers, and their slots handed to the engine for sorting."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
+from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.runtimes.ruby.layout import BEFORE_SWEEP, IN_TOMB, Layout, slots
+from findleaks.target.base import Piece, Range, Target
+from findleaks.target.ranges import merged
+
+NAMED = 3
+"""Damaged pages that are named one by one."""
+
+LOOK = 1024
+"""Pages between two looks at Ctrl-C."""
+
+
+class Page(NamedTuple):
+    """A page at `body` with `number` slots of `size` bytes from `start` on; `header` is its struct heap_page."""
+
+    body: int
+    header: int
+    start: int
+    size: int
+    number: int
+    tomb: bool
+    unswept: bool
+
+
+class Pages:
+    """Every page that could be read, by address. What could not is named in `problems`."""
+
+    def __init__(self, target: Target, layout: Layout, problems: list[Problem]) -> None:
+        self.target, self.layout, self._problems = target, layout, problems
+        self._bad: list[tuple[int, str]] = []
+        self._memory = Memory(target)
+        self.all = self._read()
+        self._bodies = [page.body for page in self.all]
+        self._tell()
+
+    def ranges(self) -> list[Range]:
+        """The pages, those that touch as one."""
+        return merged(Range(page.body, page.body + self.layout.page) for page in self.all)
+
+    def at(self, address: int) -> Optional[Page]:
+        """The page that this address lies in."""
+        at = bisect_right(self._bodies, address) - 1
+        return self.all[at] if at >= 0 and address < self._bodies[at] + self.layout.page else None
+
+    def slot(self, address: int) -> Optional[tuple[int, int]]:
+        """Where the slot begins that this address lies in, and its size."""
+        page = self.at(address)
+        if page is None or not page.start <= address < page.start + page.size * page.number:
+            return None
+        return address - (address - page.start) % page.size, page.size
+
+    def pieces(self) -> Iterator[tuple[Piece, Sequence[Page]]]:
+        """The memory of all pages, with the pages that lie in each piece whole. Interrupted when the user asked to stop."""
+        at = 0
+        for start, end in self.ranges():
+            for piece in self.target.pieces(start, end):
+                if self.target.interrupted():
+                    raise Interrupted
+                low, high = piece.address, piece.address + len(piece.data)
+                while at < len(self.all) and self.all[at].body < low:  # begun in an earlier piece, or not there
+                    yield from self._alone(self.all[at])
+                    at += 1
+                first = at
+                while at < len(self.all) and self.all[at].body + self.layout.page <= high:
+                    at += 1
+                if at > first:
+                    yield piece, self.all[first:at]
+        while at < len(self.all):
+            yield from self._alone(self.all[at])
+            at += 1
+
+    def _alone(self, page: Page) -> Iterator[tuple[Piece, Sequence[Page]]]:
+        try:
+            data = bytearray(self.target.read(page.body, self.layout.page))
+        except UnreadableMemory:
+            self._problems.append(
+                Problem(page.body, f"Ruby's heap page at {page.body:#x} cannot be read: its slots are not counted", False)
+            )
+            return
+        yield Piece(page.body, memoryview(data)), [page]
+
+    def _read(self) -> list[Page]:
+        """The pages that the sorted array names. As many as there is memory for."""
+        count, where = self.layout.pages, self._memory.word(self.layout.sorted) if self.layout.sorted else None
+        if not where or not count:
+            return []
+        room = sum(region.size for region in self.target.regions() if region.readable and region.writable)
+        if count * self.layout.page > room:
+            self._problems.append(Problem(self.layout.sorted + 8, f"Ruby's heap claims {count} pages, more than there is memory for"))
+            count = room // self.layout.page
+        found: dict[int, Page] = {}
+        for first in range(0, count, LOOK):
+            if self.target.interrupted():
+                raise Interrupted
+            headers = self._memory.words(where + 8 * first, min(LOOK, count - first))
+            if headers is None:
+                self._problems.append(Problem(where + 8 * first, f"Ruby's array of pages cannot be read at {where + 8 * first:#x}"))
+                break
+            for header in headers:
+                page = self._page(header)
+                if page is not None and found.setdefault(page.body, page) is not page:
+                    self._bad.append((header, "is listed twice"))
+        return [found[body] for body in sorted(found)]
+
+    def _page(self, header: int) -> Optional[Page]:
+        fields = self.layout.fields
+        words = self._memory.words(header, fields.start // 8 + 1) if header % 8 == 0 else None
+        if words is None:
+            self._bad.append((header, "cannot be read"))
+            return None
+        start = words[fields.start // 8]
+        body = start & -self.layout.page
+        size, count = slots(self._memory, header, fields)
+        if not size or start % 8 or start + size * count > body + self.layout.page or start < body + 8:
+            self._bad.append((header, f"has {count} slots of {size} bytes at {start:#x}, which is no page"))
+            return None
+        if self._memory.word(body) != header:
+            self._bad.append((header, f"and its page at {body:#x} do not point to each other"))
+            return None
+        flags = words[fields.flags // 8] >> 8 * (fields.flags % 8)
+        return Page(body, header, start, size, count, bool(flags & IN_TOMB), bool(flags & BEFORE_SWEEP))
+
+    def _tell(self) -> None:
+        for header, why in self._bad[:NAMED]:
+            self._problems.append(Problem(header, f"Ruby's heap page {header:#x} {why}: left out"))
+        if len(self._bad) > NAMED:
+            self._problems.append(Problem(self._bad[NAMED][0], f"{len(self._bad) - NAMED} more pages of Ruby's heap are left out likewise"))
+
+
+def runs(pages: Sequence[Page]) -> array[int]:
+    """Their slots, as `Records.read` takes them; marked with the slots' size."""
+    return array("Q", (word for page in pages for word in (page.start, page.size, page.number, page.size << 32)))

@@ -1,0 +1,170 @@
+"""Ruby's values as far as naming objects asks for them: strings, classes, data types.
+
+A class's path stands in its structure, since 3.2 as a field, and before that in its table of variables under a hidden name. Where, is
+found by what must be there: that of `rb_cObject` is "Object", that of `rb_cString` "String", and so on. Sources: internal/class.h and
+variable.c (classname), st.c (struct st_table), include/ruby/internal/core/rstring.h, of 2.7.4, 3.1.2 and 3.3.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.errors import UnreadableMemory
+from findleaks.runtimes.ruby.census import MASK, SINGLETON, T_CLASS, T_ICLASS, T_MODULE, T_STRING
+
+LONGEST = 200
+"""Bytes of a name."""
+
+HOPS = 200
+"""Superclasses that are followed."""
+
+ENTRIES = 4096
+"""Entries of a class's table of variables that are looked at."""
+
+NOEMBED = 1 << 13
+"""Of a string: its bytes stand elsewhere."""
+
+KNOWN = {"rb_cObject": "Object", "rb_cString": "String", "rb_cArray": "Array", "rb_cHash": "Hash", "rb_mKernel": "Kernel"}
+"""Exported variables, and the names of the classes that they hold."""
+
+TEMPORARY = ("#<Class:0x", "#<Module:0x")
+"""How the paths of classes begin that have a name in an anonymous module."""
+
+_SLOT = range(16, 200, 8)
+_EXTENSION = range(0, 256, 8)
+
+
+class Place(NamedTuple):
+    """Where a class keeps its path: in the word at `field` of its slot; or, with `table` >= 0, `field` points to a structure whose word at
+    `table` points to the table of variables that has it under `key`."""
+
+    field: int
+    table: int = -1
+    key: int = 0
+
+
+class Values:
+    """Reads values of the interpreter; `word_of` gives the value of an exported variable, or None."""
+
+    def __init__(self, memory: Memory, word_of: Callable[[str], Optional[int]]) -> None:
+        self._memory = memory
+        self._long = True  # does an embedded string begin with its length? Since 3.2
+        self._names: dict[int, str] = {}
+        self.place: Optional[Place] = None
+        for self._long in (True, False):
+            self.place = self._find(word_of)
+            if self.place is not None:
+                return
+
+    def text(self, value: int) -> Optional[str]:
+        """The beginning of a String's text; None where there is none at this address."""
+        words = self._memory.words(value, 5) if value and value % 8 == 0 else None
+        if words is None or words[0] & MASK != T_STRING:
+            return None
+        if words[0] & NOEMBED:
+            length, start = words[2], words[3]
+        elif self._long:
+            length, start = words[2], value + 24
+        else:
+            length, start = words[0] >> 14 & 31, value + 16
+        return self._read(start, min(length, LONGEST)) if length < 1 << 48 else None
+
+    def length(self, value: int) -> int:
+        """Bytes of the String at this address."""
+        words = self._memory.words(value, 3)
+        if words is None:
+            return 0
+        return words[2] if words[0] & NOEMBED or self._long else words[0] >> 14 & 31
+
+    def characters(self, start: int) -> str:
+        """A C string, or ""."""
+        for size in (LONGEST, 64, 16):
+            found = self._read(start, size)
+            if found is not None:
+                return found.split("\0")[0]
+        return ""
+
+    def class_name(self, klass: int) -> str:
+        """The name of an object's class as Ruby prints it, "" where that cannot be told: of the class that is no singleton; for one without
+        a name its address."""
+        name = self._names.get(klass)
+        if name is None:
+            name = self._names[klass] = self._class_name(klass)
+        return name
+
+    def _class_name(self, klass: int) -> str:
+        real = self.real(klass)
+        if real is None or self.place is None:
+            return ""
+        flags = self._memory.word(real) or 0
+        path = self._path(real, self.place)
+        return path or f"#<{'Module' if flags & MASK == T_MODULE else 'Class'}:{real:#018x}>"
+
+    def real(self, klass: int) -> Optional[int]:
+        """The first class from there upwards that is neither a singleton nor an included module; None where there is no class."""
+        for _ in range(HOPS):
+            words = self._memory.words(klass, 3) if klass % 8 == 0 else None
+            if words is None or words[0] & MASK not in (T_CLASS, T_ICLASS, T_MODULE):
+                return None
+            if words[0] & MASK != T_ICLASS and not (words[0] & MASK == T_CLASS and words[0] & SINGLETON):
+                return klass
+            klass = words[2]
+        return None
+
+    def _path(self, klass: int, place: Place) -> Optional[str]:
+        where = self._memory.word(klass + place.field)
+        if place.table < 0 or not where:
+            return self.text(where or 0)
+        table = self._memory.word(where + place.table)
+        other: Optional[str] = None
+        for key, value in self._entries(table or 0):
+            if key == place.key:
+                return self.text(value)
+            if other is None:
+                text = self.text(value)
+                other = text if text is not None and text.startswith(TEMPORARY) else None
+        return other
+
+    def _find(self, word_of: Callable[[str], Optional[int]]) -> Optional[Place]:
+        known = [(word_of(name), text) for name, text in KNOWN.items()]
+        there = [(klass, text) for klass, text in known if klass]
+        if len(there) < 2:
+            return None
+        klass, text = there[0]
+        for place in self._places(klass or 0, text):
+            if all(self._path(other or 0, place) == name for other, name in there):
+                return place
+        return None
+
+    def _places(self, klass: int, text: str) -> Iterator[Place]:
+        """Where this class may keep its path, which is `text`."""
+        for field in _SLOT:
+            where = self._memory.word(klass + field)
+            if where and self.text(where) == text:
+                yield Place(field)
+        for field in _SLOT[:3]:
+            where = self._memory.word(klass + field)
+            for table in _EXTENSION if where else ():
+                there = self._memory.word((where or 0) + table)
+                for key, value in self._entries(there) if there else ():
+                    if self.text(value) == text:
+                        yield Place(field, table, key)
+
+    def _entries(self, table: int) -> Sequence[tuple[int, int]]:
+        """Keys and values of a struct st_table: {sizes, type, num_entries, bins, entries_start, entries_bound, entries}; an entry is {hash,
+        key, value}."""
+        words = self._memory.words(table, 7) if table and table % 8 == 0 else None
+        if words is None or not words[2] or not words[4] < words[5] <= words[4] + ENTRIES or words[5] - words[4] < words[2]:
+            return ()
+        found = self._memory.words(words[6] + 24 * words[4], 3 * (words[5] - words[4])) if words[6] % 8 == 0 else None
+        return tuple(zip(found[1::3], found[2::3])) if found is not None else ()
+
+    def _read(self, start: int, size: int) -> Optional[str]:
+        if not 0 < start < self._memory.arch.mask - size:
+            return None
+        try:
+            return self._memory.target.read(start, size).decode("utf-8", "backslashreplace") if size else ""
+        except UnreadableMemory:
+            return None
