@@ -19,6 +19,7 @@ from findleaks.counting.serve import Rules, Service
 from findleaks.counting.steps import named
 from findleaks.counting.table import ADDRESS, CHAIN, ENABLED, EVENTS, EXACT, FULL, SHARED, STACK, UNSURE, Layout, Scoped, paths
 from findleaks.errors import TargetError, UnreadableMemory, UsageError
+from findleaks.runtimes import gil
 from findleaks.runtimes.rules import Rule
 from findleaks.runtimes.v8.isolates import KEYS, KEYS_OF_BLOCK, key_of
 from findleaks.runtimes.v8.layout import Layout as V8
@@ -112,9 +113,14 @@ class Injected:
                 raise TargetError(f"the isolate is kept under the key {key}, which the stub does not look for: leave out --inject")
             self._scoped = Scoped(1, self._v8.tls or KEYS + 16 * key + 8, self._v8.level, BASELINE)
             return {}
+        if rule.state == "gil":
+            lock = gil.derive(target)
+            if lock is not None and not lock.address and not lock.module:
+                self._scoped = Scoped(3, lock.offset)
+                return {}
         made = scope(rule, target)
         if not isinstance(made, Depth):
-            raise TargetError(f"the rule {rule.name} is not one that a stub can test: leave out --inject")
+            raise TargetError(f"the rule {rule.name} is not one that a stub can test in this process: leave out --inject")
         self._scoped = Scoped(2)
         return dict(made.breakpoints)
 

@@ -20,6 +20,8 @@ FP, SP = 6, 7
 _BREG, _DEREF = 0x70, 0x06
 _SIGNALLED = (SP, 160, True)
 """Where glibc's __restore_rt says that the interrupted stack pointer is (sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c)."""
+CHAINED = pack(CHAIN, 0, 1, -16)
+"""The frame pointer points to the one before, and behind that stands the return address."""
 _FRAME = range(-(1 << 31), 1 << 31)
 _POINTER = range(-(1 << 15), 1 << 15)
 
@@ -38,7 +40,7 @@ def step(unwinder: Unwinder, key: int) -> Step:
     if not unwinder.executable(pc):
         return Step(pack(LAST), f"the caller would be {pc:#x}, which is no code", False)
     row = unwinder.row(pc if exact else pc - 1)
-    value = pack(CHAIN) if row is None else _value(row)
+    value = CHAINED if row is None else _value(row)
     return Step(value) if value is not None else Step(pack(LAST), f"how {pc:#x} was called is said in a way that the stub does not know")
 
 
@@ -59,18 +61,17 @@ def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Ca
         if kind == CHAIN:
             if fp < sp or fp & 7:
                 return None
-            after, place = fp + 16, fp
+            after = fp + 16
         elif kind in (BY_SP, BY_FP, THROUGH_FP):
             after = {BY_SP: sp, BY_FP: fp, THROUGH_FP: fp}[kind] + offset
             after = at(after) if kind == THROUGH_FP else after
-            place = after + pointer if how == 1 else fp + pointer
         else:
             return None
         if after - 8 < sp:
             return None
         caller = at(after - 8)
-        if kind == CHAIN or how:
-            fp = at(place)
+        if how:
+            fp = at((after if how == 1 else fp) + pointer)
         return (caller, after, fp) if caller else None
     except LookupError:
         return None

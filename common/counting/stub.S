@@ -115,8 +115,9 @@ count_begin:
         mov     rax, [r8 + SCOPE]
         test    eax, eax
         jz      outside
-        cmp     eax, 1
-        jne     by_depth
+        cmp     eax, 2
+        je      by_depth
+        ja      by_word
         mov     rcx, [r8 + FROM]
         mov     rdi, fs:[rcx]
         test    rdi, rdi
@@ -131,6 +132,11 @@ count_begin:
         mov     eax, [r15 + rcx]
         cmp     eax, [r8 + BASELINE]
         ja      out
+        jmp     outside
+by_word:
+        mov     rcx, [r8 + FROM]
+        cmp     qword ptr fs:[rcx], 0
+        jne     out
         jmp     outside
 by_depth:
         mov     rdi, fs:[0]                     # the thread pointer itself: System V ABI, AMD64 supplement 1.0, 3.4.2

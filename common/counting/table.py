@@ -46,7 +46,8 @@ _M64 = (1 << 64) - 1
 
 class Scoped(NamedTuple):
     """How the stub tells whether a call is outside a scope. `how`: 0 all are; 1 the level at `level` of the isolate that the word at
-    `origin` from the thread pointer points to is at most `baseline`; 2 the thread's own depth is 0."""
+    `origin` from the thread pointer points to is at most `baseline`; 2 the thread's own depth is 0; 3 the word at `origin`
+    from the thread pointer is 0."""
 
     how: int = 0
     origin: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -175,3 +175,14 @@ def test_the_order_of_the_table(tmp_path: Path) -> None:
     subprocess.run(["gcc", f"-I{jdk()}/include", f"-I{jdk()}/include/linux", "-o", program, source], check=True)
     told = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     assert [int(place) for place in told.split()] == list(range(jni.RESERVED, jni.RESERVED + len(jni.NAMES)))
+
+
+def by_stub(pid: int, words: Sequence[str]) -> list[str]:
+    return by_command_line(pid, [*words, "--inject"])
+
+
+@pytest.mark.parametrize("make", [node, java, pytest.param(lambda folder: python(folder, "3.13"), id="python", marks=pytest.mark.matrix)])
+def test_with_a_stub(make: Callable[[Path], AbstractContextManager[Subject]], tmp_path: Path) -> None:
+    """`--inject` patches what opens and closes scopes as well, or has the stub look whether the thread holds the lock."""
+    with make(tmp_path) as subject:
+        outside(subject, by_stub)

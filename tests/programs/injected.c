@@ -66,7 +66,10 @@ NOINLINE void handle(int number) {
 
 /* Code without call frame information, which keeps the chain of frame pointers. */
 int chained(volatile int *n);
-__asm__("function chained\n .cfi_endproc\n push %rbp\n mov %rsp, %rbp\n sub $32, %rsp\n call plain\n leave\n ret\n .cfi_startproc\nends chained\n");
+__asm__(".macro without name callee\n function \\name\n .cfi_endproc\n push %rbp\n mov %rsp, %rbp\n sub $32, %rsp\n call \\callee\n leave\n ret\n"
+        " .cfi_startproc\n ends \\name\n .endm\n"
+        "without chained linked\n"
+        "without linked plain\n");
 
 static volatile int wrong;
 static int ours(void) {
@@ -168,7 +171,7 @@ int main(int count, char **words) {
     for (int i = 0; i < THREADS; i++)
         pthread_join(ids[i], NULL);
     int times = THREADS * CALLS;
-    printf("event;plain;work %d\nevent;aligned;work %d\nevent;plain;chained;work %d\nevent;handle %d\n", times, times, times, times);
+    printf("event;plain;work %d\nevent;aligned;work %d\nevent;plain;linked;chained;work %d\nevent;handle %d\n", times, times, times, times);
     puts(wrong || status ? "wrong" : "right");
     puts("done");
     for (;;) {

@@ -12,8 +12,8 @@ from findleaks.counting import implant
 from findleaks.counting.relocate import Line, Refused, jump, plan, relocated
 from findleaks.counting.remote import Place
 from findleaks.counting.room import GROWTH, room
-from findleaks.counting.steps import _near, _value, follow
-from findleaks.counting.table import BY_FP, BY_SP, CHAIN, LAST, SIGNAL, THROUGH_FP, Layout, Node, answer, pack, paths
+from findleaks.counting.steps import CHAINED, _near, _value, follow
+from findleaks.counting.table import BY_FP, BY_SP, LAST, SIGNAL, THROUGH_FP, Layout, Node, answer, pack, paths
 from findleaks.runtimes.v8.decode import RIP, instructions
 from findleaks.target.base import Region
 from findleaks.unwind.cfi import Row, Rule
@@ -173,8 +173,8 @@ def test_the_twin_stops_where_memory_ends() -> None:
 
     assert follow(pack(BY_SP, 8), 1, 0x1000, 0, 0x1000, 0x1010, word) == (0x401000, 0x1008, 0)
     assert follow(pack(BY_SP, 16), 1, 0x1000, 0, 0x1000, 0x1008, word) is None
-    assert follow(pack(CHAIN), 1, 0x1000, 0x1008, 0x1000, 0x1010, word) is None
-    assert follow(pack(CHAIN), 1, 0x1000, 0x1000, 0x1000, 0x1010, word) == (0x402000, 0x1010, 0x401000)
+    assert follow(CHAINED, 1, 0x1000, 0x1008, 0x1000, 0x1010, word) is None
+    assert follow(CHAINED, 1, 0x1000, 0x1000, 0x1000, 0x1010, word) == (0x402000, 0x1010, 0x401000)
 
 
 def test_paths_of_a_damaged_table() -> None:

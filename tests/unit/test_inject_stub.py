@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from stubs import WORDS, Machine, harness
 
 from findleaks.counting.serve import Rules
-from findleaks.counting.steps import Step, follow
+from findleaks.counting.steps import CHAINED, Step, follow
 from findleaks.counting.table import (
     BY_FP,
     BY_SP,
-    CHAIN,
     EXACT,
     ISOLATE,
     LAST,
@@ -75,8 +74,9 @@ def test_each_kind_of_rule(library: ctypes.CDLL) -> None:
             back: pack(BY_SP, 24, 1, -16),  # sp+8: its frame is 24 bytes, the frame pointer saved in the middle
             A: pack(BY_FP, 16, 2, 0),
             B: pack(THROUGH_FP, -8, 2, 8),
-            C: pack(CHAIN),
-            D: pack(LAST),
+            C: CHAINED,
+            D: CHAINED,
+            A | 1 << 40: pack(LAST),
         }
     )
     words = [0] * 60
@@ -85,9 +85,10 @@ def test_each_kind_of_rule(library: ctypes.CDLL) -> None:
     words[6], words[7] = place_of(20), B  # A's, found by the frame pointer, which is saved where it points
     words[19], words[20], words[21] = place_of(30), 0, place_of(40)  # B's: the word in front of the frame pointer leads to it
     words[29] = C
-    words[40], words[41] = 0, D  # a link of the chain
+    words[40], words[41] = place_of(50), D  # two links of the chain
+    words[50], words[51] = 0, A | 1 << 40
     machine.call(words, fp=0)
-    assert machine.counted() == {(Machine.key, back, A, B, C, D): (1, 0)}
+    assert machine.counted() == {(Machine.key, back, A, B, C, D, A | 1 << 40): (1, 0)}
 
 
 def test_signal_handlers(library: ctypes.CDLL) -> None:
@@ -109,8 +110,8 @@ def test_signal_handlers(library: ctypes.CDLL) -> None:
         (pack(BY_SP, 1 << 20), 0),
         (pack(BY_FP, 0), 1 << 40),
         (pack(THROUGH_FP, 0), 8),
-        (pack(CHAIN), 1),
-        (pack(CHAIN), 8),
+        (CHAINED, 1),
+        (CHAINED, 8),
     ],
 )
 def test_a_stack_that_leads_nowhere_is_not_followed(rule: int, fp: int, library: ctypes.CDLL) -> None:
@@ -210,6 +211,19 @@ def test_the_level_of_an_isolate(library: ctypes.CDLL) -> None:
     assert machine.counters == (1, 0, 1, 1)  # nobody said whether it is one
 
 
+def test_a_word_of_the_thread(library: ctypes.CDLL) -> None:
+    """0 is outside: CPython's lock is not held."""
+    pthread_self = ctypes.CDLL(None).pthread_self
+    pthread_self.restype = ctypes.c_ulong
+    free = next(at for at in range(0x30, 0x300, 8) if ctypes.c_uint64.from_address(pthread_self() + at).value == 0)
+    for origin, wanted in ((free, 1), (0, 0)):
+        machine = Machine(library, Scoped(3, origin))
+        machine.seed({Machine.key: pack(LAST)})
+        machine.call([])
+        assert sum(calls for calls, _ in machine.counted().values()) == wanted
+        assert machine.counters == (1, 0, 0, 0)
+
+
 class Known(Rules):
     """Rules that a test made up."""
 
@@ -271,7 +285,7 @@ def test_beside_its_twin(library: ctypes.CDLL, data: st.DataObject) -> None:
     near = st.integers(-2, 12).map(lambda n: 8 * n)
     values = st.one_of(
         st.builds(pack, st.sampled_from([BY_SP, BY_FP, THROUGH_FP]), near, st.integers(0, 2), near),
-        st.sampled_from([pack(LAST), pack(CHAIN), pack(SIGNAL)]),
+        st.sampled_from([pack(LAST), CHAINED, pack(SIGNAL)]),
     )
     rules = {pc: data.draw(values) for pc in pcs}
     rules.update({Machine.key: pack(BY_SP, 8), machine.back: data.draw(values)})
