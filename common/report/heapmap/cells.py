@@ -32,7 +32,7 @@ LOOKS = (
     Look(
         PageState.UNTOUCHED,
         "untouched",
-        "in use, untouched",
+        "untouched",
         "in use, never written to",
         "□",
         "_",
