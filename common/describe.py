@@ -175,7 +175,7 @@ class Describer:
         offset = address - block.address
         place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
         article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
-        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({block.allocator}, {block.arena})"
+        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({block.allocator}, {block.arena}){self._managed(address)}"
         return Answer(address, "block", phrase, block=block, region=region)
 
     def _in_region(self, address: int, region: Region) -> Answer:
@@ -192,8 +192,15 @@ class Describer:
             phrase = f"{symbol} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}, {section}"
             return Answer(address, "module", phrase, region=region, symbol=symbol, root=root)
         name = printable(region.name) or "anonymous"
-        phrase = f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}"
+        phrase = (
+            f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"
+        )
         return Answer(address, "mapping", phrase, region=region, root=root)
+
+    def _managed(self, address: int) -> str:
+        """ "; Python object: dict", where a managed runtime knows of the address; or "" """
+        told = (runtime.describe(address) for runtime in self.session.runtimes)
+        return next((f"; {printable(text)}" for text in told if text), "")
 
     def _on_stack(self, address: int, thread: Thread, stack: Range) -> str:
         """A thread's stack has, from its top: the control block at the thread pointer, static TLS below it, then the frames."""

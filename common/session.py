@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Optional, Protocol
+from typing import TYPE_CHECKING, Optional, Protocol
 
 from findleaks.allocators.directory import Directory, build
 from findleaks.errors import Interrupted
@@ -14,6 +14,9 @@ from findleaks.graph.base import Engine, Graph, Heuristic
 from findleaks.graph.roots import register_words, root_ranges
 from findleaks.target.base import Piece, Range, Target
 from findleaks.types import Types
+
+if TYPE_CHECKING:
+    from findleaks.runtimes.base import Runtime
 
 SLICE = 1 << 20
 """Blocks visited between two looks at Ctrl-C: some 50 ms in the kernel."""
@@ -66,6 +69,13 @@ class Session:
         for one, _ in asked:
             heuristics |= one
         return heuristics, sorted({address for _, types in asked for address in types})
+
+    @cached_property
+    def runtimes(self) -> Sequence[Runtime]:
+        """Every managed runtime in the process."""
+        from findleaks.runtimes.directory import find  # few commands ask
+
+        return find(self.target, self.engine, self.directory)
 
     @cached_property
     def types(self) -> Types:

@@ -18,7 +18,7 @@ NONE = "–"
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", choices=known(), help="only this runtime")
+    parser.add_argument("--only", choices=known(), help="only this runtime")
     parser.add_argument("--no-native", action="store_true", help="do not look for the native memory that objects hold: faster")
     parser.add_argument("--limit", type=count_word, default=20, help="types and sites to print (20; 0: all); JSON has all")
 
@@ -28,7 +28,8 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     """Show each managed runtime's own page: its counters as it would print them, the memory that is its own, live objects by type, and the
     native blocks that only objects of that type hold, with how much of these the runtime was told of: memory it does not know of is no
     reason for it to collect. Where the runtime keeps where memory was asked for (tracemalloc, NMT), these sites too."""
-    runtimes = find(session.target, session.engine, session.directory, [args.name] if args.name else [])
+    only = [args.only] if args.only else []
+    runtimes = find(session.target, session.engine, session.directory, only) if only else session.runtimes
     found = managed(session, runtimes, not args.no_native)
     sites = [one.runtime.sites() for one in found]
     body = {"runtimes": [_json(one, its) for one, its in zip(found, sites)]}
@@ -92,7 +93,8 @@ def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterat
     headline = f"{runtime.name} {runtime.version}".strip() + (f" in {printable(runtime.where)}" if runtime.where else "")
     objects, own = sum(row.type.objects for row in one.types), sum(row.type.bytes for row in one.types)
     held = f", which hold {size(one.native.bytes)} of native memory" if one.native is not None else ""
-    yield from wrapped(f"{headline}: {number(objects)} live objects of {size(own)}{held}", width)
+    live = f": {number(objects)} live object{'' if objects == 1 else 's'} of {size(own)}{held}" if one.types else ""
+    yield from wrapped(f"{headline}{live}", width)
     parts = runtime.parts()
     if parts:
         yield ""

@@ -30,7 +30,7 @@ def running(version: str, folder: Path, *arguments: str, **environment: str) -> 
 
 def page(one: cores.Running, picture: str, *options: str) -> dict[str, Any]:
     where = ["--pid", str(one.pid)] if picture == "live" else [str(one.kernel_core() if picture == "kernel" else one.gcore())]
-    done = debuggers.findleaks("runtime", "cpython", "--json", *options, *where)
+    done = debuggers.findleaks("runtime", "--only", "cpython", "--json", *options, *where)
     (found,) = json.loads(done)["runtimes"]
     return dict(found)
 

@@ -1,0 +1,30 @@
+"""HotSpot, the JVM of OpenJDK: its heap, code cache, metaspace and threads' stacks, and what Native Memory Tracking keeps.
+
+All offsets come from the tables that libjvm exports for the serviceability agent (gHotSpotVMStructs); NMT and metaspace, which these
+leave out, from symbols of libjvm's own table, where that was not stripped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from findleaks.graph.base import Engine
+from findleaks.runtimes.base import Runtime
+from findleaks.target.base import Target
+
+if TYPE_CHECKING:
+    from findleaks.allocators.directory import Directory
+
+TABLE = "gHotSpotVMStructs"
+
+
+def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
+    """See base.Finder: a library of this name has to be loaded."""
+    module = next((module for module in target.modules() if os.path.basename(module.path).startswith("libjvm")), None)
+    if module is None or target.symbol(TABLE, os.path.basename(module.path)) is None:
+        return []
+    from findleaks.runtimes.jvm.instance import HotSpot
+
+    return [HotSpot(target, directory, module)]

@@ -1,0 +1,88 @@
+"""One HotSpot in a process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.allocators.directory import Directory
+from findleaks.graph.base import State
+from findleaks.runtimes.base import Count, Part, Problem, Runtime, Site
+from findleaks.runtimes.jvm import parts, tracking
+from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.tracking import Tracking
+from findleaks.target.base import Module, Target
+
+
+class HotSpot(Runtime):
+    """See runtimes.base.Runtime. Java's objects are not looked at: jcmd's class histogram does that better."""
+
+    name = "JVM"
+
+    def __init__(self, target: Target, directory: Directory, module: Module) -> None:
+        self.where = os.path.basename(module.path)
+        self.problems: list[Problem] = []
+        self._directory = directory
+        self._tables = Tables(target, module)
+        if not self._tables.fields:
+            self.problems.append(
+                Problem(module.start, f"{self.where}: its table of structures cannot be read, and so nothing of the JVM", False)
+            )
+        self.version = self._version()
+
+    def _version(self) -> str:
+        """ "17.0.15+6-Debian-1deb12u1" """
+        text = self._tables.word("Abstract_VM_Version", "_s_vm_release")
+        release = self._tables.text(text) if text else ""
+        if release:
+            return release
+        major = self._tables.int32("Abstract_VM_Version", "_vm_major_version")
+        return str(major) if major else ""
+
+    @cached_property
+    def _parts(self) -> list[Part]:
+        return parts.parts(self._tables)
+
+    @cached_property
+    def tracked(self) -> Optional[Tracking]:
+        """What NMT counts, or None where it is off or cannot be read."""
+        return tracking.tracking(self._tables)
+
+    def parts(self) -> Sequence[Part]:
+        """See Runtime."""
+        return self._parts
+
+    def counters(self) -> Mapping[str, Count]:
+        """See Runtime: `jcmd PID VM.native_memory scale=b` prints the same, where NMT is on."""
+        found: dict[str, Count] = {}
+        heap = self._tables.word("Universe", "_collectedHeap")
+        collections = self._tables.int32("CollectedHeap", "_total_collections", heap or 0)
+        if collections is not None:
+            found["collections"] = Count(collections)
+        found["Java threads"] = Count(sum(1 for _ in parts.java_stacks(self._tables)))
+        blocks = self._directory.blocks
+        used = blocks.totals(State.IN_USE).bytes
+        found["malloc: in use"] = Count(used, "bytes")
+        found["malloc: free but kept"] = Count(blocks.totals(State.FREE).bytes + blocks.totals(State.CACHED).bytes, "bytes")
+        if self.tracked is not None:
+            # Java's libraries, agents, whatever calls malloc beside the JVM
+            found["malloc: in use, not counted by NMT"] = Count(max(0, used - self.tracked.malloc), "bytes")
+            found["NMT: malloc, with headers"] = Count(self.tracked.malloc, "bytes")
+            found["NMT: reserved"] = Count(self.tracked.reserved, "bytes")
+            found["NMT: committed"] = Count(self.tracked.committed, "bytes")
+            for kind in self.tracked.kinds:
+                if kind.reserved:
+                    found[f"NMT: {kind.name}, reserved"] = Count(kind.reserved, "bytes")
+                    found[f"NMT: {kind.name}, committed"] = Count(kind.committed, "bytes")
+        return found
+
+    def sites(self) -> Sequence[Site]:
+        """See Runtime: NMT's, where it keeps them."""
+        return tracking.sites(self._tables) if self.tracked is not None and self.tracked.detailed else []
+
+    def describe(self, address: int) -> str:
+        """See Runtime."""
+        part = next((part for part in self._parts if any(start <= address < end for start, end in part.ranges)), None)
+        return f"{part.name} of the JVM" if part is not None else ""

@@ -1,0 +1,109 @@
+"""The tables that libjvm exports: of its structures' fields, and of constants.
+
+Source: src/hotspot/share/runtime/vmStructs.hpp of OpenJDK 17 and 21. gHotSpotVMStructs points to entries {name of the type, of the
+field, and of the field's type, whether it is static, its offset, its address if static}; where these stand in an entry, and how large
+one is, is exported, too. The last entry has no type.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Module, Symbol, Target
+
+MOST = 1 << 16
+NAME = 128
+
+
+class Field(NamedTuple):
+    """`address` is 0 for a field of each object, then `offset` counts."""
+
+    offset: int
+    address: int
+
+
+class Tables:
+    """Look-ups by ("CollectedHeap", "_reserved"); everything unreadable is None."""
+
+    def __init__(self, target: Target, module: Module) -> None:
+        self.target = target
+        self.memory = Memory(target)
+        self._library = os.path.basename(module.path)
+        self._texts: dict[int, str] = {}
+        self._symbols: dict[str, Optional[Symbol]] = {}
+        self.fields = self._fields()
+
+    def symbol(self, name: str) -> int:
+        """The address of a symbol of libjvm, or 0."""
+        found = self._symbol(name)
+        return found.address if found is not None else 0
+
+    def symbol_size(self, name: str) -> int:
+        """How many bytes it has, or 0."""
+        found = self._symbol(name)
+        return found.size if found is not None else 0
+
+    def _symbol(self, name: str) -> Optional[Symbol]:
+        if name not in self._symbols:
+            self._symbols[name] = self.target.symbol(name, self._library)
+        return self._symbols[name]
+
+    def _exported(self, name: str) -> Optional[int]:
+        address = self.symbol(name)
+        return self.memory.word(address) if address else None
+
+    def _fields(self) -> dict[tuple[str, str], Field]:
+        base, stride = self._exported("gHotSpotVMStructs"), self._exported("gHotSpotVMStructEntryArrayStride")
+        names = ("TypeName", "FieldName", "IsStatic", "Offset", "Address")
+        places = [self._exported(f"gHotSpotVMStructEntry{name}Offset") for name in names]
+        if not base or not stride or stride > 4096:
+            return {}
+        type_name, field_name, static, offset, address = (place if place is not None else stride for place in places)
+        if max(type_name, field_name, static, offset, address) > stride - self.memory.size:
+            return {}
+        found: dict[tuple[str, str], Field] = {}
+        for at in range(base, base + MOST * stride, stride):
+            words = self.memory.words(at, stride // self.memory.size)
+            if words is None or not words[type_name // self.memory.size]:
+                break
+            key = (self.text(words[type_name // self.memory.size]), self.text(words[field_name // self.memory.size]))
+            is_static = words[static // self.memory.size] & 0xFFFFFFFF
+            where = words[address // self.memory.size]
+            found[key] = Field(0, where) if is_static else Field(words[offset // self.memory.size], 0)
+        return found
+
+    def text(self, address: int) -> str:
+        """A C string of at most NAME characters."""
+        known = self._texts.get(address)
+        if known is None:
+            known = self._texts[address] = self._text(address)
+        return known
+
+    def _text(self, address: int) -> str:
+        for length in (NAME, 32, 8):
+            try:
+                data = self.target.read(address, length)
+            except UnreadableMemory:
+                continue
+            return data.split(b"\0")[0].decode("utf-8", "backslashreplace")
+        return ""
+
+    def place(self, kind: str, field: str, of: int = 0) -> int:
+        """Where a field stands, of the object at `of` unless it is static; 0 where there is no such field."""
+        found = self.fields.get((kind, field))
+        if found is None:
+            return 0
+        return found.address or (of + found.offset if of else 0)
+
+    def word(self, kind: str, field: str, of: int = 0) -> Optional[int]:
+        """What stands there, as a word."""
+        place = self.place(kind, field, of)
+        return self.memory.word(place) if place else None
+
+    def int32(self, kind: str, field: str, of: int = 0) -> Optional[int]:
+        """What stands there, as 32 bits."""
+        place = self.place(kind, field, of)
+        return self.memory.int32(place) if place else None

@@ -1,0 +1,157 @@
+"""Native Memory Tracking: what the JVM counted of its own memory, by kind, and with detail by where it was asked for.
+
+Sources: OpenJDK 17 and 21, src/hotspot/share/services (nmt from 22 on): mallocTracker.hpp, virtualMemoryTracker.hpp, mallocSiteTable.hpp,
+nmtCommon.hpp, memReporter.cpp, which says what jcmd prints. Sizes of records follow from those of the variables: for N kinds the malloc
+snapshot has 2 N + 1 counters, the virtual one N pairs of words or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
+
+from findleaks.runtimes.base import Site
+from findleaks.runtimes.jvm.tables import Tables
+
+LEVEL = "_ZN10MemTracker15_tracking_levelE"
+NAMES = ("_ZN7NMTUtil18_memory_type_namesE", "_ZN7NMTUtil8_stringsE")
+MALLOC = "_ZN19MallocMemorySummary9_snapshotE"
+VIRTUAL = "_ZN20VirtualMemorySummary9_snapshotE"
+SITES = "_ZN15MallocSiteTable6_tableE"
+ENTRY = "_ZZN15MallocSiteTable10initializeEvE5entry"
+
+SUMMARY, DETAIL = 2, 3
+MOST_KINDS = 64
+MOST_SITES = 1 << 20
+HEADER, FOOTER, FOOTER_SINCE = 16, 2, 19
+"""Bytes that NMT puts in front of each block, and behind it since 19."""
+
+FRAMES = 4
+"""NMT_TrackingStackDepth."""
+
+
+class Tracked(NamedTuple):
+    """A kind of memory, in bytes, as `jcmd PID VM.native_memory scale=b` counts it: `malloc` without arenas; `malloc_count` blocks."""
+
+    name: str
+    reserved: int
+    committed: int
+    malloc: int
+    malloc_count: int
+    arena: int
+
+
+class Tracking(NamedTuple):
+    """`overhead` are the headers in front of each block that NMT knows of. `malloc` is all that it counts of malloc's blocks, these
+    headers included."""
+
+    kinds: list[Tracked]
+    reserved: int
+    committed: int
+    malloc: int
+    overhead: int
+    detailed: bool
+
+
+class _Counter(NamedTuple):
+    blocks: int
+    size: int
+
+
+def tracking(tables: Tables) -> Optional[Tracking]:
+    """None where NMT is off, or its variables have no symbols."""
+    memory, word = tables.memory, tables.memory.size
+    level = memory.int32(tables.symbol(LEVEL)) if tables.symbol(LEVEL) else None
+    names = _names(tables)
+    if level not in (SUMMARY, DETAIL) or not names:
+        return None
+    kinds = len(names)
+    malloc, virtual = tables.symbol(MALLOC), tables.symbol(VIRTUAL)
+    counter, pair = tables.symbol_size(MALLOC) // (2 * kinds + 1) // word, tables.symbol_size(VIRTUAL) // kinds // word
+    if not malloc or not virtual or counter < 2 or pair < 2:
+        return None
+    counts = memory.words(malloc, (2 * kinds + 1) * counter)
+    pages = memory.words(virtual, kinds * pair)
+    if counts is None or pages is None:
+        return None
+    counters = [_Counter(*counts[at : at + 2]) for at in range(0, len(counts), counter)]
+    return _summed(
+        names,
+        counters,
+        [pages[at : at + 2] for at in range(0, len(pages), pair)],
+        level == DETAIL,
+        tables.int32("Abstract_VM_Version", "_vm_major_version") or 0,
+    )
+
+
+def _names(tables: Tables) -> list[str]:
+    for symbol, step, at in ((NAMES[0], 1, 0), (NAMES[1], 2, 1)):
+        address, size = tables.symbol(symbol), tables.symbol_size(symbol)
+        count = size // (step * tables.memory.size)
+        if address and 0 < count <= MOST_KINDS:
+            words = tables.memory.words(address, count * step)
+            if words is not None:
+                return [tables.text(word) for word in words[at::step]]
+    return []
+
+
+def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, ...]], detailed: bool, version: int) -> Tracking:
+    """As MemSummaryReporter puts it: threads' stacks belong to "Thread", headers to NMT itself; what is in arenas is not in free chunks."""
+    overhead = counters[-1].size
+    if overhead == sum(counter.size for counter in counters[:-1:2]):  # not of headers alone, but of all blocks, since 17
+        overhead = counters[-1].blocks * (HEADER + (FOOTER if version >= FOOTER_SINCE else 0))
+    arenas = sum(counter.size for counter in counters[1:-1:2])
+    stacks = next((at for at, name in enumerate(names) if name == "Thread Stack"), None)
+    kinds: list[Tracked] = []
+    total = [0, 0]
+    for at, name in enumerate(names):
+        malloc, arena = counters[2 * at], counters[2 * at + 1]
+        size = malloc.size - (arenas if name == "Arena Chunk" else 0)
+        reserved, committed = (size + arena.size + pages[at][which] for which in (0, 1))
+        if name == "Thread" and stacks is not None:
+            reserved, committed = reserved + pages[stacks][0], committed + pages[stacks][1]
+        if name == "Native Memory Tracking":
+            reserved, committed = reserved + overhead, committed + overhead
+        if at == stacks:
+            continue
+        total[0] += reserved
+        total[1] += committed
+        kinds.append(Tracked(name, reserved, committed, size, malloc.blocks, arena.size))
+    blocks = sum(counter.size for counter in counters[:-1:2]) + overhead
+    return Tracking(kinds, total[0], total[1], blocks, overhead, detailed)
+
+
+def sites(tables: Tables) -> list[Site]:
+    """Where malloc's memory was asked for, with detail; most bytes first. An entry has up to four return addresses,
+    a kind, a counter, a hash, and the next one."""
+    word = tables.memory.size
+    found: dict[tuple[str, ...], tuple[int, int]] = {}
+    counter = tables.symbol_size(MALLOC) // (2 * len(_names(tables)) + 1)
+    for entry in _entries(tables):
+        words = tables.memory.words(entry, FRAMES)
+        place = entry + tables.symbol_size(ENTRY) - 2 * word - counter
+        counts = tables.memory.words(place, 2)
+        if words is None or counts is None or not counts[1]:
+            continue
+        frames = tuple(_frame(tables, address) for address in words if address)
+        before = found.get(frames, (0, 0))
+        found[frames] = (before[0] + counts[0], before[1] + counts[1])
+    made = [Site(frames or ("no stack",), count, size) for frames, (count, size) in found.items()]
+    return sorted(made, key=lambda site: (-site.bytes, -site.blocks, tuple(site.frames)))
+
+
+def _entries(tables: Tables) -> Iterator[int]:
+    table, size, entry = tables.symbol(SITES), tables.symbol_size(SITES), tables.symbol_size(ENTRY)
+    if not table or not size or not entry:
+        return
+    seen: set[int] = set()
+    for head in tables.memory.words(table, size // tables.memory.size) or ():
+        while head and head not in seen and len(seen) < MOST_SITES:
+            seen.add(head)
+            yield head
+            head = tables.memory.word(head + entry - tables.memory.size) or 0
+
+
+def _frame(tables: Tables, address: int) -> str:
+    found = tables.target.symbolize(address - 1)
+    return f"{found.name.split('(')[0]}+{address - found.address:#x}" if found is not None else hex(address)
