@@ -92,7 +92,7 @@ def _glibc(store: Store, returns: Optional[int]) -> Retention:
     if returns is not None and 2 * whole >= kept:
         tries.append("malloc_trim(0) when the process is idle")
         if "fragmentation" not in sorts:
-            causes.append(f"not fragmentation: {_part(whole, kept)} of it are wholly free pages")
+            causes.append(f"not fragmentation: {_part(whole, kept)} of it is wholly free pages")
     return Retention(kept, returns, "malloc_trim(0)", tuple(sorts), "; ".join(causes), tuple(tries), SHOWS, evidence)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from findleaks.audit.accounting import Accounting, Share
@@ -11,6 +12,7 @@ from findleaks.report.text import number, size, some, wrapped
 from findleaks.session import Session
 
 BAR = 20
+_UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")
 SMALL = 1000
 """Shares of less than one part in so many stand in one row, if there are several."""
 
@@ -66,10 +68,10 @@ def _table(accounting: Accounting, width: int) -> Iterator[str]:
 
 
 def _behind(lead: str, words: str, width: int) -> Iterator[str]:
-    """`words` behind `lead`, on as many lines as they need."""
-    lines = wrapped(words, max(width - len(lead), 24))
-    for at, line in enumerate(lines):
-        yield (lead if not at else " " * len(lead)) + line.strip()
+    """`words` behind `lead`, on as many lines as they need; a number stays with its unit."""
+    whole = _UNIT.sub("\u00a0\\1", words)
+    for at, line in enumerate(wrapped(whole, max(width - len(lead), 24))):
+        yield (lead if not at else " " * len(lead)) + line.strip().replace("\u00a0", " ")
 
 
 def label(share: Share) -> str:

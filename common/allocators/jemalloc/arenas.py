@@ -20,7 +20,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 
 LONGEST = 160 << 10  # bytes of arena_s looked at
-CHOICES = 4  # places for the bins that are looked at closely
+CHOICES = 8  # places for the bins that are looked at closely
 RING = 1 << 16  # thread caches of an arena
 
 
@@ -131,8 +131,9 @@ def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], fir
                 before = firsts_of[extents.szind[i]] + extents.shard(i)
                 for row, layout in enumerate(BINS):
                     if layout.extent is extents.layout:
-                        key = place - at - layout.slabcur - before * layout.size, row
-                        votes[key] = votes.get(key, 0) + 1
+                        for field in (layout.slabcur, layout.nonfull):  # a bin that just gave its slab back has the others only
+                            key = place - at - field - before * layout.size, row
+                            votes[key] = votes.get(key, 0) + 1
         for offset, row in sorted((key for key in votes if key[0] > 0), key=lambda key: -votes[key])[:CHOICES]:
             if at + offset not in known:
                 known[at + offset] = _agreement(memory, extents.classes, counts, arena.index, at + offset, BINS[row])
