@@ -373,7 +373,8 @@ class Engine(Protocol):
         """Make these buffers of magazines of a cache (its number) CACHED in `slabs`; a code and the buffer's number where none can be."""
         ...
 
-    def read_buffers(self, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, room: int) -> BufferRead:
-        """The blocks of the program's slabs [first, last), by their number in `users`: of as many slabs as have `room` chunks at most.
-        The sums of `slabs` then have them, too: call it once for each."""
+    def read_buffers(self, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int) -> BufferRead:
+        """Append the blocks of the program's slabs [first, last), by their number in `users`: of as many slabs, one at least, as have
+        `enough` chunks. The sums of `slabs` then have them, too: call it once for each. ValueError where the last of `blocks` is not
+        below them."""
         ...

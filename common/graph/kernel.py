@@ -170,7 +170,9 @@ class KernelEngine:
         """See base.Engine."""
         return kernel_slabs.mark_cached(self._library, slabs, cache, buffers)
 
-    def read_buffers(self, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, room: int) -> BufferRead:
-        """See base.Engine; `pieces` as in `follow`."""
+    def read_buffers(self, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int) -> BufferRead:
+        """See base.Engine; `pieces` as in `follow`, and `blocks` must be this engine's."""
+        if not isinstance(blocks, KernelBlocks):
+            raise TypeError("blocks of another engine")
         self._pass(pieces)
-        return kernel_slabs.read_buffers(self._library, (self._array, len(self._passed)), slabs, first, last, room)
+        return kernel_slabs.read_buffers(self._library, blocks.open_handle(), (self._array, len(self._passed)), slabs, first, last, enough)

@@ -88,6 +88,11 @@ class KernelBlocks:
         if first < last and self._library.fl_append_blocks(self.handle, other.handle, first, last) == DISORDER:
             raise ValueError(f"blocks {first} to {last} of another directory do not lie above those before them, or not on a granule")
 
+    def open_handle(self) -> int:
+        """For calls of the kernel that append; RuntimeError once sealed."""
+        self._open()
+        return self.handle
+
     def walk_chunks(self, piece: Piece, chunk: int, end: int) -> ChunkWalk:
         """See base.Blocks."""
         self._open()

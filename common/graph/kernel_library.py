@@ -145,7 +145,7 @@ SIGNATURES = {
     "fl_read_buffers": (
         c_int,
         [
-            *(c_void_p, c_uint64, c_void_p, c_void_p, c_void_p, _U64S, c_uint64, c_void_p, c_uint64, c_void_p, c_void_p, c_void_p, _U64S),
+            *(c_void_p, c_void_p, c_uint64, c_void_p, c_void_p, c_void_p, _U64S, c_uint64, c_void_p, c_uint64),
             *(POINTER(CWords), c_void_p),
         ],
     ),

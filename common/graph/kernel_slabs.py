@@ -9,7 +9,7 @@ from ctypes import byref, c_uint64, c_void_p
 
 from findleaks.graph import shared
 from findleaks.graph import slabs as s
-from findleaks.graph.kernel_library import CRange, CWords, check, taken
+from findleaks.graph.kernel_library import DISORDER, CRange, CWords, check, taken
 from findleaks.graph.kernel_slots import Pieces
 from findleaks.graph.slabs import BufferRead, SlabRead, SlabWrong
 from findleaks.target.base import Range
@@ -48,17 +48,15 @@ def mark_cached(library: ctypes.CDLL, slabs: SlabRead, cache: int, buffers: Sequ
     return list(zip(bad[::2], bad[1::2]))
 
 
-def read_buffers(library: ctypes.CDLL, pieces: Pieces, slabs: SlabRead, first: int, last: int, room: int) -> BufferRead:
-    """See base.Engine."""
-    starts, sizes, into = array("Q", bytes(8 * room)), array("Q", bytes(8 * room)), array("B", bytes(room))
-    at, made, troubles = c_uint64(first), c_uint64(), CWords()
+def read_buffers(library: ctypes.CDLL, blocks: int, pieces: Pieces, slabs: SlabRead, first: int, last: int, enough: int) -> BufferRead:
+    """See base.Engine; `blocks` is the kernel's directory."""
+    at, troubles = c_uint64(first), CWords()
     states = (ctypes.c_ubyte * len(slabs.states)).from_buffer(slabs.states)
     places = (slabs.caches.buffer_info()[0], slabs.records.buffer_info()[0], slabs.users.buffer_info()[0])
-    outputs = (starts.buffer_info()[0], sizes.buffer_info()[0], into.buffer_info()[0], byref(made), byref(troubles))
     last = min(last, len(slabs.users) // s.USER)
-    code = library.fl_read_buffers(*pieces, *places, byref(at), last, states, room, *outputs, slabs.sums.buffer_info()[0])
+    sums = slabs.sums.buffer_info()[0]
+    code = library.fl_read_buffers(blocks, *pieces, *places, byref(at), last, states, enough, byref(troubles), sums)
     wrong = taken(library, troubles)
-    check(code, "buffers")
-    if made.value < room:
-        del starts[made.value :], sizes[made.value :], into[made.value :]
-    return BufferRead(starts, sizes, bytearray(into), wrong, at.value)
+    if check(code, "blocks") == DISORDER:
+        raise ValueError(f"slabs {first} to {last} do not lie above the blocks before them")
+    return BufferRead(wrong, at.value)

@@ -171,6 +171,6 @@ class PureEngine:
         """See base.Engine."""
         return pure_slabs.mark_cached(slabs, cache, buffers)
 
-    def read_buffers(self, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, room: int) -> BufferRead:
+    def read_buffers(self, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int) -> BufferRead:
         """See base.Engine."""
-        return pure_slabs.read_buffers(pieces, slabs, first, last, room)
+        return pure_slabs.read_buffers(blocks, pieces, slabs, first, last, enough)

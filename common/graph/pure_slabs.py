@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional, Protocol
 
 from findleaks.arch import Arch
 from findleaks.graph import slabs as s
-from findleaks.graph.base import State
+from findleaks.graph.base import Blocks, State
 from findleaks.graph.slabs import CACHE, HASHED, OWN, SLAB, USER, BufferRead, SlabRead, SlabWrong
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import inside
@@ -148,14 +148,15 @@ def mark_cached(slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tup
     return found
 
 
-def read_buffers(pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, room: int) -> BufferRead:
+def read_buffers(blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int) -> BufferRead:
     """See base.Engine."""
     reader = _Buffers(pieces, slabs)
     at, last = first, min(last, len(slabs.users) // USER)
-    while at < last and slabs.records[slabs.users[at * USER + 2] * SLAB + 3] <= room - len(reader.states):
+    while at < last and len(reader.states) < enough:
         reader.slab(slabs.users[at * USER + 2])
         at += 1
-    return BufferRead(reader.starts, reader.sizes, reader.states, reader.troubles, at)
+    blocks.append(reader.starts, reader.sizes, reader.states)
+    return BufferRead(reader.troubles, at)
 
 
 class _Buffers:

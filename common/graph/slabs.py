@@ -76,10 +76,7 @@ class SlabRead(NamedTuple):
 
 
 class BufferRead(NamedTuple):
-    """Blocks of slabs, ascending, and the number of the next of `users` to read."""
+    """What is wrong with buffers whose blocks were appended, and the number of the next of `users` to read."""
 
-    starts: array[int]
-    sizes: array[int]
-    states: bytearray
     troubles: array[int]
     next: int

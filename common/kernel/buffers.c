@@ -1,6 +1,7 @@
 /* What buffers of slabs hold: blocks behind malloc()'s tags, or as umem_alloc() gave them out (malloc.c and umem.c of OpenSolaris'
  * usr/src/lib/libumem/common). ../graph/slabs.py says what the call gives.
  */
+#include "blocks.h"
 #include "slabs.h"
 
 #include <stdlib.h>
@@ -152,26 +153,57 @@ static int slab_read(const piece *pieces, uint64_t count, const cache *c, const 
     return DONE;
 }
 
-/* The blocks of users [*next, last), as many slabs as `room` holds, at least one; what they have is added to `sums`. */
-API int fl_read_buffers(const piece *pieces, uint64_t count, const cache *caches, const slab *slabs, const user *users, uint64_t *next,
-                        uint64_t last, const uint8_t *states, uint64_t room, uint64_t *starts, uint64_t *sizes, uint8_t *into, uint64_t *made,
-                        words *troubles, uint64_t *sums) {
-    uint64_t at = *next, done = 0;
+/* Room for as many blocks, whatever was there. */
+static int widen(output *out, uint64_t count, uint64_t *room) {
+    if (count <= *room)
+        return DONE;
+    free(out->starts);
+    free(out->sizes);
+    free(out->states);
+    out->starts = malloc((size_t)count * sizeof *out->starts);
+    out->sizes = malloc((size_t)count * sizeof *out->sizes);
+    out->states = malloc((size_t)count);
+    *room = count;
+    return out->starts && out->sizes && out->states ? DONE : NO_MEMORY;
+}
+
+static int append(blocks *b, const output *out, uint64_t count, uint64_t *sum) {
+    uint64_t off = (UINT64_C(1) << b->granule_shift) - 1;
+    for (uint64_t at = 0; at < count; at++) {
+        uint64_t start = out->starts[at], size = out->sizes[at];
+        if (start < b->floor || start & off || (size ? size : 1) > UINT64_MAX - start)
+            return DISORDER;
+        int failed = block_append(b, start, size, out->states[at]);
+        if (failed)
+            return failed;
+        sum[2 * out->states[at]]++;
+        sum[2 * out->states[at] + 1] += size;
+    }
+    return DONE;
+}
+
+/* The blocks of users [*next, last) to the directory, of as many slabs as bring it some `enough` blocks; what they have is added to
+ * `sums`. DISORDER where other blocks stand there or above. */
+API int fl_read_buffers(blocks *b, const piece *pieces, uint64_t count, const cache *caches, const slab *slabs, const user *users,
+                        uint64_t *next, uint64_t last, const uint8_t *states, uint64_t enough, words *troubles, uint64_t *sums) {
+    output out = {NULL, NULL, NULL, troubles};
+    uint64_t room = 0, done = 0;
     int failed = DONE;
     *troubles = (words){NULL, 0, 0};
-    for (; !failed && at < last && slabs[users[at].number].chunks <= room - done; at++) {
-        const slab *s = &slabs[users[at].number];
-        output out = {starts + done, sizes + done, into + done, troubles};
+    b->pending = false;
+    for (; !failed && *next < last && done < enough; ++*next) {
+        uint64_t number = users[*next].number;
+        const slab *s = &slabs[number];
+        failed = widen(&out, s->chunks, &room);
+        if (failed)
+            break;
         memcpy(out.states, states + s->first, (size_t)s->chunks);
-        failed = slab_read(pieces, count, &caches[s->cache], s, users[at].number, &out);
-        for (uint64_t chunk = 0; !failed && chunk < s->chunks; chunk++) {
-            uint64_t *sum = sums + s->cache * 6 + out.states[chunk] * 2;
-            sum[0]++;
-            sum[1] += out.sizes[chunk];
-        }
+        failed = slab_read(pieces, count, &caches[s->cache], s, number, &out);
+        failed = failed ? failed : append(b, &out, s->chunks, sums + s->cache * 6);
         done += s->chunks;
     }
-    *next = at;
-    *made = done;
+    free(out.starts);
+    free(out.sizes);
+    free(out.states);
     return failed;
 }

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from findleaks.arch import X86_64
 from findleaks.graph import slabs
 from findleaks.graph.base import Engine, State
-from findleaks.graph.slabs import CACHE, HASHED, OWN, SLAB, USER
+from findleaks.graph.slabs import CACHE, HASHED, OWN, USER, SlabRead
 from findleaks.target.base import Piece, Range
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -116,20 +117,25 @@ class Made:
         return links[0][0] if links else 0, chunks - len(links)
 
 
-def everything(engine: Engine, pieces: list[Piece], caches: array[int], magazines: dict[int, list[int]], room: int) -> list[object]:
-    """All that the calls say."""
+Found = list[tuple[int, int, int]]
+
+
+def everything(
+    engine: Engine, pieces: list[Piece], caches: array[int], magazines: dict[int, list[int]], enough: int
+) -> tuple[SlabRead, list[list[tuple[int, int]]], list[array[int]], Found]:
+    """All that the calls say: the slabs, what is wrong with magazines and with buffers, and the blocks."""
     regions = [Range(BASE, BASE + 30 * PAGE), Range(BASE + 30 * PAGE, BASE + 70 * PAGE)]
     read = engine.read_slabs(pieces, caches, regions)
     wrong = [engine.mark_cached(read, number, buffers) for number, buffers in sorted(magazines.items())]
-    found, at, last = [], 0, len(read.users) // USER
-    most = max(read.records[3::SLAB], default=0)
+    blocks, troubles, at, last = engine.blocks(X86_64, 8), [], 0, len(read.users) // USER
     while at < last:
-        part = engine.read_buffers(pieces, read, at, last, max(room, most))
+        part = engine.read_buffers(blocks, pieces, read, at, last, enough)
         assert at < part.next <= last
-        assert len(part.starts) == len(part.sizes) == len(part.states) <= max(room, most)
-        found.append(part)
+        troubles.append(part.troubles)
         at = part.next
-    return [*read, wrong, found]
+    blocks.seal()
+    found = [(blocks.address(number), blocks.size(number), int(blocks.state(number))) for number in range(len(blocks))]
+    return read, wrong, troubles, found
 
 
 @given(seed=SEEDS)
@@ -138,17 +144,15 @@ def test_blocks_of_slabs(seed: int) -> None:
     rng = random.Random(seed)
     made = Made(rng)
     pieces = graphs.cut(BASE, bytes(made.data), rng)
-    room = rng.randrange(1, 300)
+    enough = rng.randrange(1, 300)
     for engine in both():
-        *read, wrong, found = everything(engine, pieces, made.caches, made.magazines, room)
-        assert not read[5]
-        assert not any(wrong)  # type: ignore[call-overload]
-        blocks = [block for part in found for block in zip(part.starts, part.sizes, part.states)]  # type: ignore[attr-defined]
-        assert blocks == sorted(made.expected)
-        assert not any(len(part.troubles) for part in found)  # type: ignore[attr-defined]
-        sums = read[6]
-        assert sum(sums[::2]) == len(blocks)  # type: ignore[index]
-        assert sum(sums[1::2]) == sum(size for _, size, _ in blocks)  # type: ignore[index]
+        read, wrong, troubles, found = everything(engine, pieces, made.caches, made.magazines, enough)
+        assert not read.wrong
+        assert not any(wrong)
+        assert found == sorted(made.expected)
+        assert not any(len(each) for each in troubles)
+        assert sum(read.sums[::2]) == len(found)
+        assert sum(read.sums[1::2]) == sum(size for _, size, _ in found)
 
 
 @given(seed=SEEDS)
@@ -200,4 +204,21 @@ def test_no_caches_at_all() -> None:
     for engine in both():
         read = engine.read_slabs([], array("Q"), [])
         assert (len(read.records), len(read.users), read.wrong) == (0, 0, [])
-        assert not engine.read_buffers([], read, 0, 5, 10).starts
+        blocks = engine.blocks(X86_64, 8)
+        assert engine.read_buffers(blocks, [], read, 0, 5, 10).next == 0
+        assert not len(blocks)
+
+
+def test_blocks_below_others() -> None:
+    """Slabs are appended above what is there, or not at all."""
+    made = next(made for made in (Made(random.Random(seed)) for seed in range(100)) if made.expected)
+    for engine in both():
+        pieces = [graphs.piece(BASE, made.data)]
+        read = engine.read_slabs(pieces, made.caches, [Range(BASE, BASE + 70 * PAGE)])
+        blocks = engine.blocks(X86_64, 8)
+        blocks.append([made.expected[-1][0] + (1 << 20)], [8], [State.IN_USE])
+        with pytest.raises(ValueError, match="above"):
+            engine.read_buffers(blocks, pieces, read, 0, 1, 10)
+        blocks.seal()
+        with pytest.raises(RuntimeError):
+            engine.read_buffers(blocks, pieces, read, 0, 1, 10)

@@ -11,7 +11,7 @@ from findleaks.allocators.umem.caches import Slabs, tag_of
 from findleaks.allocators.umem.layout import MALLOC_MAGIC, MEMALIGN_MAGIC, OVERSIZE_MAGIC, SECOND_MAGIC, SEG_ALLOC, TAG
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Blocks, Engine, State
-from findleaks.graph.slabs import SLAB, TROUBLE, UNREADABLE
+from findleaks.graph.slabs import TROUBLE, UNREADABLE
 from findleaks.target.base import Piece, Target
 
 WRAP = 1 << 32
@@ -56,8 +56,8 @@ def _large_tag(tag: Sequence[int], word: int) -> tuple[int, int]:
     return 0, 0
 
 
-ROOM = 1 << 14
-"""Chunks that are read at a time, or a slab."""
+ENOUGH = 1 << 20
+"""Chunks that are read between two looks at Ctrl-C."""
 
 
 class SlabWalk:
@@ -68,7 +68,6 @@ class SlabWalk:
         self._engine = engine
         self._pieces = pieces
         self._slabs = slabs
-        self._room = max(ROOM, max(slabs.read.records[3::SLAB], default=0))
         self._problems = problems
 
     def append(self, blocks: Blocks, first: int, last: int) -> None:
@@ -77,8 +76,7 @@ class SlabWalk:
         while at < last:
             if self._target.interrupted():
                 raise Interrupted
-            read = self._engine.read_buffers(self._pieces, self._slabs.read, at, last, self._room)
-            blocks.append(read.starts, read.sizes, read.states)
+            read = self._engine.read_buffers(blocks, self._pieces, self._slabs.read, at, last, ENOUGH)
             at = read.next
             for place in range(0, len(read.troubles), TROUBLE):
                 self._problems.append(self._problem(*read.troubles[place : place + TROUBLE]))
