@@ -38,7 +38,7 @@ def growth(session: Session) -> Optional[Growth]:
     """The root that holds most of what is reached, if one does."""
     reader = Reader(session)
     named = owners(session, reader)
-    tree = tree_of(session, named)
+    tree = tree_of(session, reader, named)
     totals = tree.by_root()
     most = max(range(len(named.all)), key=lambda number: totals[number].bytes, default=-1)
     reached = tree.total()

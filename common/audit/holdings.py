@@ -12,6 +12,7 @@ from findleaks.audit.containers.reader import Place, Reader
 from findleaks.audit.containers.recognise import begun_at
 from findleaks.audit.fields import NOTHING, Field, Fields, computed, fields_of
 from findleaks.audit.owners import Owner, Owners
+from findleaks.audit.parts import parts_of
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Totals
 from findleaks.graph.dominators import Dominators, root_node
@@ -232,7 +233,7 @@ class Teller:
     def _strings(self, node: int, total: int, tree: Dominators, sizes: set[int], container: Container) -> set[int]:
         """Those of the sizes whose blocks, as far as a sample shows, are text."""
         blocks = self.reader.blocks
-        nodes = set(container.nodes[:: max(len(container.nodes) // 1024, 1)])
+        nodes = set(container.nodes[:EXACT])
         seen: dict[int, list[bool]] = {}
         for number in range(SAMPLE):
             for index in tree.members(node, number * total // SAMPLE, 4):
@@ -274,9 +275,12 @@ def root_rows(teller: Teller, owners: Sequence[Owner], totals: Sequence[Totals],
     return [teller.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]
 
 
-def tree_of(session: Session, named: Owners) -> Dominators:
+def tree_of(session: Session, reader: Reader, named: Owners) -> Dominators:
     """Who holds what, computed, with the owners as roots. Stacks and registers hold only what no variable and no mapping leads to."""
     tree = session.latest.dominators(len(named.all), named.bounds, named.numbers, tiers=named.tiers)
+    parts, keepers = parts_of(session, reader, named)
+    if keepers:
+        tree.keep(parts, keepers)
     for piece in session.pieces(session.roots, "reading the roots"):
         tree.scan_roots(piece)
     for number, owner in enumerate(named.all):

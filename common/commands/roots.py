@@ -60,7 +60,7 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
     if args.lost:
         return _lost(session, reader, args)
     named = owners(session, reader)
-    tree = tree_of(session, named)
+    tree = tree_of(session, reader, named)
     if args.subject is not None:
         return _one(session, named, Teller(session, reader, tree, args.depth, args.limit), args)
     teller = Teller(session, reader, tree, args.depth, args.limit, LEAST)

@@ -62,6 +62,9 @@ def questions(at: Placed) -> list[list[str]]:
         ["path", "--json", at["general"]],
         ["path", "--json", at["vector"]],
         ["path", "--json", at["lost"]],
+        ["roots", "--json", "--limit", "0"],
+        ["roots", "--json", at["first"]],
+        ["roots", "--lost", "--json"],
     ]
 
 
@@ -82,7 +85,7 @@ def check_truth(lines: list[str], at: Placed) -> None:
     """These are the program's blocks, in their kinds, nothing is doubtful, and every question was answered."""
     answers = [json.loads(line) for line in lines]
     assert [a["command"] for a in answers if "command" in a][:2] == ["find", "find"]
-    assert {a["command"] for a in answers if "command" in a} >= {"find", "caches", "whatis", "refs", "path"}
+    assert {a["command"] for a in answers if "command" in a} >= {"find", "caches", "whatis", "refs", "path", "roots"}
     kinds = {a["address"]: a["kind"] for a in answers if "address" in a and "size" in a}
     assert {name: kinds.get(at[name]) for name in KINDS} == KINDS
     assert [a["warnings"] for a in answers if a.get("warnings")] == []

@@ -41,6 +41,11 @@ def found_in(reader: Reader, words: Mapping[int, int], wanted: Optional[Test] = 
     return found
 
 
+def known(reader: Reader, address: int, made: Container) -> None:
+    """This container was found at `address` before."""
+    reader.known["", address] = made
+
+
 def _at(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
     """The container whose head is or begins at `address`."""
     key = ("", address)

@@ -1,0 +1,111 @@
+"""Containers that are found for sure before anything is asked of them, so that stale pointers to their nodes do not count.
+
+Memory is full of stale pointers: structures that were not cleared, buffers, what malloc left in a block it had freed before. One of
+them to one node of a std::map would make the whole map, whose nodes point to their parents, be held by whatever holds the stale word. But
+a map that is whole by all its links, and counts as many nodes as are found in it, belongs to the head that counts them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.allocators.bulk import pointing
+from findleaks.audit.containers import Container
+from findleaks.audit.containers.hashes import standard
+from findleaks.audit.containers.lists import ring
+from findleaks.audit.containers.reader import Reader
+from findleaks.audit.containers.recognise import known
+from findleaks.audit.containers.trees import gnu_tree, llvm_tree
+from findleaks.audit.owners import Owners, Sort
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.dominators import NOBODY, root_node
+from findleaks.session import Session
+from findleaks.target.base import Range
+from findleaks.target.ranges import inside, merged
+
+LEAST = 16
+"""Nodes of a container that is worth it."""
+
+MOST_BYTES = 1 << 26
+"""Bytes of blocks that variables point to which are looked through for heads."""
+
+MOST_BLOCK = 1 << 14
+"""Bytes of a block that can be a structure with heads in it; longer ones are arrays and buffers."""
+
+_SURE = (gnu_tree, standard, ring, llvm_tree)
+
+
+class Parts(NamedTuple):
+    """As Dominators.keep takes them."""
+
+    parts: array[int]
+    keepers: list[int]
+
+
+def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
+    """The nodes of the maps, sets, hash tables and lists whose heads stand in variables, or in blocks that variables point to."""
+    parts = array("I", [NOBODY]) * len(reader.blocks)
+    keepers: list[int] = []
+    for node, container in _heads(session, reader, named):
+        session.tell("finding containers", 0.0)
+        blocks = [reader.blocks.find(place) for place in container.nodes]
+        if any(block < 0 or parts[block] != NOBODY for block in blocks):
+            continue
+        for block in blocks:
+            parts[block] = len(keepers)
+        keepers.append(node)
+    return Parts(parts, keepers)
+
+
+def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[int, Container]]:
+    """(node of the keeper, container), each container once."""
+    heaps = merged(session.heap_ranges())
+    if not heaps:
+        return
+    seen: set[int] = set()
+    looked = 0
+    for number, owner in enumerate(named.all):
+        if owner.sort > Sort.THREAD_LOCAL:
+            break
+        for piece in session.pieces(owner.ranges, "finding containers"):
+            addresses, values = pointing(session.engine, piece, heaps[0].start, heaps[-1].end)
+            for address, value in zip(addresses, values):
+                if inside(heaps, value) is None:
+                    continue
+                yield from ((root_node(number), made) for made in _at(reader, address))
+                place = reader.place(value)
+                if place is None or place.block in seen or place.offset or place.size > MOST_BLOCK or looked > MOST_BYTES:
+                    continue
+                seen.add(place.block)
+                looked += place.size
+                if len(seen) % 256 == 0:
+                    session.tell("finding containers", 0.0)
+                yield from ((place.block, made) for made in _in_block(reader, place.start, place.size, heaps))
+
+
+def _in_block(reader: Reader, start: int, size: int, heaps: Sequence[Range]) -> Iterator[Container]:
+    try:
+        words = reader.target.arch.unpack(reader.target.read(start, size // reader.size * reader.size))
+    except UnreadableMemory:
+        return
+    low, high = heaps[0].start, heaps[-1].end
+    reached = start
+    for number, word in enumerate(words):
+        address = start + number * reader.size
+        if low <= word < high and address >= reached:
+            for made in _at(reader, address):
+                reached = made.end
+                yield made
+
+
+def _at(reader: Reader, address: int) -> Iterator[Container]:
+    """The container whose head is here, if it is surely one."""
+    for head in _SURE:
+        made = head(reader, address)
+        if made is not None:
+            known(reader, address, made)
+            if made.told == made.length and made.length >= LEAST and not made.problem:
+                yield made
+            return

@@ -1,0 +1,273 @@
+"""roots on real programs: what each variable and each of its fields retains, to the byte, as the programs count it themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import real
+import truth
+from debuggers import gdb, lldb, objects
+
+import cores
+import doors
+
+EVENTS = 2000
+Row = dict[str, Any]
+
+WHAT = {
+    "names": "std::map or set",
+    "sites": "std::map or set",
+    "words": "std::map or set",
+    "counts": "std::unordered_map or set",
+    "events": "std::list",
+    "recent": "linked list",
+    "order": "std::vector of pointers",
+    "samples": "std::vector",
+    "waiting": "std::deque",
+}
+BYTES = ("samples", "waiting")
+"""Fields whose length is told in bytes: elements have 8."""
+
+
+def asked(*words: str) -> Row:
+    done = subprocess.run([sys.executable, "-m", "findleaks", "roots", "--json", *words], capture_output=True, text=True, check=True)
+    made: Row = json.loads(done.stdout)
+    return made
+
+
+def said(output: str) -> dict[str, list[int]]:
+    """What the program printed: name -> numbers."""
+    rows = (line.split() for line in output.splitlines())
+    return {row[0]: [int(word) for word in row[1:]] for row in rows if len(row) > 3}
+
+
+def built(folder: Path, source: str, *flags: str) -> Path:
+    output = folder / source.split(".")[0]
+    compiler = "g++" if source.endswith("pp") else "gcc"
+    subprocess.run(
+        [compiler, "-Wall", "-Wextra", "-Werror", *flags, "-o", str(output), str(truth.PROGRAMS / source), "-pthread"], check=True
+    )
+    return output
+
+
+def check_maps(expected: dict[str, list[int]], *target: str) -> None:
+    """Every field of the Profiler, and the map that is a variable itself."""
+    every = asked("--limit", "0", *target)
+    agent = max(every["roots"], key=lambda row: row["retained_bytes"])
+    fields = {row["offset"]: row for row in asked(agent["name"], "--limit", "0", *target)["roots"][0]["children"]}
+    of_agent = {name: row for name, row in expected.items() if name not in ("agent", "local_sites")}
+    assert agent["retained_blocks"] == 1 + sum(row[2] for row in of_agent.values())
+    assert agent["retained_bytes"] == expected["agent"][3] + sum(row[3] for row in of_agent.values())
+    assert set(fields) == {row[0] for row in of_agent.values()}
+    for name, (offset, length, blocks, size) in of_agent.items():
+        row = fields[offset]
+        assert (name, row["retained_blocks"], row["retained_bytes"]) == (name, blocks, size)
+        assert row["name"] == f"Profiler+{offset:#x}"
+        if name in WHAT:
+            container = row["container"]
+            assert (container["what"], container["problem"]) == (WHAT[name], None)
+            assert container["length"] == length * (8 if name in BYTES else 1)
+    offset, length, blocks, size = expected["local_sites"]
+    sites = [row for row in every["roots"] if row["retained_blocks"] == blocks and row["retained_bytes"] == size]
+    assert [(row["container"]["what"], row["container"]["length"]) for row in sites] == [("std::map or set", length)]
+    total = sum(row["retained_blocks"] for row in every["roots"]) + every["shared"]["retained_blocks"]
+    assert total == every["total"]["blocks"]
+
+
+@pytest.mark.parametrize("flags", [("-g", "-O1"), ("-O2",), ("-O2", "-s")], ids=["debug", "plain", "stripped"])
+def test_maps_cleaned_wrongly(flags: tuple[str, ...], tmp_path: Path) -> None:
+    program = built(tmp_path, "roots_maps.cpp", *flags)
+    with cores.Running([str(program), str(EVENTS)], tmp_path / "run") as running:
+        expected = said(running.output)
+        check_maps(expected, "--pid", str(running.pid))
+        check_maps(expected, str(running.gcore()))
+        core = running.kernel_core()
+    check_maps(expected, str(core))
+    named = asked("--limit", "0", str(core))["roots"]
+    names = {row["name"] for row in named}
+    if "-s" in flags:
+        assert any(re.fullmatch(r"roots_maps, data\+0x[0-9a-f]+", name) for name in names)
+        assert "g_agent (roots_maps, data)" not in names
+    else:
+        assert {"g_agent (roots_maps, data)", "local_sites (roots_maps, data)"} <= names
+
+
+def test_libcxx_has_other_layouts(tmp_path: Path) -> None:
+    """Where libc++ is to be had; its nodes and heads differ from libstdc++'s."""
+    if not Path("/usr/lib/llvm-19/include/c++/v1/map").exists():
+        subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "libc++-19-dev", "libc++abi-19-dev"], check=True)
+    output = tmp_path / "roots_maps"
+    command = [
+        "clang++-19",
+        "-stdlib=libc++",
+        "-O1",
+        "-o",
+        str(output),
+        str(truth.PROGRAMS / "roots_maps.cpp"),
+        "-Wl,-rpath,/usr/lib/llvm-19/lib",
+    ]
+    subprocess.run(command, check=True)
+    with cores.Running([str(output), str(EVENTS)], tmp_path / "run") as running:
+        expected = said(running.output)
+        core = running.kernel_core()
+    (agent,) = asked("g_agent", "--limit", "0", str(core))["roots"]
+    fields = {row["offset"]: row for row in agent["children"]}
+    for name in ("names", "sites", "words", "counts", "events", "recent", "order", "samples"):
+        offset, length, blocks, size = expected[name]
+        container = fields[offset]["container"]
+        assert (name, fields[offset]["retained_blocks"], fields[offset]["retained_bytes"]) == (name, blocks, size)
+        assert (container["what"], container["length"]) == (WHAT[name], length * (8 if name in BYTES else 1))
+
+
+C_FIELDS = {
+    "server.jobs": ("circular list", 8),
+    "server.keys": ("hash table", 24),
+    "server.first": ("linked list", 48),
+    "server.index": ("binary tree", 72),
+    "server.clients": ("array of pointers", 80),
+}
+
+
+def test_what_c_programs_keep(tmp_path: Path) -> None:
+    program = built(tmp_path, "roots_c.c", "-O1", "-g")
+    with cores.Running([str(program), "1000"], tmp_path / "run") as running:
+        expected = said(running.output)
+        live = asked("--limit", "0", "--pid", str(running.pid))
+        core = running.kernel_core()
+    for found in (live, asked("--limit", "0", str(core))):
+        roots = {row["name"]: row for row in found["roots"]}
+        fields = {row["offset"]: row for row in roots["server (roots_c, data)"]["children"]}
+        for name, (what, offset) in C_FIELDS.items():
+            length, blocks, size = expected[name]
+            row = fields[offset]
+            assert (name, row["retained_blocks"], row["retained_bytes"]) == (name, blocks, size)
+            assert (row["container"]["what"], row["container"]["length"], row["container"]["problem"]) == (what, length, None)
+        strings = fields[24]["container"]["others"]
+        assert [(other["strings"], other["blocks"]) for other in strings] == [(True, 1000)]
+        for name, label in {
+            "cache": "cache (roots_c, data)",
+            "queue": "queue (roots_c, data)",
+            "mine": "mine (roots_c, thread-local, thread 2)",
+            "local": "thread 2's stack (worker)",
+        }.items():
+            length, blocks, size = expected[name]
+            assert (name, roots[label]["retained_blocks"], roots[label]["retained_bytes"]) == (name, blocks, size)
+        assert roots["mine (roots_c, thread-local, thread 2)"]["container"]["length"] == expected["mine"][0]
+        shared = [row for row in found["shared"]["children"] if row["retained_blocks"] == expected["shared"][1]]
+        assert [sorted(row["holders"]) for row in shared] == [["shared_a (roots_c, data)", "shared_b (roots_c, data)"]]
+        assert [row["container"]["length"] for row in shared] == [expected["shared"][0]]
+
+
+def test_three_doors_and_one_root_or_block_alone(tmp_path: Path) -> None:
+    program = built(tmp_path, "roots_maps.cpp", "-g", "-O1")
+    with cores.Running([str(program), "300"], tmp_path / "run") as running:
+        core = running.kernel_core()
+    (agent,) = asked("g_agent", str(core))["roots"]
+    block = agent["address"]
+    assert asked("g_*", str(core))["roots"] == [agent]
+    assert asked(agent["name"], str(core))["roots"] == [agent]
+    words = [["roots", "--json"], ["roots", "g_agent", "--json", "--limit", "0"], ["roots", "local_sites", "--depth", "1", "--json"]]
+    told = objects("".join(f"{json.dumps(asked(*w[1:], str(core)))}\n" for w in words))
+    typed = ["leaks " + " ".join(w) for w in words]
+    assert objects(gdb(typed, str(program), str(core))) == told
+    assert objects(lldb(typed, str(program), "-c", str(core))) == told
+    pointer = (
+        subprocess.run(
+            ["gdb", "-batch", "-nx", "-ex", "p/x (long)g_agent", str(program), str(core)], capture_output=True, text=True, check=True
+        )
+        .stdout.split("= ")[-1]
+        .strip()
+    )
+    (profiler,) = asked(pointer, "--limit", "0", str(core))["roots"]
+    assert profiler["holder"] == "g_agent (roots_maps, data)"
+    assert (profiler["retained_blocks"], profiler["retained_bytes"]) == (agent["retained_blocks"], agent["retained_bytes"])
+    assert asked(block, str(core))["roots"] == [agent]  # the variable's own address
+    text = gdb(["leaks roots g_agent --limit 3"], str(program), str(core))
+    assert "g_agent (roots_maps, data)" in text
+    assert re.search(r"└ Profiler\+0x30: std::map or set, 300 nodes of 72(–88)? B and 150 strings of ", text)
+    assert "next: leaks roots" in text
+    for word in ("nobody", "0x10"):
+        done = subprocess.run([sys.executable, "-m", "findleaks", "roots", word, str(core)], capture_output=True, text=True)
+        assert done.returncode != 0
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_lost_leaders(tmp_path: Path) -> None:
+    """What hangs from each leak sums to what `find` says is lost."""
+    program = doors.build(tmp_path)
+    with cores.Running([str(program), "50"], tmp_path / "run") as running:
+        leader = doors.placed(running.output)["leader"]
+        core = running.kernel_core()
+    found = asked("--lost", "--limit", "0", str(core))
+    find = json.loads(
+        subprocess.run([sys.executable, "-m", "findleaks", "find", "--json", str(core)], capture_output=True, text=True).stdout
+    )
+    kinds = find["totals"]
+    lost = [kinds[kind] for kind in ("definite", "indirect", "possible")]
+    assert found["total"] == {key: sum(kind[key] for kind in lost) for key in ("blocks", "bytes")}
+    assert sum(row["kind"] == "definite" for row in found["roots"]) >= 1
+    assert any(row["address"] == leader and row["retained_blocks"] == 3 for row in found["roots"])
+    leaders = sum(row["retained_blocks"] for row in found["roots"])
+    assert leaders + found["more"]["retained_blocks"] == found["total"]["blocks"]
+
+
+def test_a_profiler_in_a_real_jvm(tmp_path: Path) -> None:
+    """An agent whose maps are never cleaned, as in the published story. Nodes are exact however many stale pointers the JVM has."""
+    home = Path(shutil.which("javac") or "").resolve().parents[1]
+    library = tmp_path / "libagent.so"
+    include = [f"-I{home}/include", f"-I{home}/include/linux"]
+    source = str(truth.PROGRAMS / "roots_agent.cpp")
+    command = ["g++", "-O1", "-shared", "-fPIC", "-Wl,-Bsymbolic-functions", *include, source, "-o", str(library)]
+    subprocess.run(command, check=True)
+    subprocess.run(["javac", "-d", str(tmp_path), str(truth.PROGRAMS / "Threads.java")], check=True, capture_output=True)
+    options = ["-Xmx32m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", f"-agentpath:{library}"]
+    words = ["java", *options, "-cp", str(tmp_path), "Threads", str(library), "3000"]
+    with cores.Running(words, tmp_path / "run") as running:
+        expected = said(running.output)
+        live = asked("g_agent", "--limit", "0", "--pid", str(running.pid))
+        core = running.kernel_core()
+    for found in (live, asked("g_agent", "--limit", "0", str(core))):
+        (agent,) = found["roots"]
+        assert agent["name"] == "g_agent (libagent.so, data)"
+        fields = {row["offset"]: row for row in agent["children"]}
+        offset, length, blocks, size = expected["spans"]
+        spans = fields[offset]
+        assert (spans["retained_blocks"], spans["retained_bytes"]) == (blocks, size)
+        assert (spans["container"]["length"], spans["container"]["nodes"], spans["container"]["told"]) == (length, length, length)
+        offset, length, blocks, size = expected["names"]
+        names = fields[offset]
+        assert (names["name"], names["container"]["length"], names["container"]["nodes"]) == (f"Profiler+{offset:#x}", length, length)
+        assert blocks * 9 // 10 <= names["retained_blocks"] <= blocks * 11 // 10  # a stale pointer to a name takes that name
+        assert names["container"]["others"][0]["strings"]
+
+
+def test_redis_keys_are_counted(tmp_path: Path) -> None:
+    keys = 5000
+    with real.Idle(real.PROGRAMS["redis"], tmp_path / "run") as idle:
+        with socket.create_connection(("127.0.0.1", idle._port), timeout=20) as wire:
+            wire.sendall(b"".join(b"SET counted:%d value-%d\r\n" % (i, i) for i in range(keys)) + b"DBSIZE\r\n")
+            answer = b""
+            while b":" not in answer or not answer.endswith(b"\r\n"):
+                answer += wire.recv(65536)
+        size = int(answer.rsplit(b":", 1)[1])
+        time.sleep(0.3)
+        core = idle.kernel_core()
+    assert size >= keys
+    found = asked("--limit", "5", "--depth", "6", str(core))
+
+    def tables(row: Row) -> list[Row]:
+        mine = [row] if row.get("container") and row["container"]["what"] == "hash table" else []
+        return mine + [table for child in row["children"] for table in tables(child)]
+
+    rows = [*found["roots"], *found["shared"]["children"]]
+    lengths = [table["container"]["length"] for row in rows for table in tables(row)]
+    assert size in lengths
