@@ -26,8 +26,8 @@ from findleaks.target.base import Range, Region
 from findleaks.target.ranges import merged, subtract
 from findleaks.target.runs import Runs
 
-STEP = 1 << 30
-"""Bytes of heap looked at in one call of the engine, some 50 ms where all of it is small blocks."""
+STEP, PURE_STEP = 1 << 30, 16 << 20
+"""Bytes of heap looked at in one call of the engine: some 50 ms where all of it is small blocks."""
 
 SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", "/anon_hugepage", "/[aio]")
 KERNELS = ("[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage")
@@ -147,6 +147,7 @@ class _Counter:
 
     def __init__(self, session: Session, residency: Residency, ranges: Sequence[Range]) -> None:
         self.session = session
+        self.step = PURE_STEP if session.engine.name == "pure" else STEP
         self.whole = residency.resident if residency else Runs.of(ranges)
 
     def bytes(self, ranges: Iterable[tuple[int, int]]) -> int:
@@ -159,11 +160,11 @@ class _Counter:
         size = 0
         for start, end in ranges:
             while start < end:
-                stop = min(end, start + STEP)
+                stop = min(end, start + self.step)
                 part = _clipped(self.whole, start, stop)
                 held += part
                 size += stop - start
-                if size >= STEP or len(held) >= 1 << 16:
+                if size >= self.step or len(held) >= 1 << 16:
                     self._add(sums, held)
                     held, size = array("Q"), 0
                 start = stop
