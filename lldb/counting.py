@@ -6,13 +6,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import lldb
 from findleaks.counting.base import Memory, Outcome
 from findleaks.errors import TargetError, UsageError
 from findleaks.lldb.target import LldbProcess
 from findleaks.target.base import Target
+
+if TYPE_CHECKING:
+    from findleaks.lldb.interrupt import Interrupts
 
 FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGTSTP", "SIGXCPU", "SIGXFSZ")
 """Signals after which the process is left standing; others it is given, as LLDB's `process handle` says."""
@@ -26,8 +29,9 @@ _GONE = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateInvalid, lldb.eState
 class Counting:
     """A process of this machine that LLDB holds; findleaks.counting.base.Process."""
 
-    def __init__(self, pid: int, process: Any) -> None:
+    def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         self.pid = pid
+        self._interrupts = interrupts
         self._process = process
         self._target = process.GetTarget()
         self._debugger = self._target.GetDebugger()
@@ -55,10 +59,21 @@ class Counting:
         self._memory.close()
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """All is printed, and there is nothing left that Ctrl-C could end."""
+        if self._interrupts is not None:
+            self._interrupts.heed()
 
     def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run for that long at most."""
+        """Let the process run for that long at most. Ctrl-C is heard until it stands again: it would cut off the table printed then."""
+        try:
+            if self._interrupts is not None and self._interrupts.heed():
+                self._interrupts.hold()
+                return Outcome("interrupt")
+            return self._run(seconds)
+        except KeyboardInterrupt:
+            return Outcome("interrupt")
+
+    def _run(self, seconds: Optional[float]) -> Outcome:
         limit = time.monotonic() + seconds if seconds is not None else None
         waking = _Waking(self._process)
         before = self._debugger.GetAsync()
@@ -77,14 +92,16 @@ class Counting:
                     outcome = Outcome("time")
                 if outcome is not None:
                     return outcome
-        except KeyboardInterrupt:
-            return Outcome("interrupt")
         finally:
-            waking.over()
-            if self._process.GetState() in _RUNNING:
-                self._process.Stop()
-            self._debugger.SetAsync(before)
-            self._frame = None
+            try:
+                if self._interrupts is not None:
+                    self._interrupts.hold()  # one that is under way is raised here
+            finally:
+                waking.over()
+                if self._process.GetState() in _RUNNING:
+                    self._process.Stop()
+                self._debugger.SetAsync(before)
+                self._frame = None
 
     def opened(self) -> Target:
         """The process as it is now."""

@@ -25,7 +25,7 @@ class Interrupts:
         self._lock = threading.Lock()
         self._thread: Optional[int] = None  # that runs a command
         self._pending = False
-        self._pressed = False
+        self._pressed = self._held = False
         # Kept for as long as we live, as Python may call it late.
         self._callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._look)
 
@@ -33,7 +33,7 @@ class Interrupts:
     def raised(self) -> Iterator[None]:
         """Inside, KeyboardInterrupt is raised."""
         over = threading.Event()
-        self._pressed = False
+        self._pressed = self._held = False
         self._thread = threading.get_ident()
         watcher = threading.Thread(target=self._watch, args=(over,), name="findleaks-interrupt", daemon=True)
         watcher.start()
@@ -45,16 +45,27 @@ class Interrupts:
             over.set()
             watcher.join()
 
+    def hold(self) -> None:
+        """From now on the key is only noted."""
+        with self._lock:
+            self._held = True
+
+    def heed(self) -> bool:
+        """From now on KeyboardInterrupt is raised again. Whether the key was pressed meanwhile, which is not told again."""
+        with self._lock:
+            self._held = False
+            pressed, self._pressed = self._pressed, False
+        return pressed
+
     def _watch(self, over: threading.Event) -> None:
         while not over.wait(EVERY):
-            if self._pressed:
-                with self._lock:
-                    if self._thread is not None:
-                        # From here: raised inside of `_look` it would be printed by ctypes, and ignored.
-                        thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(KeyboardInterrupt)
-                        ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
-                return
-            if not self._pending:
+            with self._lock:
+                if self._pressed and not self._held and self._thread is not None:
+                    # From here: raised inside of `_look` it would be printed by ctypes, and ignored.
+                    thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(KeyboardInterrupt)
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
+                    return
+            if not self._pending and not self._pressed:
                 self._pending = ctypes.pythonapi.Py_AddPendingCall(self._callback, None) == 0
 
     def _look(self, _: Optional[int]) -> int:

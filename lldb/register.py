@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import shlex
 from collections.abc import Sequence
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, Optional, TextIO, cast
 
 import lldb
 from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError
 from findleaks.front import Front, Subject, failure, words_of_find
+
+if TYPE_CHECKING:
+    from findleaks.lldb.interrupt import Interrupts
 
 SUMMARY = "Hunt memory leaks in this process or core."
 HERE = "findleaks.lldb.register"
@@ -47,11 +50,12 @@ class Lldb:
     def __init__(self, debugger: Any) -> None:
         self.debugger = debugger
         self.context: Any = None
+        self.interrupts: Optional[Interrupts] = None
 
     def subject(self) -> Subject:
         from findleaks.lldb.target import subject
 
-        return subject(self.debugger, self.context)
+        return subject(self.debugger, self.context, self.interrupts)
 
     def evaluate(self, expression: str) -> int:
         from findleaks.lldb.target import evaluate
@@ -74,7 +78,7 @@ class Door:
 
         self._lldb = Lldb(debugger)
         self._front = Front(self._lldb)
-        self._interrupts = Interrupts(self._lldb.asked_to_stop)
+        self._interrupts = self._lldb.interrupts = Interrupts(self._lldb.asked_to_stop)
 
     def run(self, words: Sequence[str], prog: str, context: Any, result: Any) -> None:
         """Run a command line; whatever goes wrong becomes the result's error of one line."""

@@ -22,10 +22,11 @@ from findleaks.target.thread_pointers import completed
 
 if TYPE_CHECKING:
     from findleaks.lldb.counting import Counting
+    from findleaks.lldb.interrupt import Interrupts
 
 
-def subject(debugger: Any, context: Any) -> Subject:
-    """The process the user has selected; TargetError when there is none, or it runs."""
+def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Subject:
+    """The process the user has selected; TargetError when there is none, or it runs. `interrupts` tell of Ctrl-C."""
     target = context.GetTarget() if context is not None else debugger.GetSelectedTarget()
     process = target.GetProcess()
     state = process.GetState() if process.IsValid() else lldb.eStateInvalid
@@ -40,7 +41,7 @@ def subject(debugger: Any, context: Any) -> Subject:
         return Subject(owner, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root))
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
-        return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process), told=False)
+        return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process, interrupts), told=False)
     return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process, sysroot(debugger)), told=False)
 
 
@@ -102,9 +103,9 @@ def sysroot(debugger: Any) -> str:
 class LldbProcess(LiveTarget):
     """A process of this machine that LLDB holds stopped."""
 
-    def __init__(self, pid: int, process: Any) -> None:
+    def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         super().__init__(pid, stopped=True)
-        self._process = process
+        self._process, self._interrupts = process, interrupts
         self._threads: Optional[list[Thread]] = None
 
     def threads(self) -> Sequence[Thread]:
@@ -118,7 +119,7 @@ class LldbProcess(LiveTarget):
         """Breakpoints for `count`."""
         from findleaks.lldb.counting import Counting
 
-        return Counting(self._pid, self._process)
+        return Counting(self._pid, self._process, self._interrupts)
 
 
 def threads(process: Any, arch: Arch) -> Iterator[Thread]:
