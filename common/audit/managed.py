@@ -57,7 +57,8 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
     rest = first[-1]  # the root that stands for all root memory outside managed objects
     graph = session.graph()
     bounds, owners = _bounds(holders, first, rest)
-    tree = graph.dominators(rest + 1, bounds, owners)
+    owning = holders[0].owning if len(holders) == 1 else 0  # roots of one tier have numbers in a row; two runtimes in a process are rare
+    tree = graph.dominators(rest + 1, bounds, owners, tiers=[owning] if owning else ())
     stands = _stands(holders, first)
     if stands is not None:
         tree.stand_for(stands)
@@ -97,5 +98,5 @@ def _of(one: Holders, start: int, rest: int) -> tuple[array[int], array[int]]:
     bounds, owners = array("Q", bytes(16 * count)), array("I", [rest]) * (2 * count)
     bounds[0::2] = one.addresses
     bounds[1::2] = array("Q", map(int.__add__, one.addresses, one.sizes))
-    owners[0::2] = array("I", map(start.__add__, one.types))
+    owners[0::2] = array("I", (kind if kind == NO_OBJECT else start + kind for kind in one.types)) if start else one.types
     return bounds, owners

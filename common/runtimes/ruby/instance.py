@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
+from findleaks.graph.objects import NO_OBJECT
 from findleaks.runtimes.base import Count, Engine, Holders, Part, Problem, Range, Runtime, Target, Type
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters
@@ -28,8 +29,8 @@ NAMED = 1 << 16
 
 OTHER = "(of further classes)"
 
-_EMPTY = (c.T_NONE, c.T_FLOAT, c.T_MOVED)
-"""What surely refers to no native memory."""
+_EMPTY = (c.T_FLOAT, c.T_MOVED)
+"""What surely refers to no native memory. Free slots may seem to."""
 
 
 class Ruby(Runtime):
@@ -119,17 +120,19 @@ class Ruby(Runtime):
         return [Type(name, objects, size) for name, (objects, size) in found.items()]
 
     def holders(self) -> Optional[Holders]:
-        """See base.Runtime."""
+        """See base.Runtime: T_DATA of extensions come first, for they free what they wrap."""
         if not self.pages.all:
             return None
         sorts = self._census.sorts
         addresses, sizes, numbers = self._census.addresses(bytearray(sort.tag not in _EMPTY for sort in sorts) + b"\1")
-        names = sorted({*self._names, OTHER} - {""})
+        own = self._layout.module
+        owning = {name for name, sort in zip(self._names, sorts) if sort.data and not own.start <= sort.data < own.end}
+        names = sorted({*self._names, OTHER} - {""}, key=lambda name: (name not in owning, name))
         places = {name: number for number, name in enumerate(names)}
-        of = array("I", (places.get(name, 0) for name in self._names))
+        of = array("I", (places.get(name, NO_OBJECT) for name in self._names))
         last = places[OTHER]
         types = array("I", (of[number] if number < len(of) else last for number in numbers)) if self._census.left else None
-        return Holders(addresses, sizes, types or array("I", map(of.__getitem__, numbers)), names)
+        return Holders(addresses, sizes, types or array("I", map(of.__getitem__, numbers)), names, owning=len(owning))
 
     def told(self, name: str) -> Optional[int]:
         """See base.Runtime: for T_DATA whose function that frees takes back what the object reported (see reported.py)."""
