@@ -64,6 +64,7 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
         yield from _text(session, picture, trims, args, written, width, door)
 
     result = _Mapped(session, "map", {}, text, status)
+    result.done = session.done
     result.body = lambda: _body(session, picture, trims, args.output, written)
     result.warnings = [*known.warnings, *_doubts(picture), *result.warnings]
     return result
@@ -73,9 +74,12 @@ class _Mapped(Plain):
     """Its JSON, which has every run of pages, is made only when it is asked for."""
 
     body: Callable[[], dict[str, object]]
+    done: Callable[[], None]
 
     def json(self) -> Iterable[Mapping[str, object]]:
-        return [{"schema": SCHEMA, "command": "map", **self.body(), "warnings": self.warnings}]
+        body = self.body()
+        self.done()
+        return [{"schema": SCHEMA, "command": "map", **body, "warnings": self.warnings}]
 
 
 def _saved(session: Session, file: str) -> Plain:
@@ -151,9 +155,7 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
                 "metadata": area.held(State.METADATA),
                 "states": _by_state([area]),
                 "parts": [{"start": hex(part.start), "end": hex(part.end)} for part in area.parts],
-                "pages": [
-                    {"address": hex(run.address), "pages": run.pages, "state": _KEYS[run.state], "in_use": run.used} for run in area.runs()
-                ],
+                "pages": list(_runs(session, area)),
             }
             for area in picture.areas
         ],
@@ -163,6 +165,14 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
     return body
 
 
+def _runs(session: Session, area: Area) -> Iterator[dict[str, object]]:
+    for at, run in enumerate(area.runs()):
+        if at % _OFTEN == 0:
+            session.tell("listing pages", 0.0)
+        yield {"address": hex(run.address), "pages": run.pages, "state": _KEYS[run.state], "in_use": run.used}
+
+
+_OFTEN = 1 << 15
 _KEYS = {look.state: look.key for look in LOOKS}
 
 

@@ -164,3 +164,55 @@ def test_threaded_ruby_keeps_pages_and_returns_them(tmp_path: Path) -> None:
     assert before["totals"]["in_use"] * 5 < before["totals"]["resident"]
     from_core = json.loads(findleaks("map", "--json", str(core)))
     assert from_core["totals"] == after["totals"] and from_core["trim"] == after["trim"]
+
+
+JAVA = """
+import java.util.*;
+import java.util.zip.*;
+
+public class Churn {
+    public static void main(String[] ignored) throws Exception {
+        for (int round = 0; round < 3; round++) {
+            List<Thread> threads = new ArrayList<>();
+            for (int number = 0; number < 40; number++) {
+                Thread thread = new Thread(() -> {
+                    List<Deflater> kept = new ArrayList<>();
+                    byte[] in = new byte[20000], out = new byte[20000];
+                    for (int at = 0; at < 40; at++) {
+                        Deflater made = new Deflater(9);
+                        made.setInput(in);
+                        made.finish();
+                        made.deflate(out);
+                        kept.add(made);
+                    }
+                    for (Deflater one : kept)
+                        one.end();
+                });
+                threads.add(thread);
+                thread.start();
+            }
+            for (Thread thread : threads)
+                thread.join();
+        }
+        System.gc();
+        Thread.sleep(1500);
+        System.out.println("ready");
+        System.out.flush();
+        Thread.sleep(600000);
+    }
+}
+"""
+
+
+@pytest.mark.matrix
+def test_jvm_with_thread_churn(tmp_path: Path) -> None:
+    """What the JVM's own command to trim returns is what was predicted."""
+    (tmp_path / "Churn.java").write_text(JAVA)
+    subprocess.run(["javac", "Churn.java"], cwd=tmp_path, check=True)
+    with Running(["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", str(tmp_path), "Churn"], tmp_path / "run") as running:
+        (trim,) = json.loads(findleaks("map", "--json", "--pid", str(running.pid)))["trim"]
+        held = resident(running.pid)
+        subprocess.run(["jcmd", str(running.pid), "System.trim_native_heap"], check=True, capture_output=True)
+        returned = held - resident(running.pid)
+    assert returned > 20 << 20
+    assert abs(trim["bytes"] - returned) <= returned * 0.02

@@ -54,7 +54,7 @@ LOOKS = (
         "#e3e5e8",
         "#2a2f36",
     ),
-    Look(PageState.FREE, "free", "free, unknown if kept", "residency not known", "-", "-", "37", "#b9a79f", "#8d7b73"),
+    Look(PageState.FREE, "free", "free", "kept or returned: not known", "-", "-", "37", "#b9a79f", "#8d7b73"),
     Look(
         PageState.UNKNOWN,
         "unknown",

@@ -56,10 +56,13 @@ def page(session: Session, picture: Picture) -> str:
         states += bytes(state | share >> 3 << 3 for state, share in zip(area.states, area.shares))
         sizes += area.sizes
         words += _types_of(session, area)
+    session.tell("naming types", 0.0)
     names = _Names(session, words)
+    session.tell("packing the picture", 0.0)
     table, about, numbered = _sizes(sizes)
     blocks, offsets, lengths, block_states, block_types = _blocks(session, picture.areas, names)
     planes = Planes(offsets, lengths, states, numbered, bytes(map(names.number, words)), block_states, block_types)
+    session.tell("packing the picture", 0.5)
     meta = {
         "title": printable(f"Heap map: {picture.title}", 300),
         "summary": _summary(picture),

@@ -20,8 +20,8 @@ def check() -> None:
     """FindleaksError where Pillow is missing: told before any work is done."""
     if importlib.util.find_spec("PIL") is None:
         raise FindleaksError(
-            "a .png needs Pillow, which this Python does not have: pip install pillow, or write .svg or .html "
-            "(inside a debugger, its own Python counts: there `findleaks map -o map.png CORE` outside of it helps)"
+            "a .png needs Pillow, which this Python lacks: pip install pillow, or write .svg or .html; "
+            "outside of a debugger it is `findleaks map -o map.png CORE`"
         )
 
 
