@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import libcs
 import pagetruth
 import pytest
 from debuggers import findleaks, gdb, lldb, objects
@@ -192,3 +193,18 @@ def _whole(core: str, folder: Path) -> Path:
     made = folder / "whole"
     made.write_bytes(Path(core).read_bytes())
     return made
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["2.31", "2.41", "2.43"])
+def test_other_glibcs(version: str, tmp_path: Path) -> None:
+    made = libcs.get(version).compile(pagetruth.PROGRAM, tmp_path / "pages", ["-O1"])
+    with Running([str(made)], tmp_path / "run") as run:
+        live, truth = mapped("--pid", str(run.pid)), pagetruth.truth(run.output)
+        core = run.kernel_core()
+    for answer in (live, mapped(str(core))):
+        found, expected = states(answer), truth.states()
+        if version == "2.43":  # its thread cache is not the first chunk
+            expected[truth.heaps[0][0]] = PageState.KEPT
+        assert found == expected
+        assert [one["bytes"] for one in answer["trim"]] == [truth.trim]
