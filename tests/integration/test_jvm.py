@@ -1,0 +1,102 @@
+"""The JVM's own page against what jcmd prints of the same process."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import debuggers
+import pytest
+import truth
+
+import cores
+
+QUIET = ("SIGSEGV", "SIGQUIT", "SIGPIPE")  # the JVM's own: it asks itself and is asked by jcmd with them
+
+
+@contextmanager
+def java(folder: Path, *options: str) -> Iterator[cores.Running]:
+    home = Path(shutil.which("java") or "").resolve().parent
+    subprocess.run(["javac", "-d", str(folder), str(truth.PROGRAMS / "Tracked.java")], check=True, timeout=120)
+    with cores.Running([str(home / "java"), "-Xmx64m", *options, "-cp", str(folder), "Tracked"], folder) as running:
+        yield running
+
+
+def jcmd(pid: int, *words: str) -> str:
+    return subprocess.run(["jcmd", str(pid), *words], check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+def page(*where: str) -> dict[str, Any]:
+    (found,) = json.loads(debuggers.findleaks("runtime", "--only", "jvm", "--no-native", "--json", *where))["runtimes"]
+    return dict(found)
+
+
+def reported(text: str) -> dict[str, tuple[int, int]]:
+    """What `VM.native_memory scale=b` says is reserved and committed, by kind."""
+    kinds = re.findall(r"^-\s+(.+?) \(reserved=(\d+), committed=(\d+)\)", text, re.M)
+    return {name.strip(): (int(reserved), int(committed)) for name, reserved, committed in kinds}
+
+
+def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path) -> None:
+    """GDB stops the JVM where it is about to print what it has just counted. Only NMT's own memory has grown by then: by its copy."""
+    with java(tmp_path, "-XX:NativeMemoryTracking=detail") as running:
+        commands = [f"handle {signal} nostop noprint pass" for signal in QUIET]
+        commands += ["break MemSummaryReporter::report()", "shell touch stopping", "continue", "leaks runtime --no-native --json", "detach"]
+        words = ["gdb", "-nx", "-batch", "-ex", f"source {debuggers.GDB_LOADER}", *(w for c in commands for w in ("-ex", c))]
+        with open(tmp_path / "gdb", "w") as out:
+            gdb = subprocess.Popen([*words, "-p", str(running.pid)], cwd=tmp_path, stdout=out, stderr=subprocess.STDOUT)
+        try:
+            until = time.monotonic() + cores.PATIENCE
+            while not (tmp_path / "stopping").exists() and time.monotonic() < until:
+                time.sleep(0.1)
+            said = reported(jcmd(running.pid, "VM.native_memory", "summary", "scale=b"))
+            gdb.wait(cores.PATIENCE)
+        finally:
+            gdb.kill()
+            gdb.wait()
+    (line,) = debuggers.objects((tmp_path / "gdb").read_text())
+    (found,) = json.loads(line)["runtimes"]
+    counters, own = found["counters"], "Native Memory Tracking"
+    ours = {name: (counters[f"NMT: {name}, reserved"], counters[f"NMT: {name}, committed"]) for name in said}
+    assert len(said) > 12
+    assert {name: pair for name, pair in ours.items() if name != own} == {name: pair for name, pair in said.items() if name != own}
+    assert 0 <= ours[own][0] - said[own][0] < 64 << 10
+    assert counters["NMT: reserved"] == sum(reserved for reserved, _ in ours.values())
+    sites = found["sites"]
+    assert sum(site["bytes"] for site in sites) <= counters["NMT: malloc, with headers"]
+    assert any("::" in frame for site in sites[:5] for frame in site["frames"])
+
+
+COLLECTORS = [
+    "G1",
+    *(pytest.param(name, marks=pytest.mark.matrix) for name in ("Serial", "Parallel")),
+]
+
+
+@pytest.mark.parametrize("picture", ["live", "kernel"])
+@pytest.mark.parametrize("collector", COLLECTORS)
+def test_its_memory_is_where_it_says(tmp_path: Path, collector: str, picture: str) -> None:
+    with java(tmp_path, f"-XX:+Use{collector}GC") as running:
+        codes, heap = (jcmd(running.pid, word) for word in ("Compiler.codecache", "GC.heap_info"))
+        where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
+        found = page(*where)
+    parts = {part["name"]: part for part in found["parts"]}
+    ranges = {name: [(int(start, 16), int(end, 16)) for start, end in part["ranges"]] for name, part in parts.items()}
+    bounds = re.findall(r"bounds \[(0x[0-9a-f]+), (0x[0-9a-f]+), ", codes)
+    assert {(int(start, 16), int(end, 16)) for start, end in bounds} == set(ranges["code cache"])
+    used = [int(number) for number in re.findall(r"used (\d+)K", heap.split("Metaspace")[0])]
+    total = [int(number) for number in re.findall(r"total (\d+)K", heap.split("Metaspace")[0])]
+    assert abs(parts["Java heap"]["used"] - 1024 * sum(used)) <= 1 << 20  # jcmd itself makes some objects
+    assert sum(total) * 1024 <= parts["Java heap"]["bytes"] <= 64 << 20
+    committed = re.search(r"Metaspace +used \d+K, committed (\d+)K", heap)
+    assert committed is not None
+    assert parts["metaspace"]["bytes"] == int(committed[1]) << 10
+    assert found["counters"]["Java threads"] >= 8
+    assert "NMT: reserved" not in found["counters"]  # it is off
