@@ -104,9 +104,9 @@ class Dominators(Protocol):
         ...
 
     def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
-        """Blocks are parts of things that something keeps for itself (the nodes of a map): `parts` ("I") has for every block the number of the
-        thing, or NOBODY, and `keepers` the node of each thing's keeper, a block or a root. References to a part count only from its keeper
-        and from other parts of the same thing: a stale pointer elsewhere takes nothing away. Before anything else, not below
+        """Blocks are parts of things that something keeps for itself (the nodes of a map): `parts` ("I") has for every block the number of
+        the thing, or NOBODY, and `keepers` the node of each thing's keeper, a block or a root. References to a part count only from its
+        keeper and from other parts of the same thing: a stale pointer elsewhere takes nothing away. Before anything else, not below
         `within`, which goes by it too; ValueError for an array of another length, a thing without a keeper, a root that does not exist."""
         ...
 
@@ -166,9 +166,9 @@ class Dominators(Protocol):
 
     def within(self, node: int, fields: int) -> Dominators:
         """The same question below one block or root: its words, which the caller groups into fields numbered 0 … fields - 1, are the roots;
-        only blocks that the node retains count, itself not. Give the fields' targets with `refer` or `root_words`, then `compute`: time
-        and memory are proportional to what the node retains. SHARED then means: by several fields. ValueError for SHARED as the node,
-        and for a field of another `within`."""
+        only blocks that the node retains count, itself not. Give the fields' targets with `refer` or `root_words`, then `compute`: that
+        looks through what the node retains, twice at most, and takes far less than a tree of its own. SHARED then means: by several fields.
+        Blocks that only words left out lead to count as not reached. ValueError for SHARED as the node, and for a field."""
         ...
 
 
@@ -186,20 +186,18 @@ def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], tiers
         raise ValueError("tiers descend")
 
 
-def check_stands(stands: array[int], roots: int, blocks: int, below: bool) -> None:
+def check_stands(stands: array[int], roots: int, blocks: int) -> None:
     """ValueError unless there is a root, or NOBODY, for each block."""
-    if below:
-        raise ValueError("blocks stand for roots of the whole only")
     if len(stands) != blocks or stands.itemsize != 4:
         raise ValueError(f"{len(stands)} numbers of {stands.itemsize} bytes, {blocks} blocks")
     if any(root >= roots for root in set(stands) - {NOBODY}):
         raise ValueError(f"a block stands for none of {roots} roots")
 
 
-def check_parts(parts: Sequence[int], keepers: Sequence[int], roots: int, blocks: int, within: bool) -> None:
+def check_parts(parts: array[int], keepers: Sequence[int], roots: int, blocks: int) -> None:
     """ValueError unless `keep` can take these."""
-    if within or len(parts) != blocks:
-        raise ValueError(f"{len(parts)} parts, {blocks} blocks" if not within else "parts are kept above `within`")
+    if len(parts) != blocks or parts.itemsize != 4:
+        raise ValueError(f"{len(parts)} parts of {parts.itemsize} bytes, {blocks} blocks")
     if len(parts) and max((part for part in set(parts) if part != NOBODY), default=-1) >= len(keepers):
         raise ValueError(f"a part of none of {len(keepers)} things")
     if any(node >= blocks or node == SHARED or node_root(node) >= roots for node in keepers):

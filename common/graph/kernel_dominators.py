@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
-from ctypes import byref, c_char, c_uint32, c_void_p
+from ctypes import byref, c_uint32, c_void_p
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.graph.base import Totals
 from findleaks.graph.dominators import SHARED, Chain, Child, Spread, check_bounds, check_parts, check_stands, node_root, root_node
 from findleaks.graph.kernel_blocks import Passed
-from findleaks.graph.kernel_library import CChain, CWords, check, taken
+from findleaks.graph.kernel_fields import KernelFields
+from findleaks.graph.kernel_library import CChain, CWords, check, taken, viewed
 from findleaks.target.base import Piece
 
 if TYPE_CHECKING:
@@ -33,22 +34,17 @@ class KernelDominators:
         owners: Sequence[int] = (),
         lost: bool = False,
         tiers: Sequence[int] = (),
-        outer: Optional[tuple[KernelDominators, int, int]] = None,
     ) -> None:
-        """`outer`: what this is within, and the places there, from the first to behind the last, that count."""
         self._handle = 0
         check_bounds(roots, bounds, owners, tiers)
         self.roots = roots
         self._library, self._graph, self._graph_handle = library, graph, handle
         self._bounds, self._owners = array("Q", bounds), array("I", owners)
-        self._lost, self._outer = lost, outer
+        self._lost = lost
         self._begun = self._done = False
         self._parts: Optional[tuple[array[int], array[int]]] = None
-        above, first, end = outer or (None, 0, 0)
         later = array("I", tiers)
-        self._handle = library.fl_dominators_new(
-            handle, roots, lost, above._handle if above else None, first, end - first, later.buffer_info()[0], len(later)
-        )
+        self._handle = library.fl_dominators_new(handle, roots, lost, later.buffer_info()[0], len(later))
         if not self._handle:
             raise MemoryError("not enough memory for the dominators")
         empty = memoryview(b"").cast("I")
@@ -93,18 +89,15 @@ class KernelDominators:
     def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
         """See dominators.Dominators."""
         self._before()
-        check_parts(parts, keepers, self.roots, len(self._graph.blocks), self._outer is not None)
+        check_parts(parts, keepers, self.roots, len(self._graph.blocks))
         nodes = array("I", [node if node >= 0 else _ROOT_NODE | node_root(node) for node in keepers])
-        self._keep(parts, nodes, _SHARED_NODE)
-
-    def _keep(self, parts: array[int], keepers: array[int], about: int) -> None:
-        self._parts = parts, keepers
-        self._library.fl_dominators_keep(self._handle, parts.buffer_info()[0], keepers.buffer_info()[0], about)
+        self._parts = parts, nodes
+        self._library.fl_dominators_keep(self._handle, parts.buffer_info()[0], nodes.buffer_info()[0])
 
     def stand_for(self, roots: array[int]) -> None:
         """See dominators.Dominators."""
         self._before()
-        check_stands(roots, self.roots, len(self._graph.blocks), self._outer is not None)
+        check_stands(roots, self.roots, len(self._graph.blocks))
         self._stands = roots
         self._library.fl_dominators_stand_for(self._handle, roots.buffer_info()[0])
 
@@ -136,7 +129,7 @@ class KernelDominators:
 
     def retained(self, node: int) -> Totals:
         """See dominators.Dominators."""
-        place = self._place(node)
+        place = self.place(node)
         if place is None:
             return Totals(0, 0)
         if node == SHARED:
@@ -147,7 +140,7 @@ class KernelDominators:
 
     def holder(self, index: int) -> Optional[int]:
         """See dominators.Dominators."""
-        place = self._place(self._index(index))
+        place = self.place(self._index(index))
         if place is None:
             return None
         node = self._nodes[self._holders[place]]
@@ -155,7 +148,7 @@ class KernelDominators:
 
     def children(self, node: int, limit: int) -> list[Child]:
         """See dominators.Dominators."""
-        place, words = self._place(node), CWords()
+        place, words = self.place(node), CWords()
         if place is None or limit <= 0:
             return []
         code = self._library.fl_dominators_children(self._handle, place, limit, byref(words))
@@ -176,7 +169,7 @@ class KernelDominators:
 
     def members(self, node: int, first: int, limit: int) -> array[int]:
         """See dominators.Dominators."""
-        place, first, limit = self._place(node), max(0, first), max(0, limit)
+        place, first, limit = self.place(node), max(0, first), max(0, limit)
         if place is None:
             return array("I")
         end = place + self._counts[place]
@@ -195,43 +188,38 @@ class KernelDominators:
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
         """See dominators.Dominators."""
-        place, found = self._place(self._index(index)), CChain()
+        place, found = self.place(self._index(index)), CChain()
         if place is None:
             size = self._graph.blocks.size(index)
             return Chain(1, size, size, size, index, False)
         self._library.fl_dominators_chain(self._handle, place, equal, min(max(limit, 1), 1 << 30), byref(found))
         return Chain(found.length, found.least, found.most, found.bytes, self._nodes[found.end], found.more)
 
-    def within(self, node: int, fields: int) -> KernelDominators:
+    def within(self, node: int, fields: int) -> KernelFields:
         """See dominators.Dominators."""
-        if node == SHARED or (node < 0 and self._outer):
+        if node == SHARED:
             raise ValueError("only a block or a root has fields")
-        if self._outer:
-            return self._outer[0].within(node, fields)
-        place = self._place(node)
-        first = 0 if place is None else place + 1
-        outer = (self, first, first if place is None else place + self._counts[place])
-        made = KernelDominators(self._library, self._graph, self._graph_handle, fields, outer=outer)
-        if self._parts is not None:
-            made._keep(*self._parts, node if node >= 0 else _ROOT_NODE | node_root(node))
-        return made
+        return KernelFields(self._library, self._handle, self._graph.blocks, self, node, fields)
+
+    def blocks_at(self, first: int, end: int) -> array[int]:
+        """See fields.Tree."""
+        return array("I", self._nodes[first:end])
+
+    def count_at(self, place: int) -> int:
+        """See fields.Tree."""
+        return self._counts[place]
 
     def _read(self) -> None:
         """Have the arrays at hand."""
         arrays, count = (c_void_p * 6)(), c_uint32()
         self._library.fl_dominators_arrays(self._handle, arrays, byref(count))
-        numbers = self._outer[2] - self._outer[1] if self._outer else len(self._graph.blocks)
-
-        def view(at: int, length: int, size: int) -> memoryview:
-            found = memoryview((c_char * (length * size)).from_address(arrays[at] or 0)).toreadonly() if length else memoryview(b"")
-            return found.cast("B").cast("I") if size == 4 else found.cast("B").cast("Q")
-
-        self._nodes, self._holders, self._counts = (view(at, count.value, 4) for at in range(3))
-        self._bytes, self._numbers, self._roots_at = view(3, count.value, 8), view(4, numbers, 4), view(5, self.roots, 4)
+        self._nodes, self._holders, self._counts = (viewed(arrays[at], count.value, 4) for at in range(3))
+        self._bytes, self._numbers = viewed(arrays[3], count.value, 8), viewed(arrays[4], len(self._graph.blocks), 4)
+        self._roots_at = viewed(arrays[5], self.roots, 4)
 
     def _spread(self, node: int, everything: bool) -> list[tuple[int, ...]]:
         """Size, how many, what they retain, lowest: of a node's children, or of all that it retains."""
-        place, words = self._place(node), CWords()
+        place, words = self.place(node), CWords()
         if place is None:
             return []
         code = self._library.fl_dominators_spread(self._handle, place, everything, byref(words))
@@ -239,19 +227,14 @@ class KernelDominators:
         check(code, "blocks")
         return [tuple(found[at : at + 5]) for at in range(0, len(found), 5)]
 
-    def _place(self, node: int) -> int | None:
+    def place(self, node: int) -> Optional[int]:
+        """See fields.Tree."""
         self._after()
         if node == SHARED:
             return 0
         if node < 0:
             return self._roots_at[self._root(node_root(node))]
-        at = self._index(node)
-        if self._outer:
-            outer, first, end = self._outer
-            at = outer._numbers[node] - first
-            if not 0 <= at < end - first:
-                return None
-        place = self._numbers[at]
+        place = self._numbers[self._index(node)]
         return place if place < _NO_PLACE else None
 
     def _index(self, index: int) -> int:

@@ -99,13 +99,13 @@ SIGNATURES = {
     "fl_groups_free": (None, [c_void_p]),
     "fl_groups_feed": (c_int, [c_void_p, _PIECE]),
     "fl_groups_finish": (c_void_p, [c_void_p, _U64S]),
-    "fl_dominators_new": (c_void_p, [c_void_p, c_uint32, c_bool, c_void_p, c_uint32, c_uint32, c_void_p, c_uint32]),
+    "fl_dominators_new": (c_void_p, [c_void_p, c_uint32, c_bool, c_void_p, c_uint32]),
     "fl_dominators_free": (None, [c_void_p]),
     "fl_dominators_scan": (c_int, [c_void_p, _PIECE, c_void_p, c_void_p, c_uint64]),
     "fl_dominators_words": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32]),
     "fl_dominators_refer": (None, [c_void_p, c_uint32, c_void_p, c_uint64]),
     "fl_dominators_stand_for": (None, [c_void_p, c_void_p]),
-    "fl_dominators_keep": (None, [c_void_p, c_void_p, c_void_p, c_uint32]),
+    "fl_dominators_keep": (None, [c_void_p, c_void_p, c_void_p]),
     "fl_dominators_lost": (None, [c_void_p, c_uint32, c_uint32]),
     "fl_dominators_compute": (c_int, [c_void_p, c_int64]),
     "fl_dominators_part": (c_uint32, [c_void_p]),
@@ -113,6 +113,15 @@ SIGNATURES = {
     "fl_dominators_children": (c_int, [c_void_p, c_uint32, c_uint64, POINTER(CWords)]),
     "fl_dominators_spread": (c_int, [c_void_p, c_uint32, c_bool, POINTER(CWords)]),
     "fl_dominators_chain": (None, [c_void_p, c_uint32, c_bool, c_uint32, POINTER(CChain)]),
+    "fl_fields_new": (c_void_p, [c_void_p, c_uint32, c_uint32, c_uint32]),
+    "fl_fields_free": (None, [c_void_p]),
+    "fl_fields_refer": (c_int, [c_void_p, c_uint32, c_void_p, c_uint64]),
+    "fl_fields_words": (c_int, [c_void_p, c_uint32, c_void_p, c_uint64]),
+    "fl_fields_compute": (c_int, [c_void_p, c_int64]),
+    "fl_fields_done": (c_uint64, [c_void_p]),
+    "fl_fields_children": (c_int, [c_void_p, c_uint32, c_uint64, POINTER(CWords)]),
+    "fl_fields_spread": (c_int, [c_void_p, c_uint32, c_bool, POINTER(CWords)]),
+    "fl_fields_arrays": (None, [c_void_p, c_void_p, _U32]),
     "fl_follow": (c_int, [c_void_p, c_uint64, _U64S, c_int64, c_bool, c_uint64, POINTER(CWords)]),
     "fl_follow_all": (
         c_int,
@@ -186,3 +195,11 @@ def taken(loaded: ctypes.CDLL, words: CWords) -> array[int]:
         made.frombytes(ctypes.string_at(words.items, words.count * 8))
         loaded.fl_free(words.items)
     return made
+
+
+def viewed(address: int | None, count: int, size: int) -> memoryview:
+    """The kernel's array of `count` words of 4 or 8 bytes, read-only, for as long as the kernel keeps it."""
+    if not address or not count:
+        return memoryview(b"")
+    found = memoryview((ctypes.c_char * (count * size)).from_address(address)).toreadonly().cast("B")
+    return found.cast("I") if size == 4 else found.cast("Q")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.graph.base import Kind, Totals
 from findleaks.graph.dominators import NOBODY, SHARED, Chain, Child, Spread, check_bounds, check_parts, check_stands, node_root, root_node
 from findleaks.graph.pure_blocks import words_of
+from findleaks.graph.pure_fields import PureFields
 from findleaks.target.base import Piece
 
 if TYPE_CHECKING:
@@ -37,17 +38,14 @@ class PureDominators:
         owners: Sequence[int] = (),
         lost: bool = False,
         tiers: Sequence[int] = (),
-        outer: Optional[tuple[PureDominators, int, int]] = None,
     ) -> None:
-        """`outer`: what this is within, and the places there, from the first to behind the last, that count."""
         check_bounds(roots, bounds, owners, tiers)
         self.roots = roots
         self._graph = graph
         self._bounds, self._owners = bounds, owners
-        self._lost, self._outer = lost, outer
+        self._lost = lost
         self._stands: array[int] = array("I")
         self._parts: Optional[tuple[array[int], Sequence[int]]] = None
-        self._about: Optional[int] = None  # the node whose fields the roots are
         self._tiers = [*tiers, roots]  # where each ends
         self._held: dict[int, tuple[int, int]] = {}  # block: tier, and the root of it that refers to the block, or SHARED
         self._work: Iterator[None] | None = None
@@ -113,10 +111,10 @@ class PureDominators:
     def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
         """See dominators.Dominators."""
         self._before()
-        check_parts(parts, keepers, self.roots, len(self._graph.blocks), self._outer is not None)
+        check_parts(parts, keepers, self.roots, len(self._graph.blocks))
         self._parts = parts, keepers
 
-    def _strange(self, index: int, source: int) -> bool:
+    def strange(self, index: int, source: int) -> bool:
         """A reference that does not count: to a part of something, from what is neither another part of it nor its keeper."""
         if self._parts is None:
             return False
@@ -127,7 +125,7 @@ class PureDominators:
     def stand_for(self, roots: array[int]) -> None:
         """See dominators.Dominators."""
         self._before()
-        check_stands(roots, self.roots, len(self._graph.blocks), self._outer is not None)
+        check_stands(roots, self.roots, len(self._graph.blocks))
         self._stands = roots
 
     def compute(self, budget: int) -> bool:
@@ -143,8 +141,7 @@ class PureDominators:
 
     def part(self) -> float:
         """See dominators.Dominators."""
-        blocks = self._outer[2] - self._outer[1] if self._outer else len(self._graph.blocks)
-        return 1.0 if self._done else min(0.99, self._steps / (4 * blocks + 1))
+        return 1.0 if self._done else min(0.99, self._steps / (4 * len(self._graph.blocks) + 1))
 
     def total(self) -> Totals:
         """See dominators.Dominators."""
@@ -161,7 +158,7 @@ class PureDominators:
 
     def retained(self, node: int) -> Totals:
         """See dominators.Dominators."""
-        place = self._place(node)
+        place = self.place(node)
         if place is None:
             return Totals(0, 0)
         if node == SHARED:
@@ -172,19 +169,19 @@ class PureDominators:
 
     def holder(self, index: int) -> Optional[int]:
         """See dominators.Dominators."""
-        place = self._place(self._graph.index(index))
+        place = self.place(self._graph.index(index))
         return None if place is None else self._nodes[self._parents[place]]
 
     def children(self, node: int, limit: int) -> list[Child]:
         """See dominators.Dominators."""
-        found = [Child(self._nodes[at], self._counts[at], self._bytes[at]) for at in self._below(self._place(node))]
+        found = [Child(self._nodes[at], self._counts[at], self._bytes[at]) for at in self._below(self.place(node))]
         return sorted(found, key=lambda child: (-child.bytes, child.block))[: max(0, limit)]
 
     def spread(self, node: int, limit: int) -> list[Spread]:
         """See dominators.Dominators."""
         sizes = self._graph.blocks.sizes
         found: dict[int, Spread] = {}
-        for at in self._below(self._place(node)):
+        for at in self._below(self.place(node)):
             index = self._nodes[at]
             size = sizes[index]
             _, children, blocks, total, example = found.get(size, Spread(size, 0, 0, 0, index))
@@ -204,7 +201,7 @@ class PureDominators:
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
         """See dominators.Dominators."""
         sizes, nodes, held = self._graph.blocks.sizes, self._nodes, self._bytes
-        place = self._place(self._graph.index(index))
+        place = self.place(self._graph.index(index))
         size = sizes[index]
         length, least, most, total = 1, size, size, size
         while place is not None:
@@ -219,20 +216,30 @@ class PureDominators:
             least, most = min(least, sizes[index]), max(most, sizes[index])
         return Chain(length, least, most, total, index, False)
 
-    def within(self, node: int, fields: int) -> PureDominators:
+    def within(self, node: int, fields: int) -> PureFields:
         """See dominators.Dominators."""
-        if node == SHARED or (node < 0 and self._outer):
+        if node == SHARED:
             raise ValueError("only a block or a root has fields")
-        if self._outer:
-            return self._outer[0].within(node, fields)
-        place = self._place(node)
-        first = 0 if place is None else place + 1
-        made = PureDominators(self._graph, fields, outer=(self, first, first if place is None else place + self._counts[place]))
-        made._parts, made._about = self._parts, node
-        return made
+        return PureFields(self._graph, self, node, fields)
+
+    def blocks_at(self, first: int, end: int) -> array[int]:
+        """See fields.Tree."""
+        return array("I", self._nodes[first:end])
+
+    def count_at(self, place: int) -> int:
+        """See fields.Tree."""
+        return self._counts[place]
+
+    def parent_at(self, place: int) -> int:
+        """The place of the holder of the node there."""
+        return self._parents[place]
+
+    def total_at(self, place: int) -> Totals:
+        """What the block there retains."""
+        return Totals(self._counts[place], self._bytes[place])
 
     def _hold(self, index: int, root: int) -> None:
-        if self._strange(index, root_node(root) if self._about is None else self._about):
+        if self.strange(index, root_node(root)):
             return
         tier = bisect_right(self._tiers, root)
         told, other = self._held.get(index, (len(self._tiers), SHARED))
@@ -241,9 +248,6 @@ class PureDominators:
 
     def _counts_here(self, index: int) -> bool:
         """Is this block one of those that the tree is about?"""
-        if self._outer:
-            outer, first, end = self._outer
-            return first <= outer._places.get(index, -1) < end
         if self._stands and self._stands[index] != NOBODY:
             return False
         return not self._lost or self._graph.kinds()[index] in _LOST
@@ -320,7 +324,7 @@ class PureDominators:
         while calls:
             source, rest = calls[-1]
             for target in rest:
-                if target >= 0 and nodes[source] >= 0 and self._strange(target, nodes[source]):
+                if target >= 0 and nodes[source] >= 0 and self.strange(target, nodes[source]):
                     continue
                 number = numbers.get(target)
                 if number is None:
@@ -359,7 +363,8 @@ class PureDominators:
         self._bytes = [sums[place + count] - sums[place] for place, count in enumerate(self._counts)]
         self._places = {node: place for place, node in enumerate(self._nodes)}
 
-    def _place(self, node: int) -> int | None:
+    def place(self, node: int) -> Optional[int]:
+        """See fields.Tree."""
         self._after()
         if node >= 0:
             self._graph.index(node)
@@ -379,7 +384,7 @@ class PureDominators:
 
     def _retained(self, node: int) -> list[int]:
         """Blocks, in the order of the tree."""
-        place = self._place(node)
+        place = self.place(node)
         if place is None:
             return []
         if node == SHARED:

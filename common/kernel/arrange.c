@@ -49,10 +49,10 @@ int dominators_move(dominators *d, int64_t *budget) {
         if (--*budget < 0)
             return 1;
         if (d->at + AHEAD < d->count && !(d->nodes[d->at + AHEAD] & ROOT_NODE))
-            __builtin_prefetch(number_of(d, d->nodes[d->at + AHEAD]), 1);
+            __builtin_prefetch(&d->numbers[d->nodes[d->at + AHEAD]], 1);
         d->ancestors[place] = node;
         if (!(node & ROOT_NODE))
-            *number_of(d, node) = place;
+            d->numbers[node] = place;
         else if (node != SHARED_NODE)
             d->places[node & ~ROOT_NODE] = place;
     }

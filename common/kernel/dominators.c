@@ -33,24 +33,18 @@ API void fl_dominators_free(dominators *d) {
     free(d);
 }
 
-/* Of what is lost, or of all blocks in use. Within `outer`, which must outlive this: its places [first, first + span). `later` are the roots,
- * ascending, at which tiers but the first begin. */
-API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, const dominators *outer, uint32_t first, uint32_t span,
-                                  const uint32_t *later, uint32_t tiers) {
+/* Of what is lost, or of all blocks in use. `later` are the roots, ascending, at which tiers but the first begin. */
+API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, const uint32_t *later, uint32_t tiers) {
     dominators *d = calloc(1, sizeof *d);
     if (!d)
         return NULL;
     d->g = g;
     d->roots = roots;
     d->only_lost = only_lost;
-    d->outer = outer;
-    d->first = first;
-    d->span = outer ? span : g->count;
     d->definite = d->possible = NOBODY;
-    d->about = SHARED_NODE;
-    size_t bytes = ((size_t)d->span + 1) * sizeof *d->numbers;
+    size_t bytes = ((size_t)g->count + 1) * sizeof *d->numbers;
     d->numbers = malloc(bytes);
-    d->seen = calloc((size_t)d->span / 64 + 1, sizeof *d->seen);
+    d->seen = calloc((size_t)g->count / 64 + 1, sizeof *d->seen);
     d->tiers = tiers + 1;
     d->lasts = malloc(((size_t)tiers + 1) * sizeof *d->lasts);
     d->starts = calloc((size_t)roots + tiers + 3, sizeof *d->starts);
@@ -79,10 +73,9 @@ API void fl_dominators_lost(dominators *d, uint32_t definite, uint32_t possible)
 API void fl_dominators_stand_for(dominators *d, const uint32_t *roots) { d->stands = roots; }
 
 /* These blocks are parts of things: see dominators.h. Both arrays must stay until the tree is complete. */
-API void fl_dominators_keep(dominators *d, const uint32_t *parts, const uint32_t *keepers, uint32_t about) {
+API void fl_dominators_keep(dominators *d, const uint32_t *parts, const uint32_t *keepers) {
     d->parts = parts;
     d->keepers = keepers;
-    d->about = about;
 }
 
 /* What the blocks that stand for roots refer to. */
@@ -124,12 +117,12 @@ static int refer_lost(dominators *d, int64_t *budget) {
 /* Bar the blocks that do not count, and count the others by group. */
 static int tally(dominators *d, int64_t *budget) {
     const graph *g = d->g;
-    for (; d->at < d->span; d->at++) {
+    for (; d->at < g->count; d->at++) {
         uint32_t *number = &d->numbers[d->at];
         if (--*budget < 0)
             return 1;
         bool stands = d->stands && d->stands[d->at] != NOBODY;
-        bool counts = d->outer || (!stands && (d->only_lost ? g->kinds[d->at] >= POSSIBLE : is_used(g, (uint32_t)d->at)));
+        bool counts = !stands && (d->only_lost ? g->kinds[d->at] >= POSSIBLE : is_used(g, (uint32_t)d->at));
         if (!counts) {
             *number = BARRED;
             set_bit(d->seen, (uint32_t)d->at);
@@ -150,12 +143,12 @@ static int tally(dominators *d, int64_t *budget) {
 
 /* List the targets by group, each group's in ascending order. */
 static int list(dominators *d, int64_t *budget) {
-    for (; d->at < d->span; d->at++) {
+    for (; d->at < d->g->count; d->at++) {
         uint32_t held = d->numbers[d->at];
         if (--*budget < 0)
             return 1;
         if (held > BARRED && held != UNSEEN)
-            d->targets[d->starts[held & ~HELD]++] = d->outer ? d->outer->nodes[d->first + d->at] : (uint32_t)d->at;
+            d->targets[d->starts[held & ~HELD]++] = (uint32_t)d->at;
     }
     for (uint32_t group = d->roots + d->tiers - 1; group; group--) /* each now begins where it ended */
         d->starts[group] = d->starts[group - 1];
@@ -174,11 +167,11 @@ INLINE uint32_t give(dominators *d, uint32_t node, uint32_t parent) {
 }
 
 /* Visit a block for the first time. */
-INLINE int enter(dominators *d, uint32_t index, uint32_t parent, uint32_t at) {
+INLINE int enter(dominators *d, uint32_t index, uint32_t parent) {
     const graph *g = d->g;
     uint32_t number = give(d, index, parent), count, first = edges_of(g, index, &count);
-    set_bit(d->seen, at);
-    d->numbers[at] = number;
+    set_bit(d->seen, index);
+    d->numbers[index] = number;
     if (!count)
         return DONE;
     frame *frames = grown(d->frames, d->depth, &d->frame_capacity, sizeof *frames);
@@ -189,7 +182,7 @@ INLINE int enter(dominators *d, uint32_t index, uint32_t parent, uint32_t at) {
     for (uint32_t each = 0; each < count && each < PREFETCHED; each++) {
         uint32_t target = g->edges[first + each] >> INDEX_SHIFT;
         __builtin_prefetch(&g->groups[target / GROUP]);
-        __builtin_prefetch(d->outer ? &d->outer->numbers[target] : &d->numbers[target]);
+        __builtin_prefetch(&d->numbers[target]);
     }
     return DONE;
 }
@@ -217,10 +210,7 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
 }
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
-    uint32_t at = d->outer ? d->outer->numbers[index] - d->first : index;
-    if (d->outer && at >= d->span)
-        return DONE;
-    return bit(d->seen, at) ? again(d, d->numbers[at], source) : enter(d, index, source, at);
+    return bit(d->seen, index) ? again(d, d->numbers[index], source) : enter(d, index, source);
 }
 
 /* Ask for what will be met soon: bytes of blocks first, then the references that they tell of. */
@@ -230,7 +220,7 @@ INLINE void look_ahead(const dominators *d, uint32_t next) {
         return;
     uint32_t far = g->edges[next + FAR] >> INDEX_SHIFT, count;
     __builtin_prefetch(&g->groups[far / GROUP]);
-    __builtin_prefetch(d->outer ? &d->outer->numbers[far] : &d->numbers[far]);
+    __builtin_prefetch(&d->numbers[far]);
     __builtin_prefetch(&g->edges[edges_of(g, g->edges[next + SOON] >> INDEX_SHIFT, &count)]);
 }
 
@@ -277,11 +267,11 @@ static int visit(dominators *d, int64_t *budget) {
 /* How much is done, in thousandths. */
 API uint32_t fl_dominators_part(const dominators *d) {
     static const uint16_t begins[PHASES + 1] = {0, 20, 20, 80, 120, 560, 580, 660, 720, 760, 800, 880, 920, 960, 980, 1000}; /* measured */
-    uint64_t whole = d->phase < VISITING ? d->span : d->phase == SORTING ? d->other_count : d->count, done = d->at;
+    uint64_t whole = d->phase < VISITING ? d->g->count : d->phase == SORTING ? d->other_count : d->count, done = d->at;
     if (d->phase >= PHASES)
         return 1000;
     if (d->phase == VISITING)
-        whole = d->span, done = d->count;
+        whole = d->g->count, done = d->count;
     return begins[d->phase] + (uint32_t)((begins[d->phase + 1] - begins[d->phase]) * (done < whole ? done : whole) / (whole + 1));
 }
 

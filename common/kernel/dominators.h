@@ -26,8 +26,6 @@ typedef struct {
 
 typedef struct dominators {
     graph *g;
-    const struct dominators *outer; /* what this is within, or NULL: then `numbers` goes by block, else by place in `outer` less `first` */
-    uint32_t first, span;
     uint32_t roots, tiers;
     uint32_t *lasts; /* the last group of each tier: its several */
     bool only_lost; /* only blocks that are lost count */
@@ -38,9 +36,8 @@ typedef struct dominators {
     uint32_t definite, possible; /* roots of lost blocks, or NOBODY */
     const uint32_t *stands; /* the caller's: of each block the root it stands for, or NOBODY; or NULL */
     const uint32_t *parts, *keepers; /* the caller's: of each block which thing it is a part of, or NOBODY; of each thing the node that keeps it */
-    uint32_t about;                  /* the node whose fields the roots are; SHARED_NODE: they are roots */
-    uint32_t *numbers;
-    uint64_t *seen; /* a bit for each: it has a number, or is barred. `numbers` alone would do, but these stay in a cache */
+    uint32_t *numbers; /* by block */
+    uint64_t *seen;    /* a bit for each: it has a number, or is barred. `numbers` alone would do, but these stay in a cache */
     uint32_t *starts, *targets; /* blocks that each root alone refers to, and behind them those that several do */
     uint32_t group, target, tier; /* where visiting stands */
     uint32_t base;                /* the first number given in this tier: those before are no business of it */
@@ -75,13 +72,9 @@ int dominators_counts(dominators *d, int64_t *budget);
 int dominators_sizes(dominators *d, int64_t *budget);
 int dominators_sum(dominators *d, int64_t *budget);
 
-/* Where the number of a block stands; NULL if it is outside what the tree is about. */
-INLINE uint32_t *number_of(const dominators *d, uint32_t index) {
-    if (!d->outer)
-        return &d->numbers[index];
-    uint32_t at = d->outer->numbers[index] - d->first;
-    return at < d->span ? &d->numbers[at] : NULL;
-}
+/* retained.c. */
+int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found);
+int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool all, words *found);
 
 /* The tier of a group. There are few. */
 INLINE uint32_t tier_of(const dominators *d, uint32_t group) {
@@ -99,8 +92,8 @@ INLINE bool strange(const dominators *d, uint32_t index, uint32_t from) {
 
 /* A root of an earlier tier has what it refers to; of two in one tier neither. */
 INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
-    uint32_t *number = root == NOBODY ? NULL : number_of(d, index), tier = 0;
-    if (!number || strange(d, index, d->about == SHARED_NODE ? ROOT_NODE | root : d->about))
+    uint32_t *number = &d->numbers[index], tier = 0;
+    if (root == NOBODY || strange(d, index, ROOT_NODE | root))
         return;
     while (root + tier >= d->lasts[tier])
         tier++;

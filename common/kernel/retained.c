@@ -46,21 +46,25 @@ static void sink(const dominators *d, uint64_t *heap, uint64_t count) {
     }
 }
 
+/* Have this place among those in `found`, in no order, if it belongs to the first `limit`. */
+int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found) {
+    if (found->count < limit) {
+        if (words_push(found, place))
+            return NO_MEMORY;
+        rise(d, found->items, found->count - 1);
+    } else if (limit && before(d, place, (uint32_t)found->items[0])) {
+        found->items[0] = place;
+        sink(d, found->items, found->count);
+    }
+    return DONE;
+}
+
 /* The places of the `limit` blocks that come first among those which the node at `place` holds directly, in no order. */
 API int fl_dominators_children(const dominators *d, uint32_t place, uint64_t limit, words *found) {
     *found = (words){NULL, 0, 0};
-    for (uint32_t at = place + 1, end = place + d->semis[place]; limit && at < end; at += d->semis[at]) {
-        if (!is_block(d, at))
-            continue;
-        if (found->count < limit) {
-            if (words_push(found, at))
-                return NO_MEMORY;
-            rise(d, found->items, found->count - 1);
-        } else if (before(d, at, (uint32_t)found->items[0])) {
-            found->items[0] = at;
-            sink(d, found->items, found->count);
-        }
-    }
+    for (uint32_t at = place + 1, end = place + d->semis[place]; at < end; at += d->semis[at])
+        if (is_block(d, at) && keep_first(d, at, limit, found))
+            return NO_MEMORY;
     return DONE;
 }
 
@@ -95,26 +99,48 @@ static int add(spreads *s, spread more) {
     return DONE;
 }
 
+/* The blocks in [first, end), with what each retains or each by itself. */
+static int add_blocks(const dominators *d, spreads *s, uint32_t first, uint32_t end, bool all) {
+    int failed = DONE;
+    for (uint32_t at = first; at < end && !failed; at += all ? 1 : d->semis[at])
+        failed = add(s, (spread){size_of(d->g->b, d->nodes[at]), 1, d->semis[at], d->bytes[at], d->nodes[at]});
+    return failed;
+}
+
+/* Five words for each size, for fl_free. */
+static int finish(spreads *s, int failed, words *found) {
+    *found = (words){NULL, 0, 0};
+    for (uint64_t at = 0; s->items && at <= s->mask && !failed; at++)
+        if (s->items[at].children) {
+            const uint64_t five[] = {s->items[at].size, s->items[at].children, s->items[at].blocks, s->items[at].bytes, s->items[at].example};
+            for (unsigned word = 0; word < 5 && !failed; word++)
+                failed = words_push(found, five[word]);
+        }
+    free(s->items);
+    return failed;
+}
+
+/* These blocks, or all that they retain, by size. */
+int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool all, words *found) {
+    spreads s = {NULL, 0, 0};
+    int failed = DONE;
+    for (uint32_t at = 0; at < count && !failed; at++)
+        failed = add_blocks(d, &s, places[at], places[at] + (all ? d->semis[places[at]] : 1), all);
+    return finish(&s, failed, found);
+}
+
 /* What the node at `place` holds directly, or all that it retains, by size: five words each, for fl_free. */
 API int fl_dominators_spread(const dominators *d, uint32_t place, bool all, words *found) {
     spreads s = {NULL, 0, 0};
-    bool itself = all && is_block(d, place), shared = d->nodes[place] == SHARED_NODE;
     int failed = DONE;
-    *found = (words){NULL, 0, 0};
-    for (uint32_t at = place + !itself, end = place + d->semis[place]; at < end && !failed;) {
-        uint32_t node = d->nodes[at];
-        if (is_block(d, at))
-            failed = add(&s, (spread){size_of(d->g->b, node), 1, d->semis[at], d->bytes[at], node});
-        at += all && !(shared && !is_block(d, at)) ? 1 : d->semis[at];
-    }
-    for (uint64_t at = 0; s.items && at <= s.mask && !failed; at++)
-        if (s.items[at].children) {
-            const uint64_t fields[] = {s.items[at].size, s.items[at].children, s.items[at].blocks, s.items[at].bytes, s.items[at].example};
-            for (unsigned word = 0; word < 5 && !failed; word++)
-                failed = words_push(found, fields[word]);
-        }
-    free(s.items);
-    return failed;
+    uint32_t end = place + d->semis[place];
+    if (all && is_block(d, place))
+        failed = add_blocks(d, &s, place, end, true);
+    else
+        for (uint32_t at = place + 1; at < end && !failed; at += d->semis[at])
+            if (is_block(d, at))
+                failed = add_blocks(d, &s, at, at + (all ? d->semis[at] : 1), all);
+    return finish(&s, failed, found);
 }
 
 /* Follow a list from the block at `place`: see ../graph/dominators.py. */
@@ -147,7 +173,7 @@ API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, ui
     }
 }
 
-/* The arrays by place, and by block or place in `outer`: nodes, holders, counts; bytes; places; places of roots; how many the tree has. */
+/* The arrays by place: nodes, holders, counts, bytes; by block: places; by root: places; and how many places there are. */
 API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *count) {
     const void *all[] = {d->nodes, d->parents, d->semis, d->bytes, d->numbers, d->places};
     memcpy(arrays, all, sizeof all);
