@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 _ENTRIES = (
-    Entry("verdict", "where the resident memory is, what is wrong with it, and what to try", "verdict"),
+    Entry("verdict", "where the resident memory is, what is wrong with it, and what to try", "verdict --json"),
     Entry("find", "what leaked, grouped by kind, type and size", "find --kind definite --limit 5"),
     Entry("blocks", "the blocks themselves, filtered by kind, state, size, type", "blocks --kind definite --size 16-64"),
     Entry("caches", "each size class of each allocator: in use, cached, free, memory (::umastat)", "caches --sort memory --limit 10"),
