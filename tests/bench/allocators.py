@@ -2,7 +2,9 @@
 
 The same program (heap.c) runs with each malloc preloaded; its core is opened, and the directory of blocks made, `--runs` times each,
 in turn. Libraries come as Debian packages, unpacked outside the checkout. musl's program is linked against musl, with either of its
-mallocs. CPython's own allocator has a program of its own.
+mallocs. CPython's own allocator has a program of its own. Google's tcmalloc takes part where its tests have built it (`pytest -m matrix
+tests/integration/test_tcmalloc_google.py`). Of libumem there is no package: its core is made up (umem_heap.py), unless `--libumem`
+names a library to preload.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bench
+import umem_heap
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 import debian
+import mallocs_google
 import mallocs_musl
 
 LIMIT = 2.0
@@ -35,6 +39,8 @@ PRELOADED = {
 
 MUSL = {"musl": "1.2.5", "musl, old": "1.2.5-old"}
 """musl's mallocs, as mallocs_musl names them, linked statically."""
+
+GOOGLE, BUILD = "google-tcmalloc", "8k"
 
 OBJECTS = """
 import os, random
@@ -53,6 +59,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("blocks", nargs="?", type=int, default=1_000_000, help="about how many blocks each heap has")
     parser.add_argument("--runs", type=int, default=5, help="runs of each measurement, of which the median is printed")
+    parser.add_argument(
+        "--libumem", metavar="LIBRARY", default="", help="a build of libumem to run the program with, instead of a made-up core"
+    )
     parser.add_argument("--measure", metavar="CORE", help=argparse.SUPPRESS)
     args = parser.parse_args(words)
     if args.measure:
@@ -60,7 +69,10 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="findleaks-bench-") as scratch:
         bench.compile_all(scratch)
-        cores = {name: core_of(scratch, name, command, library) for name, command, library in programs(scratch, args.blocks)}
+        cores = {name: core_of(scratch, name, command, library) for name, command, library in programs(scratch, args.blocks, args.libumem)}
+        if not args.libumem:
+            cores["libumem"] = f"{scratch}/libumem.core"
+            umem_heap.write(Path(cores["libumem"]), args.blocks)
         found: dict[str, list[dict[str, float]]] = {name: [] for name in cores}
         here = [sys.executable, str(Path(__file__)), "--measure"]
         for _ in range(args.runs):
@@ -68,10 +80,16 @@ def main(words: Sequence[str] | None = None) -> int:
                 done = subprocess.run([*here, core], check=True, stdout=subprocess.PIPE, text=True)
                 found[name].append(json.loads(done.stdout))
     print(table(found))
+    for line in (
+        "" if args.libumem else "libumem's core is made up from its documented structures: there is no package of it",
+        "" if GOOGLE in cores else f"{GOOGLE} is left out: its tests, which build it, have not been run here",
+    ):
+        if line:
+            print(f"  {line}")
     return 0
 
 
-def programs(scratch: str, blocks: int) -> list[tuple[str, list[str], str]]:
+def programs(scratch: str, blocks: int, libumem: str) -> list[tuple[str, list[str], str]]:
     """(allocator, command, library to preload)."""
     heap = [f"{scratch}/heap", str(blocks)]
     made = [("glibc", heap, "")]
@@ -84,6 +102,12 @@ def programs(scratch: str, blocks: int) -> list[tuple[str, list[str], str]]:
         program = Path(scratch, f"heap-{version}")
         mallocs_musl.chosen(version, "static").compile(Path(bench.HERE, "heap.c"), program, "static", "-pthread")
         made.append((name, [str(program), str(blocks)], ""))
+    if (debian.cache() / "google-tcmalloc" / BUILD / "libtcmalloc.a").exists():
+        program = Path(scratch, "heap-google")
+        mallocs_google.Google(BUILD, Path(scratch)).compile(Path(bench.HERE, "heap.c"), program, ["-O2"])
+        made.append((GOOGLE, [str(program), str(blocks)], ""))
+    if libumem:
+        made.append(("libumem", heap, libumem))
     interpreter = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
     made.append(("pymalloc", [interpreter, "-c", OBJECTS.format(blocks // 3)], ""))
     return made
@@ -94,6 +118,8 @@ def core_of(scratch: str, name: str, command: Sequence[str], library: str) -> st
     folder = Path(scratch, name)
     folder.mkdir()
     environment = {**os.environ, **({"LD_PRELOAD": library} if library else {})}
+    if name == GOOGLE:
+        environment["GLIBC_TUNABLES"] = mallocs_google.PER_CPU
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, preexec_fn=bench.unlimited, check=False)
     cores = list(folder.glob("core*"))
     if len(cores) != 1:
@@ -123,12 +149,12 @@ def measure(core: str) -> dict[str, float]:
 def table(found: dict[str, list[dict[str, float]]]) -> str:
     """What a user reads."""
     cost = {name: statistics.median(run["cpu"] / run["blocks"] * 1e9 for run in runs) for name, runs in found.items()}
-    lines = ["  ALLOCATOR       BLOCKS   OF IT IN USE  CPU s  ns/BLOCK  TIMES glibc'S"]
+    lines = ["  ALLOCATOR          BLOCKS   OF IT IN USE  CPU s  ns/BLOCK  TIMES glibc'S"]
     for name, runs in found.items():
         cpu, blocks = statistics.median(run["cpu"] for run in runs), int(runs[0]["blocks"])
         mark = "" if cost[name] <= LIMIT * cost["glibc"] else f"  more than {LIMIT:g}"
         held = int(runs[0].get(name.partition(",")[0], 0))
-        lines.append(f"  {name:<12} {blocks:>10,} {held:>14,} {cpu:6.3f} {cost[name]:9.1f} {cost[name] / cost['glibc']:13.2f}{mark}")
+        lines.append(f"  {name:<15} {blocks:>10,} {held:>14,} {cpu:6.3f} {cost[name]:9.1f} {cost[name] / cost['glibc']:13.2f}{mark}")
     return "\n".join(lines)
 
 

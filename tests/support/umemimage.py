@@ -14,7 +14,7 @@ from fake import FakeTarget
 from findleaks.target.base import Module
 
 DATA, DATA_SIZE = 0x7F0000100000, 0x10000
-HEAP, HEAP_SIZE = 0x7F0010000000, 0x400000
+HEAP, HEAP_SIZE, INTERNAL = 0x7F0010000000, 0x400000, 0x100000
 PAGE = 4096
 DEBUG = 0x1 | 0x2 | 0x4 | 0x8  # UMEM_DEBUG=default: audit, deadbeef, redzone, contents
 HASH = 0x200
@@ -74,10 +74,13 @@ class Arena:
 class UmemImage:
     """A process with libumem in it. Make blocks, then `target()`; `address(...)` of structures are known from the start."""
 
-    def __init__(self, mutex: int = 40, cond: int = 48, debug: int = 0, cpus: int = 2) -> None:
+    def __init__(
+        self, mutex: int = 40, cond: int = 48, debug: int = 0, cpus: int = 2, heap: int = HEAP_SIZE, internal: int = INTERNAL
+    ) -> None:
         self.mutex, self.cond, self.debug, self.cpus = mutex, cond, debug, cpus
-        self.memory = {DATA: bytearray(DATA_SIZE), HEAP: bytearray(HEAP_SIZE)}
-        self.page = HEAP + 0x100000  # internal structures below, slabs above
+        self.memory = {DATA: bytearray(DATA_SIZE), HEAP: bytearray(heap)}
+        self.end, self.above = HEAP + heap, HEAP + internal
+        self.page = self.above  # internal structures below, slabs above
         self.bump = HEAP
         self.stride = 64 if mutex + 40 <= 64 else 128
         self.depth = 8
@@ -249,19 +252,22 @@ class UmemImage:
     # ---- writing it all down
 
     def target(self, name: str = "/usr/lib/libumem.so.1") -> FakeTarget:
+        self.write()
+        module = Module(name, DATA - 0x100000, DATA - 0x100000, DATA + DATA_SIZE)
+        return FakeTarget({start: bytes(data) for start, data in self.memory.items()}, names={DATA: name}, modules=[module])
+
+    def write(self) -> None:
         self._write_caches()
         for cache in self.caches:
             self._write_slabs(cache)
         self.finish_arenas()
         for number, arena in enumerate(self.arenas):
             self._write_arena(arena, self.arenas[number + 1].address if number + 1 < len(self.arenas) else 0)
-        module = Module(name, DATA - 0x100000, DATA - 0x100000, DATA + DATA_SIZE)
-        return FakeTarget({start: bytes(data) for start, data in self.memory.items()}, names={DATA: name}, modules=[module])
 
     def finish_arenas(self) -> None:
-        self.named_arena("mmap_top").segments = [(HEAP, HEAP + HEAP_SIZE, 16), (HEAP, HEAP + HEAP_SIZE, 1)]
-        self.named_arena("mmap_heap").segments = [(HEAP, HEAP + HEAP_SIZE, 16), (HEAP, self.page, 1), (self.page, HEAP + HEAP_SIZE, 2)]
-        self.named_arena("umem_internal").segments = [(HEAP, HEAP + 0x100000, 16), (HEAP, HEAP + 0x100000, 1)]
+        self.named_arena("mmap_top").segments = [(HEAP, self.end, 16), (HEAP, self.end, 1)]
+        self.named_arena("mmap_heap").segments = [(HEAP, self.end, 16), (HEAP, self.page, 1), (self.page, self.end, 2)]
+        self.named_arena("umem_internal").segments = [(HEAP, self.above, 16), (HEAP, self.above, 1)]
 
     def _write_caches(self) -> None:
         null_slab = self.null + self.cpu_offset - 2 * 40 - 8 - self.mutex - 2 * 8 - 7 * 8
@@ -372,10 +378,10 @@ class UmemImage:
         places.append(seg0 + size)  # the rotor, which stands before vm_seg0 in the ring
         bounds = [(0, 0), *((start, end) for start, end, _ in arena.segments), (0, 0)]
         spans = [place for place, kind in zip(places, kinds) if kind == 16]
+        kin = dict(zip(spans, [*spans[1:], spans[0]]))
         for number, place in enumerate(places):
             after, before = places[(number + 1) % len(places)], places[number - 1]
-            kin = (spans.index(place) + 1) % len(spans) if place in spans else 0
-            self.words(place, *bounds[number], spans[kin] if place in spans else 0, 0, after, before, kinds[number])
+            self.words(place, *bounds[number], kin.get(place, 0), 0, after, before, kinds[number])
         inuse = sum(end - start for start, end, kind in arena.segments if kind == 1)
         total = sum(end - start for start, end, kind in arena.segments if kind == 16)
         allocs = sum(1 for _, _, kind in arena.segments if kind == 1)

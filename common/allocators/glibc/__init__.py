@@ -29,7 +29,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
         return []  # another libc: without its arena's symbol all memory would be searched in vain
     memory = Memory(target)
     found = []
-    for instance in locate.instances(target):
+    for instance in locate.instances(target, taken):
         locate.find_par(memory, instance)
         found.append(Glibc(target, engine, instance))
     if not found:

@@ -17,7 +17,8 @@ from findleaks.allocators.glibc import arenas
 from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, PREV_INUSE, STATES, ParLayout, StateLayout, first_chunk
 from findleaks.allocators.memory import Memory
-from findleaks.target.base import Region, Target
+from findleaks.target.base import Range, Region, Target
+from findleaks.target.ranges import subtract
 
 SAMPLE = 16
 """Where no main_arena is expected, only every 16th pair of words is looked at: eight of the 127 bins, nearly all of which are empty."""
@@ -49,8 +50,8 @@ class Instance:
         return self.main.layout
 
 
-def instances(target: Target) -> list[Instance]:
-    """Every main_arena in the target, by structure; by symbol where that finds none."""
+def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
+    """Every main_arena in the target, by structure; by symbol where that finds none. None is in `taken`, heaps of other allocators."""
     memory = Memory(target)
     layouts = [layout for layout in STATES if layout.word == memory.size]
     regions = [region for region in target.regions() if region.writable and region.readable and region.size]
@@ -72,7 +73,7 @@ def instances(target: Target) -> list[Instance]:
     if not found:  # no file names (qemu's cores), or .data that ld.so copied elsewhere
         for region in regions:
             if region not in files:
-                for instance in _in_region(memory, region, layouts, False):
+                for instance in _in_region(memory, region, layouts, False, taken):
                     if not _in_thread_heap(memory, instance.main.address):
                         found.setdefault(instance.main.address, instance)
     return [found[address] for address in sorted(found)]
@@ -95,9 +96,13 @@ def _libc_like(region: Region) -> bool:
     return name.startswith(("libc.so", "libc-"))
 
 
-def _in_region(memory: Memory, region: Region, layouts: Sequence[StateLayout], whole: bool) -> Iterator[Instance]:
-    """main_arenas that lie in one region. `whole`: look at every word, and for rings of arenas, too, since bins may still be all 0."""
-    for base, words in memory.scan(region.start, region.end):
+def _in_region(
+    memory: Memory, region: Region, layouts: Sequence[StateLayout], whole: bool, taken: Sequence[Range] = ()
+) -> Iterator[Instance]:
+    """main_arenas that lie in one region less `taken`. `whole`: look at every word, and for rings of arenas, too, since bins may still be
+    all 0."""
+    parts = subtract([Range(region.start, region.end)], taken)
+    for base, words in (found for part in parts for found in memory.scan(*part)):
         places: list[tuple[int, StateLayout]] = []
         if whole:
             places += _by_ring(memory, base, words, layouts)
