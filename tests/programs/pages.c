@@ -118,7 +118,7 @@ int main(void) {
     static char out[1 << 16], maps[1 << 16];
     pthread_t thread;
     setvbuf(stdout, out, _IOFBF, sizeof out); /* no buffer from malloc */
-    mallopt(M_MMAP_THRESHOLD, 64 << 20);
+    mallopt(M_MMAP_THRESHOLD, 32 << 20); /* 2.31 takes no more */
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
     mallopt(M_MXFAST, 128);
     uintptr_t start = (uintptr_t)sbrk(0);

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import importlib.util
 import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any, Optional
 
@@ -22,6 +24,7 @@ from findleaks.graph.pages import PageState
 from findleaks.report.heapmap.cells import Picture, blend, cells, pages_a_cell
 from findleaks.report.heapmap.terminal import Style, lines
 from findleaks.session import Session
+from findleaks.target.base import Module, Symbol
 from findleaks.target.presence import Presence
 from findleaks.target.runs import Runs
 
@@ -146,3 +149,29 @@ def test_no_heap() -> None:
 def test_interrupted(after: int, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         command.run(made(graphs.kernel, stop_after=after), arguments(output=str(tmp_path / "map.html")))
+
+
+def test_types_of_blocks_and_pages(tmp_path: Path) -> None:
+    """Functions' addresses as first words: of a page's most blocks, and of a single block among others."""
+    code = 0x400000
+    data = bytearray(8 * PAGE)
+    symbols = [Symbol(name, code + 64 * at, 64, "prog") for at, name in enumerate(("many", "single"))]
+    starts = range(BASE, BASE + PAGE, 64)
+    for number, start in enumerate(starts):
+        data[start - BASE : start - BASE + 8] = (code + 64 * (number == 5)).to_bytes(8, "little")
+    target = FakeTarget(
+        {BASE: bytes(data), code: bytes(PAGE)},
+        names={code: "/prog"},
+        permissions={code: "r-x"},
+        modules=[Module("/prog", 0, code, code + PAGE)],
+        symbols=symbols,
+    )
+    made = session(target, [ListAllocator(BASE, BASE + 8 * PAGE, [Listed(start, 64) for start in starts])], graphs.kernel())
+    command.run(made, arguments(output=str(tmp_path / "map.html")))
+    text = (tmp_path / "map.html").read_text()
+    found = json.loads(re.search(r'<script type="application/json" id="meta">(.*?)</script>', text)[1])  # type: ignore[index]
+    assert sorted(found["types"]) == ["", *sorted(made.types.name(symbol.address) for symbol in symbols)]
+    planes = zlib.decompress(base64.b64decode(re.search(r'id="data">(.*?)</script>', text)[1]))  # type: ignore[index]
+    of_pages, of_blocks = planes[8 * 64 + 2 * 8 : 8 * 64 + 3 * 8], planes[-64:]
+    assert found["types"][of_pages[0]] == made.types.name(code) and not any(of_pages[1:])
+    assert [found["types"][number] for number in of_blocks] == [made.types.name(symbols[at == 5].address) for at in range(64)]

@@ -39,7 +39,7 @@ class Planes(NamedTuple):
     sizes: bytes
     types: bytes
     block_states: bytearray
-    block_types: bytearray
+    block_types: bytes
 
     def packed(self) -> bytes:
         for words in (self.offsets, self.lengths):
@@ -56,12 +56,13 @@ def page(session: Session, picture: Picture) -> str:
         states += bytes(state | share >> 3 << 3 for state, share in zip(area.states, area.shares))
         sizes += area.sizes
         words += _types_of(session, area)
+    blocks, offsets, lengths, block_states, block_words = _blocks(session, picture.areas)
     session.tell("naming types", 0.0)
-    names = _Names(session, words)
+    names = _Names(session, words + block_words)
     session.tell("packing the picture", 0.0)
     table, about, numbered = _sizes(sizes)
-    blocks, offsets, lengths, block_states, block_types = _blocks(session, picture.areas, names)
-    planes = Planes(offsets, lengths, states, numbered, bytes(map(names.number, words)), block_states, block_types)
+    types, block_types = (bytes(map(names.number, some)) for some in (words, block_words))
+    planes = Planes(offsets, lengths, states, numbered, types, block_states, block_types)
     session.tell("packing the picture", 0.5)
     meta = {
         "title": printable(f"Heap map: {picture.title}", 300),
@@ -182,16 +183,15 @@ def _sizes(sizes: array[int]) -> tuple[list[int], list[bool], bytes]:
     return table, about, bytes(numbers[value] for value in sizes)
 
 
-def _blocks(
-    session: Session, areas: Sequence[Area], names: _Names
-) -> tuple[list[list[tuple[int, int]]], array[int], array[int], bytearray, bytearray]:
-    """Where each part's blocks stand among all that are listed (first, how many), and the blocks."""
+def _blocks(session: Session, areas: Sequence[Area]) -> tuple[list[list[tuple[int, int]]], array[int], array[int], bytearray, array[int]]:
+    """Where each part's blocks stand among all that are listed (first, how many); of each block the offset in its part / 4, size, state,
+    and, if it is in use, first word."""
     blocks = session.directory.blocks
     spans = [[(blocks.at_or_after(part.start), blocks.at_or_after(part.end)) for part in area.parts] for area in areas]
     offsets, lengths = array("I"), array("I")
-    states, types = bytearray(), bytearray()
+    states, words = bytearray(), array("Q")
     if sum(high - low for part in spans for low, high in part) > MOST_BLOCKS:
-        return [[(0, 0)] * len(area.parts) for area in areas], offsets, lengths, states, types
+        return [[(0, 0)] * len(area.parts) for area in areas], offsets, lengths, states, words
     found = []
     for area, indices in zip(areas, spans):
         found.append(listed := list[tuple[int, int]]())
@@ -206,13 +206,13 @@ def _blocks(
                 offsets.append((address - part.start) // 4)
                 lengths.append(min(blocks.size(index), 0xFFFFFFFF))
                 states.append(blocks.state(index))
-            types += bytes(_first_words(session, names, part.start, part.end, offsets[first:], states[first:]))
+            words.extend(_first_words(session, part.start, part.end, offsets[first:], states[first:]))
             listed.append((first, len(offsets) - first))
-    return found, offsets, lengths, states, types
+    return found, offsets, lengths, states, words
 
 
-def _first_words(session: Session, names: _Names, start: int, end: int, offsets: array[int], states: bytearray) -> Iterator[int]:
-    """The type of each block in use, by its first word."""
+def _first_words(session: Session, start: int, end: int, offsets: array[int], states: bytearray) -> Iterator[int]:
+    """The first word of each block, 0 where it is not in use or cannot be read."""
     word = session.target.arch.word
     starts = [start + 4 * offset for offset in offsets]
     at = 0
@@ -223,6 +223,6 @@ def _first_words(session: Session, names: _Names, start: int, end: int, offsets:
             if low < 0 or states[at] != State.IN_USE:
                 yield 0
             else:
-                yield names.number(int.from_bytes(piece.data[low : low + word], session.target.arch.byteorder))
+                yield int.from_bytes(piece.data[low : low + word], session.target.arch.byteorder)
             at += 1
     yield from bytes(len(starts) - at)

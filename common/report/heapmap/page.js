@@ -135,7 +135,8 @@ function under(x, y) {
   const column = Math.floor((x - GUTTER) / cell), row = Math.floor((at - tops[index].top - HEAD) / cell);
   const first = (row * columns + column) * per;
   if (column >= columns || first >= areas[index].count) return null;
-  return {area: areas[index], page: areas[index].first + first, count: Math.min(per, areas[index].count - first)};
+  const page = areas[index].first + first, begin = Math.floor(addressOf(page) / PAGE) * PAGE;
+  return {area: areas[index], page, count: Math.min(per, areas[index].count - first), at: begin + PAGE * (((x - GUTTER) / cell) % 1)};
 }
 function position(page) {
   const {per, cell} = levels[level], index = areas.indexOf(lastFrom(areas, page, area => area.first));
@@ -240,7 +241,7 @@ function alike(page) {
   while (high < part.first + part.count && high - page < most && same(high)) high++;
   return [low, high];
 }
-function describe({area, page, count}) {
+function describe({area, page, count, at}) {
   tip.replaceChildren();
   const state = STATES[stateOf(page)], [low, high] = alike(page), title = element("b"), swatch = element("span", undefined, "swatch");
   swatch.dataset.state = stateOf(page);
@@ -254,7 +255,7 @@ function describe({area, page, count}) {
   if (count > 1) lines.push([mixture(page, count), "pale"]);
   lines.push([state.meaning, "pale"]);
   tip.append(title, ...lines.map(([text, kind]) => element("div", text, kind)));
-  const table = blocksOf(page, part);
+  const table = blocksOf(page, part, count > 1 ? 0 : at);
   if (table) tip.append(table);
   swatch.style.background = state.colours[dark.matches ? 1 : 0];
 }
@@ -264,17 +265,23 @@ function mixture(page, count) {
   return sums.map((sum, at) => [sum, at]).filter(([sum]) => sum).sort((a, b) => b[0] - a[0])
     .map(([sum, at]) => number(sum) + " " + STATES[at].name.replace("free, ", "")).join(", ");
 }
-function blocksOf(page, part) {
+function blocksOf(page, part, wanted) { // those of the page; the one at `wanted` stands out, and few before it
   if (!part.blocks) return null;
   const low = addressOf(page), high = (Math.floor(low / PAGE) + 1) * PAGE, table = element("table");
   const start = at => part.start + blockAt[at] * 4;
   let at = part.block, last = part.block + part.blocks;
   while (at < last) { const middle = (at + last) >> 1; if (start(middle) + blockSize[middle] <= low) at = middle + 1; else last = middle; }
-  let shown = 0, more = 0;
+  const holds = at => wanted >= start(at) && (at + 1 === part.block + part.blocks || wanted < start(at + 1));
+  let shown = 0, more = 0, before = 0;
+  const first = at;
+  while (at < part.block + part.blocks && start(at) < high && !holds(at)) at++;
+  at = at === part.block + part.blocks || start(at) >= high ? first : Math.max(first, at - 2);
+  before = at - first;
+  if (before) { const row = element("tr"); row.append(element("td", number(before) + " before", "pale")); table.append(row); }
   for (; at < part.block + part.blocks && start(at) < high; at++) {
     if (shown === 8) { more++; continue; }
     shown++;
-    const row = element("tr");
+    const row = element("tr", undefined, holds(at) ? "here" : "");
     row.append(element("td", hex(start(at))), element("td", number(blockSize[at]) + " B", "n"),
       element("td", ["in use", "cached", "free", "metadata"][blockState[at]]), element("td", meta.types[blockType[at]] || ""));
     table.append(row);
@@ -304,7 +311,7 @@ function go(text) {
   const page = part.first + Math.floor(wanted / PAGE) - Math.floor(part.start / PAGE);
   scroller.scrollTop = position(page).y - height / 2;
   const {x, y} = position(page), box = canvas.getBoundingClientRect();
-  showTip({area: part.area, page, count: 1}, box.left + x, box.top + y - scroller.scrollTop);
+  showTip({area: part.area, page, count: 1, at: wanted}, box.left + x, box.top + y - scroller.scrollTop);
   pinned = true;
   tip.classList.add("pinned");
 }
