@@ -62,6 +62,28 @@ def test_the_one_guilty_stack(node: tuple[str, int, Path]) -> None:
         time.sleep(0.02)
 
 
+def test_the_stub_finds_it_too(node: tuple[str, int, Path]) -> None:
+    """In GDB and from the command line, one after the other: 20 times as many calls in the same time."""
+    version, pid, folder = node
+    words = (*WORDS[:-2], "8000", "--json", "--inject")
+    for output in (findleaks(*words, "--pid", str(pid)), gdb(["leaks " + " ".join(words)], "-p", str(pid))):
+        found = table(output)
+        assert (found["events"], found["end"], found["engine"]) == (8000, "asked", "inject")
+        assert (found["unnamed"], found["unsure"], found["warnings"]) == (0, 0, [])
+        if version == "0.10.22":
+            assert (found["matched"], found["stacks"]) == (0, [])
+            continue
+        (stack,) = found["stacks"]
+        assert stack["complete"]
+        assert [frame["function"].split("(")[0] for frame in stack["frames"][:4]] == GUILTY
+        assert stack["frames"][-1]["function"] == "_start"
+        assert 1000 < stack["count"] == found["matched"] < 8000
+    before, limit = fired(folder), time.monotonic() + 30
+    while fired(folder) <= before:
+        assert time.monotonic() < limit, "its timers fire no more"
+        time.sleep(0.02)
+
+
 def test_timers_are_counted_without_the_rule(node: tuple[str, int, Path]) -> None:
     _, pid, _ = node
     done = subprocess.run(
