@@ -1,5 +1,6 @@
-# Objects of many kinds, and what the interpreter itself says of them. Each byte read from standard input ends a pause, after which the
-# counters taken just before it are printed: nothing is allocated between the counting and the end of the pause.
+# Objects of many kinds, and what the interpreter itself says of them. It pauses wherever it reads a byte from the FIFO that the first argument
+# names; after each third pause it prints the counters taken just before: nothing is allocated between counting and pausing then.
+pause = File.open(ARGV[0], "r+")
 class Plain
   def initialize(number)
     @number = number
@@ -38,16 +39,17 @@ $statistics = {}
 $objects = {}
 buffer = String.new(capacity: 64)
 GC.disable
+$stdout.sync = true
 loop do
+  puts "ready"
   names.each { |name| sizes[name] = ObjectSpace.each_object(name).count { |object| object.class.equal?(name) } }
   3.times do |round| # the first two calls allocate what caches them
     GC.stat($statistics)
     ObjectSpace.count_objects($objects)
-    $stdin.sysread(1, buffer)
+    pause.sysread(1, buffer)
   end
   $stdout.puts [$statistics.map { |name, value| "#{name}=#{value}" }.join(" "),
                 $objects.map { |name, value| "#{name}=#{value}" }.join(" "),
                 names.map { |name| "#{name.inspect.tr(' ', '_')}=#{sizes[name]}" }.join(" "),
                 "version=#{RUBY_VERSION}"].join(" ")
-  $stdout.flush
 end

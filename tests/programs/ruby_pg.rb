@@ -3,8 +3,8 @@
 require "fiddle"
 require "pg"
 
-host, port, count, bytes = ARGV
-connection = PG.connect(host: host, port: port, user: "postgres", dbname: "postgres")
+pause, port, count, bytes = ARGV
+connection = PG.connect(host: "127.0.0.1", port: port, user: "postgres", dbname: "postgres")
 connection.exec("SELECT 1").clear
 GC.start
 GC.disable
@@ -14,6 +14,7 @@ increase = GC.stat(:malloc_increase_bytes)
 $results = Array.new(count.to_i) { |number| connection.exec("SELECT repeat('x', #{bytes}) AS text, #{number} AS number") }
 increase = GC.stat(:malloc_increase_bytes) - increase
 puts "results=#{$results.size} bytes=#{total[0, 8].unpack1('Q') - before} increase=#{increase}"
-$stdout.flush
 connection.exec("SELECT 2").clear # so that libpq and the stack keep nothing of the last one
-$stdin.read
+puts "ready"
+$stdout.flush
+File.open(pause, "r+").read(1)

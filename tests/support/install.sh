@@ -22,9 +22,12 @@ xz xz-utils
 redis-server redis-server
 nginx nginx-light
 ruby ruby
+dpkg:ruby-pg ruby-pg
+dpkg:postgresql postgresql
 chromium chromium
 javac default-jdk-headless
 npm npm
+/usr/include/python3*/Python.h python3-dev
 cargo cargo
 '
 

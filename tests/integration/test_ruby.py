@@ -1,0 +1,150 @@
+"""Ruby's page against what the interpreter says of itself at the same stop, and libpq's results against what libpq says of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import debuggers
+import pytest
+import rubies
+import truth
+
+import cores
+
+OBJECTS = truth.PROGRAMS / "ruby_objects.rb"
+ASKS = truth.PROGRAMS / "ruby_pg.rb"
+SHIM = truth.PROGRAMS / "pg_shim.c"
+WORDS = ("runtime", "--only", "ruby", "--json")
+VERSIONS = [pytest.param(v, marks=() if v == rubies.SYSTEM else pytest.mark.matrix) for v in rubies.SUITES]
+
+
+def page(*where: str) -> dict[str, Any]:
+    """The page that the command line prints, as JSON."""
+    answer = json.loads(debuggers.findleaks(*WORDS, *where))
+    (found,) = answer["runtimes"]
+    return {**found, "warnings": answer.get("warnings", [])}
+
+
+def truths(line: str) -> dict[str, str]:
+    return dict(word.rsplit("=", 1) for word in line.split())
+
+
+def same(found: Mapping[str, Any], said: Mapping[str, str], version: str) -> None:
+    """Every counter of GC.stat and ObjectSpace.count_objects, to the last one, and the objects of classes of every kind."""
+    counters = {name: str(value) for name, value in found["counters"].items()}
+    assert counters == {name: said[name] for name in counters}
+    objects = {row["name"].partition(" [")[0]: str(row["objects"]) for row in found["types"]}
+    classes = {name: count for name, count in said.items() if name not in counters and name != "version"}
+    assert len(classes) == 15
+    if version == "2.7":  # a class in an anonymous module has no name then, and neither has Ruby one for it
+        assert not [name for name in classes if "::Named" in name]
+    assert {name: objects.get(name, "0") for name in classes} == classes
+    assert len(counters) >= 40
+    assert sum(row["objects"] for row in found["types"]) == found["counters"]["TOTAL"] - found["counters"]["FREE"]
+    assert (found["version"], "libruby" in found["where"]) == (said["version"], True)
+    assert not [warning for warning in found["warnings"] if "Ruby" in warning and "managed heap" not in warning]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_counters_and_objects_are_rubys_own(tmp_path: Path, version: str) -> None:
+    with rubies.Pausing(version, OBJECTS, tmp_path) as program:
+        program.go(2)
+        found = page("--pid", str(program.pid), "--no-native")
+        program.go(3)
+        same(found, truths(program.said()[1]), version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_picture_and_every_door_shows_the_same(tmp_path: Path, version: str) -> None:
+    """Live, gcore's core and the kernel's; the command line, GDB and LLDB."""
+    with rubies.Pausing(version, OBJECTS, tmp_path) as program:
+        program.go(2)
+        live = page("--pid", str(program.pid))
+        gcore = program.gcore()
+        core = program.kernel_core()
+    assert live["native"]["bytes"] > 100_000
+    words = "leaks " + " ".join(WORDS)
+    exe = rubies.get(version).words[0]
+    doors = {
+        "gcore": page(str(gcore)),
+        "kernel": page(str(core)),
+        "gdb": json.loads(debuggers.objects(debuggers.gdb([words], exe, str(core)))[0])["runtimes"][0],
+        "lldb": json.loads(debuggers.objects(debuggers.lldb([words], exe, "-c", str(core)))[0])["runtimes"][0],
+    }
+    for door, found in doors.items():
+        for part in ("version", "counters", "parts", "types"):
+            assert found[part] == live[part], (door, part)
+
+
+def test_text_matches_json(tmp_path: Path) -> None:
+    with rubies.Pausing(rubies.SYSTEM, OBJECTS, tmp_path) as program:
+        program.go(2)
+        found = page("--pid", str(program.pid), "--no-native")
+        text = debuggers.findleaks("runtime", "--only", "ruby", "--no-native", "--limit", "0", "--pid", str(program.pid))
+    assert f"Ruby {found['version']} in {found['where']}: {sum(row['objects'] for row in found['types']):,} live objects" in text
+    lines = [line.split() for line in text.splitlines()]
+    for row in found["types"]:
+        assert any(line[:1] == [f"{row['objects']:,}"] and " ".join(line[3:]) == row["name"] for line in lines), row
+    for name in ("count", "heap_live_slots", "T_DATA"):
+        assert [f"{found['counters'][name]:,}", name] in lines
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_results_of_libpq(tmp_path: Path, counted: bool) -> None:
+    """ruby-pg reports PQresultMemorySize to Ruby; where that says 0, as it was not there once, Ruby knows nothing of the results' bytes."""
+    shim = tmp_path / "shim.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", shim, SHIM, "-ldl"], check=True)
+    more = {"LD_PRELOAD": str(shim), **({} if counted else {"PG_UNCOUNTED": "1"})}
+    with (
+        rubies.postgres(tmp_path) as port,
+        rubies.Pausing(rubies.SYSTEM, ASKS, tmp_path / "run", str(port), "2500", "100000", **more) as program,
+    ):
+        said = {name: int(value) for name, value in truths(program.said()[0]).items()}
+        pages = [page("--pid", str(program.pid))]
+        if not counted:
+            pages.append(page(str(program.kernel_core())))
+    for found in pages:
+        rows = {row["name"]: row for row in found["types"]}
+        results = rows["PG::Result"]
+        assert said["results"] <= results["objects"] <= said["results"] + 2
+        assert abs(results["native_bytes"] - said["bytes"]) <= said["bytes"] / 100
+        assert results["told_bytes"] == (said["bytes"] if counted else 0)
+        assert (said["increase"] >= said["bytes"]) is counted
+        assert all(row["told_bytes"] is None for name, row in rows.items() if name != "PG::Result")
+
+
+COLLECT = "GC.disable; garbage = Array.new(3000) { |n| (0..20).to_h { |i| [i, n] } }; GC.enable; garbage = nil; global_variables; GC.start"
+
+
+@pytest.mark.parametrize(("function", "doing"), [("rb_st_free_table", "sweeping"), ("rb_gc_mark", "marking")])
+def test_stopped_in_the_middle_of_a_collection(function: str, doing: str) -> None:
+    """Said, and everything that is there is still counted."""
+    commands = [
+        "set breakpoint pending on",
+        "tbreak rb_f_global_variables",
+        "run",
+        f"break {function}",
+        "continue",
+        "leaks runtime --only ruby --json",
+        "kill",
+    ]
+    ruby = rubies.get(rubies.SYSTEM)
+    output = debuggers.gdb(commands, "--args", *ruby.words, "-e", COLLECT)
+    answers = debuggers.objects(output)
+    assert answers, output
+    answer = json.loads(answers[0])
+    (found,) = answer["runtimes"]
+    assert [warning for warning in answer["warnings"] if f"middle of a garbage collection ({doing})" in warning]
+    assert found["counters"]["T_STRING"] > 5000
+    assert found["counters"]["heap_live_slots"] > 10000
+    assert sum(row["objects"] for row in found["types"]) == found["counters"]["TOTAL"] - found["counters"]["FREE"]
+
+
+def test_another_program_has_none(tmp_path: Path) -> None:
+    with cores.Running(["sh", "-c", "echo ready; exec sleep 100"], tmp_path) as program:
+        answer = json.loads(debuggers.findleaks(*WORDS, "--pid", str(program.pid)))
+    assert answer["runtimes"] == []
