@@ -20,6 +20,7 @@ from findleaks.graph.base import State
 from findleaks.graph.roots import stack_region
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_stacks
 from findleaks.report.text import printable
+from findleaks.report.text import size as human
 from findleaks.runtimes.directory import find as runtimes
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
@@ -219,8 +220,16 @@ def account(session: Session, residency: Residency) -> Accounting:
         stores,
         unjoined,
         size,
-        list(residency.warnings),
+        [*residency.warnings, *_unsure(residency)],
     )
+
+
+def _unsure(residency: Residency) -> list[str]:
+    """Where pages of zeros count as resident that are not."""
+    over = residency.resident.total - residency.rss if residency.rss is not None else 0
+    if over <= 0 or not residency.unsure:
+        return []
+    return [f"{human(over)} of what counts as resident is the kernel's zero page: this kernel does not tell which pages are, but to root"]
 
 
 class _Claimed:

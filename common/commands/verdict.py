@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Optional
 
-from findleaks.audit.accounting import Accounting, Share, Store, account
-from findleaks.audit.findings import Finding, findings
+from findleaks.audit.accounting import Share, Store, account
+from findleaks.audit.findings import findings
 from findleaks.audit.residency import Residency, residency
 from findleaks.commands import command
 from findleaks.commands.result import Plain
 from findleaks.commands.verdict_text import text
 from findleaks.graph.base import State
+from findleaks.report.text import printable
 from findleaks.session import Session
 
 
@@ -40,9 +41,10 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
         "allocators": [_store(store) for store in accounting.stores],
         "findings": [finding.json() for finding in found],
     }
-    session.target.warnings += [warning for warning in accounting.warnings if warning not in session.target.warnings]
     status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2  # no block of a known allocator: as `find`
-    return Plain(session, "verdict", body, lambda width, door: text(session, accounting, found, width, door), status)
+    made = Plain(session, "verdict", body, lambda width, door: text(session, accounting, found, width, door), status)
+    made.warnings += [printable(warning, 600) for warning in accounting.warnings]
+    return made
 
 
 def _trimmed(session: Session, store: Store, pages: Residency) -> Optional[int]:
@@ -90,6 +92,3 @@ def _store(store: Store) -> dict[str, object]:
             for arena in store.arenas
         ],
     }
-
-
-__all__ = ["Accounting", "Finding", "verdict"]

@@ -270,6 +270,8 @@ def test_doors_agree(program: Path, tmp_path: Path) -> None:
     told_of_core = objects(findleaks("verdict", "--json", core))
     assert objects(gdb(["leaks verdict --json"], str(program), core)) == told_of_core
     assert objects(lldb(["leaks verdict --json"], str(program), "-c", core)) == told_of_core
+    assert objects(findleaks("verdict", "--json", core, FINDLEAKS_PURE="1")) == told_of_core
+    assert near(json.loads(told_of_core[0])["resident"], os.stat(core).st_blocks * 512, 0.01)  # what the kernel wrote of the process
     words = " ".join(findleaks("verdict", core).split())
     assert f"{LOST:,} blocks that nothing refers to" in words
     assert "20 threads ended and were never joined" in words

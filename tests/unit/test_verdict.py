@@ -159,6 +159,16 @@ def test_residency_that_is_not_known() -> None:
     assert "328 KiB mapped. Which pages were resident is not known of this process" in words
 
 
+def test_pages_that_may_be_the_zero_page_are_told() -> None:
+    """An old kernel does not say which pages are the zero page: what is off, and by how much, is said."""
+    session_ = made([Listed(HEAP + 16, 1000)])
+    whole = session_.target.pages  # type: ignore[attr-defined]
+    session_.target.pages = whole._replace(rss=whole.resident.total - 2 * PAGE, unsure=(Range(HEAP, HEAP + PAGE),))  # type: ignore[attr-defined]
+    found = told(session_)
+    assert found["rss"] == found["resident"] - 2 * PAGE
+    assert any("8.0 KiB" in warning and "zero page" in warning for warning in found["warnings"])
+
+
 def test_swapped_pages_are_told() -> None:
     session_ = made([Listed(HEAP + 16, 1000)], [(HEAP, HEAP + PAGE)])
     session_.target.pages = pages([(HEAP, HEAP + PAGE)], [(HEAP, HEAP + 4 * PAGE)], [(HEAP + PAGE, HEAP + 3 * PAGE)])  # type: ignore[attr-defined]
