@@ -55,6 +55,14 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
                     break
 
 
+def _zeros(lows: bytes) -> Iterator[int]:
+    """Where a byte is 0: most pointers of a program's data do not point to the beginning of a page."""
+    at = lows.find(0)
+    while at >= 0:
+        yield at
+        at = lows.find(0, at + 1)
+
+
 def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> list[tuple[int, int]]:
     """(address of the variable, page map of 3.x) wherever a file's data has such a pointer: the entry for the lowest addresses points
     to the end of the first level, which has a power of two bytes."""
@@ -67,7 +75,9 @@ def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> lis
         tried = 0
         for start, end in image.data:
             for piece in memory.target.pieces(start, end):
-                for at, value in zip(*pointing(engine, piece, low, high)):
+                addresses, values = pointing(engine, piece, low, high)
+                for number in _zeros(memoryview(values).cast("B")[::8].tobytes()):
+                    at, value = addresses[number], values[number]
                     if value & 0xFFF or tried > CANDIDATES or value in found:
                         continue
                     index = bisect_right(starts, value) - 1

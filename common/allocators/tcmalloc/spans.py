@@ -112,8 +112,8 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
                 elif location > 2:
                     problems.append(Problem(pointer, f"span of {page << shift:#x} is on list {location}, which is none: not used"))
                 else:
-                    sampled = bool(flags >> 26 & 1)
-                    found.append(Span(pointer, page << shift, end << shift, number, location, flags & 0xFFFF, objects[i], sampled))
+                    fields = (pointer, page << shift, end << shift, number, location, flags & 0xFFFF, objects[i], bool(flags >> 26 & 1))
+                    found.append(tuple.__new__(Span, fields))  # half the time of Span(…)
                 at = after
                 continue
         if bad and bad[-1][2] == pointer and bad[-1][1] == page - 1:

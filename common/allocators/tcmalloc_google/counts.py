@@ -45,12 +45,12 @@ def properties(one: GoogleTcmalloc) -> dict[str, int]:
 
 def reconcile(one: GoogleTcmalloc) -> None:
     """Name where tcmalloc's own counts and the walk differ: a thread that was stopped in malloc, or damage."""
-    free: Counter[int] = Counter()
-    spans: Counter[int] = Counter()
-    for span in one.spans.found:
-        if span.number and span.blocks > 1:
-            free[span.number] += span.blocks - span.allocated
-            spans[span.number] += 1
+    known = len(one.place.sizes)
+    free, spans = [0] * known, [0] * known
+    for _, _, _, _, number, _, count, allocated, _ in one.spans.found:
+        if number and count > 1:
+            free[number] += count - allocated
+            spans[number] += 1
     for number, size in enumerate(one.place.sizes):
         if size and one.place.objects(number) > 1:
             own = central(one, number)
