@@ -30,7 +30,10 @@ class Injecting(Counting):
         self._runs = self._noisy = False
 
     def begin(self) -> None:
-        """Listen to what stops the process. Signals that end GDB wait until the stub is out again."""
+        """Listen to what stops the process. Signals that end GDB wait until the stub is out again, and keys while the process stands."""
+        if gdb.parameter("non-stop"):
+            raise TargetError("--inject needs all threads to stop together: `set non-stop off` before attaching, or leave it out")
+        hear_keys(False)
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
         self.arm((), lambda address: True)
         try:  # since GDB 12; that it stops for us is nothing to tell the user

@@ -9,7 +9,8 @@ from typing import Optional, Union
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.counting.base import Process
 from findleaks.counting.counter import Counter, Table, Wanted
-from findleaks.counting.inject import Injectable, Injected
+from findleaks.counting.implant import Injectable
+from findleaks.counting.inject import Injected
 from findleaks.counting.leftover import tidied
 from findleaks.errors import TargetError, UsageError
 from findleaks.report.text import number, printable

@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Optional, Protocol
 
@@ -67,6 +66,26 @@ class Host(Protocol):
 
     def run(self, seconds: Optional[float]) -> Outcome:
         """Let the process run for that long at most."""
+        ...
+
+
+class Injectable(Host, Protocol):
+    """What counting asks beyond what patching needs."""
+
+    def begin(self) -> None:
+        """The process is going to be run; keys of the user wait while it stands."""
+        ...
+
+    def close(self) -> None:
+        """All was told."""
+        ...
+
+    def stop(self) -> None:
+        """Stop the process that runs, soon. Called by another thread."""
+        ...
+
+    def terminated(self) -> bool:
+        """Whether the debugger was told to end. Called by another thread."""
         ...
 
 
@@ -160,6 +179,7 @@ def install(host: Host, memory: Memory, plan: Plan, settings: Callable[[Layout],
         raise Refused(f"{len(every)} functions are to be patched, more than {MOST}")
     code = PAGE + (PIECE * len(every) + PAGE - 1 & -PAGE)
     size = code + Layout(0).size
+    _clear(host, memory.read, [(patch.address + 1, patch.address + patch.size) for patch, _ in every])
     regions = mapped(host.pid)
     base = room(regions, size, [patch.address for patch, _ in every], program)
     if base is None:
@@ -170,7 +190,6 @@ def install(host: Host, memory: Memory, plan: Plan, settings: Callable[[Layout],
     )
     stub = Stub(base, code, size, patched)
     text = _code(plan, stub)
-    _clear(host, regions, memory.read, [(patch.address + 1, patch.address + patch.size) for patch, _ in every])
     syscall = entry(regions, memory.read)
 
     def map_at(address: int, length: int, access: int, how: int, descriptor: int = -1) -> None:
@@ -178,7 +197,9 @@ def install(host: Host, memory: Memory, plan: Plan, settings: Callable[[Layout],
         if got != address:  # a kernel before 4.17 takes the address for a hint
             host.call(syscall, remote.MUNMAP, got, length)
             raise Refused(f"memory cannot be had near {every[0][0].address:#x}: the kernel gives it at {got:#x}")
+        ours.append((address, length))
 
+    ours: list[tuple[int, int]] = []
     descriptor, shared = -1, None
     try:
         map_at(base, code, _RX, _PRIVATE | _ANONYMOUS)
@@ -198,7 +219,8 @@ def install(host: Host, memory: Memory, plan: Plan, settings: Callable[[Layout],
         restore(host, memory, stub)
         if shared is not None:
             shared.close()
-        host.call(syscall, remote.MUNMAP, base, size)
+        for address, length in ours:
+            host.call(syscall, remote.MUNMAP, address, length)
         raise
     finally:
         if descriptor >= 0:
@@ -266,16 +288,15 @@ def unmap(host: Host, read: Read, stub: Stub) -> None:
     checked("munmap", host.call(entry(mapped(host.pid), read), remote.MUNMAP, stub.address, stub.size))
 
 
-def _clear(host: Host, regions: Sequence[Region], read: Read, ranges: Sequence[tuple[int, int]]) -> None:
+def _clear(host: Host, read: Read, ranges: Sequence[tuple[int, int]]) -> None:
     """See that no thread stands where bytes are to change."""
-    limit = time.monotonic() + TRIES * PAUSE
-    while True:
-        where = standing(host.places(), regions, read, ranges)
+    for _ in range(TRIES):
+        where = standing(host.places(), mapped(host.pid), read, ranges)
         if where is None:
             return
-        if time.monotonic() > limit or host.run(PAUSE).why != "time":
-            raise Refused(f"{where}, in the bytes that are to be patched: try again")
-        regions = mapped(host.pid)
+        if host.run(PAUSE).why != "time":
+            break
+    raise Refused(f"{where}, in the bytes that are to be patched: try again")
 
 
 def standing(places: Sequence[Place], regions: Sequence[Region], read: Read, ranges: Sequence[tuple[int, int]]) -> Optional[str]:

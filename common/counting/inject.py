@@ -5,15 +5,15 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Iterator, Sequence
-from typing import Optional, Protocol
+from typing import Optional
 
 from findleaks.counting.base import Outcome
 from findleaks.counting.counter import Counted, Table, Wanted
 from findleaks.counting.functions import Function, functions
 from findleaks.counting.guard import Guard
-from findleaks.counting.implant import Host, Memory, Plan, Stub, enable, found, install, restore, settle, unmap
+from findleaks.counting.implant import Injectable, Memory, Plan, Stub, enable, install
+from findleaks.counting.leftover import clean, taken_out
 from findleaks.counting.relocate import LONGEST, Patch, Refused, plan
-from findleaks.counting.remote import mapped
 from findleaks.counting.scope import BASELINE, Depth, scope
 from findleaks.counting.serve import Rules, Service
 from findleaks.counting.steps import named
@@ -30,26 +30,6 @@ from findleaks.unwind.stacks import Named, Namer
 
 LONGEST_FUNCTION = 1 << 20
 """Bytes of a function that are searched for jumps."""
-
-
-class Injectable(Host, Protocol):
-    """What the counter asks beyond what patching needs."""
-
-    def begin(self) -> None:
-        """The process is going to be run."""
-        ...
-
-    def close(self) -> None:
-        """All was told."""
-        ...
-
-    def stop(self) -> None:
-        """Stop the process that runs, soon. Called by another thread."""
-        ...
-
-    def terminated(self) -> bool:
-        """Whether the debugger was told to end. Called by another thread."""
-        ...
 
 
 class Injected:
@@ -180,7 +160,7 @@ class Injected:
         program = str(getattr(self._rules.target, "exe_path", ""))
         self._stub, self._layout, self._shared = install(self.host, self._memory, self._plan, settings, program)
         self._seed()
-        self._service = Service(self._shared, self._rules, self.wanted.events, self.host.stop, self.host.terminated)
+        self._service = Service(self._shared, self._rules, self._layout.rules, self.wanted.events, self.host.stop, self.host.terminated)
         self._service.start()
         on, off = (1).to_bytes(8, "little"), bytes(8)
         self._guard = Guard(self.host.pid, self._memory.fileno(), [(self._stub.table + ENABLED, on, off)], clean=True)
@@ -222,6 +202,8 @@ class Injected:
             if outcome.why != "ended" and self._memory.read(stub.table, 1):
                 enable(self._memory, stub, False)
                 self.notes += taken_out(self.host, self._memory, stub, outcome.why != "stop" or not outcome.text.startswith("it received"))
+            elif self._memory.read(stub.table, 1) and not clean(self.host.pid):  # the debugger went on with a child, and let it go
+                self.notes.append(f"the debugger has let {self.host.pid} go, and the stub at {stub.address:#x} stays in it, switched off")
         finally:
             if self._service is not None:
                 self._service.finish()
@@ -282,34 +264,3 @@ class Injected:
 
     def _forget_names(self) -> None:
         self._namer = None
-
-
-def taken_out(host: Host, memory: Memory, stub: Stub, run: bool) -> list[str]:
-    """Restore the functions and give the memory back; lines on what could not be done."""
-    notes = [
-        f"{one.address:#x} holds other bytes than the jump that was put there: it is left as it is" for one in restore(host, memory, stub)
-    ]
-    where = "" if notes else settle(host, memory.read, stub, run)
-    if not notes and where is None:
-        try:
-            unmap(host, memory.read, stub)
-        except TargetError as error:
-            where = str(error)
-    if where:
-        notes.append(f"{where}: the {stub.size:,} bytes at {stub.address:#x} stay mapped, and do nothing")
-    return notes
-
-
-def tidy(host: Host, memory: Memory) -> list[str]:
-    """Take out what a debugger left behind that was killed; a line for each."""
-    notes = []
-    for stub in found(mapped(host.pid), memory.read):
-        live = [one for one in stub.patches if memory.read(one.address, len(one.jump)) == one.jump]
-        enable(memory, stub, False)
-        problems = taken_out(host, memory, stub, True)
-        if live or not problems:
-            notes.append(
-                f"an earlier count --inject was killed: its stub at {stub.address:#x} is taken out, {len(live)} function(s) restored"
-            )
-        notes += problems
-    return notes

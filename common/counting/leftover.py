@@ -1,4 +1,5 @@
-"""Taking out what a debugger left in a process when it was killed: without a debugger, or with one that cannot make system calls there."""
+"""Taking the stub out: at the end, and where a debugger left it behind when it was killed; without a debugger, too, or with one that
+cannot make system calls in the process."""
 
 from __future__ import annotations
 
@@ -7,8 +8,7 @@ from typing import Optional
 
 from findleaks.arch import X86_64
 from findleaks.counting.base import Outcome
-from findleaks.counting.implant import PAUSE, TRIES, Memory, enable, found, restore, standing, unmap
-from findleaks.counting.inject import Injectable, tidy
+from findleaks.counting.implant import PAUSE, TRIES, Host, Injectable, Memory, Stub, enable, found, restore, settle, standing, unmap
 from findleaks.counting.relocate import Line
 from findleaks.counting.remote import Place, Remote, mapped
 from findleaks.errors import TargetError
@@ -50,7 +50,10 @@ def clean(pid: int) -> bool:
     try:
         for _ in range(TRIES):
             tracer = Tracer(pid, X86_64)
-            tracer.stop(host.work)
+            try:
+                tracer.stop(host.work)
+            except TargetError:
+                return False
             tracer.release()
             if host.done:
                 return True
@@ -113,3 +116,34 @@ def _read(target: Target, address: int, size: int) -> bytes:
         return target.read(address, size)
     except TargetError:
         return b""
+
+
+def taken_out(host: Host, memory: Memory, stub: Stub, run: bool) -> list[str]:
+    """Restore the functions and give the memory back; lines on what could not be done."""
+    notes = [
+        f"{one.address:#x} holds other bytes than the jump that was put there: it is left as it is" for one in restore(host, memory, stub)
+    ]
+    where = "" if notes else settle(host, memory.read, stub, run)
+    if not notes and where is None:
+        try:
+            unmap(host, memory.read, stub)
+        except TargetError as error:
+            where = str(error)
+    if where:
+        notes.append(f"{where}: the {stub.size:,} bytes at {stub.address:#x} stay mapped, and do nothing")
+    return notes
+
+
+def tidy(host: Host, memory: Memory) -> list[str]:
+    """Take out what a debugger left behind that was killed; a line for each."""
+    notes = []
+    for stub in found(mapped(host.pid), memory.read):
+        live = [one for one in stub.patches if memory.read(one.address, len(one.jump)) == one.jump]
+        enable(memory, stub, False)
+        problems = taken_out(host, memory, stub, True)
+        if live or not problems:
+            notes.append(
+                f"an earlier count --inject was killed: its stub at {stub.address:#x} is taken out, {len(live)} function(s) restored"
+            )
+        notes += problems
+    return notes

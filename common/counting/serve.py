@@ -44,7 +44,7 @@ IDLE, BUSY = 0.001, 0.0002
 """Seconds between two looks: commonly, and after a request."""
 REOPENED = 0.2
 """Seconds between two looks at what files are mapped, where a place is none of those known."""
-_NOBODY = 1
+_NOBODY, _NO_ROOM = 1, 2
 
 
 class Rules:
@@ -136,14 +136,16 @@ class Rules:
 
 
 class Service(threading.Thread):
-    """Answers until it is told to `finish`. `ring` is called once when `limit` calls were made (0: never), and with every look `look` is,
-    which may say that it is time to end, too."""
+    """Answers until it is told to `finish`, and as long as the table, which has `room` for so many rules, is not full. `ring` is called
+    once when `limit` calls were made (0: never), and with every look `look` is, which may say that it is time to end, too."""
 
-    def __init__(self, shared: mmap.mmap, rules: Rules, limit: int, ring: Callable[[], None], look: Callable[[], bool]) -> None:
+    def __init__(self, shared: mmap.mmap, rules: Rules, room: int, limit: int, ring: Callable[[], None], look: Callable[[], bool]) -> None:
         super().__init__(daemon=True)
         self.asked = 0
         self.error: Optional[BaseException] = None
         self._shared, self._rules, self._limit, self._ring, self._look = shared, rules, limit, ring, look
+        self._given: set[int] = set()
+        self._most = room * 3 // 4
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -172,7 +174,7 @@ class Service(threading.Thread):
 
     def _serve(self) -> bool:
         shared, served = self._shared, False
-        if shared[ORPHANED - SHARED]:
+        if shared[ORPHANED - SHARED] == _NOBODY:
             shared[ORPHANED - SHARED] = 0  # a thread gave up, as the machine was too busy for us
         for number in range(REQUESTS):
             state = STATES - SHARED + STATE_STEP * number
@@ -180,7 +182,11 @@ class Service(threading.Thread):
                 slot = SLOTS - SHARED + SLOT_STEP * number
                 request = Request(*struct.unpack_from("<4Q", shared, slot))
                 with self._rules.lock:
-                    data = answer(self._rules.asked(request))
+                    pairs = self._rules.asked(request)
+                data = answer(pairs)
+                self._given.update(key for key, _ in pairs)
+                if len(self._given) > self._most:
+                    shared[ORPHANED - SHARED] = _NO_ROOM  # it would be asked for again and again
                 shared[slot + ANSWERS : slot + ANSWERS + len(data)] = data
                 shared[state] = ANSWERED
                 self.asked += 1

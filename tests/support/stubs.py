@@ -98,4 +98,4 @@ class Machine:
         return memoryview(self.memory)[SHARED:]
 
     def service(self, rules: Rules) -> Service:
-        return Service(self.shared(), rules, 0, lambda: None, lambda: False)  # type: ignore[arg-type]
+        return Service(self.shared(), rules, self.layout.rules, 0, lambda: None, lambda: False)  # type: ignore[arg-type]
