@@ -25,6 +25,7 @@ from findleaks.runtimes.v8.layout import Layout, derive
 from findleaks.runtimes.v8.scopes import Candidate, chain, fitting
 from findleaks.runtimes.v8.values import tally
 from findleaks.session import Session
+from findleaks.target.base import Module
 
 EVERY = 3 * HANDLES + 10
 
@@ -92,6 +93,13 @@ def no_symbols(image: Image) -> FakeTarget:
     return image.target(list(v8image.NAMES))
 
 
+def stripped(image: Image) -> FakeTarget:
+    image.put(CODE + 0xF00, b"Cannot create a handle without a HandleScope")
+    target = no_symbols(image)
+    target._modules = [Module("/usr/bin/libother.so", 0x1000, 0x1000, 0x2000), Module("/usr/bin/node", CODE, CODE, CODE + 0x1000, "ab12cd")]
+    return target
+
+
 def other_count(image: Image) -> FakeTarget:
     image.put(v8image.COUNT, bytes(range(0x50, 0x58)) * 8)
     return image.target()
@@ -122,7 +130,8 @@ def other_architecture(image: Image) -> FakeTarget:
 
 
 WHY = [
-    (no_symbols, "v8::HandleScope::NumberOfHandles has no symbol"),
+    (no_symbols, "no loaded file that could be read has V8"),
+    (stripped, "node has V8, but not its symbols: install them as /usr/lib/debug/.build-id/ab/12cd.debug"),
     (other_count, "v8::HandleScope::NumberOfHandles is not the code that was expected"),
     (unknown_instruction, "v8::HandleScope::NumberOfHandles "),
     (other_current, "v8::Isolate::GetCurrent is not the code that was expected"),

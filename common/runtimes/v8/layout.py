@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from findleaks.errors import UnreadableMemory
+from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.runtimes.v8.decode import JUMP, JUMP_SHORT, RIP, Instruction, instructions
-from findleaks.target.base import Symbol, Target
+from findleaks.target.base import Region, Symbol, Target
 
 FAR = 0x100
 """Offsets from here on are within an isolate, which is large; smaller ones within the implementer or a vector."""
@@ -44,6 +44,12 @@ CURRENT = (
     "_ZN2v87Isolate10GetCurrentEv",
     "_ZN2v88internal7Isolate7CurrentEv",
 )
+
+
+SIGN = b"Cannot create a handle without a HandleScope"
+"""What every V8 says when that happens (src/handles.cc, later src/handles/handles.cc, HandleScope::Extend)."""
+
+OTHER = "not the code that was expected: this V8 is not known; please report its version (node -p process.versions.v8)"
 
 
 @dataclass(frozen=True)
@@ -78,19 +84,43 @@ def derive(target: Target) -> Layout:
     """The layout of the target's V8. Raises Underivable."""
     if target.arch.name != "x86-64":
         raise Underivable(f"handles are found in code of x86-64 only, not of {target.arch.name}")
-    counted = code_of(target, COUNT)
-    if counted is None:
-        raise Underivable("v8::HandleScope::NumberOfHandles has no symbol: no V8, or one that was stripped")
-    fields = _count_fields(counted)
+    symbol = first(target, COUNT)
+    if symbol is None:
+        raise Underivable(_absent(target))
+    fields = _count_fields(_code(target, symbol))
     if fields is None:
-        raise Underivable("v8::HandleScope::NumberOfHandles is not the code that was expected")
+        raise Underivable(f"v8::HandleScope::NumberOfHandles is {OTHER}")
     implementer, following, blocks, count, size, handles = fields
     level = _level(code_of(target, ENTER) or (), following)
     key, tls = _current(target)
     if not key and not tls:
-        raise Underivable("v8::Isolate::GetCurrent is not the code that was expected")
+        raise Underivable(f"v8::Isolate::GetCurrent is {OTHER}")
     resets = (one.opcode == 0xC7 and one.displacement == level for one in code_of(target, SEAL) or ())
     return Layout(implementer, following, level, blocks, count, size, handles, key, tls, not any(resets))
+
+
+def _absent(target: Target) -> str:
+    """Why the first function has no symbol: V8 is not there, or was stripped. Interrupted when the user asked to stop."""
+    regions = [region for region in target.regions() if region.readable and not region.writable]
+    for module in target.modules():
+        for region in regions:
+            if module.start <= region.start < module.end and _has(target, region, SIGN):
+                files = module.build_id and f": install them as /usr/lib/debug/.build-id/{module.build_id[:2]}/{module.build_id[2:]}.debug"
+                name = module.path.rsplit("/", 1)[-1]
+                return f"v8::HandleScope::NumberOfHandles has no symbol: {name} has V8, but not its symbols{files}"
+    return "no loaded file that could be read has V8"
+
+
+def _has(target: Target, region: Region, text: bytes) -> bool:
+    tail = b""
+    for piece in target.pieces(region.start, region.end):
+        if target.interrupted():
+            raise Interrupted
+        data = tail + bytes(piece.data)
+        if text in data:
+            return True
+        tail = data[-len(text) :]
+    return False
 
 
 def code_of(target: Target, names: Iterable[str]) -> Optional[list[Instruction]]:
