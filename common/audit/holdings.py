@@ -11,7 +11,7 @@ from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import Place, Reader
 from findleaks.audit.containers.recognise import begun_at
 from findleaks.audit.fields import NOTHING, Field, Fields, computed, fields_of
-from findleaks.audit.owners import Owner, Owners
+from findleaks.audit.owners import Owner, Owners, Sort
 from findleaks.audit.parts import parts_of
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Totals
@@ -19,6 +19,7 @@ from findleaks.graph.dominators import Dominators, root_node
 from findleaks.report.text import printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range
+from findleaks.types.members import Members, Type
 
 STEPS = 32
 """Blocks with a single field that leads on, which are passed over on the way to one that is worth a row."""
@@ -75,6 +76,30 @@ class Holding:
     holders: list[str] = field(default_factory=list)  # of a shared block: roots through which it is reached
 
 
+class Origin(NamedTuple):
+    """What fields are fields of: its name, where it begins (0: its parts lie apart), and its type where debug information tells."""
+
+    name: str
+    start: int
+    type: Optional[Type]
+
+    def place(self, offset: int) -> tuple[str, Optional[Type]]:
+        """ "Profiler.names" or "Profiler+0x30", and the type of what is there."""
+        if self.type is None:
+            return f"{self.name}+{offset:#x}", None
+        each = self.type.size if self.type.is_structure else 0
+        path, below = self.type.at(offset % each if each else offset)
+        many = f"[{offset // each}]" if each and offset >= each else ""
+        whole = not path and offset == 0 and not self.type.is_structure
+        return (f"{self.name}{many}{printable(path)}" if path or whole else f"{self.name}+{offset:#x}"), below
+
+
+def sharper(what: str, type_: Optional[Type]) -> str:
+    """ "std::map or set" is a std::map where debug information says so."""
+    kind = type_.name.split("<")[0] if type_ is not None else ""
+    return f"std::{kind}" if kind.endswith(("map", "set")) and what.endswith(" or set") else what
+
+
 class Teller:
     """Makes rows. `tree` is computed; `depth` counts levels below the row asked for, `limit` rows of a level (0: all)."""
 
@@ -83,6 +108,7 @@ class Teller:
         self.session, self.reader, self.tree = session, reader, tree
         self.depth, self.limit, self.least = depth, limit, least
         self._bytes = 0
+        self._members = Members(session.target)
 
     def of_root(self, owner: Owner, node: int, expand: bool = True) -> Holding:
         """The row of a root, with its fields if `expand`."""
@@ -91,7 +117,8 @@ class Teller:
         if expand and made.totals.blocks:
             found = fields_of(self.session, self.reader, self.tree, node, owner.ranges, owner.words)
             start = owner.ranges[0].start if len(owner.ranges) == 1 else 0
-            self._fill(made, found, owner.name, start, self.depth)
+            type_ = self._members.variable(start) if start and owner.sort == Sort.VARIABLE else None
+            self._fill(made, found, Origin(owner.name, start, type_), self.depth)
         return made
 
     def of_block(self, index: int, expand: bool = True) -> Holding:
@@ -110,26 +137,38 @@ class Teller:
             made.contents = self._contents(index, made.totals, container, self.tree, made.sizes)
             made.what = phrase(made.contents) if made.contents is not None else ""
         if made.contents is None:
-            self._fill(made, self._fields(index, start, length), name, start, self.depth)
+            self._fill(made, self._fields(index), self._origin(index), self.depth)
         return made
 
     def _least(self, row: Holding) -> None:
         self._bytes = int(max(row.totals.bytes, self.tree.total().bytes / 4) * self.least)
 
-    def name(self, index: int) -> str:
-        """A block as rows name it: its type, its text, or its size."""
+    def name(self, index: int, type_: Optional[Type] = None) -> str:
+        """A block as rows name it: its type, or its size. `type_` is what a pointer to it says."""
         start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
-        return printable(self.session.types.of_block(start, length)) or f"block of {size(length)}"
+        told = printable(self.session.types.of_block(start, length))
+        if not told and type_ is not None and type_.is_structure and type_.size <= length:
+            told = printable(type_.name)
+        return told or f"block of {size(length)}"
 
-    def _fields(self, index: int, start: int, length: int) -> Fields:
+    def _origin(self, index: int, type_: Optional[Type] = None) -> Origin:
+        return Origin(self.name(index, type_), self.reader.blocks.address(index), type_)
+
+    def _fields(self, index: int) -> Fields:
+        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
         return fields_of(self.session, self.reader, self.tree, index, [Range(start, start + length)])
 
-    def _fill(self, row: Holding, found: Fields, name: str, start: int, depth: int) -> None:
+    def _pointed(self, one: Field, type_: Optional[Type], index: int) -> Optional[Type]:
+        """The type of the block that the first word of a field points to, when it is this one."""
+        first = one.places[0] if one.places else None
+        return type_.pointee() if type_ is not None and first is not None and (first.block, first.offset) == (index, 0) else None
+
+    def _fill(self, row: Holding, found: Fields, origin: Origin, depth: int) -> None:
         """Give a row its fields; where a single field leads to a single block, that block's instead."""
         for _ in range(STEPS):
             only = found.all[0] if len(found.all) == 1 and not found.several.blocks else None
-            if only is not None and only.container is not None and start and only.spans[0].start == start:
-                made = self._field(only, found.tree, name, start, 0)  # the owner is nothing but this container
+            if only is not None and only.container is not None and origin.start and only.spans[0].start == origin.start:
+                made = self._field(only, found.tree, origin, 0)  # the owner is nothing but this container
                 row.what, row.contents, row.sizes = made.what, made.contents, made.sizes
                 if made.contents is not None:
                     return
@@ -139,44 +178,44 @@ class Teller:
             if len(children) != 1 or children[0].blocks < 2:
                 break
             index = children[0].block
-            start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
-            name = self.name(index)
-            row.address = row.address or start
-            found = self._fields(index, start, length)
+            type_ = origin.place(only.spans[0].start - origin.start)[1] if only.spans and origin.start else None
+            origin = self._origin(index, self._pointed(only, type_, index))
+            row.address = row.address or origin.start
+            found = self._fields(index)
         row.several = found.several
         if depth <= 0:
             row.left, row.more = len(found.all), row.totals
             return
         shown = [one for one in found.all if one.totals.bytes >= self._bytes][: self.limit or None]
-        row.fields = [self._field(one, found.tree, name, start, depth) for one in shown]
+        row.fields = [self._field(one, found.tree, origin, depth) for one in shown]
         rest = found.all[len(shown) :]
         row.left = len(rest)
         row.more = Totals(sum(f.totals.blocks for f in rest), sum(f.totals.bytes for f in rest))
 
-    def _field(self, one: Field, tree: Dominators, name: str, start: int, depth: int) -> Holding:
-        offset = one.spans[0].start - start if one.spans and start else None
-        place = f"{name}, {one.name}" if one.name else f"{name}+{offset:#x}" if offset is not None else f"{one.spans[0].start:#x}"
+    def _field(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> Holding:
+        offset = one.spans[0].start - origin.start if one.spans and origin.start else None
+        place, type_ = origin.place(offset) if offset is not None else (f"{origin.name}, {one.name or hex(one.spans[0].start)}", None)
         made = Holding(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)
         made.sizes = tree.sizes(one.node, SIZES)
         if one.container is not None:
             made.contents = self._contents(one.node, one.totals, one.container, tree, made.sizes)
             if made.contents is not None:
+                made.contents.container.what = sharper(one.container.what, type_)
                 made.what = phrase(made.contents)
                 return made
         children = tree.children(one.node, 2)
         if len(children) == 1:
             index = children[0].block
-            made.what = self._block(index, children[0].blocks, made.sizes)
+            below = self._origin(index, self._pointed(one, type_, index))
+            made.what = self._block(index, below.name, children[0].blocks, made.sizes)
             if children[0].blocks > 1:
-                below, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
-                self._fill(made, self._fields(index, below, length), self.name(index), below, depth - 1)
+                self._fill(made, self._fields(index), below, depth - 1)
         else:
             made.what = blocks_phrase(made.sizes)
         return made
 
-    def _block(self, index: int, count: int, sizes: Sequence[tuple[int, int]]) -> str:
+    def _block(self, index: int, name: str, count: int, sizes: Sequence[tuple[int, int]]) -> str:
         start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
-        name = self.name(index)
         if count == 1:
             hint = "" if not name.startswith("block of ") else self._hint(start, length)
             return f"{name}, {hint}" if hint else name

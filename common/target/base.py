@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Union
 
 from findleaks.arch import Arch
 
 if TYPE_CHECKING:
     from findleaks.target.presence import Presence
+
+Buffer = Union[bytes, bytearray, memoryview]
 
 PIECE = 16 << 20
 """Longest piece `Target.pieces` yields, in bytes: short enough that one kernel call takes well under 200 ms."""
@@ -148,6 +150,11 @@ class Target(Protocol):
 
     def thread_locals(self, module: Module) -> Sequence[Symbol]:
         """A module's thread-local variables, ascending; their addresses count from where a thread has the module's."""
+        ...
+
+    def debug_data(self, module: Module) -> Sequence[Buffer]:
+        """The files that may have a module's debug information: its own, where it is proven to be the one that was loaded, and the
+        separate one of its build-id."""
         ...
 
     def threads(self) -> Sequence[Thread]: ...

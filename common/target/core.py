@@ -18,7 +18,7 @@ from findleaks.target import elf, notes
 from findleaks.target.base import Module, Range, Region, Thread
 from findleaks.target.holes import presence, told
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of
-from findleaks.target.modules import DELETED, Check, FileSource, Image, bare, check, images, tables
+from findleaks.target.modules import DELETED, Check, FileSource, Image, bare, check, debug_data, images, tables
 from findleaks.target.notes import Mapping
 from findleaks.target.presence import Presence
 from findleaks.target.reader import Closing, Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
@@ -347,6 +347,10 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
                 table = elf.table_of_image(self.read, loaded.head, loaded.segments, module.bias)
                 found = [table] if table is not None else []
         return found
+
+    def debug_data(self, module: Module) -> Sequence[elf.Buffer]:
+        result = self._checks.get(module.start)
+        return debug_data(result.file if result else None, module.build_id, self._sysroot)
 
     def interrupted(self) -> bool:
         return False

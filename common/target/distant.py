@@ -11,7 +11,7 @@ from findleaks.arch import ARCHES, Arch, arch_of
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.base import Module, Piece, Range, Region, Thread
-from findleaks.target.modules import Image, check, images, tables
+from findleaks.target.modules import Image, check, debug_data, images, tables
 from findleaks.target.notes import Mapping
 from findleaks.target.presence import Presence
 from findleaks.target.reader import Closing
@@ -200,6 +200,13 @@ class DistantTarget(Symbolic, Closing):
         for loaded in self._images:
             if loaded.module.start == module.start:
                 return self._tables(loaded, module.path)
+        return []
+
+    def debug_data(self, module: Module) -> Sequence[elf.Buffer]:
+        for loaded in self._images:
+            if loaded.module.start == module.start and module.path.startswith("/"):
+                source = check([self._sysroot + module.path, module.path], loaded).file
+                return debug_data(source, loaded.module.build_id, self._sysroot)
         return []
 
     def _tables(self, loaded: Image, path: str) -> Sequence[elf.Table]:

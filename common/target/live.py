@@ -13,12 +13,12 @@ from findleaks.arch import ARCHES, Arch, arch_of
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf, presence
 from findleaks.target.base import Module, Piece, Range, Region, Thread
-from findleaks.target.modules import Image, check, images, tables
+from findleaks.target.modules import Image, check, debug_data, images, tables
 from findleaks.target.notes import Mapping, auxiliary
 from findleaks.target.pagemap import PageMap
 from findleaks.target.presence import Presence
 from findleaks.target.ptrace import Tracer, ended, refusal, sleeping, state, status, tasks
-from findleaks.target.reader import Closing, Zeros
+from findleaks.target.reader import Closing, Source, Zeros
 from findleaks.target.symbols import Symbolic
 
 PIECE = 4 << 20
@@ -320,14 +320,22 @@ class LiveTarget(Symbolic, Closing):
                 return self._tables(loaded)
         return []
 
+    def debug_data(self, module: Module) -> Sequence[elf.Buffer]:
+        root = f"{self._proc}/root"
+        source = next((self._file(loaded) for loaded in self._images if loaded.module.start == module.start), None)
+        return debug_data(source, module.build_id, root)
+
+    def _file(self, loaded: Image) -> Optional[Source]:
+        """The mapped file itself, even when it was deleted or replaced since; then by path, in the process's own root folder."""
+        module = loaded.module
+        mapping = next((m for m in self._mappings if m.start == module.start), None)
+        if not module.path.startswith("/") or mapping is None:
+            return None
+        return check([f"{self._proc}/map_files/{mapping.start:x}-{mapping.end:x}", f"{self._proc}/root{module.path}"], loaded).file
+
     def _tables(self, loaded: Image) -> Sequence[elf.Table]:
         module, root = loaded.module, f"{self._proc}/root"
-        mapping = next((m for m in self._mappings if m.start == module.start), None)
-        found: list[elf.Table] = []
-        if module.path.startswith("/") and mapping is not None:
-            # The mapped file itself, even when it was deleted or replaced since; then by path, in the process's own root folder.
-            paths = [f"{self._proc}/map_files/{mapping.start:x}-{mapping.end:x}", root + module.path]
-            found = tables(check(paths, loaded).file, module.build_id, root) or tables(None, module.build_id, "")
+        found = tables(self._file(loaded), module.build_id, root) or tables(None, module.build_id, "")
         if not found and loaded.head is not None:
             table = elf.table_of_image(self.read, loaded.head, loaded.segments, module.bias)
             found = [table] if table is not None else []

@@ -173,6 +173,18 @@ def _pread(fd: int, at: int, size: int) -> bytes:
     return data
 
 
+def debug_data(source: Optional[Source], build_id: str, sysroot: str) -> list[elf.Buffer]:
+    """A module's file, and its separate debug file where that is installed."""
+    found: list[elf.Buffer] = [source.view()] if source is not None else []
+    if build_id:
+        try:
+            with open(f"{sysroot}/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug", "rb") as file:
+                found.append(map_file(file.fileno(), os.fstat(file.fileno()).st_size))
+        except (OSError, ValueError):
+            pass
+    return found
+
+
 def tables(source: Optional[Source], build_id: str, sysroot: str) -> list[elf.Table]:
     """The symbol tables of a module's file, of its separate debug file where that is installed, and of its MiniDebugInfo (a
     compressed .symtab in .gnu_debugdata, as Fedora's packages have it)."""

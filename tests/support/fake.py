@@ -104,6 +104,9 @@ class FakeTarget(ExtentReader):
     def thread_locals(self, module: Module) -> Sequence[Symbol]:
         return []
 
+    def debug_data(self, module: Module) -> Sequence[bytes]:
+        return []
+
     def threads(self) -> Sequence[Thread]:
         return self._threads
 

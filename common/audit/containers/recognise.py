@@ -61,15 +61,15 @@ def _look(reader: Reader, address: int, value: int, place: Place) -> Optional[Co
         made = head(reader, address)
         if made is not None:
             return made
-    table, head = (place.start, place.start + place.size // reader.size * reader.size), (address, address + reader.size)
+    table, span = (place.start, place.start + place.size // reader.size * reader.size), (address, address + reader.size)
     array = place.offset == 0 and place.size >= 4 * reader.size
     if array:
-        made = chained(reader, *table, head, whole=True)
+        made = chained(reader, *table, span, whole=True)
         if made is not None:
             return made
     made = plain_tree(reader, address, place, value) or chain(reader, address, place, value)
     if made is None and array:
-        made = chained(reader, *table, head) or pointers(reader, address, place)
+        made = chained(reader, *table, span) or pointers(reader, address, place)
     return made
 
 
