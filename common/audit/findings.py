@@ -5,14 +5,14 @@ A finding says what was measured, by whom it can be seen, and never more: a proc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Optional
 
-from findleaks.audit.accounting import Accounting, Share, Store
+from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.doubts import managed_heaps, trusted
 from findleaks.audit.lost import lost
-from findleaks.audit.retention import retention
+from findleaks.audit.retention import Asked, retention
 from findleaks.graph.base import Kind, State
 from findleaks.leaks import Leak, merge, what
 from findleaks.report.text import blocks, number, size
@@ -56,9 +56,9 @@ class Finding:
         }
 
 
-def findings(session: Session, accounting: Accounting, trimmed: Callable[[Store], Optional[int]]) -> list[Finding]:
-    """All of them, the biggest first; what is not wrong, and said all the same, last. `trimmed` tells what malloc_trim(0) would return."""
-    found = [*_kept(accounting, trimmed), *_cached(accounting), *_held(session, accounting)]
+def findings(session: Session, accounting: Accounting, asked: Asked) -> list[Finding]:
+    """All of them, the biggest first; what is not wrong, and said all the same, last."""
+    found = [*_kept(accounting, asked), *_cached(accounting), *_held(session, accounting)]
     found += [*_threads(accounting), *_handles(session), *_unknown(session, accounting)]
     leaks = _lost(session)
     found += [leaks] if leaks.bytes else []
@@ -125,11 +125,11 @@ def _top(leak: Leak, amount: int) -> str:
 # -- kept by allocators
 
 
-def _kept(accounting: Accounting, trimmed: Callable[[Store], Optional[int]]) -> Iterator[Finding]:
+def _kept(accounting: Accounting, asked: Asked) -> Iterator[Finding]:
     for store in accounting.stores:
         if not _worth(store.kept, accounting):
             continue
-        one = retention(store, lambda store=store: trimmed(store))  # type: ignore[misc]
+        one = retention(store, asked)
         facts: dict[str, object] = {
             "allocator": store.allocator.name,
             "kept": store.kept,

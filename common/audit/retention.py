@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.audit.accounting import Store
 from findleaks.report.text import number, size
@@ -37,12 +37,20 @@ class Retention:
     evidence: dict[str, object] = field(default_factory=dict)
 
 
-def retention(store: Store, trimmed: Callable[[], Optional[int]]) -> Retention:
-    """Of one allocator. `trimmed` tells what malloc_trim(0) would return (asked of glibc only)."""
+class Asked(NamedTuple):
+    """What is looked up only where it is needed: what malloc_trim(0) would return (asked of glibc only), and the free bytes in pages that
+    also hold blocks in use."""
+
+    trimmed: Callable[[Store], Optional[int]]
+    shared: Callable[[Store], int]
+
+
+def retention(store: Store, asked: Asked) -> Retention:
+    """Of one allocator."""
     # Only the reader of an allocator that was found is imported.
     if store.allocator.name == "glibc":
-        return _glibc(store, trimmed())
-    return _jemalloc(store) if store.allocator.name == "jemalloc" else _other(store)
+        return _glibc(store, asked.trimmed(store))
+    return _jemalloc(store, asked.shared(store)) if store.allocator.name == "jemalloc" else _other(store, asked.shared(store))
 
 
 # -- glibc
@@ -116,7 +124,7 @@ def _part(part: int, whole: int) -> str:
 # -- jemalloc
 
 
-def _jemalloc(store: Store) -> Retention:
+def _jemalloc(store: Store, shared: int) -> Retention:
     from findleaks.allocators.jemalloc.decay import NEVER, times
     from findleaks.allocators.jemalloc.instance import Jemalloc
 
@@ -127,10 +135,10 @@ def _jemalloc(store: Store) -> Retention:
     most = max(store.arenas, key=lambda arena: arena.spare.get("dirty", 0) + arena.spare.get("muzzy", 0), default=None)
     same = [one for one in jemalloc.parts.arenas if most is not None and most.arena == f"arena {one.index}"]
     found = times(jemalloc.memory, same[0]) if same else None
-    evidence: dict[str, object] = {"dirty": spare.get("dirty", 0), "muzzy": spare.get("muzzy", 0), "in_slabs": store.kept - pages}
-    rest = _shared(store.kept - pages)
+    evidence: dict[str, object] = {"dirty": spare.get("dirty", 0), "muzzy": spare.get("muzzy", 0), "in_blocks": store.kept - pages}
+    sorts, causes = _blocks(store.kept, pages, shared, evidence)
     if 10 * pages < store.kept:
-        return Retention(store.kept, pages, _PURGE, ("fragmentation",), rest, (), SHOWS, evidence)
+        return Retention(store.kept, pages, _PURGE, tuple(sorts), "; ".join(causes), (), SHOWS, evidence)
     told = ""
     tries = ["MALLOC_CONF=background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0"]
     if found is not None:
@@ -143,9 +151,7 @@ def _jemalloc(store: Store) -> Retention:
             )
     cause = f"{size(pages)} of free pages ({size(spare.get('dirty', 0))} dirty, {size(spare.get('muzzy', 0))} muzzy){told}"
     tries.append(f"{_PURGE} when the process is idle")
-    mixed = 10 * pages < 9 * store.kept
-    sorts = ("decay", "fragmentation") if mixed else ("decay",)
-    return Retention(store.kept, pages, _PURGE, sorts, f"{cause}; {rest}" if mixed else cause, tuple(tries), SHOWS, evidence)
+    return Retention(store.kept, pages, _PURGE, ("decay", *sorts), "; ".join([cause, *causes]), tuple(tries), SHOWS, evidence)
 
 
 _PURGE = 'mallctl("arena.4096.purge")'
@@ -174,16 +180,16 @@ _TOLD = ("tcmalloc",)
 
 _NOTES = {
     "pymalloc": "CPython gives back an arena only when nothing in it is in use",
-    "musl": "musl gives back a group of blocks when all of it is free, and has no setting for more",
+    "musl": "musl gives back what is wholly free by itself, and has no setting for more",
 }
 
 
-def _other(store: Store) -> Retention:
+def _other(store: Store, shared: int) -> Retention:
     name = store.allocator.name
     call, settings = _REMEDIES.get(name, ("", ()))
     spare = {sort: amount for sort, amount in store.spare().items() if amount}
     pages = sum(spare.values())
-    evidence: dict[str, object] = {"in_spans": store.kept - pages, **{sort.replace(" ", "_"): amount for sort, amount in spare.items()}}
+    evidence: dict[str, object] = {"in_blocks": store.kept - pages, **{sort.replace(" ", "_"): amount for sort, amount in spare.items()}}
     sorts: list[str] = []
     causes: list[str] = []
     tries: list[str] = []
@@ -192,14 +198,25 @@ def _other(store: Store) -> Retention:
         causes.append(f"{size(pages)} of free pages {'of the page heap' if 'page heap' in spare else 'without a block in them'}")
         tries += settings
         tries += [f"{call} when the process is idle"] if call else []
-    if 10 * pages < 9 * store.kept:
-        sorts.append("fragmentation")
-        causes.append(_shared(store.kept - pages))
+    others, more = _blocks(store.kept, pages, shared, evidence)
+    sorts += others
+    causes += more
     if name in _NOTES:
         causes.append(_NOTES[name])
     returns = pages if name in _TOLD else None
     return Retention(store.kept, returns, call, tuple(sorts), "; ".join(causes), tuple(tries), SHOWS, evidence)
 
 
-def _shared(amount: int) -> str:
-    return f"{size(amount)} are free blocks in pages that also hold blocks in use (fragmentation)"
+def _blocks(kept: int, pages: int, shared: int, evidence: dict[str, object]) -> tuple[list[str], list[str]]:
+    """Causes for what is kept as free blocks, beside `pages` without a block: `shared` bytes stand in pages that blocks in use hold."""
+    shared = min(shared, kept - pages)
+    whole = kept - pages - shared
+    evidence["shared"] = shared
+    sorts, causes = [], []
+    if 10 * whole >= kept:
+        sorts.append("between")
+        causes.append(f"{size(whole)} are whole pages of free blocks, with blocks in use around them")
+    if 10 * shared >= kept:
+        sorts.append("fragmentation")
+        causes.append(f"{size(shared)} are free blocks in pages that also hold blocks in use (fragmentation)")
+    return sorts, causes

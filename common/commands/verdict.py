@@ -8,6 +8,7 @@ from typing import Optional
 from findleaks.audit.accounting import Share, Store, account
 from findleaks.audit.findings import findings
 from findleaks.audit.residency import Residency, residency
+from findleaks.audit.retention import Asked
 from findleaks.commands import command
 from findleaks.commands.result import Plain
 from findleaks.commands.verdict_text import text
@@ -30,7 +31,9 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
     it, or with a file that `map --save-residency` wrote before gcore; otherwise mapped bytes are shown, and said to be."""
     pages = residency(session, args.residency)  # before the heaps are read: that makes pages of files resident
     accounting = account(session, pages)
-    found = findings(session, accounting, lambda store: _trimmed(session, store, pages))
+    found = findings(
+        session, accounting, Asked(lambda store: _trimmed(session, store, pages), lambda store: _shared(session, store, pages))
+    )
     body: dict[str, object] = {
         "resident": accounting.total if accounting.known else None,
         "mapped": None if accounting.known else accounting.total,
@@ -52,6 +55,14 @@ def _trimmed(session: Session, store: Store, pages: Residency) -> Optional[int]:
     from findleaks.audit.pages import trimmable
 
     return trimmable(session, store.allocator, pages)
+
+
+def _shared(session: Session, store: Store, pages: Residency) -> int:
+    """Free bytes of an allocator in pages that also hold blocks in use."""
+    from findleaks.audit.pages import PageState, areas
+
+    found = areas(session, pages, lambda allocator: allocator is store.allocator)
+    return sum(area.held(State.FREE, PageState.IN_USE) for area in found)
 
 
 def _share(share: Share, total: int) -> dict[str, object]:

@@ -205,10 +205,30 @@ def test_lost_kept_and_cached_are_told_by_size() -> None:
     assert sorts(found) == ["kept", "thread-caches", "lost"]
     kept, cached, lost = found["findings"]
     assert (kept["bytes"], cached["bytes"], lost["bytes"]) == (30 * MIB, 16 * MIB, 8000 * 200)
-    assert kept["evidence"]["causes"] == ["fragmentation"]
+    assert kept["evidence"]["causes"] == ["between"]
     assert kept["evidence"]["returnable"] is None
     assert lost["evidence"]["blocks"] == lost["evidence"]["leaks"] == 8000
     assert lost["next"][1] == f"whatis {HEAP + MIB:#x}"
+
+
+def test_free_memory_by_where_it_stands() -> None:
+    """Free blocks beside blocks in use on each page, whole pages of free blocks, pages without a block: each cause with its bytes."""
+    size = 64 * MIB
+    blocks = [Listed(HEAP + i * PAGE + part, 2040, state) for i in range(4096) for part, state in ((16, State.IN_USE), (2064, State.FREE))]
+    blocks.append(Listed(HEAP + 20 * MIB, 12 * MIB, State.FREE))
+    found = told(made(blocks, size=size, spare=[Range(HEAP + 40 * MIB, HEAP + 56 * MIB)]))
+    kept = finding(found, "kept")
+    assert kept["evidence"]["causes"] == ["page heap", "between", "fragmentation"]
+    assert kept["bytes"] == 4096 * 2040 + 28 * MIB
+    assert kept["evidence"]["dirty"] == 16 * MIB
+    assert abs(kept["evidence"]["shared"] - 4096 * 2040) <= 4096 * 16  # with the bytes between blocks
+    assert "12 MiB are whole pages of free blocks" in kept["cause"]
+
+
+def finding(found: dict[str, Any], sort: str) -> dict[str, Any]:
+    (one,) = [each for each in found["findings"] if each["finding"] == sort]
+    made_: dict[str, Any] = one
+    return made_
 
 
 def test_next_to_nothing() -> None:
