@@ -22,11 +22,11 @@ from findleaks.libc.stacks import cached_thread_pointers
 from findleaks.report.text import printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
-from findleaks.target.ranges import subtract
+from findleaks.target.ranges import intersection, subtract
 
 
 class Sort(IntEnum):
-    """What a root is. Tiers begin at VARIABLE, MAPPING and STACK."""
+    """What a root is. Tiers begin at VARIABLE, MAPPING, STACK and REGISTERS, to which the red zone below the stack pointer belongs."""
 
     VARIABLE = 0
     THREAD_LOCAL = 1
@@ -37,7 +37,7 @@ class Sort(IntEnum):
 
 
 WORDS = ("variable", "thread-local", "library", "mapping", "stack", "registers")
-_TIERS = (Sort.MAPPING, Sort.STACK)
+_TIERS = (Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
 
 
 @dataclass
@@ -96,8 +96,9 @@ def owners(session: Session, reader: Reader) -> Owners:
     for tid, function, ranges in stack_owners.frames(session, taken):
         found.append(Owner(Sort.STACK, f"{whose(tid)}'s stack", function, tid, ranges))
     taken += [r for owner in found if owner.sort == Sort.STACK for r in owner.ranges]
-    found += _mappings(target.regions(), roots, taken)
-    found += _words(session, whose, dtvs)
+    words = list(_words(session, whose, dtvs))
+    found += _mappings(target.regions(), roots, [*taken, *(r for owner in words for r in owner.ranges)])
+    found += words
     return Owners(found)
 
 
@@ -109,7 +110,9 @@ def _words(session: Session, whose: Callable[[int], str], controls: Mapping[int,
     for thread in target.threads():
         known = set(thread.registers.values())
         words = [*thread.registers.items(), *(("vector", value) for value in thread.words if value not in known)]
-        yield Owner(Sort.REGISTERS, f"{whose(thread.tid)}'s registers", "", thread.tid, [], words)
+        zone = [Range(thread.sp - target.arch.red_zone, thread.sp)] if thread.sp > target.arch.red_zone else []
+        zone = intersection(session.roots, zone) if blocks.find(thread.sp) < 0 else []
+        yield Owner(Sort.REGISTERS, f"{whose(thread.tid)}'s registers", "", thread.tid, zone, words)
         for name, address in (("sp", thread.sp), ("tp", thread.thread_pointer)):
             index = blocks.find(address)
             if index >= 0:

@@ -86,7 +86,7 @@ def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
         if stack is None or not stack.start <= thread.sp < stack.end:
             continue
         by_function: dict[str, list[Range]] = {}
-        for name, part in _parts(thread, stack, unwinder, namer, target.arch.red_zone):
+        for name, part in _parts(thread, stack, unwinder, namer):
             by_function.setdefault(name, []).append(part)
         for name, parts in by_function.items():
             left = subtract(merged(parts), holes)
@@ -94,9 +94,9 @@ def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
                 yield Frames(thread.tid, name, left)
 
 
-def _parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer, red_zone: int) -> Iterator[tuple[str, Range]]:
+def _parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer) -> Iterator[tuple[str, Range]]:
     trace = unwinder.trace(thread)
-    at = max(thread.sp - red_zone, stack.start)
+    at = thread.sp
     for frame, after in zip(trace.frames, trace.frames[1:]):
         if not at < after.sp <= stack.end:
             break

@@ -46,3 +46,8 @@ def inside(ranges: Sequence[Range], address: int) -> Optional[Range]:
     """The one of these sorted, disjoint ranges that holds `address`."""
     index = bisect_right(ranges, (address, 1 << 65)) - 1
     return ranges[index] if index >= 0 and address < ranges[index].end else None
+
+
+def intersection(ranges: Sequence[Range], others: Iterable[Range]) -> list[Range]:
+    """What of `others` lies in the sorted, disjoint `ranges`."""
+    return subtract(merged(others), subtract(merged(others), ranges))
