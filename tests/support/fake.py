@@ -62,6 +62,10 @@ class FakeTarget(ExtentReader):
         self._left = stop_after
         self.pages: Optional[Presence] = None
 
+    def stop_after(self, polls: int) -> None:
+        """Make `interrupted()` true from that many polls on."""
+        self._left = polls
+
     def write(self, address: int, data: bytes) -> None:
         """Change the fake's memory; the range must lie in one region."""
         for start, memory in self._memory.items():
