@@ -5,120 +5,15 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Sequence
-from typing import Any
 
 import graphs
 import pytest
+from held import Oracle, agrees, computed, engines, everything
 
-from findleaks.graph.base import Engine, Graph, Totals
-from findleaks.graph.dominators import NOBODY, SHARED, Dominators, root_node
+from findleaks.graph.base import Engine, Graph
+from findleaks.graph.dominators import NOBODY, SILENT, Dominators, root_node
 
 ROOTS = 4
-
-
-class Oracle:
-    """The answers by definition, for blocks of these sizes, references, and what each root refers to."""
-
-    def __init__(self, sizes: Sequence[int], references: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
-        self.sizes, self.references, self.targets = sizes, references, targets
-        self.reached = self.reach(None)
-        nodes = [*sorted(self.reached), *(root_node(root) for root in range(len(targets)))]
-        self.held = {node: self.reached - self.reach(node) for node in nodes}
-
-    def reach(self, without: int | None) -> set[int]:
-        """What the roots reach when this node is not there."""
-        work = [t for root, mine in enumerate(self.targets) if root_node(root) != without for t in mine]
-        found: set[int] = set()
-        while work:
-            index = work.pop()
-            if index != without and index not in found:
-                found.add(index)
-                work += self.references[index]
-        return found
-
-    def holder(self, index: int) -> int | None:
-        """The one of all that hold this block which the others hold too: the nearest."""
-        if index not in self.reached:
-            return None
-        above = [node for node, mine in self.held.items() if index in mine and node != index]
-        return min(above, key=lambda node: len(self.held[node]) + (node < 0) * 0.5) if above else SHARED
-
-    def totals(self, indices: set[int]) -> Totals:
-        return Totals(len(indices), sum(self.sizes[i] for i in indices))
-
-    def retained(self, node: int) -> Totals:
-        if node == SHARED:
-            return self.totals(self.reached - set().union(*(self.held[root_node(r)] for r in range(len(self.targets)))))
-        return self.totals(self.held.get(node, set()))
-
-
-def computed(dominators: Dominators, budget: int = 1 << 20) -> Dominators:
-    while not dominators.compute(budget):
-        assert 0 <= dominators.part() <= 1
-    return dominators
-
-
-def engines() -> list[Engine]:
-    return [graphs.kernel(), graphs.pure()]
-
-
-def everything(dominators: Dominators, count: int) -> dict[str, Any]:
-    """All that is said of all blocks and roots."""
-    nodes = [*range(count), *(root_node(root) for root in range(dominators.roots)), SHARED]
-    return {
-        "total": dominators.total(),
-        "shared": dominators.shared(),
-        "roots": dominators.by_root(),
-        "retained": [dominators.retained(node) for node in nodes],
-        "holders": [dominators.holder(index) for index in range(count)],
-        "children": [dominators.children(node, 1 << 30) for node in nodes],
-        "heaviest": [dominators.children(node, 2) for node in nodes],
-        "spread": [dominators.spread(node, 1 << 30) for node in nodes],
-        "sizes": [dominators.sizes(node, 3) for node in nodes],
-        "members": [dominators.members(node, 0, 1 << 30) for node in nodes],
-        "some": [dominators.members(node, 1, 2) for node in nodes],
-        "chains": [dominators.chain(index, equal, limit) for index in range(count) for equal in (False, True) for limit in (3, 1 << 20)],
-    }
-
-
-def agrees(dominators: Dominators, oracle: Oracle) -> None:
-    """Every answer is the oracle's."""
-    count, roots = len(oracle.sizes), range(len(oracle.targets))
-    nodes = [*range(count), *map(root_node, roots)]
-    assert dominators.total() == oracle.totals(oracle.reached)
-    assert dominators.shared() == oracle.retained(SHARED) == dominators.retained(SHARED)
-    assert dominators.by_root() == [oracle.retained(root_node(root)) for root in roots]
-    assert [dominators.retained(node) for node in nodes] == [oracle.retained(node) for node in nodes]
-    holders = [oracle.holder(index) for index in range(count)]
-    assert [dominators.holder(index) for index in range(count)] == holders
-    for node in [*nodes, SHARED]:
-        below = [i for i in range(count) if holders[i] == node]
-        children = dominators.children(node, 1 << 30)
-        assert [(c.block, Totals(c.blocks, c.bytes)) for c in children] == [
-            (i, oracle.retained(i)) for i in sorted(below, key=lambda i: (-oracle.retained(i).bytes, i))
-        ]
-        assert dominators.children(node, 1) == children[:1]
-        spread = dominators.spread(node, 1 << 30)
-        assert [s.size for s in spread] == sorted(
-            {oracle.sizes[i] for i in below}, key=lambda size: next((-s.bytes, size) for s in spread if s.size == size)
-        )
-        for size, number, blocks, total, example in spread:
-            mine = [i for i in below if oracle.sizes[i] == size]
-            retained = [oracle.retained(i) for i in mine]
-            assert (number, blocks, total, example) == (
-                len(mine),
-                sum(r.blocks for r in retained),
-                sum(r.bytes for r in retained),
-                min(mine),
-            )
-        held = oracle.held.get(node, set()) if node != SHARED else set().union(*(oracle.held[i] for i in below))
-        members = list(dominators.members(node, 0, 1 << 30))
-        assert sorted(members) == sorted(held)
-        for at, index in enumerate(members):
-            assert holders[index] == node or holders[index] in members[:at] or index == node
-        assert sorted(dominators.sizes(node, 1 << 30)) == sorted(
-            (s, sum(oracle.sizes[i] == s for i in held)) for s in {oracle.sizes[i] for i in held}
-        )
 
 
 def heap_of(engine: Engine, seed: int, count: int) -> tuple[Graph, graphs.Heap]:
@@ -263,7 +158,7 @@ def test_blocks_that_stand_for_roots(seed: int) -> None:
         graph, heap = heap_of(engine, seed, 40)
         dominators, targets = rooted(graph, heap, seed)
         rng = random.Random(seed)
-        stands = array("I", [rng.choice([NOBODY, NOBODY, *range(ROOTS)]) for _ in heap.blocks])
+        stands = array("I", [rng.choice([NOBODY, NOBODY, SILENT, *range(ROOTS)]) for _ in heap.blocks])
         dominators.stand_for(stands)
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
         left = [
@@ -271,7 +166,7 @@ def test_blocks_that_stand_for_roots(seed: int) -> None:
             for index, mine in enumerate(graphs.Oracle(heap).references)
         ]
         for index, mine in enumerate(graphs.Oracle(heap).references):
-            if stands[index] != NOBODY and not heap.blocks[index].state:
+            if stands[index] < ROOTS and not heap.blocks[index].state:
                 targets[stands[index]] |= {target for target, _ in mine}
         targets = [{target for target in mine if stands[target] == NOBODY} for mine in targets]
         agrees(dominators, Oracle([b.size for b in heap.blocks], left, [*map(sorted, targets)]))

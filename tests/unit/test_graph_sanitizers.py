@@ -37,6 +37,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     "tests",
     [
         "test_counted_objects.py",
+        "test_dominators.py",
+        "test_dominators_shapes.py",
         "test_graph.py",
         "test_graph_blocks.py",
         "test_graph_bytes_in.py",

@@ -1,0 +1,360 @@
+"""Who holds what: shapes of real heaps, and those that make algorithms slow or deep; fields of owners; lost memory; lists as chains."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import graphs
+import heaps
+import pytest
+from fake import FakeTarget
+from held import Oracle, agrees, computed, engines, everything, made, tree_of
+
+from findleaks.audit.fields import computed as told
+from findleaks.errors import Interrupted
+from findleaks.graph.base import Engine, Kind, Totals
+from findleaks.graph.dominators import SHARED, Chain, Dominators, root_node
+
+ENGINES = pytest.mark.parametrize("engine", engines(), ids=["kernel", "pure"])
+
+
+def digraph(rng: random.Random, count: int, degree: int) -> list[list[int]]:
+    """References at random: cycles, several to one block, none to the block itself."""
+    return [[t for t in rng.choices(range(count), k=rng.randrange(degree + 1)) if t != index] for index in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_digraphs_against_the_oracle(seed: int) -> None:
+    rng = random.Random(seed)
+    count = rng.randrange(1, 30)
+    references = digraph(rng, count, rng.choice((1, 2, 3, 40)))
+    spare = [rng.choice((0, 8, 100)) for _ in range(count)]
+    targets = [sorted(set(rng.choices(range(count), k=rng.randrange(3)))) for _ in range(3)]
+    answers = []
+    for engine in engines():
+        graph = made(engine, references, spare, gap=seed % 2 * 4096, interior=seed % 3 == 0)
+        dominators = tree_of(graph, targets, (1, 7, 1 << 20)[seed % 3])
+        agrees(dominators, Oracle([graph.blocks.size(i) for i in range(count)], references, targets))
+        answers.append(everything(dominators, count))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_fields_against_the_oracle(seed: int) -> None:
+    """All words of a block, or all that a root refers to, in fields: the oracle gets what the owner holds, and the fields as roots."""
+    rng = random.Random(seed)
+    count = rng.randrange(2, 30)
+    references = digraph(rng, count, rng.choice((2, 3, 8)))
+    targets = [sorted(set(rng.choices(range(count), k=3))) for _ in range(2)]
+    for node in [*range(count), root_node(0), root_node(1)]:
+        words = references[node] if node >= 0 else targets[-2 - node]
+        number = rng.randrange(1, 4)
+        fields = [[word for word in words if word % number == field] for field in range(number)]
+        answers = []
+        for engine in engines():
+            graph = made(engine, references)
+            whole = tree_of(graph, targets)
+            below = whole.within(node, number)
+            for field, mine in enumerate(fields):
+                below.refer(field, mine[::2])
+                below.root_words([graph.blocks.address(block) for block in mine[1::2]], field)
+            computed(below, (1, 7, 1 << 20)[seed % 3])
+            oracle = Oracle([graph.blocks.size(i) for i in range(count)], references, targets)
+            held = oracle.held.get(node, set()) - {node}
+            inner = [[t for t in mine if t in held] if index in held else [] for index, mine in enumerate(references)]
+            agrees(below, Oracle(oracle.sizes, inner, [[t for t in mine if t in held] for mine in fields]))
+            answers.append(everything(below, count))
+            assert sum(total.bytes for total in below.by_root()) + below.shared().bytes == whole.retained(node).bytes - (
+                graph.blocks.size(node) if node >= 0 and node in oracle.reached else 0
+            )
+        assert answers[0] == answers[1]
+
+
+def singly(count: int) -> list[list[int]]:
+    return [[index + 1] if index + 1 < count else [] for index in range(count)]
+
+
+def doubly(count: int) -> list[list[int]]:
+    return [[near for near in (index + 1, index - 1) if 0 <= near < count] for index in range(count)]
+
+
+def random_tree(count: int, up: bool) -> list[list[int]]:
+    rng = random.Random(7)
+    references: list[list[int]] = [[] for _ in range(count)]
+    for index in range(1, count):
+        parent = rng.randrange(max(0, index - 50), index)
+        references[parent].append(index)
+        if up:
+            references[index].append(parent)
+    return references
+
+
+def owned(count: int) -> list[list[int]]:
+    """A list whose nodes all point to its owner, which comes first."""
+    return [[1], *[[0, index + 1] if index + 1 < count else [0] for index in range(1, count)]]
+
+
+def chain_of_retained(dominators: Dominators, order: Sequence[int]) -> bool:
+    """Each block of `order` is held by the one before, and holds all behind it."""
+    return all(
+        dominators.holder(b) == a and dominators.retained(b).blocks == len(order) - 1 - n for n, (a, b) in enumerate(zip(order, order[1:]))
+    )
+
+
+def long(engine: Engine) -> int:
+    return 40_000 if engine.name == "kernel" else 8_000
+
+
+@ENGINES
+@pytest.mark.parametrize("shape", [singly, doubly, owned])
+def test_a_long_list_holds_what_is_behind(engine: Engine, shape: Callable[[int], list[list[int]]]) -> None:
+    """Depth must not matter: no recursion, nothing quadratic."""
+    count = long(engine)
+    dominators = tree_of(made(engine, shape(count)), [[0], []])
+    assert dominators.holder(0) == root_node(0)
+    assert chain_of_retained(dominators, range(count))
+    assert dominators.by_root() == [dominators.total(), Totals(0, 0)]
+    chain = dominators.chain(1, equal=False)
+    bytes_ = [dominators.retained(index).bytes for index in range(count - 40, count)]
+    end = count - 40 + next(at for at, (one, after) in enumerate(zip(bytes_, bytes_[1:])) if after * 10 < one * 9)
+    assert (chain.length, chain.end, chain.more) == (end, end, False)
+    assert dominators.chain(1, equal=True).length >= count - 2
+
+
+@ENGINES
+def test_a_doubly_linked_list_with_a_tail_pointer_hangs_from_its_owner(engine: Engine) -> None:
+    count = long(engine)
+    references = [
+        *[[t + 1 for t in mine] for mine in [[0, count - 1], *doubly(count)[0:0]]],
+        *[[t + 1 for t in mine] for mine in doubly(count)],
+    ]
+    dominators = tree_of(made(engine, references), [[0]])
+    assert dominators.holder(0) == root_node(0)
+    assert {dominators.holder(index) for index in range(1, count + 1)} == {0}
+    found = dominators.spread(0, 8)
+    assert sorted((s.size, s.children, s.blocks) for s in found) == [(8, 2, 2), (16, count - 2, count - 2)]
+    assert dominators.chain(0, equal=False) == Chain(1, 16, 16, 16, 0, False)
+
+
+@ENGINES
+@pytest.mark.parametrize("up", [False, True])
+def test_parent_pointers_change_nothing(engine: Engine, up: bool) -> None:
+    count = long(engine)
+    references = random_tree(count, up)
+    dominators = tree_of(made(engine, references), [[0]])
+    parents = {child: parent for parent, mine in enumerate(random_tree(count, False)) for child in mine}
+    assert [dominators.holder(index) for index in range(1, count)] == [parents[index] for index in range(1, count)]
+
+
+@ENGINES
+def test_a_list_whose_end_refers_to_what_another_array_refers_to(engine: Engine) -> None:
+    """The search for a holder begins at the list's end, and ends at its beginning, for each of the blocks: step by step it would take
+    400 million steps."""
+    count = long(engine)
+    half = count // 2
+    shared = range(half, 2 * half)
+    references = [*[[index + 1] for index in range(half - 1)], [*shared], *[[] for _ in shared], [*shared]]
+    dominators = tree_of(made(engine, references), [[0], [2 * half]])
+    assert {dominators.holder(index) for index in shared} == {SHARED}
+    assert chain_of_retained(dominators, range(half))
+    assert dominators.shared() == Totals(half, 8 * half)
+    below = made(engine, [[1, 2 * half + 1], *[[t + 1 for t in mine] for mine in references]])
+    dominators = tree_of(below, [[0]])
+    assert {dominators.holder(index + 1) for index in shared} == {0}
+
+
+@pytest.mark.parametrize("degree", [2, 3, 8])
+def test_large_random_digraphs_are_the_same_to_both_engines(degree: int) -> None:
+    rng = random.Random(degree)
+    count = 4000
+    references = digraph(rng, count, degree)
+    targets = [rng.choices(range(count), k=3) for _ in range(5)]
+    answers = []
+    for engine in engines():
+        dominators = tree_of(made(engine, references), targets, 1000)
+        answers.append([[dominators.holder(i), dominators.retained(i)] for i in range(count)] + [[dominators.members(SHARED, 0, count)]])
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_lost_memory_by_leader(seed: int) -> None:
+    """The oracle gets what is lost or possibly lost, with the leaders as what two roots refer to."""
+    answers = []
+    for engine in engines():
+        heap = graphs.random_heap(seed, 40, 16, 1 + seed % 4, density=(0.05, 0.15, 0.4)[seed % 3])
+        heap.root_words = heap.root_words[:1]
+        graph = graphs.graph_of(engine, heap)
+        truth = graphs.Oracle(heap)
+        kinds = truth.kinds
+        lost = [kind in (Kind.POSSIBLE, Kind.DEFINITE, Kind.INDIRECT) for kind in kinds]
+        references = [[t for t, _ in mine if lost[t]] if lost[index] else [] for index, mine in enumerate(truth.references)]
+        led = {t for index, mine in enumerate(truth.references) if kinds[index] == Kind.REACHABLE for t, _ in mine} | {
+            t for t, _ in truth.roots
+        }
+        targets = [
+            [i for i, kind in enumerate(kinds) if kind == Kind.DEFINITE],
+            [i for i, kind in enumerate(kinds) if kind == Kind.POSSIBLE and i in led],
+        ]
+        dominators = graph.dominators(2, lost=True)
+        dominators.refer_lost(0, 1)
+        computed(dominators, (1, 7, 1 << 20)[seed % 3])
+        agrees(dominators, Oracle([b.size for b in heap.blocks], references, targets))
+        assert dominators.total().blocks == sum(lost)  # leaders lead to everything
+        answers.append(everything(dominators, len(heap.blocks)))
+    assert answers[0] == answers[1]
+
+
+@ENGINES
+def test_chains(engine: Engine) -> None:
+    """Nodes of 64 bytes, each with a string of its own; the owner; a list of mixed sizes; a tree, which is no chain."""
+    nodes, strings = range(1, 101), range(101, 201)
+    references: list[list[int]] = [[1, 201, 301]]
+    references += [[index + 1, index + 100] if index + 1 in nodes else [index + 100] for index in nodes]
+    references += [[] for _ in strings]
+    references += [[index + 1] if index + 1 < 301 else [] for index in range(201, 301)]
+    references += [[t for t in (2 * at + 301, 2 * at + 302) if t < 401] for at in range(1, 101)]
+    size = {
+        **dict.fromkeys(nodes, 64),
+        **dict.fromkeys(strings, 40),
+        **{i: 16 + i % 7 * 8 for i in range(201, 301)},
+        **dict.fromkeys(range(301, 401), 32),
+    }
+    spare = [size.get(index, 200) - 8 * len(mine) for index, mine in enumerate(references)]
+    dominators = tree_of(made(engine, references, spare), [[0]])
+    assert dominators.chain(1, equal=True) == Chain(100, 64, 64, 6400, 100, False)
+    assert dominators.chain(1, equal=True, limit=7) == Chain(7, 64, 64, 448, 7, True)
+    assert dominators.chain(7, equal=True) == Chain(94, 64, 64, 94 * 64, 100, False)
+    mixed = dominators.chain(201, equal=False)
+    assert mixed.length > 85 and (mixed.least, mixed.most, mixed.end) == (16, 64, 200 + mixed.length)
+    assert dominators.chain(201, equal=True).length < 3
+    assert dominators.chain(301, equal=True).length == 1
+    assert dominators.spread(0, 9)[0].children == 1
+    assert dominators.sizes(1, 2) == [(64, 100), (40, 100)]
+
+
+@ENGINES
+def test_what_is_not_reached(engine: Engine) -> None:
+    dominators = tree_of(made(engine, [[1], [], [1, 3], [2]]), [[0], []])
+    assert dominators.total() == Totals(2, 16)
+    assert [dominators.holder(index) for index in range(4)] == [root_node(0), 0, None, None]
+    assert dominators.retained(2) == Totals(0, 0)
+    assert dominators.children(2, 9) == dominators.spread(2, 9) == dominators.sizes(2, 9) == []
+    assert dominators.members(2, 0, 9) == array("I")
+    assert dominators.chain(2, equal=False) == Chain(1, 16, 16, 16, 2, False)
+    below = dominators.within(2, 1)
+    below.refer(0, [0, 1, 2, 3])
+    assert computed(below).total() == Totals(0, 0)
+    assert [below.holder(index) for index in range(4)] == [None] * 4
+
+
+@ENGINES
+def test_no_blocks_at_all(engine: Engine) -> None:
+    dominators = tree_of(made(engine, []), [[], []])
+    assert dominators.total() == dominators.shared() == Totals(0, 0)
+    assert dominators.by_root() == [Totals(0, 0)] * 2
+    assert dominators.children(SHARED, 9) == dominators.children(root_node(1), 9) == []
+    assert tree_of(made(engine, []), []).total() == Totals(0, 0)
+
+
+@ENGINES
+def test_what_is_asked_wrongly_is_refused(engine: Engine) -> None:
+    graph = made(engine, [[1], []])
+    dominators = graph.dominators(2)
+    for ask in (
+        dominators.total,
+        dominators.by_root,
+        lambda: dominators.retained(0),
+        lambda: dominators.holder(1),
+        lambda: dominators.within(0, 1),
+    ):
+        with pytest.raises(RuntimeError, match="compute first"):
+            ask()
+    with pytest.raises(RuntimeError, match="lost only"):
+        dominators.refer_lost(0, 1)
+    for wrong in (
+        lambda: dominators.refer(2, [0]),
+        lambda: dominators.refer(0, [2]),
+        lambda: dominators.refer(0, [-1]),
+        lambda: dominators.root_words([], -1),
+    ):
+        with pytest.raises(IndexError):
+            wrong()
+    computed(dominators)
+    with pytest.raises(RuntimeError, match="before computing"):
+        dominators.refer(0, [0])
+    with pytest.raises(RuntimeError, match="before computing"):
+        dominators.scan_roots(graphs.piece(0x1000, bytes(64)))
+    for node in (2, root_node(2)):
+        with pytest.raises(IndexError):
+            dominators.retained(node)
+        with pytest.raises(IndexError):
+            dominators.within(node, 1)
+    with pytest.raises(ValueError, match="has fields"):
+        dominators.within(SHARED, 1)
+    below = dominators.within(root_node(0), 1)
+    with pytest.raises(RuntimeError, match="compute first"):
+        below.total()
+    with pytest.raises(IndexError):
+        below.refer(1, [0])
+    computed(below)
+    with pytest.raises(ValueError, match="has fields"):
+        below.within(root_node(0), 1)
+    with pytest.raises(IndexError):
+        below.retained(root_node(1))
+    for bounds, owners in (([2, 1], [0, 0]), ([1], [2]), ([1], []), ([1], [-1])):
+        with pytest.raises(ValueError, match=r"bounds|owner"):
+            graph.dominators(2, bounds, owners)
+
+
+@ENGINES
+def test_ctrl_c_between_slices(engine: Engine) -> None:
+    """What the commands compute with looks at the target between any two slices, and what was begun can be dropped."""
+    count = long(engine)
+    target = FakeTarget({})
+    session = heaps.session(target, [], engine)
+    dominators = made(engine, doubly(count)).dominators(1)
+    dominators.refer(0, [0])
+    looked: list[float] = []
+
+    def interrupted() -> bool:
+        looked.append(dominators.part())
+        return len(looked) == 3
+
+    target.interrupted = interrupted  # type: ignore[method-assign]
+    assert not dominators.compute(1)
+    compute = dominators.compute
+    dominators.compute = lambda budget: compute(min(budget, 5000))  # type: ignore[method-assign]
+    with pytest.raises(Interrupted):
+        told(session, dominators, "who holds what")
+    assert len(looked) == 3 and looked == sorted(looked) and 0 < looked[-1] < 1
+
+
+def test_memory_is_given_back() -> None:
+    """Trees and fields made and dropped many times, half of them half-way, leave the process no larger."""
+    graph = made(graphs.kernel(), digraph(random.Random(1), 20_000, 3))
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    def round_(number: int) -> None:
+        dominators = graph.dominators(2)
+        dominators.refer(0, range(0, 20_000, 100))
+        dominators.refer(1, [5, 7])
+        done = dominators.compute(1 << (8 + number % 16))
+        if done:
+            below = dominators.within(root_node(0), 3)
+            below.refer(number % 3, range(0, 20_000, 100))
+            if below.compute(1 << (number % 20)):
+                below.spread(SHARED, 10)
+                below.children(root_node(1), 10)
+            dominators.spread(SHARED, 10)
+
+    for number in range(32):
+        round_(number)
+    before = resident()
+    for number in range(96):
+        round_(number)
+    assert resident() - before < 256  # pages: a tree leaked would be some 120 of them
