@@ -49,14 +49,14 @@ def retention(store: Store, asked: Asked) -> Retention:
     """Of one allocator."""
     # Only the reader of an allocator that was found is imported.
     if store.allocator.name == "glibc":
-        return _glibc(store, asked.trimmed(store))
+        return _glibc(store, asked.trimmed(store), asked.shared(store))
     return _jemalloc(store, asked.shared(store)) if store.allocator.name == "jemalloc" else _other(store, asked.shared(store))
 
 
 # -- glibc
 
 
-def _glibc(store: Store, returns: Optional[int]) -> Retention:
+def _glibc(store: Store, returns: Optional[int], shared: int) -> Retention:
     """malloc/malloc.c: free gives back only an arena's top, once it is longer than trim_threshold; mtrim also whole free pages between
     blocks in use. malloc/arena.c: threads get arenas of their own, at most eight a processor."""
     from findleaks.allocators.glibc.instance import Glibc
@@ -68,12 +68,12 @@ def _glibc(store: Store, returns: Optional[int]) -> Retention:
     in_threads = sum(arena.kept for arena in threads)
     top = store.spare().get("top", 0)
     main = sum(arena.spare.get("top", 0) for arena in store.arenas if arena.arena == "main")
-    between = kept - top
     evidence: dict[str, object] = {
         "arenas": count,
         "kept_in_thread_arenas": in_threads,
         "top": top,
         "main_top": main,
+        "shared": shared,
         "trim_threshold": glibc.par("trim_threshold"),
         "mmap_threshold": glibc.par("mmap_threshold"),
         "arena_max": glibc.par("arena_max"),
@@ -89,8 +89,8 @@ def _glibc(store: Store, returns: Optional[int]) -> Retention:
         whose = "the main arena" if main == top else f"{count} arenas"
         causes.append(f"{size(top)} at the end of {whose} (top){_thresholds(glibc)}")
         tries.append("M_TRIM_THRESHOLD and M_MMAP_THRESHOLD by mallopt, or MALLOC_TRIM_THRESHOLD_=131072 in the environment")
-    shared = max(between - max(whole - main, 0), 0)
-    if returns is not None and 4 * shared >= kept > 0:
+    shared = min(shared, kept - top)
+    if 4 * shared >= kept > 0:
         sorts.append("fragmentation")
         causes.append(f"fragmentation: {size(shared)} of it shares pages with blocks in use, and no call gives that back")
         tries.append("pools for what lives long; another allocator may fare better, or not: measure it")

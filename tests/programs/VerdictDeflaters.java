@@ -8,7 +8,7 @@ public class VerdictDeflaters {
         List<Deflater> held = new ArrayList<>();
         byte[] text = new byte[40000], out = new byte[60000];
         for (int i = 0; i < text.length; i++) text[i] = (byte) (i * seed);
-        for (int i = 0; i < 12; i++) {
+        for (int i = 0; i < 24; i++) {
             Deflater one = new Deflater(1 + (seed + i) % 9);
             one.setInput(text);
             one.finish();
@@ -21,8 +21,8 @@ public class VerdictDeflaters {
     public static void main(String[] words) throws Exception {
         for (int round = 0; round < 4; round++) {
             List<Thread> threads = new ArrayList<>();
-            for (int i = 0; i < 32; i++) {
-                int seed = round * 32 + i + 1;
+            for (int i = 0; i < 64; i++) {
+                int seed = round * 64 + i + 1;
                 threads.add(new Thread(() -> work(seed)));
             }
             for (Thread thread : threads) thread.start();

@@ -81,6 +81,14 @@ def resident(pid: int) -> int:
     raise RuntimeError("no Rss in smaps_rollup")
 
 
+def anonymous(pid: int) -> int:
+    """The kernel's sum of the anonymous pages."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Anonymous:"):
+            return int(line.split()[1]) << 10
+    raise RuntimeError("no Anonymous in smaps_rollup")
+
+
 def near(one: float, other: float, part: float) -> bool:
     """Whether they differ by no more than this part of the second."""
     return abs(one - other) <= part * abs(other)
