@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.graph.base import Totals
-from findleaks.graph.dominators import NOBODY
-from findleaks.graph.objects import NO_OBJECT
+from findleaks.graph.dominators import NOBODY, SILENT
 from findleaks.graph.roots import register_words
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import SLICE, Session
@@ -58,11 +57,18 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
     graph = session.graph()
     bounds, owners = _bounds(holders, first, rest)
     owning = holders[0].owning if len(holders) == 1 else 0  # roots of one tier have numbers in a row; two runtimes in a process are rare
+    pages = [part for one in holders for part in one.pages]
     tree = graph.dominators(rest + 1, bounds, owners, tiers=[owning] if owning else ())
     stands = _stands(holders, first)
+    if pages:
+        stands = stands if stands is not None else array("I", [NOBODY]) * len(session.directory.blocks)
+        for part in pages:
+            index = session.directory.blocks.find(part.start)
+            if index >= 0:
+                stands[index] = SILENT  # its objects speak for it
     if stands is not None:
         tree.stand_for(stands)
-    for piece in session.pieces(session.roots, "reading what managed objects refer to"):
+    for piece in session.pieces(sorted([*session.roots, *pages]), "reading what managed objects refer to"):
         tree.scan_roots(piece)
     tree.root_words(register_words(session.target), rest)
     while not tree.compute(SLICE):
@@ -86,10 +92,12 @@ def _stands(holders: Sequence[Holders], first: Sequence[int]) -> Optional[array[
     made: Optional[array[int]] = None
     for one, start in zip(holders, first):
         if one.blocks and made is None and not start:
-            made = one.blocks  # NO_OBJECT is NOBODY
+            made = one.blocks
         elif one.blocks:
             before = made or array("I", [NOBODY]) * len(one.blocks)
-            made = array("I", [old if kind == NO_OBJECT else start + kind for old, kind in zip(before, one.blocks)])
+            made = array(
+                "I", [old if kind == NOBODY else kind if kind == SILENT else start + kind for old, kind in zip(before, one.blocks)]
+            )
     return made
 
 
@@ -98,5 +106,5 @@ def _of(one: Holders, start: int, rest: int) -> tuple[array[int], array[int]]:
     bounds, owners = array("Q", bytes(16 * count)), array("I", [rest]) * (2 * count)
     bounds[0::2] = one.addresses
     bounds[1::2] = array("Q", map(int.__add__, one.addresses, one.sizes))
-    owners[0::2] = array("I", (kind if kind == NO_OBJECT else start + kind for kind in one.types)) if start else one.types
+    owners[0::2] = array("I", (kind if kind == NOBODY else start + kind for kind in one.types)) if start else one.types
     return bounds, owners

@@ -30,6 +30,10 @@ NOBODY = 0xFFFFFFFF
 """In place of a root's number: these words belong to no root, and what they refer to is not held by them."""
 
 
+SILENT = 0xFFFFFFFE
+"""In place of a root that a block stands for: none, and what is in the block does not count."""
+
+
 def root_node(root: int) -> int:
     """The node of this root (or field)."""
     return -2 - root
@@ -100,7 +104,8 @@ class Dominators(Protocol):
 
     def stand_for(self, roots: array[int]) -> None:
         """Blocks are no nodes, but stand for roots: `roots` ("I") has for every block the root that it stands for, or NOBODY. What such
-        a block refers to, that root refers to. Not below `within`; ValueError for an array of another length, or of other roots."""
+        a block refers to, that root refers to; one with SILENT in place of a root stands for none, and refers to nothing.
+        Not below `within`; ValueError for an array of another length, or of other roots."""
         ...
 
     def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
@@ -190,7 +195,7 @@ def check_stands(stands: array[int], roots: int, blocks: int) -> None:
     """ValueError unless there is a root, or NOBODY, for each block."""
     if len(stands) != blocks or stands.itemsize != 4:
         raise ValueError(f"{len(stands)} numbers of {stands.itemsize} bytes, {blocks} blocks")
-    if any(root >= roots for root in set(stands) - {NOBODY}):
+    if any(root >= roots for root in set(stands) - {NOBODY, SILENT}):
         raise ValueError(f"a block stands for none of {roots} roots")
 
 

@@ -128,9 +128,10 @@ class KernelEngine:
         if not isinstance(blocks, KernelBlocks) or len(tally.found) != len(blocks):
             raise TypeError("blocks of another engine, or a tally of others")
         cut = CWords()
-        types = (tally.types.buffer_info()[0], tally.offsets, tally.marks, len(tally.types), byref(CRange(tally.low, tally.high)))
-        outputs = (tally.found.buffer_info()[0], tally.sums.buffer_info()[0], byref(cut))
-        code = self._library.fl_objects(blocks.handle, byref(Passed(piece).piece), *types, *outputs)
+        types = (tally.types.buffer_info()[0], tally.offsets, tally.marks, tally.leaves, len(tally.types))
+        program = byref(CRange(tally.low, tally.high))
+        outputs = (tally.found.buffer_info()[0], tally.stands.buffer_info()[0], tally.sums.buffer_info()[0], byref(cut))
+        code = self._library.fl_objects(blocks.handle, byref(Passed(piece).piece), *types, program, *outputs)
         found = taken(self._library, cut)
         check(code, "objects")
         return found

@@ -142,7 +142,19 @@ SIGNATURES = {
         [c_void_p, c_uint64, c_void_p, c_uint64, c_uint64, c_uint64, c_void_p, c_void_p, c_void_p, _U64S, POINTER(CWords), c_void_p],
     ),
     "fl_walk_tags": (c_int, [_PIECE, _U64S, _U64S, c_uint64, c_uint64, c_void_p, c_void_p, c_void_p, _U64S]),
-    "fl_objects": (c_int, [c_void_p, _PIECE, c_void_p, c_char_p, c_char_p, c_uint64, POINTER(CRange), c_void_p, c_void_p, POINTER(CWords)]),
+    "fl_objects": (
+        c_int,
+        [
+            c_void_p,
+            _PIECE,
+            c_void_p,
+            *(c_char_p, c_char_p, c_char_p),
+            c_uint64,
+            POINTER(CRange),
+            *(c_void_p, c_void_p, c_void_p),
+            POINTER(CWords),
+        ],
+    ),
     "fl_read_slabs": (
         c_int,
         [

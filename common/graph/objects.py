@@ -10,9 +10,13 @@ from typing import NamedTuple
 
 from findleaks.arch import Arch
 from findleaks.graph.base import Blocks, State
+from findleaks.graph.dominators import NOBODY, SILENT
 from findleaks.target.base import Piece, Range
 
-NO_OBJECT = 0xFFFFFFFF
+NO_OBJECT = NOBODY
+"""In `found` and `stands`, which dominators take for what blocks stand for; SILENT there is an object that has no pointers: what stands
+behind its end is not its own."""
+
 SUMS = 6
 STEPS = 8
 """Objects begin at multiples of two words, below so many of them, into their blocks."""
@@ -23,7 +27,9 @@ _SMALL = 1 << 20
 class ObjectTally(NamedTuple):
     """What `Engine.count_objects` adds to. `types` are the addresses of the types, by number; `offsets` how far into their blocks their
     objects begin, a byte each; `marks` where in them a byte stands of whose two low bits one is set in marked objects (0: nowhere, no
-    object is marked). `found` has the number of the type of the live object in each block, or NO_OBJECT. `sums` are SUMS words
+    object is marked); `leaves` 1 for a type whose objects have no pointers, or bits of that same byte all of which are set in
+    objects without, or 0. `found` has the number of the type of the live object in each block, or NO_OBJECT; `stands` the same, but
+    SILENT for objects without pointers. `sums` are SUMS words
     a type: live objects, the usable bytes of their blocks, those of them that a garbage collector knows of (the word two in front of
     the object is not 0), objects that nothing refers to (kept to be used again), marked objects, and the bytes of these' blocks.
 
@@ -34,19 +40,21 @@ class ObjectTally(NamedTuple):
     types: array[int]  # "Q"
     offsets: bytes
     marks: bytes
+    leaves: bytes
     low: int
     high: int
     found: array[int]  # "I"
+    stands: array[int]  # "I"
     sums: array[int]  # "Q"
 
     @classmethod
-    def of(cls, blocks: Blocks, types: Sequence[int], offsets: bytes, marks: bytes, program: Range) -> ObjectTally:
+    def of(cls, blocks: Blocks, types: Sequence[int], offsets: bytes, marks: bytes, leaves: bytes, program: Range) -> ObjectTally:
         """One with nothing counted yet."""
-        if not len(types) == len(offsets) == len(marks):
-            raise ValueError(f"{len(types)} types, {len(offsets)} offsets, {len(marks)} marks")
-        return cls(
-            array("Q", types), offsets, marks, *program, array("I", [NO_OBJECT]) * len(blocks), array("Q", bytes(8 * SUMS * len(types)))
-        )
+        if not len(types) == len(offsets) == len(marks) == len(leaves):
+            raise ValueError(f"{len(types)} types, {len(offsets)} offsets, {len(marks)} marks, {len(leaves)} leaves")
+        none = array("I", [NO_OBJECT]) * len(blocks)
+        sums = array("Q", bytes(8 * SUMS * len(types)))
+        return cls(array("Q", types), offsets, marks, leaves, *program, none, none[:], sums)
 
 
 def count_objects(arch: Arch, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
@@ -80,12 +88,16 @@ def count_objects(arch: Arch, blocks: Blocks, piece: Piece, tally: ObjectTally) 
             if number is None or tally.offsets[number] != offset or not _counts(blocks, tally, count):
                 continue
             if count:
+                mark = tally.marks[number]
+                there = mark and offset + mark < min(size, end - start)
+                state = piece.data[start - piece.address + offset + mark] if there else 0
+                leaf = tally.leaves[number]
                 tally.found[index] = number
+                tally.stands[index] = SILENT if leaf == 1 or (leaf and state & leaf == leaf) else number
                 tally.sums[SUMS * number] += 1
                 tally.sums[SUMS * number + 1] += size
                 tally.sums[SUMS * number + 2] += offset >= header and at(offset - header) != 0
-                mark = start - piece.address + offset + tally.marks[number]
-                if tally.marks[number] and offset + tally.marks[number] < min(size, end - start) and piece.data[mark] & 3:
+                if state & 3:
                     tally.sums[SUMS * number + 4] += 1
                     tally.sums[SUMS * number + 5] += size
             else:

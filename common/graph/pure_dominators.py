@@ -16,7 +16,19 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.graph.base import Kind, Totals
-from findleaks.graph.dominators import NOBODY, SHARED, Chain, Child, Spread, check_bounds, check_parts, check_stands, node_root, root_node
+from findleaks.graph.dominators import (
+    NOBODY,
+    SHARED,
+    SILENT,
+    Chain,
+    Child,
+    Spread,
+    check_bounds,
+    check_parts,
+    check_stands,
+    node_root,
+    root_node,
+)
 from findleaks.graph.pure_blocks import words_of
 from findleaks.graph.pure_fields import PureFields
 from findleaks.target.base import Piece
@@ -259,7 +271,7 @@ class PureDominators:
         semis: list[int] = []
         others: dict[int, list[int]] = {}  # by number: numbers above it of those that refer to it
         for index, root in enumerate(self._stands):
-            if root != NOBODY and not self._graph.blocks.states[index]:
+            if root not in (NOBODY, SILENT) and not self._graph.blocks.states[index]:
                 for edge in self._graph.edges_of(index):
                     self._hold(edge >> 1, root)
         yield from self._visit(numbers, nodes, parents, semis, others)

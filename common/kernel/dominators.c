@@ -69,7 +69,7 @@ API void fl_dominators_lost(dominators *d, uint32_t definite, uint32_t possible)
     d->possible = possible;
 }
 
-/* These blocks, NOBODY for the others, are no nodes: each stands for a root, which refers to what it refers to. Until the tree is complete. */
+/* These blocks, NOBODY for the others, are no nodes: each stands for a root, which refers to what it refers to, or is SILENT. Until the tree is complete. */
 API void fl_dominators_stand_for(dominators *d, const uint32_t *roots) { d->stands = roots; }
 
 /* These blocks are parts of things: see dominators.h. Both arrays must stay until the tree is complete. */
@@ -85,7 +85,7 @@ static int refer_for(dominators *d, int64_t *budget) {
         uint32_t root = d->stands[d->at], count;
         if (--*budget < 0)
             return 1;
-        if (root == NOBODY || !is_used(g, (uint32_t)d->at))
+        if (root >= SILENT || !is_used(g, (uint32_t)d->at))
             continue;
         for (const uint32_t *edge = g->edges + edges_of(g, (uint32_t)d->at, &count), *end = edge + count; edge < end; edge++, --*budget)
             hold(d, *edge >> INDEX_SHIFT, root);

@@ -14,6 +14,7 @@
 #define UNSEEN 0xFFFFFFFFu
 #define BARRED 0x7FFFFFFFu
 #define NOBODY 0xFFFFFFFFu /* in place of a root */
+#define SILENT 0xFFFFFFFEu
 
 #define UP 0x80000000u /* with a parent: the node refers to its parent, too */
 

@@ -52,13 +52,17 @@ class Type(NamedTuple):
 class Holders(NamedTuple):
     """Live objects, ascending by address: where each begins, the bytes from there that it may refer to native memory from, and the
     number of its type in `names`. Objects that surely refer to no native block may be left out. Free slots may stand among them, with
-    graph.objects.NO_OBJECT for a type: what they still hold refers to nothing.
+    graph.dominators.NOBODY for a type: what they still hold refers to nothing.
 
     Objects of the first `owning` types free themselves what they refer to, so that it is theirs: references to it from elsewhere, such as
     stale ones, take nothing from them.
 
+    Where objects stand many to a block of an allocator's, `pages` are these parts of blocks: what stands there are objects, and no native
+    memory.
+
     Where each object is a block of an allocator's, `blocks` has for every block the number of the type of the object in it, or
-    graph.objects.NO_OBJECT, and the columns are empty: such blocks are not native memory themselves."""
+    graph.dominators.NOBODY, or SILENT for an object without pointers, and the columns are empty: such blocks are not native memory
+    themselves."""
 
     addresses: array[int]  # "Q"
     sizes: array[int]  # "I"
@@ -66,6 +70,7 @@ class Holders(NamedTuple):
     names: Sequence[str]
     blocks: array[int] = array("I")
     owning: int = 0
+    pages: Sequence[Range] = ()
 
 
 class Site(NamedTuple):

@@ -13,6 +13,7 @@ import pytest
 
 from findleaks.arch import X86_64
 from findleaks.graph.base import Blocks, Engine, State
+from findleaks.graph.dominators import SILENT
 from findleaks.graph.objects import NO_OBJECT, ObjectTally
 from findleaks.target.base import Range
 
@@ -20,6 +21,7 @@ HEAP = 0x7F0000000000
 ENGINES = [graphs.kernel, graphs.pure]
 TYPES = [0x9D8000, 0x9D9000, 0x9DA000, HEAP + 0x40]
 OFFSETS = bytes([0, 16, 32, 16])
+LEAVES = bytes([0x60, 0, 1, 0x40])
 PROGRAM = Range(0x9D0000, 0x9DF000)
 MARKS = bytes([17, 0, 0, 24])
 
@@ -36,10 +38,10 @@ def built(engine: Engine, heap: Heap) -> Blocks:
     return blocks
 
 
-def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], list[int], list[int]]:
+def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], list[int], list[int], list[int]]:
     """The memory in pieces cut at these offsets; what was cut off is asked for again."""
     blocks = built(engine, heap)
-    tally = ObjectTally.of(blocks, TYPES, OFFSETS, MARKS, PROGRAM)
+    tally = ObjectTally.of(blocks, TYPES, OFFSETS, MARKS, LEAVES, PROGRAM)
     told: list[int] = []
     for start, end in zip([0, *cuts], [*cuts, len(heap.memory)]):
         cut = engine.count_objects(blocks, graphs.piece(HEAP + start, bytes(heap.memory[start:end])), tally)
@@ -48,7 +50,7 @@ def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], lis
             size = min(blocks.size(blocks.find(address)), 160)
             at = address - HEAP
             assert not engine.count_objects(blocks, graphs.piece(address, bytes(heap.memory[at : at + size])), tally)
-    return tally.found.tolist(), tally.sums.tolist(), told
+    return tally.found.tolist(), tally.stands.tolist(), tally.sums.tolist(), told
 
 
 def heap_of(*contents: tuple[int, bytes]) -> Heap:
@@ -72,14 +74,15 @@ def test_an_object_is_where_its_type_says(engine: Callable[[], Engine]) -> None:
         (64, words(5, 5) + words(0, 9) + words(2, TYPES[2])),
         (32, words(TYPES[1], TYPES[0])),  # a list of types
         (32, words(HEAP + 32, TYPES[0])),  # a list of an object and a type
-        (32, words(0xFFFFFFFF, TYPES[0])),  # immortal
+        (32, words(0xFFFFFFFF, TYPES[0]) + b"\0\x64"),  # immortal, and without pointers
         (32, words(0x0004_0000_0000_0001, TYPES[0])),  # with flags, as since 3.14
         (32, words(0x7F12_3456_7890, TYPES[0])),  # an address of anything
         (8, struct.pack("<Q", TYPES[0])),
     )
-    found, sums, cut = counted(engine(), heap, [])
+    found, stands, sums, cut = counted(engine(), heap, [])
     assert found == [0, NO_OBJECT, 1, 1, NO_OBJECT, 2, NO_OBJECT, NO_OBJECT, 0, 0, NO_OBJECT, NO_OBJECT]
     assert sums == [3, 96, 0, 1, 1, 32, 2, 96, 1, 0, 0, 0, 1, 64, 0, 0, 0, 0, *[0] * 6]
+    assert stands == [0, NO_OBJECT, 1, 1, NO_OBJECT, SILENT, NO_OBJECT, NO_OBJECT, SILENT, 0, NO_OBJECT, NO_OBJECT]
     assert cut == []
 
 
@@ -105,15 +108,15 @@ def test_both_engines_agree_whatever_the_pieces(seed: int) -> None:
     heap = random_heap(seed)
     pick = random.Random(seed)
     whole = counted(ENGINES[0](), heap, [])
-    assert sum(whole[1][::6]) >= 5  # there are objects
+    assert sum(whole[2][::6]) >= 5  # there are objects
     for engine in ENGINES:
         cuts = sorted(pick.sample(range(1, len(heap.memory)), 5))
         parts = counted(engine(), heap, cuts)
-        assert parts[:2] == whole[:2]
-        assert counted(engine(), heap, cuts)[2] == parts[2]
+        assert parts[:3] == whole[:3]
+        assert counted(engine(), heap, cuts)[3] == parts[3]
 
 
 def test_types_and_offsets_belong_together() -> None:
     blocks = built(ENGINES[0](), heap_of((16, b"")))
-    with pytest.raises(ValueError, match="1 types, 2 offsets, 1 marks"):
-        ObjectTally.of(blocks, array("Q", [1]), b"\0\0", b"\0", PROGRAM)
+    with pytest.raises(ValueError, match="1 types, 2 offsets, 1 marks, 0 leaves"):
+        ObjectTally.of(blocks, array("Q", [1]), b"\0\0", b"\0", b"", PROGRAM)

@@ -71,7 +71,9 @@ class CPython(Runtime):
         """The objects of all heaps."""
         blocks, known = self._directory.blocks, self.known
         program = Range(self._image.module.start, self._image.module.end)
-        tally = ObjectTally.of(blocks, known.addresses, known.offsets, strings.marks(known, self._target.arch.word), program)
+        tally = ObjectTally.of(
+            blocks, known.addresses, known.offsets, strings.marks(known, self._target.arch.word), strings.leaves(known), program
+        )
         for owned in self._directory.heaps:
             cut: array[int] = array("Q")
             for piece in self._target.pieces(owned.start, owned.end):
@@ -107,7 +109,7 @@ class CPython(Runtime):
 
     def holders(self) -> Optional[Holders]:
         """See Runtime: every object, by its block."""
-        return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.found)
+        return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.stands)
 
     @cached_property
     def _strings(self) -> strings.Interned:

@@ -82,6 +82,10 @@ class Types:
                 return f"{module}.{name}"
         return name
 
+    def plain_name(self, number: int) -> str:
+        """Of a type of the interpreter's own, or "" """
+        return "" if self.flags[number] & HEAP_TYPE else self._text(self._names[number])
+
     def names(self) -> list[str]:
         """Of all types; equal ones are told apart by nothing: they are summed."""
         return [self.name(number) for number in range(len(self.addresses))]
