@@ -72,6 +72,7 @@ class Census:
 
     def __init__(self, engine: Engine, pages: Pages) -> None:
         records = engine.records(SHAPES, MASK)
+        self._target = pages.target
         self._chunks: list[tuple[array[int], array[int]]] = []
         for piece, some in pages.pieces():
             spans = runs(some)
@@ -89,17 +90,18 @@ class Census:
             found[sort.tag] = found.get(sort.tag, 0) + count
         return found
 
-    def addresses(self, wanted: bytearray) -> tuple[array[int], array[int], array[int]]:
-        """Addresses ("Q", ascending), sizes ("I") and sorts ("I") of the slots whose sort's number is true in `wanted`, which has one more
-        element than there are sorts, for the slots that have none (number `NONE`)."""
-        addresses, sizes, sorts = array("Q"), array("I"), array("I")
+    def addresses(self, wanted: bytearray, kinds: array[int]) -> tuple[array[int], array[int], array[int]]:
+        """Of the slots whose sort's number is true in `wanted`: addresses ("Q", ascending), sizes ("I"), and what `kinds` ("I") has for
+        their sorts. Both have one more element than there are sorts, for the slots that have none."""
+        addresses, sizes, found = array("Q"), array("I"), array("I")
         for start, size, numbers in self._runs():
-            keep = bytes(map(wanted.__getitem__, _known(numbers, len(self.sorts))))
+            known = _known(numbers, len(self.sorts))
+            keep = bytes(map(wanted.__getitem__, known))
             chosen = array("Q", compress(range(start, start + size * len(numbers), size), keep))
             addresses += chosen
             sizes += array("I", [size]) * len(chosen)
-            sorts += array("I", compress(numbers, keep))
-        return addresses, sizes, sorts
+            found += array("I", map(kinds.__getitem__, compress(known, keep)))
+        return addresses, sizes, found
 
     def free(self) -> list[Range]:
         """Stretches of free slots."""
@@ -113,6 +115,8 @@ class Census:
     def _runs(self) -> Iterator[tuple[int, int, array[int]]]:
         """Start and size of each page's slots, and their numbers."""
         for spans, numbers in self._chunks:
+            if self._target.interrupted():
+                raise Interrupted
             at = 0
             for start, size, count in zip(spans[0::4], spans[1::4], spans[2::4]):
                 yield start, size, numbers[at : at + count]

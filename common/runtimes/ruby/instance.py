@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.errors import UnreadableMemory
-from findleaks.graph.objects import NO_OBJECT
+from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.graph.dominators import NOBODY
 from findleaks.runtimes.base import Count, Engine, Holders, Part, Problem, Range, Runtime, Target, Type
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters
@@ -21,8 +21,11 @@ from findleaks.runtimes.ruby.values import Values
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
-DATA = 32
-"""Offset in a slot of the pointer that T_DATA wraps."""
+FLAG, DATA = 24, 32
+"""Offsets in a slot of T_DATA that has a data type: of what says where its data is, and of the pointer to it."""
+
+LOOK = 4096
+"""Objects between two looks at Ctrl-C."""
 
 NAMED = 1 << 16
 """Sorts of objects that are named one by one; a sound heap has some hundreds."""
@@ -66,6 +69,12 @@ class Ruby(Runtime):
         return Pages(self._target, self._layout, self.problems)
 
     @cached_property
+    def _inside(self) -> Sequence[Range]:
+        """Pages that malloc gave: all before 3.1."""
+        bodies = (page.body for page in self.pages.all if self._directory.blocks.find(page.body) >= 0)
+        return [Range(body, body + self._layout.page) for body in bodies]
+
+    @cached_property
     def _census(self) -> c.Census:
         taken = c.Census(self._engine, self.pages)
         if taken.left:
@@ -103,8 +112,7 @@ class Ruby(Runtime):
         unswept = sum(page.unswept for page in pages)
         if unswept:
             detail += f"; {unswept:,} pages not swept yet"
-        inside = self._directory.blocks.find(pages[0].body) >= 0
-        return [Part("heap pages", self.pages.ranges(), sum(size * number for size, number in live), inside, detail)]
+        return [Part("heap pages", self.pages.ranges(), sum(size * number for size, number in live), bool(self._inside), detail)]
 
     def types(self) -> Sequence[Type]:
         """See base.Runtime."""
@@ -124,15 +132,14 @@ class Ruby(Runtime):
         if not self.pages.all:
             return None
         sorts = self._census.sorts
-        addresses, sizes, numbers = self._census.addresses(bytearray(sort.tag not in _EMPTY for sort in sorts) + b"\1")
         own = self._layout.module
         owning = {name for name, sort in zip(self._names, sorts) if sort.data and not own.start <= sort.data < own.end}
         names = sorted({*self._names, OTHER} - {""}, key=lambda name: (name not in owning, name))
         places = {name: number for number, name in enumerate(names)}
-        of = array("I", (places.get(name, NO_OBJECT) for name in self._names))
-        last = places[OTHER]
-        types = array("I", (of[number] if number < len(of) else last for number in numbers)) if self._census.left else None
-        return Holders(addresses, sizes, types or array("I", map(of.__getitem__, numbers)), names, owning=len(owning))
+        kinds = array("I", [*(places.get(name, NOBODY) for name in self._names), places[OTHER]])
+        wanted = bytearray(sort.tag not in _EMPTY for sort in sorts) + b"\1"
+        addresses, sizes, types = self._census.addresses(wanted, kinds)
+        return Holders(addresses, sizes, types, names, owning=len(owning), pages=self._inside)
 
     def told(self, name: str) -> Optional[int]:
         """See base.Runtime: for T_DATA whose function that frees takes back what the object reported (see reported.py)."""
@@ -144,7 +151,11 @@ class Ruby(Runtime):
         for number, offset in offsets.items():
             wanted = bytearray(len(self._census.sorts) + 1)
             wanted[number] = 1
-            for slot in self._census.addresses(wanted)[0]:
+            for count, slot in enumerate(self._census.addresses(wanted, array("I", list(wanted)))[0]):
+                if count % LOOK == 0 and self._target.interrupted():
+                    raise Interrupted
+                if self._memory.word(slot + FLAG) != 1:  # the data is in the slot itself
+                    continue
                 where = self._memory.word(slot + DATA)
                 value = self._memory.word(where + (offset or 0)) if where else 0
                 if value is not None and value < self._target.arch.mask >> 1:
