@@ -14,7 +14,7 @@
 #define TAG 8u
 #define SECOND_ALIGN 16u
 #define UNTAGGED UINT64_MAX
-#define AHEAD 2048u /* bytes */
+#define AHEAD 64u /* chunks */
 
 /* Also in ../graph/slabs.py. */
 enum { UNREADABLE = 1, DAMAGED };
@@ -116,7 +116,7 @@ static int tagged(const cache *c, const slab *s, uint64_t number, const uint8_t 
     uint64_t differ = 0;
     const uint8_t *tag = data + c->tag - TAG;
     for (uint64_t at = 0; at < s->chunks; at++, tag += c->chunksize) {
-        prefetch_ahead(tag, AHEAD, c->chunksize < 64 ? 1 : 64);
+        prefetch_ahead(tag, AHEAD * c->chunksize, 1);
         uint64_t size = told_by(tag, magic, least, most);
         differ += (size == UNTAGGED) != (out->states[at] != IN_USE);
         out->starts[at] = s->base + at * c->chunksize + c->tag;
@@ -128,6 +128,13 @@ static int tagged(const cache *c, const slab *s, uint64_t number, const uint8_t 
         if (out->states[at] != IN_USE)
             out->sizes[at] = c->bufsize - c->tag;
     return DONE;
+}
+
+/* Ask for the tags of a slab that will be read soon, or the first of them. */
+static void expect(const piece *pieces, uint64_t count, const cache *c, const slab *s) {
+    const piece *p = c->tag ? piece_holding(pieces, count, s->base) : NULL;
+    for (uint64_t at = 0; p && at < s->chunks && at < AHEAD; at++)
+        prefetch_ahead(p->data, s->base - p->address + at * c->chunksize + c->tag - TAG, 1);
 }
 
 static int slab_read(const piece *pieces, uint64_t count, const cache *c, const slab *s, uint64_t number, const output *out) {
@@ -192,8 +199,9 @@ API int fl_read_buffers(blocks *b, const piece *pieces, uint64_t count, const ca
     *troubles = (words){NULL, 0, 0};
     b->pending = false;
     for (; !failed && *next < last && done < enough; ++*next) {
-        uint64_t number = users[*next].number;
+        uint64_t number = users[*next].number, after = *next + 1 < last ? users[*next + 1].number : number;
         const slab *s = &slabs[number];
+        expect(pieces, count, &caches[slabs[after].cache], &slabs[after]);
         failed = widen(&out, s->chunks, &room);
         if (failed)
             break;

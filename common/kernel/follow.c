@@ -41,15 +41,14 @@ static int set_room(node_set *set) {
 
 /* The last piece that begins at or below `address`, or NULL. Pieces ascend. */
 const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address) {
-    uint64_t low = 0, high = count;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        if (pieces[middle].address <= address)
-            low = middle + 1;
-        else
-            high = middle;
+    if (!count || pieces->address > address)
+        return NULL;
+    while (count > 1) { /* no branch that depends on what is compared: there may be thousands of pieces, and addresses are in no order */
+        uint64_t half = count / 2;
+        pieces += pieces[half].address <= address ? half : 0;
+        count -= half;
     }
-    return low ? &pieces[low - 1] : NULL;
+    return pieces;
 }
 
 /* Where the word at `address` stands in our memory; NULL if it lies whole in no piece. */

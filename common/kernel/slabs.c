@@ -45,44 +45,72 @@ static int add_slab(lister *l, const cache *c, uint64_t number, uint64_t address
     return words_append(l->records, items, sizeof(slab) / WORD) || words_push(&l->heads, raw[4]) ? NO_MEMORY : DONE;
 }
 
-/* The slabs of a cache whose list is the ring that it should be; 1 where it is not, with what was kept. */
-static int walk_ring(lister *l, const cache *c, uint64_t number) {
-    uint64_t raw[7], seen = 0, turn = 1, steps = 0, address = c->first;
-    int failed = DONE;
-    while (!failed && address != c->nullslab) {
-        /* A cycle that leaves out the null slab passes some address again that was noted at a power of two. */
-        if (address == seen || !address || address % WORD || ++steps > MOST_SLABS ||
-            !word_at(l->pieces, l->count, address + 2 * WORD) || !copied(l->pieces, l->count, address, sizeof raw, (uint8_t *)raw))
-            return 1;
-        if (steps == turn) {
-            seen = address;
-            turn *= 2;
-        }
-        failed = add_slab(l, c, number, address, raw);
-        address = raw[2];
-    }
-    const uint8_t *next = failed ? NULL : word_at(l->pieces, l->count, address + 2 * WORD);
-    return failed ? failed : !address || address % WORD || !next || load(next) != c->first;
+/* A cache's list while it is followed as the ring that it should be. All are, side by side: each slab's memory is asked for while others
+ * are looked at. */
+typedef struct {
+    uint64_t address, steps;
+    uint64_t noted, turn; /* a cycle that leaves out the null slab passes some address again that was noted at a power of two */
+    const piece *now;     /* where the slab is */
+    words found;          /* address of each slab, and what it holds */
+    bool open, sound;
+} ring;
+
+/* Ask for the slab at which a ring stands, or close it. */
+static void ring_look(const lister *l, ring *r, const cache *c) {
+    r->open = false;
+    if (!r->address || r->address % WORD || r->address == r->noted || r->steps >= MOST_SLABS)
+        return;
+    r->now = piece_holding(l->pieces, l->count, r->address);
+    if (!r->now || !word_at(r->now, 1, r->address + 2 * WORD))
+        return;
+    const uint8_t *here = r->now->data + (r->address - r->now->address);
+    if (r->address == c->nullslab)
+        r->sound = load(here + 2 * WORD) == c->first;
+    r->open = r->address != c->nullslab;
+    __builtin_prefetch(here);
 }
 
-/* The same; 1 with nothing kept. */
-static int list_ring(lister *l, const cache *c, uint64_t number) {
-    const uint64_t records = l->records->count, wrong = l->wrong->count, heads = l->heads.count, chunks = l->chunks, room = l->room;
-    int failed = walk_ring(l, c, number);
-    if (failed == 1) {
-        l->records->count = records;
-        l->wrong->count = wrong;
-        l->heads.count = heads;
-        l->chunks = chunks;
-        l->room = room;
+static int ring_step(const lister *l, ring *r, const cache *c) {
+    uint64_t items[8] = {r->address};
+    if (!copied(r->now, 1, r->address, 7 * WORD, (uint8_t *)(items + 1))) {
+        r->open = false;
+        return DONE;
     }
-    return failed;
+    if (words_append(&r->found, items, 8))
+        return NO_MEMORY;
+    if (++r->steps == r->turn) {
+        r->noted = r->address;
+        r->turn *= 2;
+    }
+    r->address = items[3];
+    ring_look(l, r, c);
+    return DONE;
+}
+
+/* The slabs of all caches' rings. */
+static int walk_rings(const lister *l, ring *rings, const cache *caches, uint64_t count) {
+    bool on = true;
+    for (uint64_t at = 0; at < count; at++) {
+        rings[at] = (ring){caches[at].first, 0, 0, 1, NULL, {NULL, 0, 0}, false, false};
+        ring_look(l, &rings[at], &caches[at]);
+    }
+    while (on) {
+        on = false;
+        for (uint64_t at = 0; at < count; at++) {
+            if (rings[at].open && ring_step(l, &rings[at], &caches[at]))
+                return NO_MEMORY;
+            on = on || rings[at].open;
+        }
+    }
+    return DONE;
 }
 
 /* The slabs of a cache. */
-static int list_slabs(lister *l, const cache *c, uint64_t number) {
-    int failed = list_ring(l, c, number);
-    if (failed <= DONE)
+static int list_slabs(lister *l, const ring *r, const cache *c, uint64_t number) {
+    int failed = DONE;
+    for (uint64_t at = 0; !failed && r->sound && at < r->found.count; at += 8)
+        failed = add_slab(l, c, number, r->found.items[at], r->found.items + at + 1);
+    if (r->sound)
         return failed;
     uint64_t head = c->first, raw[7];
     words nodes = {NULL, 0, 0};
@@ -208,10 +236,15 @@ API int fl_read_slabs(const piece *pieces, uint64_t count, const cache *caches, 
     *chunks = 0;
     for (uint32_t at = 0; at < region_count; at++)
         l.room += regions[at].end - regions[at].start;
+    ring *rings = calloc((size_t)cache_count + 1, sizeof *rings);
+    failed = rings ? walk_rings(&l, rings, caches, cache_count) : NO_MEMORY;
     for (uint64_t at = 0; !failed && at < cache_count; at++) {
-        failed = list_slabs(&l, &caches[at], at);
+        failed = list_slabs(&l, &rings[at], &caches[at], at);
         ends[at] = records->count / (sizeof(slab) / WORD);
     }
+    for (uint64_t at = 0; rings && at < cache_count; at++)
+        free(rings[at].found.items);
+    free(rings);
     if (!failed && !(*states = calloc((size_t)l.chunks + 1, 1)))
         failed = NO_MEMORY;
     *chunks = l.chunks;
