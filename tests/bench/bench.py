@@ -54,6 +54,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def compile_all(scratch: str) -> None:
     flags = ["-O2", "-Wall", "-Wextra", "-Werror"]
     subprocess.run(["cc", *flags, "-pthread", "-o", f"{scratch}/heap", str(HERE / "heap.c")], check=True)
+    subprocess.run(["cc", *flags, "-o", f"{scratch}/shapes", str(HERE / "shapes.c")], check=True)
     subprocess.run(["cc", *flags, "-fPIC", "-shared", "-o", f"{scratch}/limits.so", str(HERE / "limits.c")], check=True)
 
 
@@ -88,12 +89,12 @@ def median(values: Sequence[Any]) -> Any:
     return statistics.median(values)
 
 
-def make_core(scratch: str, number: int) -> tuple[str, dict[str, int]]:
-    """The core of the program with the heap, and what it says of it."""
+def make_core(scratch: str, number: int, program: Sequence[str] = ("heap",)) -> tuple[str, dict[str, int]]:
+    """The core of the program with the heap, and what it says of it. `program`: what compile_all made, and words before the number."""
     pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
     if pattern.startswith(("|", "/")):  # it would land elsewhere
-        return gcore(scratch, number)
-    command = [f"{scratch}/heap", str(number)]
+        return gcore(scratch, number, program)
+    command = [f"{scratch}/{program[0]}", *program[1:], str(number)]
     done = subprocess.run(command, cwd=scratch, capture_output=True, preexec_fn=unlimited, check=False)
     cores = list(Path(scratch).glob("core*"))
     if done.returncode != -signal.SIGABRT or len(cores) != 1:
@@ -105,10 +106,10 @@ def unlimited() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-def gcore(scratch: str, number: int) -> tuple[str, dict[str, int]]:
+def gcore(scratch: str, number: int, program: Sequence[str]) -> tuple[str, dict[str, int]]:
     if not shutil.which("gcore"):
         raise SystemExit("bench: core_pattern hands cores to a program, and there is no gcore (of GDB) to take them instead")
-    with subprocess.Popen([f"{scratch}/heap", str(number), "wait"], cwd=scratch, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([f"{scratch}/{program[0]}", *program[1:], str(number), "wait"], cwd=scratch, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             truth = json.loads(process.stdout.readline())
