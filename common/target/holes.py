@@ -7,7 +7,8 @@ mappings that were never written to.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Optional
 
@@ -44,16 +45,25 @@ def presence(data: Sequence[Range], loads: Sequence[Load], regions: Sequence[Reg
     """What holes tell, of memory whose segments stand one behind the other in the file; None where they overlap, as the kernel's never
     do. Known are anonymous mappings: of files the kernel also writes pages that were only in the file. `anonymous`: the core has such
     memory at all (coredump_filter), so that a mapping without a byte of it was never written to."""
-    held: list[Range] = []
-    parts = Runs.of(data)
+    parts = Runs.of(data).words
     reached = 0
     for load in sorted(loads, key=lambda load: load.offset):
         if load.there:
             if load.offset < reached:
                 return None
             reached = load.offset + load.there
+    held: array[int] = array("Q")
+    for load in sorted(loads):
+        mine = _cut(parts, load.offset, load.offset + load.there)
+        if mine:
             move = load.start - load.offset
-            held += [Range(start + move, end + move) for start, end in parts.within(load.offset, reached)]
+            mine = array("Q", [at + move for at in mine])
+            if held and held[-1] > mine[0]:
+                return None
+            if held and held[-1] == mine[0]:
+                held.pop()
+                mine = mine[1:]
+            held += mine
     starts = [load.start for load in loads]
     known: list[Range] = []
     for region in regions:
@@ -64,4 +74,13 @@ def presence(data: Sequence[Range], loads: Sequence[Load], regions: Sequence[Reg
                 known.append(Range(region.start, min(region.end, load.start + load.there)))
             elif anonymous:
                 known.append(Range(region.start, region.end))
-    return Presence("holes of the core", Runs.of(merged(known)), Runs.of(merged(held)), Runs.of(()))
+    return Presence("holes of the core", Runs.of(merged(known)), Runs(held), Runs.of(()))
+
+
+def _cut(words: array[int], low: int, high: int) -> array[int]:
+    """The parts in [low, high) of the ranges in a flat array."""
+    first, last = bisect_right(words, low), bisect_left(words, high)
+    made = words[first - (first & 1) : last + (last & 1)] if low < high else array("Q")
+    if made:
+        made[0], made[-1] = max(made[0], low), min(made[-1], high)
+    return made

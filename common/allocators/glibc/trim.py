@@ -9,25 +9,27 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Blocks
 from findleaks.target.base import Range
-from findleaks.target.ranges import merged, subtract
+from findleaks.target.ranges import subtract
 from findleaks.target.runs import Runs
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.instance import Glibc
     from findleaks.allocators.glibc.spans import Span
 
+_OFTEN = 1 << 16
 STEP = 256 << 20
 """Bytes of heap looked at between two looks at Ctrl-C: 50 ms where all of it is small blocks."""
 
 
 def trimmed(glibc: Glibc, blocks: Blocks) -> Runs:
     """The whole pages that malloc_trim(0) would give back, resident or not. Raises Interrupted."""
-    found: list[Range] = []
+    found: array[int] = array("Q")  # a heap may have a million such chunks
     page, word = glibc.memory.arch.page, glibc.memory.size
     for span in glibc.spans:
         top = _at_break(glibc, span)
@@ -37,12 +39,13 @@ def trimmed(glibc: Glibc, blocks: Blocks) -> Runs:
                 continue
             start = -(-(low + 6 * word) // page) * page
             if high - low > page - 1 + 6 * word and high - start >= page:
-                found.append(Range(start, start + (high - start) // page * page))
+                found.extend((start, start + (high - start) // page * page))
         if top:
             end = span.arena.top + span.arena.top_size
             extra = (end - top - 4 * word - 1) // page * page  # MINSIZE
-            found.append(Range(end - extra, end))
-    return Runs.of(merged(found))
+            if extra:
+                found.extend((end - extra, end))
+    return Runs(found)
 
 
 def _at_break(glibc: Glibc, span: Span) -> int:
@@ -56,11 +59,10 @@ def _at_break(glibc: Glibc, span: Span) -> int:
     return arena.top if arena.contiguous and at >= 0 and regions[at].end == end else 0
 
 
-def _free(glibc: Glibc, span: Span, blocks: Blocks) -> list[Range]:
+def _free(glibc: Glibc, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]:
     """Ascending runs of adjacent free chunks of a page or more, each from its first chunk's header to the header behind it."""
     word, page = glibc.memory.size, glibc.memory.arch.page
     taken = [*span.foreign, *span.metadata, *_inner(glibc, span, blocks)]
-    found = []
     for part in subtract([Range(span.first, span.stop)], taken):
         flat: array[int] = array("Q")
         for start in range(part.start, part.end, STEP):
@@ -72,12 +74,13 @@ def _free(glibc: Glibc, span: Span, blocks: Blocks) -> list[Range]:
                 more = more[1:]
             flat += more
         # A block in use has the first word of the chunk behind it; a chunk's header is two words.
-        for low, high in zip(flat[::2], flat[1::2]):
+        for at, (low, high) in enumerate(zip(flat[::2], flat[1::2])):
+            if at % _OFTEN == 0 and glibc.target.interrupted():
+                raise Interrupted
             low = low - word if low > part.start else low
             high = high - 2 * word if high < part.end else high
             if high - low >= page:
-                found.append(Range(low, high))
-    return found
+                yield low, high
 
 
 def _inner(glibc: Glibc, span: Span, blocks: Blocks) -> list[Range]:
