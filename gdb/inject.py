@@ -30,10 +30,9 @@ class Injecting(Counting):
         self._runs = self._noisy = False
 
     def begin(self) -> None:
-        """Listen to what stops the process. Signals that end GDB wait until the stub is out again, and keys while the process stands."""
+        """Listen to what stops the process. Signals that end GDB wait until the stub is out again."""
         if gdb.parameter("non-stop"):
             raise TargetError("--inject needs all threads to stop together: `set non-stop off` before attaching, or leave it out")
-        hear_keys(False)
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
         self.arm((), lambda address: True)
         try:  # since GDB 12; that it stops for us is nothing to tell the user
@@ -42,6 +41,10 @@ class Injecting(Counting):
             self._noisy = False
         if self._noisy:
             gdb.execute("set suppress-cli-notifications on", to_string=True)
+
+    def hold(self) -> None:
+        """Ctrl-C waits."""
+        hear_keys(False)
 
     def close(self) -> None:
         """All was told."""

@@ -73,7 +73,11 @@ class Injectable(Host, Protocol):
     """What counting asks beyond what patching needs."""
 
     def begin(self) -> None:
-        """The process is going to be run; keys of the user wait while it stands."""
+        """The process is going to be run."""
+        ...
+
+    def hold(self) -> None:
+        """It is going to be changed: a Ctrl-C of the user waits until it runs, or all is told."""
         ...
 
     def close(self) -> None:

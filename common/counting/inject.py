@@ -157,6 +157,7 @@ class Injected:
         def settings(layout: Layout) -> bytes:
             return layout.settings(self._scoped, self.wanted.events)
 
+        self.host.hold()
         program = str(getattr(self._rules.target, "exe_path", ""))
         self._stub, self._layout, self._shared = install(self.host, self._memory, self._plan, settings, program)
         self._seed()

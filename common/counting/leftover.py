@@ -103,6 +103,7 @@ def tidied(target: Target, host: Optional[Injectable]) -> list[str]:
         if host is None:
             return tidy(Standing(target, memory), memory)
         host.begin()
+        host.hold()
         try:
             return tidy(host, memory)
         finally:

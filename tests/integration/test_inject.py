@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import truth
-from counts import Places, by_command_line, by_gdb, by_lldb, code, places, printed, told, until
-from debuggers import PATIENCE, environment, gdb, gdb_terminal, lldb
+from counts import Places, by_command_line, by_gdb, code, places, printed, told, until
+from debuggers import PATIENCE, gdb, gdb_terminal, lldb
+from patched import MOVED, NAMES, Working, built, by_line, mappings, stubs
 
 from cores import Running
 
-MOVED = {"reads": 18000, "compares": 9000, "stores": 9000, "branches": 18000, "jumps": 9000, "loops": 27000, "carries": 9000}
-"""Calls of each function by the threads; `loops` passes its beginning at each turn."""
-NAMES = ("event", "faults", "down", *(f"moved_{name}" for name in MOVED))
 DOORS = {"command line": by_command_line, "gdb": by_gdb}
-
-
-def built(folder: Path, name: str, *options: str) -> Path:
-    output = folder / name
-    words = ["gcc", "-O2", "-g", "-Wall", "-Wextra", "-Werror", *options, "-o", str(output), str(truth.PROGRAMS / f"{name}.c"), "-pthread"]
-    subprocess.run(words, check=True)
-    return output
 
 
 @pytest.fixture(scope="module")
@@ -42,50 +28,6 @@ def injected(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("counting"), "counting")
-
-
-@pytest.fixture
-def busy(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[tuple[Running, Places]]:
-    program = built(tmp_path_factory.mktemp("busy"), "busy")
-    with subprocess.Popen([str(program), "3", "300"], stdout=open(os.path.join(tmp_path, "stdout"), "wb"), cwd=tmp_path) as process:
-        try:
-            until(lambda: "ready" in (tmp_path / "stdout").read_text(), "the program")
-            yield Busy(process.pid, tmp_path), places(process.pid, program, NAMES)  # type: ignore[misc]
-        finally:
-            process.kill()
-
-
-class Busy:
-    def __init__(self, pid: int, folder: Path) -> None:
-        self.pid, self.folder = pid, folder
-
-
-class Working:
-    """A counter at work, of a function that has its jump."""
-
-    def __init__(self, command: Sequence[str], pid: int, at: Places, before: dict[str, bytes]) -> None:
-        self.process = subprocess.Popen(
-            list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment()
-        )
-        until(lambda: self.process.poll() is not None or code(pid, at) != before, "the jump")
-
-    def finish(self) -> str:
-        try:
-            out, self.error = self.process.communicate(timeout=PATIENCE)
-        finally:
-            self.process.kill()
-        assert out, self.error
-        return out
-
-
-def stubs(pid: int) -> list[str]:
-    """Mappings of code without a file."""
-    rows = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
-    return [row[0] for row in rows if row[1] == "r-xp" and len(row) == 5]
-
-
-def mappings(pid: int) -> int:
-    return len(Path(f"/proc/{pid}/maps").read_text().splitlines())
 
 
 def unharmed(running: Any, at: Places, before: dict[str, bytes]) -> None:
@@ -288,126 +230,6 @@ def test_refused_by_what_the_process_is_like(how: str, function: str, line: str,
         done = by_line(running.pid, function)
         assert (done.returncode, done.stdout) == (2, "")
         assert re.fullmatch(f"findleaks: {line}\n", done.stderr)
-        unharmed(running, at, before)
-
-
-def by_line(pid: int, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "findleaks", "count", *words, "--inject", "--pid", str(pid)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE)
-
-
-def text_of(pid: int, at: Places) -> bytes:
-    """The page of code that the functions are in."""
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        return os.pread(memory.fileno(), 4096, at["event"] & -4096)
-
-
-@pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.matrix)])
-def test_put_in_and_taken_out_again_and_again(times: int, busy: tuple[Any, Places]) -> None:
-    """Under load: threads are in the function, in the stub and in a signal handler all the time."""
-    running, at = busy
-    before, maps = text_of(running.pid, at), mappings(running.pid)
-    output = gdb(["leaks count event --inject --for 0.1 --json"] * times, "-p", str(running.pid))
-    tables = told(output)
-    assert len(tables) == times
-    for table in tables:
-        assert table["warnings"] == []
-        assert table["events"] > 100
-        assert abs(table["events"] - table["matched"]) == 0
-        assert {frame["function"] for stack in table["stacks"] for frame in stack["frames"]} >= {"event", "down", "call", "start_thread"}
-        assert all(stack["complete"] for stack in table["stacks"])
-    assert text_of(running.pid, at) == before
-    assert (stubs(running.pid), mappings(running.pid)) == ([], maps)
-    runs(running)
-
-
-def runs(running: Any) -> None:
-    lines = len(printed(running).splitlines())
-    until(lambda: len(printed(running).splitlines()) > lines + 2, "the program to go on")
-
-
-def held(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.findall(r"TracerPid:\t(\d+)", status)[0])
-
-
-def guardians(debugger: int) -> list[int]:
-    """The guardians that a debugger has started."""
-    found = []
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == debugger and any(word.endswith(b"guardian.py") for word in words):
-            found.append(pid)
-    return found
-
-
-def killed(process: subprocess.Popen[str], pid: int, guardian: bool) -> None:
-    """Kill the debugger that holds the process, and its guardian, or not."""
-    debugger = process.pid
-    until(lambda: len(guardians(debugger)) == 1, "the guardian")
-    (beside,) = guardians(debugger)
-    time.sleep(0.3)  # it counts
-    if guardian:
-        os.kill(beside, signal.SIGKILL)
-    os.kill(debugger, signal.SIGKILL)
-    process.communicate()
-    until(lambda: not held(pid), "the kernel to let go")
-
-
-def test_a_killed_debugger_leaves_nothing(busy: tuple[Any, Places]) -> None:
-    """Its guardian takes the stub out, while threads run through it."""
-    running, at = busy
-    before = text_of(running.pid, at)
-    working = Working(
-        by_gdb(running.pid, ["event", "--inject"]), running.pid, {"event": at["event"]}, code(running.pid, {"event": at["event"]})
-    )
-    killed(working.process, running.pid, guardian=False)
-    until(lambda: text_of(running.pid, at) == before and not stubs(running.pid), "the guardian to have done it")
-    runs(running)
-
-
-@pytest.mark.parametrize("next_", ["inject", "lldb", pytest.param("breakpoints", marks=pytest.mark.matrix)])
-def test_what_a_killed_debugger_leaves_the_next_one_takes_out(next_: str, busy: tuple[Any, Places]) -> None:
-    """Its guardian killed as well, the process runs on through the stub, until anybody counts in it again."""
-    running, at = busy
-    before = text_of(running.pid, at)
-    working = Working(
-        by_gdb(running.pid, ["event", "--inject"]), running.pid, {"event": at["event"]}, code(running.pid, {"event": at["event"]})
-    )
-    killed(working.process, running.pid, guardian=True)
-    assert text_of(running.pid, at) != before
-    (stub,) = stubs(running.pid)
-    runs(running)
-    words = ["event", "--events", "50", "--json", *(["--inject"] if next_ == "inject" else [])]
-    command = by_lldb(running.pid, words) if next_ == "lldb" else by_command_line(running.pid, words)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE)
-    (table,) = told(done.stdout)
-    assert table["events"] == table["matched"] == 50
-    line = f"an earlier count --inject was killed: its stub at 0x{stub.split('-')[0]} is taken out, 1 function(s) restored"
-    assert table["warnings"][0] == line
-    assert text_of(running.pid, at) == before
-    if next_ == "lldb":
-        assert "stay mapped, and do nothing" in table["warnings"][1]
-        assert by_line(running.pid, "event", "--for", "0.1").returncode == 0
-    else:
-        assert len(table["warnings"]) == 1
-    assert stubs(running.pid) == []
-    runs(running)
-
-
-@pytest.mark.parametrize("door", [by_gdb, by_lldb], ids=["gdb", "lldb"])
-def test_breakpoints_of_a_killed_debugger_are_taken_out(door: Any, counting: Path, tmp_path: Path) -> None:
-    """By its guardian, in time for all calls that come afterwards."""
-    with Running([str(counting), "4"], tmp_path) as running:
-        at = places(running.pid, counting, ("event",))
-        before = code(running.pid, at)
-        working = Working(door(running.pid, ["event"]), running.pid, at, before)
-        killed(working.process, running.pid, guardian=False)
-        until(lambda: code(running.pid, at) == before, "the guardian")
         unharmed(running, at, before)
 
 

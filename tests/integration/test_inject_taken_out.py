@@ -1,0 +1,148 @@
+"""The stub and breakpoints taken out again: over and over, under load, and with debuggers killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import debuggers_matrix
+import pytest
+from counts import by_command_line, by_gdb, by_lldb, code, places, told, unharmed, until
+from debuggers import PATIENCE, environment, gdb
+from patched import Busy, Working, built, busy, by_line, mappings, runs, stubs, text_of
+
+from cores import Running
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Busy]:
+    with busy(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("counting"), "counting")
+
+
+@pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.matrix)])
+def test_put_in_and_taken_out_again_and_again(times: int, running: Busy) -> None:
+    """Under load: threads are in the function, in the stub and in a signal handler all the time."""
+    before, maps = text_of(running), mappings(running.pid)
+    output = gdb(["leaks count event --inject --for 0.1 --json"] * times, "-p", str(running.pid))
+    tables = told(output)
+    assert len(tables) == times
+    for table in tables:
+        assert table["warnings"] == []
+        assert table["events"] > 100
+        assert abs(table["events"] - table["matched"]) == 0
+        assert {frame["function"] for stack in table["stacks"] for frame in stack["frames"]} >= {"event", "down", "call", "start_thread"}
+        assert all(stack["complete"] for stack in table["stacks"])
+    assert text_of(running) == before
+    assert (stubs(running.pid), mappings(running.pid)) == ([], maps)
+    runs(running)
+
+
+def held(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(r"TracerPid:\t(\d+)", status)[0])
+
+
+def guardians(debugger: int) -> list[int]:
+    """The guardians that a debugger has started."""
+    found = []
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == debugger and any(word.endswith(b"guardian.py") for word in words):
+            found.append(pid)
+    return found
+
+
+def killed(process: subprocess.Popen[str], pid: int, guardian: bool) -> None:
+    """Kill the debugger that holds the process, and its guardian, or not."""
+    debugger = process.pid
+    until(lambda: len(guardians(debugger)) == 1, "the guardian")
+    (beside,) = guardians(debugger)
+    time.sleep(0.3)  # it counts
+    if guardian:
+        os.kill(beside, signal.SIGKILL)
+    os.kill(debugger, signal.SIGKILL)
+    process.communicate()
+    until(lambda: not held(pid), "the kernel to let go")
+
+
+def counter(running: Busy) -> Working:
+    at = {"event": running.at["event"]}
+    return Working(by_gdb(running.pid, ["event", "--inject"]), running.pid, at, code(running.pid, at))
+
+
+def test_a_killed_debugger_leaves_nothing(running: Busy) -> None:
+    """Its guardian takes the stub out, while threads run through it."""
+    before = text_of(running)
+    working = counter(running)
+    killed(working.process, running.pid, guardian=False)
+    until(lambda: text_of(running) == before and not stubs(running.pid), "the guardian to have done it")
+    runs(running)
+
+
+@pytest.mark.parametrize("next_", ["inject", "lldb", pytest.param("breakpoints", marks=pytest.mark.matrix)])
+def test_what_a_killed_debugger_leaves_the_next_one_takes_out(next_: str, running: Busy) -> None:
+    """Its guardian killed as well, the process runs on through the stub, until anybody counts in it again."""
+    before = text_of(running)
+    working = counter(running)
+    killed(working.process, running.pid, guardian=True)
+    assert text_of(running) != before
+    (stub,) = stubs(running.pid)
+    runs(running)
+    words = ["event", "--events", "50", "--json", *(["--inject"] if next_ == "inject" else [])]
+    command = by_lldb(running.pid, words) if next_ == "lldb" else by_command_line(running.pid, words)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE)
+    (table,) = told(done.stdout)
+    assert table["events"] == table["matched"] == 50
+    line = f"an earlier count --inject was killed: its stub at 0x{stub.split('-')[0]} is taken out, 1 function(s) restored"
+    assert table["warnings"][0] == line
+    assert text_of(running) == before
+    if next_ == "lldb":
+        assert "stay mapped, and do nothing" in table["warnings"][1]
+        assert by_line(running.pid, "event", "--for", "0.1").returncode == 0
+    else:
+        assert len(table["warnings"]) == 1
+    assert stubs(running.pid) == []
+    runs(running)
+
+
+@pytest.mark.parametrize("door", [by_gdb, by_lldb], ids=["gdb", "lldb"])
+def test_breakpoints_of_a_killed_debugger_are_taken_out(door: Any, counting: Path, tmp_path: Path) -> None:
+    """By its guardian, in time for all calls that come afterwards."""
+    with Running([str(counting), "4"], tmp_path) as running:
+        at = places(running.pid, counting, ("event",))
+        before = code(running.pid, at)
+        working = Working(door(running.pid, ["event"]), running.pid, at, before)
+        killed(working.process, running.pid, guardian=False)
+        until(lambda: code(running.pid, at) == before, "the guardian")
+        unharmed(running, at, before)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", debuggers_matrix.GDBS)
+def test_gdbs(name: str, running: Busy) -> None:
+    before, maps = text_of(running), mappings(running.pid)
+    output = debuggers_matrix.get(name).run(["leaks count event --inject --events 100000 --json"] * 3, pid=running.pid)
+    tables = told(output)
+    assert len(tables) == 3, output
+    for table in tables:
+        assert (table["events"], table["matched"], table["warnings"]) == (100000, 100000, [])
+        assert all(stack["complete"] for stack in table["stacks"])
+    assert text_of(running) == before
+    assert (stubs(running.pid), mappings(running.pid)) == ([], maps)
+    runs(running)

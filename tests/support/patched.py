@@ -1,0 +1,90 @@
+"""A process that is patched: programs to do it to, the counter at work, and what to look at afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import truth
+from counts import Places, code, places, printed, until
+from debuggers import PATIENCE, environment
+
+MOVED = {"reads": 18000, "compares": 9000, "stores": 9000, "branches": 18000, "jumps": 9000, "loops": 27000, "carries": 9000}
+"""Calls of each function by the threads; `loops` passes its beginning at each turn."""
+NAMES = ("event", "faults", "down", *(f"moved_{name}" for name in MOVED))
+
+
+def built(folder: Path, name: str, *options: str) -> Path:
+    output = folder / name
+    words = ["gcc", "-O2", "-g", "-Wall", "-Wextra", "-Werror", *options, "-o", str(output), str(truth.PROGRAMS / f"{name}.c"), "-pthread"]
+    subprocess.run(words, check=True)
+    return output
+
+
+class Busy(NamedTuple):
+    """A program that calls `event` by three threads all the time."""
+
+    pid: int
+    folder: Path
+    at: Places
+
+
+@contextmanager
+def busy(folder: Path) -> Iterator[Busy]:
+    """Ended on leaving."""
+    program = built(folder, "busy")
+    with open(folder / "stdout", "wb") as output, subprocess.Popen([str(program), "3", "300"], stdout=output, cwd=folder) as process:
+        try:
+            until(lambda: "ready" in (folder / "stdout").read_text(), "the program")
+            yield Busy(process.pid, folder, places(process.pid, program, NAMES))
+        finally:
+            process.kill()
+
+
+class Working:
+    """A counter at work, of a function that has its jump."""
+
+    def __init__(self, command: Sequence[str], pid: int, at: Places, before: dict[str, bytes]) -> None:
+        self.process = subprocess.Popen(
+            list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment()
+        )
+        until(lambda: self.process.poll() is not None or code(pid, at) != before, "the jump")
+
+    def finish(self) -> str:
+        try:
+            out, self.error = self.process.communicate(timeout=PATIENCE)
+        finally:
+            self.process.kill()
+        assert out, self.error
+        return out
+
+
+def stubs(pid: int) -> list[str]:
+    """Mappings of code without a file."""
+    rows = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    return [row[0] for row in rows if row[1] == "r-xp" and len(row) == 5]
+
+
+def mappings(pid: int) -> int:
+    return len(Path(f"/proc/{pid}/maps").read_text().splitlines())
+
+
+def by_line(pid: int, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "findleaks", "count", *words, "--inject", "--pid", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE)
+
+
+def text_of(running: Busy) -> bytes:
+    """The page of code that the functions are in."""
+    with open(f"/proc/{running.pid}/mem", "rb", buffering=0) as memory:
+        return os.pread(memory.fileno(), 4096, running.at["event"] & -4096)
+
+
+def runs(running: Any) -> None:
+    lines = len(printed(running).splitlines())
+    until(lambda: len(printed(running).splitlines()) > lines + 2, "the program to go on")
