@@ -101,6 +101,7 @@ def test_it_tells_what_is_under_the_pointer(drawn: tuple[Path, Truth], tmp_path:
     for (const [state, address] of Object.entries({asked})) told[state] = await at(address);
     told.block = await at("{block:#x}");
     told.none = await at("0x10");
+    told.top = await at("{truth.heaps[0][1] - PAGE:#x}");
     await press("Escape");
     told.gone = tip();
     scroller.scrollTop = 0;
@@ -122,6 +123,7 @@ def test_it_tells_what_is_under_the_pointer(drawn: tuple[Path, Truth], tmp_path:
         assert {states[at] for at in range(low, high, PAGE)} == {state}
     start, end = truth.used[5]
     assert re.search(rf"{start:#x}\s+{end - start - 8:,} B\s+in use", answer["block"])
+    assert "the allocator's “top”" in answer["top"] and "“" not in answer["block"]
     assert answer["none"] == answer["block"] and answer["gone"] == "" and answer["outside"] == ""
     names = {text.split("\n")[0] for text in answer["rows"]}
     assert len(names) >= 3 and names <= {look.name for look in BY_STATE.values()}

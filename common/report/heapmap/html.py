@@ -24,6 +24,9 @@ from findleaks.target.base import Range
 MOST_BLOCKS = 60_000
 """Blocks that are listed one by one; of a heap with more, the page tells what each page of memory holds."""
 
+MOST_SPARE = 4_000
+"""Pieces of an arena that are named which its allocator keeps uncut, the largest."""
+
 _ENTRIES = 256
 _EXACT = 128  # sizes kept exactly, the most frequent, where not all can be
 _STEP = 1 << 14
@@ -75,7 +78,7 @@ def page(session: Session, picture: Picture) -> str:
         "sizes": table,
         "about": about,
         "types": names.names,
-        "areas": _areas(picture.areas, blocks),
+        "areas": _areas(picture.areas, blocks, _spare(session, picture.areas)),
     }
     return _assembled(meta, base64.b64encode(planes.packed()).decode("ascii"))
 
@@ -109,14 +112,27 @@ def _states(picture: Picture) -> list[dict[str, object]]:
     return found
 
 
-def _areas(areas: Sequence[Area], blocks: Sequence[Sequence[tuple[int, int]]]) -> list[dict[str, object]]:
+def _spare(session: Session, areas: Sequence[Area]) -> list[list[tuple[int, int, str]]]:
+    """Of each area what its allocator keeps uncut, by the allocator's own word ("top", "dirty"): the largest, ascending."""
+    found: dict[tuple[int, str], list[tuple[int, int, str]]] = {(id(area.allocator), area.arena): [] for area in areas}
+    for allocator in {id(area.allocator): area.allocator for area in areas}.values():
+        for spare in allocator.spare(session.directory.blocks):
+            listed = found.get((id(allocator), spare.arena))
+            if listed is not None:
+                listed.append((spare.start, spare.end, spare.sort))
+    return [sorted(sorted(listed, key=lambda one: one[0] - one[1])[:MOST_SPARE]) for listed in found.values()]
+
+
+def _areas(
+    areas: Sequence[Area], blocks: Sequence[Sequence[tuple[int, int]]], spare: Sequence[list[tuple[int, int, str]]]
+) -> list[dict[str, object]]:
     first = 0
     found: list[dict[str, object]] = []
-    for area, listed in zip(areas, blocks):
+    for area, listed, kept in zip(areas, blocks, spare):
         resident = f"{size(area.resident)} resident of " if area.resident is not None else ""
         parts = [[part.start, part.end, first + part.first, part.pages, *where] for part, where in zip(area.parts, listed)]
         sums = f"{resident}{size(area.size)}, {size(area.held(State.IN_USE))} in use"
-        found.append({"name": area.name, "sums": sums, "first": first, "count": len(area.states), "parts": parts})
+        found.append({"name": area.name, "sums": sums, "first": first, "count": len(area.states), "parts": parts, "spare": kept})
         first += len(area.states)
     return found
 

@@ -252,6 +252,8 @@ function describe({area, page, count, at}) {
   if (stateOf(page) === USED || stateOf(page) === UNTOUCHED) lines.push([Math.round(shareOf(page) / 31 * 100) + " % of the page at " + hex(addressOf(page)) + " is in use", ""]);
   if (sizes[page]) lines.push(["blocks of " + (meta.about[sizes[page]] ? "about " : "") + size(meta.sizes[sizes[page]]), ""]);
   if (types[page]) lines.push(["type " + meta.types[types[page]], ""]);
+  const kept = area.spare.length && lastFrom(area.spare, Math.max(addressOf(page), begin), one => one[0]);
+  if (kept && addressOf(page) < kept[1] && stateOf(page) >= 5) lines.push(["the allocator's “" + kept[2] + "”, " + size(kept[1] - kept[0]), ""]);
   if (count > 1) lines.push([mixture(page, count), "pale"]);
   lines.push([state.meaning, "pale"]);
   tip.append(title, ...lines.map(([text, kind]) => element("div", text, kind)));
