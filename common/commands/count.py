@@ -171,9 +171,10 @@ def _name(frame: Named) -> str:
 
 def _lost(table: Table) -> Iterator[str]:
     if table.unnamed:
-        yield f"{number(table.unnamed)} calls have no stack here: the table of stacks is full"
+        yield f"{number(table.unnamed)} call{' has' if table.unnamed == 1 else 's have'} no stack here: the table of stacks is full"
     if table.unsure:
-        yield f"{number(table.unsure)} calls were not judged: nothing said in time whether they were outside a scope"
+        calls, scope = (" was", "it was") if table.unsure == 1 else ("s were", "they were")
+        yield f"{number(table.unsure)} call{calls} not judged: nothing said in time whether {scope} outside a scope"
 
 
 def injecting(session: Session) -> Injectable:

@@ -226,18 +226,22 @@ class Injected:
         assert self._rules is not None and self._layout is not None and self._shared is not None
         nodes = self._layout.read(self._shared[self._layout.nodes_at - SHARED :])
         rows: dict[tuple[tuple[int, ...], str], int] = {}
+        lost = self._counter(FULL)
         with self._rules.lock:
             for node, keys in paths(nodes):
+                if not keys:
+                    lost += node.calls + node.broken
+                    continue
                 for count, end, code in ((node.calls, *self._end(keys[-1])), (node.broken, self._broken(keys[-1]), True)):
                     if count:
                         key = keys if code or len(keys) == 1 else keys[:-1], end
                         rows[key] = rows.get(key, 0) + count
             stacks = [Counted(count, self._named(keys), end) for (keys, end), count in rows.items()]
-        full, unsure, events = self._counter(FULL), self._counter(UNSURE), self._counter(EVENTS)
+        unsure, events = self._counter(UNSURE), self._counter(EVENTS)
         events = min(events, self.wanted.events or events)
-        matched = sum(one.count for one in stacks) + full
+        matched = sum(one.count for one in stacks) + lost
         stacks.sort(key=lambda one: -one.count)
-        return Table(events, matched, gone, stacks, over, outcome, full, unsure, tuple(self.notes))
+        return Table(events, matched, gone, stacks, over, outcome, lost, unsure, tuple(self.notes))
 
     def _end(self, key: int) -> tuple[str, bool]:
         """Why a stack that was followed to this place is not whole ("": it is), and whether the place is code."""

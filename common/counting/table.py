@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 EXACT, STACK, ISOLATE = 1 << 63, 1 << 62, 1 << 61
 ADDRESS = ISOLATE - 1
@@ -34,6 +34,10 @@ ANSWERS, PAIRS = 32, 64
 """Of a request: where the number of pairs stands, and the pairs (MOST at most)."""
 MOST = 56
 PROBES = 64
+DEEPEST = 4096
+"""Frames of a stack, as in stub.S."""
+ROOM = 1 << 22
+"""Frames of all stacks together that are put in words."""
 GOLDEN = 0x9E3779B97F4A7C15
 PATIENCE = 6 * 10**9
 """Ticks of the processor that a thread waits for an answer, once: about two seconds."""
@@ -140,19 +144,18 @@ def answer(pairs: Iterable[tuple[int, int]]) -> bytes:
     return struct.pack("<Q24x", len(made)) + b"".join(struct.pack("<2Q", *pair) for pair in made)
 
 
-def paths(nodes: dict[int, Node]) -> Iterator[tuple[Node, tuple[int, ...]]]:
-    """Each node that counts something, with the keys of its frames, innermost first. What leads nowhere is left out: the bytes may have
-    been overwritten."""
-    for node in nodes.values():
+def paths(nodes: dict[int, Node], room: int = ROOM) -> Iterator[tuple[Node, tuple[int, ...]]]:
+    """Each node that counts something, with the keys of its frames, innermost first; those that count most first. () where it leads
+    nowhere, as its bytes may have been overwritten, and for all that have together more than `room` frames."""
+    for node in sorted(nodes.values(), key=lambda node: -node.calls - node.broken):
         if not node.calls and not node.broken:
             continue
         keys = [node.key]
-        above = node
-        while above.parent and len(keys) <= len(nodes):
-            found = nodes.get(above.parent)
-            if found is None:
-                break
-            keys.append(found.key)
-            above = found
-        if not above.parent:
-            yield node, tuple(reversed(keys))
+        above: Optional[Node] = node
+        while above is not None and above.parent and len(keys) <= min(DEEPEST, room):
+            above = nodes.get(above.parent)
+            if above is not None:
+                keys.append(above.key)
+        whole = above is not None and not above.parent
+        room -= len(keys)
+        yield node, tuple(reversed(keys)) if whole and room >= 0 else ()

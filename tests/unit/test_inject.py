@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from array import array
 from typing import Optional
 
 import pytest
 
+from findleaks.commands.count import _lost
 from findleaks.counting import implant
+from findleaks.counting.base import Outcome
+from findleaks.counting.counter import Table
 from findleaks.counting.relocate import Line, Refused, jump, plan, relocated
 from findleaks.counting.remote import Place
 from findleaks.counting.room import GROWTH, room
@@ -178,9 +182,24 @@ def test_the_twin_stops_where_memory_ends() -> None:
 
 
 def test_paths_of_a_damaged_table() -> None:
-    """A parent that is no node, and one's own descendant."""
+    """A parent that is no node, and one's own descendant; and a chain so long that each node's path cannot be written down."""
     nodes = {32: Node(1, 0, 5, 0), 64: Node(2, 32, 6, 1), 96: Node(3, 999, 7, 0), 128: Node(4, 160, 8, 0), 160: Node(5, 128, 9, 0)}
-    assert list(paths(nodes)) == [(nodes[32], (1,)), (nodes[64], (1, 2))]
+    found = {node.key: keys for node, keys in paths(nodes)}
+    assert found == {1: (1,), 2: (1, 2), 3: (), 4: (), 5: ()}
+    chain = {32 * n: Node(n, 32 * (n - 1), 1, 0) for n in range(1, 65536)}
+    made = list(paths(chain))
+    assert len(made) == 65535
+    assert sum(len(keys) for _, keys in made) <= 1 << 22
+    assert made[99][1] == tuple(range(1, 101))
+
+
+def test_what_is_lost_is_said() -> None:
+    table = Table(10, 9, 1.0, (), True, Outcome("time"), 3, 1, ())
+    assert list(_lost(table)) == [
+        "3 calls have no stack here: the table of stacks is full",
+        "1 call was not judged: nothing said in time whether it was outside a scope",
+    ]
+    assert list(_lost(dataclasses.replace(table, unnamed=0, unsure=0))) == []
 
 
 def test_answers_fit_a_request() -> None:
