@@ -13,9 +13,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 import elfcore
-from umemimage import CLASSES, DATA, HEAP, PAGE, UmemImage
+from umemimage import DATA, HEAP, PAGE, UmemImage
 
 SIZES = (24, 32, 40, 48, 56, 64, 72, 96, 120, 136, 200, 280, 408, 504, 760, 760)
+CLASSES = (8, 16, 32, *range(48, 128, 16), *range(128, 256, 32), *range(256, 512, 64), *range(512, 1024, 128), 1152, 4096, 16384)
+"""umem_alloc_sizes (umem.c) where words have 8 bytes, as far as sizes are needed."""
+
 FREED = 40
 """One buffer of so many is on its slab's free list."""
 
@@ -26,7 +29,7 @@ LIBRARY = "/usr/lib/libumem.so.1"
 def write(path: Path, blocks: int) -> None:
     """The core of a process with about so many blocks in use."""
     rng = random.Random(7)
-    image = UmemImage(heap=(blocks * 600 // PAGE + 1024) * PAGE, internal=(blocks * 80 // PAGE + 256) * PAGE)
+    image = UmemImage(classes=CLASSES, heap=(blocks * 600 // PAGE + 1024) * PAGE, internal=(blocks * 80 // PAGE + 256) * PAGE)
     wanted: dict[int, list[int]] = {}
     for size in rng.choices(SIZES, k=blocks):
         wanted.setdefault(next(size_class for size_class in CLASSES if size_class >= size + TAGS), []).append(size + TAGS)

@@ -6,6 +6,7 @@ Written from those headers, apart from the reader's own table of offsets, so tha
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -75,7 +76,15 @@ class UmemImage:
     """A process with libumem in it. Make blocks, then `target()`; `address(...)` of structures are known from the start."""
 
     def __init__(
-        self, mutex: int = 40, cond: int = 48, debug: int = 0, cpus: int = 2, heap: int = HEAP_SIZE, internal: int = INTERNAL
+        self,
+        mutex: int = 40,
+        cond: int = 48,
+        debug: int = 0,
+        cpus: int = 2,
+        *,
+        heap: int = HEAP_SIZE,
+        internal: int = INTERNAL,
+        classes: Sequence[int] = CLASSES,
     ) -> None:
         self.mutex, self.cond, self.debug, self.cpus = mutex, cond, debug, cpus
         self.memory = {DATA: bytearray(DATA_SIZE), HEAP: bytearray(heap)}
@@ -96,7 +105,7 @@ class UmemImage:
             self.arena(name, source)
         self.put(self.magtype, struct.pack("<iiQQQ", 4, 64, 0, 0, 0))
         self.cache("umem_bufctl_audit_cache", 80 + 8 * self.depth, arena="umem_internal")
-        for size in CLASSES:
+        for size in classes:
             self.cache(f"umem_alloc_{size}", size)
 
     # ---- memory
