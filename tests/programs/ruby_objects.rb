@@ -1,5 +1,7 @@
 # Objects of many kinds, and what the interpreter itself says of them. It pauses wherever it reads a byte from the FIFO that the first argument
 # names; after each third pause it prints the counters taken just before: nothing is allocated between counting and pausing then.
+require "zlib"
+
 pause = File.open(ARGV[0], "r+")
 class Plain
   def initialize(number)
@@ -30,10 +32,11 @@ end
 100.times { |number| $kept << anonymous.new << $nested::Named.new << (1 << 90) + number << number.to_f / 3.0e200 << Rational(number, 7) }
 50.times { $kept << Mutex.new << /x#{rand}/ << "abc".match(/b/) << proc { single } << Thread::Queue.new }
 $kept << single << anonymous
+20.times { |number| $kept << Zlib::Deflate.new.tap { |deflate| deflate.deflate("text #{number}") } }
 3000.times { Object.new; "garbage" * 20 }
 GC.start
 
-names = [Plain, Derived, Outer::Inner, Outer::Row, Text, anonymous, $nested::Named, Mutex, Thread::Queue, Encoding, Proc, Struct, IO, Float, Integer]
+names = [Plain, Derived, Outer::Inner, Outer::Row, Text, anonymous, $nested::Named, Mutex, Thread::Queue, Encoding, Struct, IO, Float, Integer]
 sizes = {}
 $statistics = {}
 $objects = {}
