@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from array import array
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import graphs
 import heaps
@@ -105,7 +105,8 @@ def chain_of_retained(dominators: Dominators, order: Sequence[int]) -> bool:
 
 
 def long(engine: Engine) -> int:
-    return 40_000 if engine.name == "kernel" else 8_000
+    """Nodes of a long list: few enough for the slower engine, and for the sanitizers' tests."""
+    return 40_000 if engine.name == "kernel" and "FINDLEAKS_TEST_KERNEL" not in os.environ else 8_000
 
 
 @ENGINES
@@ -330,31 +331,3 @@ def test_ctrl_c_between_slices(engine: Engine) -> None:
     with pytest.raises(Interrupted):
         told(session, dominators, "who holds what")
     assert len(looked) == 3 and looked == sorted(looked) and 0 < looked[-1] < 1
-
-
-def test_memory_is_given_back() -> None:
-    """Trees and fields made and dropped many times, half of them half-way, leave the process no larger."""
-    graph = made(graphs.kernel(), digraph(random.Random(1), 20_000, 3))
-
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1])
-
-    def round_(number: int) -> None:
-        dominators = graph.dominators(2)
-        dominators.refer(0, range(0, 20_000, 100))
-        dominators.refer(1, [5, 7])
-        done = dominators.compute(1 << (8 + number % 16))
-        if done:
-            below = dominators.within(root_node(0), 3)
-            below.refer(number % 3, range(0, 20_000, 100))
-            if below.compute(1 << (number % 20)):
-                below.spread(SHARED, 10)
-                below.children(root_node(1), 10)
-            dominators.spread(SHARED, 10)
-
-    for number in range(32):
-        round_(number)
-    before = resident()
-    for number in range(96):
-        round_(number)
-    assert resident() - before < 256  # pages: a tree leaked would be some 120 of them
