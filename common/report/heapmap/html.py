@@ -64,7 +64,8 @@ def page(session: Session, picture: Picture) -> str:
     names = _Names(session, words + block_words)
     session.tell("packing the picture", 0.0)
     table, about, numbered = _sizes(sizes)
-    types, block_types = (bytes(map(names.number, some)) for some in (words, block_words))
+    session.tell("packing the picture", 0.3)
+    types, block_types = (names.numbered(some) for some in (words, block_words))
     planes = Planes(offsets, lengths, states, numbered, types, block_states, block_types)
     session.tell("packing the picture", 0.5)
     meta = {
@@ -170,9 +171,9 @@ class _Names:
                     self.names.append(name)
             self._numbers[word] = known[name]
 
-    def number(self, word: int) -> int:
-        """0 for what is no known type."""
-        return self._numbers.get(word, 0)
+    def numbered(self, words: array[int]) -> bytes:
+        """The number of each of the words that it was made for."""
+        return bytes(map(self._numbers.__getitem__, words))
 
 
 def _sizes(sizes: array[int]) -> tuple[list[int], list[bool], bytes]:
