@@ -30,8 +30,9 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
             continue
         for start, end in image.data:
             for piece in target.pieces(start, end):
-                for skip, mark in zip((0, 4), MARKS):
-                    places += [(image, address - skip) for address in engine.search(piece, mark, mark + 1)]
+                for address in engine.search_any(piece, MARKS):
+                    low = piece.data[address - piece.address]  # 0 of the first mark, 8 of the other
+                    places.append((image, address - (4 if low else 0)))
     if not places:
         return []
     from findleaks.allocators.tcmalloc import locate

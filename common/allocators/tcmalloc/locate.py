@@ -96,9 +96,11 @@ def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequ
     # A span of the largest blocks is one such block (common.cc, SizeMap::Init), which tells how large its pages are.
     pages = memory.word(pages_table(table) + WORD * (len(sizes) - 1)) or 0
     layouts = [layout for layout in LAYOUTS if pages << layout.shift == MOST_SMALL] or LAYOUTS
+    pieces = [piece for start, end in image.data for piece in memory.target.pieces(start, end)]
+    probes = [at for piece in pieces for at in engine.search(piece, PROBE, PROBE + 1)]
     for slots in dict.fromkeys(layout.slots for layout in layouts):
         alike = [layout for layout in layouts if layout.slots == slots]
-        for central in _central(memory, engine, image, alike[0], len(sizes)):
+        for central in _central(memory, probes, alike[0], len(sizes)):
             for span, start in list(_spans(memory, alike[0], central, len(sizes)))[:SAMPLES]:
                 for layout in alike:
                     root = _root(memory, engine, image, layout, span, start, regions)
@@ -107,15 +109,13 @@ def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequ
     return None
 
 
-def _central(memory: Memory, engine: Engine, image: Image, layout: Layout, count: int) -> Iterator[int]:
-    """Addresses at which each of `count` central lists names its own size class."""
+def _central(memory: Memory, probes: Sequence[int], layout: Layout, count: int) -> Iterator[int]:
+    """Addresses at which each of `count` central lists names its own size class. `probes`: words that may be that of class PROBE."""
     stride = layout.central
-    for start, end in image.data:
-        for piece in memory.target.pieces(start, end):
-            for at in engine.search(piece, PROBE, PROBE + 1):
-                first = at - SIZE_CLASS - PROBE * stride
-                if all(memory.word(first + number * stride + SIZE_CLASS) == number for number in range(1, count)):
-                    yield first
+    for at in probes:
+        first = at - SIZE_CLASS - PROBE * stride
+        if all(memory.word(first + number * stride + SIZE_CLASS) == number for number in range(1, count)):
+            yield first
 
 
 def _spans(memory: Memory, layout: Layout, central: int, count: int) -> Iterator[tuple[int, int]]:
