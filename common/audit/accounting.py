@@ -18,7 +18,7 @@ from findleaks.allocators.base import Allocator
 from findleaks.audit.residency import Residency
 from findleaks.graph.base import State
 from findleaks.graph.roots import stack_region
-from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_stacks
+from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined
 from findleaks.report.text import printable
 from findleaks.report.text import size as human
 from findleaks.runtimes.directory import find as runtimes
@@ -129,7 +129,7 @@ class Share:
 class Accounting:
     """`known`: whether `total`, and every share of it, are resident bytes; else they are mapped ones. `rss` is what the kernel itself told
     of the process, None where it did not. Shares are in order of their size. `unjoined` are the stacks of threads that ended and were
-    never joined, of `unjoined_mapped` bytes in all."""
+    never joined, with the function that each was started with, of `unjoined_mapped` bytes in all."""
 
     known: bool
     source: str
@@ -206,7 +206,7 @@ def account(session: Session, residency: Residency) -> Accounting:
     for store in stores:
         shares += _of_store(session, store)
     shares += _runtimes(session, counter, claimed)
-    stacks, unjoined, size = _stacks(session, counter, claimed, regions)
+    stacks, left, size = _stacks(session, counter, claimed, regions)
     shares += stacks
     shares += _mappings(session, counter, claimed, regions)
     shares = sorted((share for share in shares if share.bytes or share.count), key=lambda share: -share.bytes)
@@ -218,7 +218,7 @@ def account(session: Session, residency: Residency) -> Accounting:
         residency.rss,
         shares,
         stores,
-        unjoined,
+        left,
         size,
         [*residency.warnings, *_unsure(residency)],
     )
@@ -315,13 +315,22 @@ def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Seq
             found = stack_region(target.regions(), thread.sp)
             live += [found] if found is not None else []
     live += [Range(region.start, region.end) for region in places if region.name.startswith("[stack")]
-    ended = unjoined_stacks(target, session.engine, places)
-    stacks = Runs.of(claimed.take(subtract(merged(ended), live)))
-    unjoined = [Place(start, "", counter.bytes(stacks.within(start, end))) for start, end in ended]
+    ended = unjoined(target, session.engine, places)
+    stacks = Runs.of(claimed.take(subtract(merged(one.stack for one in ended), live)))
+    left = [Place(one.stack.start, _name(session, one.routine), counter.bytes(stacks.within(*one.stack))) for one in ended]
     taken = counter.bytes(claimed.take(live))
     cached = counter.bytes(claimed.take(dead_stacks(target, session.engine, places)))
-    shares = [Share("stacks", "", taken, len(target.threads())), Share("unjoined", "", sum(one.bytes for one in unjoined), len(unjoined))]
-    return [*shares, Share("cached-stacks", "", cached)], unjoined, sum(end - start for start, end in ended)
+    shares = [Share("stacks", "", taken, len(target.threads())), Share("unjoined", "", sum(one.bytes for one in left), len(left))]
+    return [*shares, Share("cached-stacks", "", cached)], left, sum(one.stack.end - one.stack.start for one in ended)
+
+
+def _name(session: Session, routine: int) -> str:
+    """Of a function by its address, or where it stands; "" for 0."""
+    symbol = session.target.symbolize(routine) if routine else None
+    if symbol is not None:
+        return printable(symbol.name, 100)
+    module = next((module for module in session.target.modules() if module.start <= routine < module.end), None)
+    return printable(f"{os.path.basename(module.path)}+{routine - module.bias:#x}") if module is not None else ""
 
 
 def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> Iterator[Share]:

@@ -5,6 +5,7 @@ A finding says what was measured, by whom it can be seen, and never more: a proc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Optional
@@ -15,7 +16,7 @@ from findleaks.audit.lost import lost
 from findleaks.audit.retention import Asked, retention
 from findleaks.graph.base import Kind, State
 from findleaks.leaks import Leak, merge, what
-from findleaks.report.text import blocks, number, size
+from findleaks.report.text import blocks, number, size, some
 from findleaks.session import Session
 
 LEAST, PART = 8 << 20, 0.10
@@ -208,13 +209,16 @@ def _threads(accounting: Accounting) -> Iterator[Finding]:
         held = sum(place.bytes for place in ended)
         stay = f"{size(held)} and {size(accounting.unjoined_mapped)} of addresses" if accounting.known else f"{size(held)} of addresses"
         title = f"{number(len(ended))} threads ended and were never joined: their stacks stay, {stay}."
+        started = Counter(place.name for place in ended if place.name).most_common(3)
+        cause = f"They were started with {some([f'{name} ({number(count)})' for name, count in started])}." if started else ""
         tries = ("pthread_join for each thread, or pthread_detach where nobody waits for it",)
         facts: dict[str, object] = {
             "threads": len(ended),
             "mapped": accounting.unjoined_mapped,
             "examples": [hex(place.address) for place in ended[:3]],
         }
-        yield Finding("unjoined-threads", held, title, "", tries, ("stacks",), facts)
+        facts["started"] = [{"function": name, "threads": count} for name, count in started]
+        yield Finding("unjoined-threads", held, title, cause, tries, ("stacks",), facts)
 
 
 # -- V8

@@ -14,12 +14,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Region, Target, Thread
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import inside, merged
 
 PTHREAD_BYTES = 2560  # more than struct pthread up to stackblock_size: 1696 in 2.31 to 2.43 on x86-64
 LEAST_STACK = 4096
@@ -80,15 +80,22 @@ def cached_thread_pointers(target: Target) -> list[int]:
     return sorted(set(_cached_descriptors(target, threads) or []) - live)
 
 
-def unjoined_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Range]:
-    """Sorted stacks of threads that ended, and that nobody joined or detached: only pthread_join gives such a stack back.
+class Ended(NamedTuple):
+    """A thread that ended: its stack, and the function that it was started with, 0 where that is not known."""
+
+    stack: Range
+    routine: int
+
+
+def unjoined(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Ended]:
+    """Threads that ended, and that nobody joined or detached, by their stacks: only pthread_join gives such a stack back.
 
     `regions` are those that may hold stacks. In struct pthread `cancelhandling` follows `tid` behind robust_prev (64-bit only), the three
-    words of robust_head, cleanup and cleanup_jmp_buf (nptl/descr.h, 2.3 to 2.43).
+    words of robust_head, cleanup and cleanup_jmp_buf; start_routine stands between it and stackblock (nptl/descr.h, 2.31 to 2.43).
     """
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     if any(is_musl(target, thread.thread_pointer) for thread in threads[:1]):
-        return dead_stacks(target, engine, regions)
+        return [Ended(stack, 0) for stack in dead_stacks(target, engine, regions)]
     offset = _list_offset(target, threads)
     if offset < 0:
         return []
@@ -100,13 +107,30 @@ def unjoined_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -
     tid = offset + 2 * word
     handling = tid + 8 + (6 * word if word == 8 else 5 * word)
     chosen = [
-        tcb for tcb in ended - live if _half(target, tcb + tid) == 0 and _half(target, tcb + handling) & (EXITING | TERMINATED) == EXITING
+        tcb
+        for tcb in sorted(ended - live)
+        if _half(target, tcb + tid) == 0 and _half(target, tcb + handling) & (EXITING | TERMINATED) == EXITING
     ]
-    found = [_candidates(target, tcb) for tcb in chosen]
+    found = {tcb: _candidates(target, tcb) for tcb in chosen}
     bounds = _offset([_candidates(target, tcb) for tcb in live])
     if bounds < 0:
-        bounds = _offset(found)
-    return sorted({candidates[bounds] for candidates in found if bounds in candidates})
+        bounds = _offset(found.values())
+    routines = _routines(target, chosen, handling + word, bounds)
+    stacks = {candidates[bounds]: routines.get(tcb, 0) for tcb, candidates in found.items() if bounds in candidates}
+    return [Ended(stack, routine) for stack, routine in sorted(stacks.items())]
+
+
+def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) -> dict[int, int]:
+    """start_routine of each: the word of struct pthread in [start, end) that is the address of code in most of them."""
+    word = target.arch.word
+    code = [Range(region.start, region.end) for region in target.regions() if region.executable]
+    read = {tcb: _words(target, tcb, PTHREAD_BYTES) for tcb in descriptors}
+    votes: Counter[int] = Counter()
+    for words in read.values():
+        for index in range(start // word, min(end // word, len(words))):
+            votes[index] += inside(code, words[index]) is not None
+    best = max(votes, key=lambda index: (votes[index], -index), default=-1)
+    return {tcb: words[best] for tcb, words in read.items() if 0 <= best < len(words) and inside(code, words[best])}
 
 
 def _half(target: Target, address: int) -> int:

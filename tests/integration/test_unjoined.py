@@ -11,7 +11,7 @@ import pytest
 
 import cores
 from findleaks.graph import engine
-from findleaks.libc.stacks import unjoined_stacks
+from findleaks.libc.stacks import unjoined
 from findleaks.target.base import Target
 from findleaks.target.core import open_core
 from findleaks.target.live import attach
@@ -20,23 +20,26 @@ PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "unjoined.c"
 STACK = 256 << 10
 
 
-def check(target: Target, joinable: int) -> None:
-    stacks = unjoined_stacks(target, engine.load(target.arch), target.regions())
+def check(target: Target, joinable: int, routines: bool = True) -> None:
+    ended = unjoined(target, engine.load(target.arch), target.regions())
+    stacks = [one.stack for one in ended]
+    names = {symbol.name for one in ended for symbol in [target.symbolize(one.routine)] if symbol is not None}
+    assert names == ({"ends"} if stacks and routines else set())
     assert len(stacks) == joinable
     assert all(STACK <= end - start <= STACK + (64 << 10) for start, end in stacks)
     assert all(a.end <= b.start for a, b in zip(stacks, stacks[1:]))
     assert not any(start <= thread.sp < end for start, end in stacks for thread in target.threads())
 
 
-def run(program: Path, folder: Path) -> None:
+def run(program: Path, folder: Path, routines: bool = True) -> None:
     """With live threads beside, and without; live, and of a core."""
     for staying in (3, 0):
         with cores.Running([str(program), "40", "5", "4", str(staying)], folder / str(staying)) as running:
             with attach(running.pid) as live:
-                check(live, 40)
+                check(live, 40, routines)
             core = running.kernel_core()
         with open_core(str(core)) as target:
-            check(target, 40)
+            check(target, 40, routines)
     with cores.Running([str(program), "0", "5", "4", "2"], folder / "none") as running, attach(running.pid) as live:
         check(live, 0)
 
@@ -56,4 +59,4 @@ def test_of_glibc(version: str, tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", sorted(mallocs_musl.SUITES))
 def test_of_musl(version: str, tmp_path: Path) -> None:
-    run(mallocs_musl.get(version).compile(PROGRAM, tmp_path / "unjoined", "dynamic"), tmp_path)
+    run(mallocs_musl.get(version).compile(PROGRAM, tmp_path / "unjoined", "dynamic"), tmp_path, False)  # musl keeps it on the stack

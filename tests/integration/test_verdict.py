@@ -63,6 +63,7 @@ def test_several_causes_are_all_told(program: Path, tmp_path: Path) -> None:
         assert finding(found, "lost")["bytes"] == LOST * BLOCK
         ended = finding(found, "unjoined-threads")
         assert ended["evidence"]["threads"] == 40
+        assert ended["evidence"]["started"] == [{"function": "ends", "threads": 40}]
         assert ended["bytes"] == share(found, "unjoined") >= 40 * 4096
         assert near(kept["evidence"]["returnable"], given_back(run), 0.02)
         after = verdict("--pid", str(run.pid))
