@@ -103,7 +103,8 @@ def _made(found: Presence, target: Target, warnings: Sequence[str] = (), saved: 
 
 
 def save(session: Session, file: str) -> Residency:
-    """Write the side file of a live process; FindleaksError where its residency is not known, or the file cannot be written."""
+    """Write the side file: of a live process before gcore, or of a kernel's core that will be packed. FindleaksError where its residency is
+    not known, or the file cannot be written."""
     target = session.target
     found = residency(session)
     if not found:

@@ -84,13 +84,14 @@ class _Mapped(Plain):
 
 def _saved(session: Session, file: str) -> Plain:
     saved = save(session, file)
-    rss = f"{size(saved.rss)} resident" if saved.rss is not None else f"{number(len(saved.resident))} runs of pages"
+    rss = f"{size(saved.resident.total if saved.rss is None else saved.rss)} resident"
     body = {"residency": {"source": saved.source, "rss": saved.rss, "file": file}}
 
     def text(width: int, door: Door) -> Iterator[str]:
         pid = session.target.pid
         yield f"{rss}: saved to {printable(file)} ({size(os.path.getsize(file))})"
-        yield from wrapped(f"  next: gcore {pid}, then: {door.prog} map --residency {printable(file)} core.{pid}", width)
+        first, core = (f"gcore {pid}", f"core.{pid}") if session.target.live else ("copy or pack the core", "CORE")
+        yield from wrapped(f"  next: {first}, then: {door.prog} map --residency {printable(file)} {core}", width)
 
     return Plain(session, "map", body, text)
 

@@ -97,6 +97,9 @@ def test_kernel_core(program: Path, kernel_core: tuple[Path, Truth], tmp_path: P
     subprocess.run(["cp", "--sparse=always", str(whole), str(sparse)], check=True)
     assert os.stat(sparse).st_blocks < os.stat(whole).st_blocks
     check(mapped(str(sparse)), truth, "unknown")
+    assert "copy or pack" in findleaks("map", "--save-residency", f"{whole}.gz.residency", str(core))
+    subprocess.run(["gzip", "-1", str(whole)], check=True)
+    check(mapped(f"{whole}.gz"), truth, "side file")
 
 
 def test_gcore_with_its_side_file(running: Running, saved: tuple[Path, Path], tmp_path: Path) -> None:
