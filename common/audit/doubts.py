@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from findleaks.allocators.directory import known
 from findleaks.graph.base import State
 from findleaks.report.text import size
+from findleaks.runtimes.base import Part
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import subtract
+from findleaks.target.ranges import merged, subtract
 
 OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "libasan", "liblsan", "libtsan", "libtbbmalloc")
 """Modules with a malloc of their own that findleaks cannot read."""
@@ -93,18 +94,21 @@ def _unknown(session: Session) -> list[str]:
             )
         ]
     if unowned > max(UNOWNED * total, 1 << 20):
+        unowned, total = _unowned(session, [part for runtime in session.runtimes for part in runtime.parts()])
+    if unowned > max(UNOWNED * total, 1 << 20):
         share = f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} % of {size(total)}) belongs to no known allocator"
         return [f"{share}{managed_heaps(session)}: it counts as root memory, and leaks inside it are not seen"]
     return []
 
 
-def _unowned(session: Session) -> tuple[int, int]:
-    """Resident bytes of anonymous writable memory that is no stack and of no known allocator, and of all private memory. Where it is not
-    known what was resident, mapped memory counts."""
+def _unowned(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
+    """Resident bytes of anonymous writable memory that is no stack, of no known allocator and none of a managed runtime's parts, and of all
+    private memory. Where it is not known what was resident, mapped memory counts."""
     target = session.target
     private = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and r.private]
     anonymous = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and not r.name.startswith(("/", "[stack"))]
     unowned = subtract(anonymous, subtract(anonymous, session.roots))
+    unowned = subtract(unowned, merged([piece for part in managed for piece in part.ranges]))
     held = [_resident(target, ranges) for ranges in (unowned, private)]
     return held[0], max(held[1], held[0], 1)
 
