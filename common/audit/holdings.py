@@ -24,8 +24,11 @@ from findleaks.types.members import Members, Type
 STEPS = 32
 """Blocks with a single field that leads on, which are passed over on the way to one that is worth a row."""
 
+CHUNK = 1 << 18
+"""Nodes looked up between two looks at Ctrl-C."""
+
 EXACT = 100_000
-"""Nodes of a container whose blocks are looked at one by one; of more, so many, evenly."""
+"""Nodes of a container that are remembered while others of its blocks are looked at."""
 
 SIZES = 4096
 """Sizes of blocks told apart."""
@@ -242,31 +245,21 @@ class Teller:
         if container.what.endswith(("linked list", "tree")) and same > 2 * container.length + 16:
             return None
         nodes = min(container.length if container.nodes else 0, same)
-        whole = sum(counted.values())
         for length, number in counted.items():
-            left[length] -= number if whole == len(container.nodes) else 0
-        if whole < len(container.nodes):  # a sample: which sizes there are is known, how many of each only in all
-            over = same - nodes
-            for length in counted:
-                left[length] = 0
-            left[max(counted)] = over
+            left[length] -= number
         kept = sorted(((s, n) for s, n in left.items() if n > 0), key=lambda item: -item[0] * item[1])
         strings = self._strings(node, totals.blocks, tree, {s for s, _ in kept}, container) if kept else set()
         found = [Kept(s, n, s in strings) for s, n in kept]
         return Contents(container, nodes, min(counted, default=0), max(counted, default=0), found)
 
     def _node_sizes(self, container: Container) -> Counter[int]:
-        """Sizes of the blocks that nodes stand in; of very many nodes, of a part."""
-        blocks = self.reader.blocks
-        nodes = container.nodes
-        step = -(-len(nodes) // EXACT) or 1
+        """Sizes of the blocks that nodes stand in."""
         counted: Counter[int] = Counter()
-        for number, node in enumerate(nodes[::step]):
-            if number % 16384 == 16383:
-                self.reader.tell()
-            index = blocks.find(node)
-            if index >= 0:
-                counted[blocks.size(index)] += 1
+        for first in range(0, len(container.nodes), CHUNK):
+            self.reader.tell()
+            _, sizes = self.reader.blocks.holding(container.nodes[first : first + CHUNK])
+            counted.update(sizes)
+        counted.pop(0, None)
         return counted
 
     def _strings(self, node: int, total: int, tree: Dominators, sizes: set[int], container: Container) -> set[int]:

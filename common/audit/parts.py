@@ -8,7 +8,7 @@ a map that is whole by all its links, and counts as many nodes as are found in i
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from findleaks.allocators.bulk import pointing
@@ -22,7 +22,6 @@ from findleaks.audit.owners import Owners, Sort
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.dominators import NOBODY, root_node
 from findleaks.session import Session
-from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged
 
 LEAST = 16
@@ -50,12 +49,9 @@ def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
     keepers: list[int] = []
     for node, container in _heads(session, reader, named):
         session.tell("finding containers", 0.0)
-        blocks = [reader.blocks.find(place) for place in container.nodes]
-        if any(block < 0 or parts[block] != NOBODY for block in blocks):
-            continue
-        for block in blocks:
-            parts[block] = len(keepers)
-        keepers.append(node)
+        blocks, _ = reader.blocks.holding(container.nodes)
+        if reader.blocks.claim(parts, blocks, len(keepers)):
+            keepers.append(node)
     return Parts(parts, keepers)
 
 
@@ -74,7 +70,8 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
             for address, value in zip(addresses, values):
                 if inside(heaps, value) is None:
                     continue
-                yield from ((root_node(number), made) for made in _at(reader, address))
+                if _counts(reader, address):
+                    yield from ((root_node(number), made) for made in _at(reader, address))
                 place = reader.place(value)
                 if place is None or place.block in seen or place.offset or place.size > MOST_BLOCK or looked > MOST_BYTES:
                     continue
@@ -82,22 +79,23 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
                 looked += place.size
                 if len(seen) % 256 == 0:
                     session.tell("finding containers", 0.0)
-                yield from ((place.block, made) for made in _in_block(reader, place.start, place.size, heaps))
+                yield from ((place.block, made) for made in _in_block(reader, place.start, place.size))
 
 
-def _in_block(reader: Reader, start: int, size: int, heaps: Sequence[Range]) -> Iterator[Container]:
+def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
+    """Heads in a block: all have the number of their nodes two or three words behind the first pointer."""
     try:
         words = reader.target.arch.unpack(reader.target.read(start, size // reader.size * reader.size))
     except UnreadableMemory:
         return
-    low, high = heaps[0].start, heaps[-1].end
-    reached = start
-    for number, word in enumerate(words):
-        address = start + number * reader.size
-        if low <= word < high and address >= reached:
-            for made in _at(reader, address):
-                reached = made.end
-                yield made
+    low, high, most = reader.low, reader.high, reader.most
+    reached = -1
+    for count in [number for number, word in enumerate(words) if LEAST <= word <= most]:
+        for number in (count - 3, count - 2):
+            if number > reached and low <= words[number] < high and low <= words[number + (2 if number == count - 3 else 1)] < high:
+                for made in _at(reader, start + number * reader.size):
+                    reached = (made.end - start) // reader.size - 1
+                    yield made
 
 
 def _at(reader: Reader, address: int) -> Iterator[Container]:
@@ -109,3 +107,9 @@ def _at(reader: Reader, address: int) -> Iterator[Container]:
             if made.told == made.length and made.length >= LEAST and not made.problem:
                 yield made
             return
+
+
+def _counts(reader: Reader, address: int) -> bool:
+    """A count of nodes stands where the heads have one."""
+    words = reader.words(address + 2 * reader.size, 2)
+    return words is not None and any(LEAST <= word <= reader.most for word in words)

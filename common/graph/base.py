@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 from findleaks.arch import Arch
 from findleaks.graph.slabs import BufferRead, SlabRead
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
+from findleaks.graph.trees import TreeLayout, TreeWalk
 from findleaks.target.base import Piece, Range
 
 if TYPE_CHECKING:
@@ -166,6 +167,18 @@ class Blocks(Protocol):
         """Index of the block that holds `address`, or -1."""
         ...
 
+    def lookup(self, address: int) -> Optional[tuple[int, int, int, int]]:
+        """Index, address, size and state of the block that holds `address`, or None: what four calls would say."""
+        ...
+
+    def holding(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
+        """For each address the index ("I") of the block that holds it, 0xFFFFFFFF where there is none, and that block's size ("Q"; 0)."""
+        ...
+
+    def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
+        """Set labels[index] to `label` for all `indices` (both "I"), if all are 0xFFFFFFFF so far and every index is one; else for none."""
+        ...
+
     def at_or_after(self, address: int) -> int:
         """Index of the first block whose address is >= `address`; len() if none."""
         ...
@@ -314,6 +327,10 @@ class Engine(Protocol):
     def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
         """`follow` for many unmangled lists, each of at most `limit` nodes (heads of 0 are empty lists). For free lists of a slab each:
         `within`, if given, has two words a list, start and end of where its nodes must be."""
+        ...
+
+    def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> TreeWalk:
+        """A walk over the search tree whose root is at `root` and has `header` for its parent; at most `most` nodes. `pieces` ascend."""
         ...
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:

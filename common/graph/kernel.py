@@ -13,10 +13,12 @@ from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.kernel_blocks import KernelBlocks, Passed
 from findleaks.graph.kernel_graph import KernelGraph
 from findleaks.graph.kernel_library import CPiece, CRange, CWords, check, taken
+from findleaks.graph.kernel_trees import KernelTreeWalk
 from findleaks.graph.objects import ObjectTally
 from findleaks.graph.records import KernelRecords, Shape
 from findleaks.graph.slabs import BufferRead, SlabRead
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
+from findleaks.graph.trees import TreeLayout
 from findleaks.target.base import Piece, Range
 
 
@@ -79,6 +81,12 @@ class KernelEngine:
             count = ends[number] - (ends[number - 1] if number else 0)
             wrong.append((number, shared.list_problem(why, node, count)))
         return Lists(found, ends, wrong)
+
+    def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> KernelTreeWalk:
+        """See base.Engine; `pieces` as in `follow`."""
+        self._pass(pieces)
+        passed = (self._array, len(self._passed))
+        return KernelTreeWalk(self._library, passed, self._passed, root, header, layout, most)
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
         """See base.Engine; `pieces` as in `follow`."""

@@ -6,6 +6,7 @@ import ctypes
 from array import array
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_bool, c_char, c_uint64
+from typing import Optional
 
 from findleaks.arch import Arch
 from findleaks.graph import kernel_pages, shared
@@ -44,6 +45,7 @@ class KernelBlocks:
         self.granule = granule
         self._library = library
         self._sealed = False
+        self._found = (c_uint64 * 3)()
         self.handle = library.fl_blocks_new(granule.bit_length() - 1)
         if not self.handle:
             raise MemoryError("not enough memory for the directory of blocks")
@@ -117,6 +119,29 @@ class KernelBlocks:
         self._ready()
         index = self._library.fl_find(self.handle, address) if 0 <= address <= self.arch.mask else NONE
         return -1 if index == NONE else int(index)
+
+    def lookup(self, address: int) -> Optional[tuple[int, int, int, int]]:
+        """See base.Blocks."""
+        self._ready()
+        if not 0 <= address <= self.arch.mask:
+            return None
+        found = self._found
+        index = self._library.fl_lookup(self.handle, address, found)
+        return None if index == NONE else (index, found[0], found[1], found[2])
+
+    def holding(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
+        """See base.Blocks."""
+        self._ready()
+        packed = addresses if isinstance(addresses, array) and addresses.typecode == "Q" else array("Q", addresses)
+        indices, sizes = array("I", bytes(4 * len(packed))), array("Q", bytes(8 * len(packed)))
+        where = (packed.buffer_info()[0], len(packed), indices.buffer_info()[0], sizes.buffer_info()[0])
+        self._library.fl_holding(self.handle, *where)
+        return indices, sizes
+
+    def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
+        """See base.Blocks."""
+        where = (labels.buffer_info()[0], len(labels), indices.buffer_info()[0], len(indices))
+        return bool(self._library.fl_claim(*where, label))
 
     def at_or_after(self, address: int) -> int:
         """See base.Blocks."""

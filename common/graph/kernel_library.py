@@ -122,6 +122,13 @@ SIGNATURES = {
     "fl_fields_children": (c_int, [c_void_p, c_uint32, c_uint64, POINTER(CWords)]),
     "fl_fields_spread": (c_int, [c_void_p, c_uint32, c_bool, POINTER(CWords)]),
     "fl_fields_arrays": (None, [c_void_p, c_void_p, _U32]),
+    "fl_tree_new": (c_void_p, [c_uint64, c_uint64, c_void_p, c_uint64]),
+    "fl_tree_free": (None, [c_void_p]),
+    "fl_tree_walk": (c_int, [c_void_p, c_void_p, c_uint64, c_int64]),
+    "fl_tree_done": (None, [c_void_p, POINTER(CWords), _U64S]),
+    "fl_holding": (None, [c_void_p, c_void_p, c_uint64, c_void_p, c_void_p]),
+    "fl_claim": (c_bool, [c_void_p, c_uint64, c_void_p, c_uint64, c_uint32]),
+    "fl_lookup": (c_uint32, [c_void_p, c_uint64, _U64S]),
     "fl_follow": (c_int, [c_void_p, c_uint64, _U64S, c_int64, c_bool, c_uint64, POINTER(CWords)]),
     "fl_follow_all": (
         c_int,

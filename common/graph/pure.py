@@ -12,9 +12,11 @@ from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.objects import ObjectTally, count_objects
 from findleaks.graph.pure_blocks import PureBlocks, words_of
 from findleaks.graph.pure_graph import PureGraph
+from findleaks.graph.pure_trees import PureTreeWalk, reading
 from findleaks.graph.records import PureRecords, Shape
 from findleaks.graph.slabs import BufferRead, SlabRead
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
+from findleaks.graph.trees import TreeLayout
 from findleaks.target.base import Piece, Range
 
 
@@ -89,6 +91,10 @@ class PureEngine:
             if problem:
                 problems.append((number, problem))
         return Lists(nodes, ends, problems)
+
+    def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> PureTreeWalk:
+        """See base.Engine."""
+        return PureTreeWalk(reading(pieces, self._arch), root, header, layout, most, self._arch.word)
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
         """See base.Engine."""

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import compress
-from typing import Union
+from typing import Optional, Union
 
 from findleaks.arch import Arch
 from findleaks.graph import pages, shared
@@ -184,6 +184,25 @@ class PureBlocks:
         if index >= 0 and (address - self.starts[index] < self.sizes[index] or address == self.starts[index]):
             return index
         return -1
+
+    def lookup(self, address: int) -> Optional[tuple[int, int, int, int]]:
+        """See base.Blocks."""
+        index = self.find(address)
+        return (index, self.starts[index], self.sizes[index], self.states[index]) if index >= 0 else None
+
+    def holding(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
+        """See base.Blocks."""
+        found = [self.find(address) for address in addresses]
+        indices = array("I", [index if index >= 0 else 0xFFFFFFFF for index in found])
+        return indices, array("Q", [self.sizes[index] if index >= 0 else 0 for index in found])
+
+    def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
+        """See base.Blocks."""
+        if any(index >= len(labels) or labels[index] != 0xFFFFFFFF for index in indices):
+            return False
+        for index in indices:
+            labels[index] = label
+        return True
 
     def at_or_after(self, address: int) -> int:
         """See base.Blocks."""

@@ -53,6 +53,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "test_graph_runs.py",
         "test_graph_slabs.py",
         "test_graph_slots.py",
+        "test_graph_tally.py",
         "test_graph_trees.py",
     ],
 )

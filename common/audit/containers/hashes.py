@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
+from findleaks.allocators.bulk import pointing
 from findleaks.audit.containers import LEAST, Container
 from findleaks.audit.containers.lists import WORDS
 from findleaks.audit.containers.reader import SLICE, Place, Reader
@@ -76,22 +77,22 @@ class Buckets(NamedTuple):
 
     heads: array[int]
     places: int
-    strange: int  # words that point to no block
+    strange: bool  # there are words that are neither 0 nor lead to blocks
 
 
 def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
     """What an array of pointers holds."""
     heads: array[int] = array("Q")
-    strange, words = 0, 0
+    words = 0
+    strange = False
     for piece in reader.target.pieces(start, end):
         reader.tell()
-        values = reader.target.arch.unpack(bytes(piece.data))
-        words += len(values)
-        for value in filter(None, values):
-            heads.append(value)
-    for value in _spread(heads):
-        strange += reader.place(value) is None
-    return Buckets(heads, words, strange)
+        places, values = pointing(reader.engine, piece, reader.low, reader.high)
+        heads.extend(values)
+        words += len(piece.data) // reader.size
+        empty = len(reader.engine.search(piece, 0, 1))
+        strange = strange or empty + len(places) < len(piece.data) // reader.size
+    return Buckets(heads, words, strange or any(reader.place(value) is None for value in _spread(heads)))
 
 
 def _spread(values: Sequence[int], most: int = SAMPLE) -> list[int]:

@@ -11,7 +11,9 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import State
+from findleaks.graph.pure_trees import PureTreeWalk
 from findleaks.graph.shared import CYCLE, MISALIGNED, TOO_LONG, UNREADABLE, list_problem
+from findleaks.graph.trees import TreeLayout, TreeWalk
 from findleaks.session import Session
 from findleaks.target.base import Piece
 
@@ -47,6 +49,9 @@ class Reader:
         self.most = len(self.blocks)
         names = {allocator.name for allocator in session.directory.allocators}
         self.slack = 0 if names and names.isdisjoint(("glibc", "musl")) else 2 * self.size  # these split no rest that would be too short
+        heaps = session.heap_ranges()
+        self.low = min((heap.start for heap in heaps), default=0)  # no block lies below, none above `high`
+        self.high = max((heap.end for heap in heaps), default=0)
         self._code = "Q" if self.size == 8 else "I"
         self._swap = session.target.arch.byteorder != sys.byteorder
 
@@ -61,11 +66,8 @@ class Reader:
 
     def place(self, value: int) -> Optional[Place]:
         """The block in use that `value` points into."""
-        index = self.blocks.find(value)
-        if index < 0 or self.blocks.state(index) != State.IN_USE:
-            return None
-        start = self.blocks.address(index)
-        return Place(index, start, self.blocks.size(index), value - start)
+        found = self.blocks.lookup(value)
+        return Place(found[0], found[1], found[2], value - found[1]) if found is not None and found[3] == State.IN_USE else None
 
     def alike(self, one: Place, other: Optional[Place]) -> bool:
         """Could `other` be a node beside `one`: as far into a block of its size? The allocator may have rounded one of them up more."""
@@ -144,6 +146,17 @@ class Reader:
             nodes.append(node)
             node = after
         return nodes, node, ""
+
+    def tree(self, root: int, header: int, layout: TreeLayout, about: int) -> tuple[array[int], str]:
+        """The nodes of a search tree, see graph/trees.py; `about` so many are expected."""
+        most = self.most + 1
+        if self.target.live and (about <= FEW or not self._fits):
+            walk: TreeWalk = PureTreeWalk(self.words, root, header, layout, most, self.size)
+        else:
+            walk = self.engine.walk_tree(self._pieces, root, header, layout, most)
+        while not walk.step(SLICE):
+            self.tell()
+        return walk.result()
 
     def tell(self) -> None:
         """Progress, and a look at Ctrl-C."""

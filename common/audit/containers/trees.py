@@ -12,10 +12,11 @@ holds hangs from the owner's words alone.
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
 from findleaks.audit.containers.reader import SLICE, Place, Reader
+from findleaks.graph.trees import TreeLayout
 
 RED, BLACK = 0, 1
 
@@ -26,19 +27,8 @@ SAMPLE = 32
 """Nodes of a tree looked at to find which words lead to children."""
 
 
-class Layout(NamedTuple):
-    """Of a node, in words: which are its left and right children, its parent, and its colour; and how many of them to read."""
-
-    left: int
-    right: int
-    parent: int
-    colour: int
-    words: int
-    colour_mask: int
-
-
-GNU = Layout(2, 3, 1, 0, 4, 0xFFFFFFFF)  # an enum: the four bytes behind it may hold anything
-LLVM = Layout(0, 1, 2, 3, 4, 0xFF)  # a bool
+GNU = TreeLayout(2, 3, 1, 0, 4, 0xFFFFFFFF)  # an enum: the four bytes behind it may hold anything
+LLVM = TreeLayout(0, 1, 2, 3, 4, 0xFF)  # a bool
 
 
 def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
@@ -49,11 +39,13 @@ def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
     if words is None or words[0] & GNU.colour_mask != RED or words[2] == header or words[3] == header:
         return None
     _, root, leftmost, rightmost, count = words
+    if not count:
+        return None
     if not (_points(reader, root, size, header) and _is_black(reader, root, GNU)):
         return None
     if not (_points(reader, leftmost, GNU.left * size, 0) and _points(reader, rightmost, GNU.right * size, 0)):
         return None
-    nodes, problem = walk(reader, root, header, GNU)
+    nodes, problem = reader.tree(root, header, GNU, count)
     compare = header - size  # what std::less and any other empty class takes in front of the header
     made = Container("std::map or set", compare, header + 5 * size, len(nodes), told=count, nodes=nodes, problem=problem)
     return _ends_checked(made, leftmost, rightmost)
@@ -70,55 +62,9 @@ def llvm_tree(reader: Reader, address: int) -> Optional[Container]:
         return None
     if not _points(reader, leftmost, LLVM.left * size, 0):
         return None
-    nodes, problem = walk(reader, root, address + size, LLVM)
+    nodes, problem = reader.tree(root, address + size, LLVM, count)
     made = Container("std::map or set", address, address + 3 * size, len(nodes), told=count, nodes=nodes, problem=problem)
     return _ends_checked(made, leftmost, leftmost)
-
-
-def walk(reader: Reader, root: int, header: int, layout: Layout) -> tuple[array[int], str]:
-    """The places of all nodes, level by level, and "" or what is damaged first.
-
-    A node counts only where it points back to the one that led to it, which is why no damage can make this run in circles: a node has
-    one parent, and is met once from each side of it.
-    """
-    nodes: array[int] = array("Q")
-    level, parents, reds, problem = array("Q", [root]), array("Q", [header]), bytearray(1), ""
-    while level and len(nodes) <= reader.most:
-        below, above, next_reds = array("Q"), array("Q"), bytearray()
-        for first in range(0, len(level), SLICE):
-            reader.tell()
-            some, theirs, red = (column[first : first + SLICE] for column in (level, parents, reds))
-            columns, missing = reader.columns(some, 0, layout.words)
-            back = columns[layout.parent]
-            if missing or back != theirs:
-                kept = [n for n, (a, b) in enumerate(zip(back, theirs)) if a == b]
-                if len(kept) < len(some):
-                    bad = next(n for n, (a, b) in enumerate(zip(back, theirs)) if a != b)
-                    problem = problem or _wrong(some[bad], theirs[bad], back[bad], bad in missing)
-                    some, red = array("Q", [some[n] for n in kept]), bytearray(red[n] for n in kept)
-                    columns = [array("Q", [column[n] for n in kept]) for column in columns]
-            nodes.extend(some)
-            for node, a, b, colour, under_red in zip(some, columns[layout.left], columns[layout.right], columns[layout.colour], red):
-                colour &= layout.colour_mask
-                if colour > BLACK or (under_red and colour == RED) or (a and a == b):
-                    problem = problem or _odd(node, a, b, colour)
-                    b = 0 if a == b else b
-                if a:
-                    below.append(a)
-                    above.append(node)
-                    next_reds.append(colour == RED)
-                if b:
-                    below.append(b)
-                    above.append(node)
-                    next_reds.append(colour == RED)
-        level, parents, reds = below, above, next_reds
-    return nodes, problem
-
-
-def _odd(node: int, left: int, right: int, colour: int) -> str:
-    if left and left == right:
-        return f"node {node:#x} has {left:#x} as both children"
-    return f"node {node:#x} and its parent are both red" if colour == RED else f"node {node:#x} has colour {colour:#x}"
 
 
 def _points(reader: Reader, node: int, offset: int, to: int) -> bool:
@@ -126,7 +72,7 @@ def _points(reader: Reader, node: int, offset: int, to: int) -> bool:
     return node % reader.size == 0 and reader.place(node) is not None and reader.word(node + offset) == to
 
 
-def _is_black(reader: Reader, node: int, layout: Layout) -> bool:
+def _is_black(reader: Reader, node: int, layout: TreeLayout) -> bool:
     colour = reader.word(node + layout.colour * reader.size)
     return colour is not None and colour & layout.colour_mask == BLACK
 

@@ -1,0 +1,105 @@
+"""Walking search trees and looking up many addresses: the kernel and its twin say the same, of sound trees and of damaged ones."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+import graphs
+
+from findleaks.arch import X86_64
+from findleaks.graph.base import Engine
+from findleaks.graph.trees import TreeLayout
+from findleaks.target.base import Piece
+
+LAYOUT = TreeLayout(2, 3, 1, 0, 4, 0xFF)
+BASE, HEADER = 0x10000, 0x900000
+
+
+def tree(rng: random.Random, count: int) -> tuple[bytearray, int, list[int]]:
+    """Memory with a random search tree of `count` nodes of 48 bytes, its root, and the nodes level by level."""
+    memory = bytearray(48 * (count + 4))
+    places = [BASE + 48 * n for n in range(count)]
+    rng.shuffle(places)
+    below: dict[int, list[int]] = {place: [0, 0] for place in places}
+    parents = {places[0]: HEADER}
+    for place in places[1:]:
+        at = places[0]
+        while True:
+            side = rng.randrange(2)
+            if not below[at][side]:
+                below[at][side], parents[place] = place, at
+                break
+            at = below[at][side]
+    level, order = [places[0]], []
+    while level:
+        order += level
+        level = [child for node in level for child in below[node] if child]
+    for place in places:
+        for n, word in enumerate((1, parents[place], *below[place])):
+            put(memory, place + 8 * n, word)
+    return memory, places[0], order
+
+
+def put(memory: bytearray, address: int, word: int) -> None:
+    memory[address - BASE : address - BASE + 8] = (word & (1 << 64) - 1).to_bytes(8, "little")
+
+
+def walked(engine: Engine, pieces: list[Piece], root: int, most: int, budget: int) -> tuple[list[int], str]:
+    walk = engine.walk_tree(pieces, root, HEADER, LAYOUT, most)
+    while not walk.step(budget):
+        pass
+    nodes, problem = walk.result()
+    return list(nodes), problem
+
+
+def test_sound_trees_whole_and_in_order() -> None:
+    for seed in range(30):
+        rng = random.Random(seed)
+        memory, root, order = tree(rng, rng.choice((1, 2, 10, 200)))
+        pieces = graphs.cut(BASE, bytes(memory), rng)
+        for engine in (graphs.kernel(), graphs.pure()):
+            for budget in graphs.slices():
+                assert walked(engine, pieces, root, 1000, budget) == (order, "")
+            assert walked(engine, pieces, root, len(order) - 1, 7)[1] == f"more than {len(order) - 1:,} nodes"
+
+
+def test_damaged_trees_alike() -> None:
+    problems = set()
+    for seed in range(300):
+        rng = random.Random(seed)
+        memory, root, order = tree(rng, 60)
+        for _ in range(rng.choice((1, 1, 5, 30))):
+            word = rng.choice((0, 1, 2, rng.choice(order), rng.choice(order) + 4, rng.getrandbits(64), BASE + len(memory) - 8))
+            put(memory, rng.choice(order) + 8 * rng.randrange(4), word)
+        pieces = graphs.cut(BASE, bytes(memory), rng)
+        answers = [walked(engine, pieces, root, 100, 13) for engine in (graphs.kernel(), graphs.pure())]
+        assert answers[0] == answers[1]
+        assert len(set(answers[0][0])) == len(answers[0][0]) <= 60
+        problems.add(answers[0][1].split("0x")[0] + answers[0][1].split(" ", 2)[-1][:8] if answers[0][1] else "")
+    assert len(problems) >= 4
+
+
+def test_many_addresses_at_once() -> None:
+    for seed in range(20):
+        heap = graphs.random_heap(seed, 200, 16, 3)
+        rng = random.Random(seed)
+        asked = [rng.choice(heap.blocks).start + rng.choice((0, 0, 8, 4000, -1)) if heap.blocks else 5 for _ in range(100)]
+        answers = []
+        for engine in (graphs.kernel(), graphs.pure()):
+            blocks = engine.blocks(X86_64, 16)
+            blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
+            blocks.seal()
+            indices, sizes = blocks.holding(array("Q", asked))
+            for address, index, size in zip(asked, indices, sizes):
+                found = blocks.find(address)
+                assert index == (found if found >= 0 else 0xFFFFFFFF)
+                told = (found, blocks.address(found), blocks.size(found), blocks.state(found)) if found >= 0 else None
+                assert blocks.lookup(address) == told
+                assert size == (blocks.size(found) if found >= 0 else 0)
+            labels = array("I", [0xFFFFFFFF]) * len(heap.blocks)
+            mine = array("I", sorted({index for index in indices if index != 0xFFFFFFFF}))
+            claimed = [blocks.claim(labels, mine, 3), blocks.claim(labels, mine[:1], 4), blocks.claim(labels, array("I", [0xFFFFFFFF]), 5)]
+            answers.append((list(indices), list(sizes), list(labels), claimed))
+            assert claimed == [True, not mine, False]
+        assert answers[0] == answers[1]
