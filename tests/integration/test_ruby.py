@@ -121,6 +121,17 @@ def test_results_of_libpq(tmp_path: Path, counted: bool) -> None:
         assert all(row["told_bytes"] is None for name, row in rows.items() if name != "PG::Result")
 
 
+def test_an_address_is_named(tmp_path: Path) -> None:
+    """A class without a name has its address in the name that Ruby prints."""
+    with rubies.Pausing(rubies.SYSTEM, OBJECTS, tmp_path) as program:
+        program.go(5)
+        name = next(word for word in truths(program.said()[1]) if word.startswith("#<Class:0x"))
+        address = name[8:-1]
+        text = debuggers.findleaks("whatis", address, hex(int(address, 16) + 8), "--pid", str(program.pid))
+    assert f"Ruby Class {name}" in text
+    assert f"Ruby Class {name}, 8 bytes into it" in text
+
+
 COLLECT = "GC.disable; garbage = Array.new(3000) { |n| (0..20).to_h { |i| [i, n] } }; GC.enable; garbage = nil; global_variables; GC.start"
 
 

@@ -314,3 +314,18 @@ def test_told_is_what_objects_keep_of_their_reports() -> None:
     found = ruby(image.target())
     assert found.told("Object [results]") == 2_000_100
     assert found.told("Object [silent]") is found.told("Class") is found.told("nothing") is None
+
+
+def test_classes_without_end_cost_no_more_than_slots() -> None:
+    """Every object of a class of its own, every data type another: the work stays proportional to the heap."""
+    image = Image()
+    for number in range(40):
+        image.page()
+        for at in range(200):
+            other = 1000 * number + at
+            image.put(r.T_OBJECT, 0x10000 + 8 * other)
+            image.put(r.T_DATA, 0, 0x20000000 + 8 * other, 1, 0x30)
+    found = ruby(image.target(), graphs.kernel())
+    assert len(types(found)) > 8000
+    assert found.holders() is not None
+    assert {found.told(name) for name in types(found)} == {None}

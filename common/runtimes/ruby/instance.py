@@ -30,6 +30,9 @@ LOOK = 4096
 NAMED = 1 << 16
 """Sorts of objects that are named one by one; a sound heap has some hundreds."""
 
+SEARCHED = 2048
+"""Data types whose function that frees is looked at; a program has some hundreds at most."""
+
 OTHER = "(of further classes)"
 
 _EMPTY = (c.T_FLOAT, c.T_MOVED)
@@ -95,7 +98,12 @@ class Ruby(Runtime):
     @cached_property
     def _names(self) -> list[str]:
         """What each sort of slots is called; "" for free ones."""
-        return [self._name(sort) if number < NAMED else OTHER for number, sort in enumerate(self._census.sorts)]
+        names = []
+        for number, sort in enumerate(self._census.sorts):
+            if number % 256 == 0 and self._target.interrupted():
+                raise Interrupted
+            names.append(self._name(sort) if number < NAMED else OTHER)
+        return names
 
     def counters(self) -> Mapping[str, Count]:
         """See base.Runtime: GC.stat, then ObjectSpace.count_objects."""
@@ -143,24 +151,29 @@ class Ruby(Runtime):
 
     def told(self, name: str) -> Optional[int]:
         """See base.Runtime: for T_DATA whose function that frees takes back what the object reported (see reported.py)."""
-        sorts = [number for number, sort in enumerate(self._census.sorts) if self._names[number] == name]
-        offsets = {number: self._reported.get(self._census.sorts[number].data) for number in sorts}
-        if not sorts or None in offsets.values():
-            return None
-        total = 0
-        for number, offset in offsets.items():
-            wanted = bytearray(len(self._census.sorts) + 1)
-            wanted[number] = 1
-            for count, slot in enumerate(self._census.addresses(wanted, array("I", list(wanted)))[0]):
-                if count % LOOK == 0 and self._target.interrupted():
-                    raise Interrupted
-                if self._memory.word(slot + FLAG) != 1:  # the data is in the slot itself
-                    continue
-                where = self._memory.word(slot + DATA)
-                value = self._memory.word(where + (offset or 0)) if where else 0
-                if value is not None and value < self._target.arch.mask >> 1:
-                    total += value
-        return total
+        return self._told.get(name)
+
+    @cached_property
+    def _told(self) -> Mapping[str, int]:
+        """By type, what its objects reported; types of which it is known for all objects."""
+        sorts = self._census.sorts
+        offsets = [self._reported.get(sort.data) for sort in sorts]
+        totals = {name: 0 for name, offset in zip(self._names, offsets) if offset is not None}
+        for name, offset in zip(self._names, offsets):
+            if offset is None:
+                totals.pop(name, None)
+        wanted = bytearray(name in totals for name in self._names) + b"\0"
+        slots, _, numbers = self._census.addresses(wanted, array("I", range(len(wanted)))) if any(wanted) else ((), (), ())
+        for count, (slot, number) in enumerate(zip(slots, numbers)):
+            if count % LOOK == 0 and self._target.interrupted():
+                raise Interrupted
+            if self._memory.word(slot + FLAG) != 1:  # the data is in the slot itself
+                continue
+            where = self._memory.word(slot + DATA)
+            value = self._memory.word(where + (offsets[number] or 0)) if where else 0
+            if value is not None and value < self._target.arch.mask >> 1:
+                totals[self._names[number]] += value
+        return totals
 
     def dead(self) -> Sequence[Range]:
         """See base.Runtime."""
@@ -220,8 +233,12 @@ class Ruby(Runtime):
         """By data type: the offset in what it wraps of the bytes that were reported."""
         symbol = exported(self._target, [self._layout.module], "rb_gc_adjust_memory_usage")
         adjust = symbol.address if symbol is not None else 0
-        types = sorted({sort.data for sort in self._census.sorts if sort.data})[:NAMED]
-        return {data_type: reported_at(self._target, data_type, adjust) for data_type in types}
+        found: dict[int, Optional[int]] = {}
+        for data_type in sorted({sort.data for sort in self._census.sorts if sort.data})[:SEARCHED]:
+            if self._target.interrupted():
+                raise Interrupted
+            found[data_type] = reported_at(self._target, data_type, adjust)
+        return found
 
     def _exported(self, name: str) -> Optional[int]:
         symbol = exported(self._target, [self._layout.module], name)

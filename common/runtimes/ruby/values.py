@@ -20,8 +20,8 @@ LONGEST = 200
 HOPS = 200
 """Superclasses that are followed."""
 
-ENTRIES = 4096
-"""Entries of a class's table of variables that are looked at."""
+ENTRIES, ALL_ENTRIES = 4096, 1 << 21
+"""Entries of a class's table of variables that are looked at, and of all classes' together."""
 
 NOEMBED = 1 << 13
 """Of a string: its bytes stand elsewhere."""
@@ -52,6 +52,7 @@ class Values:
         self._memory = memory
         self._long = True  # does an embedded string begin with its length? Since 3.2
         self._names: dict[int, str] = {}
+        self._left = ALL_ENTRIES
         self.place: Optional[Place] = None
         for self._long in (True, False):
             self.place = self._find(word_of)
@@ -157,6 +158,9 @@ class Values:
         key, value}."""
         words = self._memory.words(table, 7) if table and table % 8 == 0 else None
         if words is None or not words[2] or not words[4] < words[5] <= words[4] + ENTRIES or words[5] - words[4] < words[2]:
+            return ()
+        self._left -= words[5] - words[4]
+        if self._left < 0:
             return ()
         found = self._memory.words(words[6] + 24 * words[4], 3 * (words[5] - words[4])) if words[6] % 8 == 0 else None
         return tuple(zip(found[1::3], found[2::3])) if found is not None else ()
