@@ -10,10 +10,12 @@ from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, cells, pages_a_
 from findleaks.report.text import number, printable, size
 
 WIDTH = 1200
-MARGIN, GUTTER, CELL, LINE = 24, 132, 5, 18
-COLUMNS = (WIDTH - 2 * MARGIN - GUTTER) // CELL
-ROOM = 160
-"""Rows of cells in all, at most, beside the first of each heap."""
+MARGIN, GUTTER, LINE = 24, 132, 18
+CELLS = (16, 12, 8, 5)
+"""Pixels of a cell: the largest with which every page has one, else the smallest."""
+
+TALL = 800
+"""Pixels that all rows of cells take, beside the last of each heap."""
 
 MOST = 64
 """Heaps drawn, the largest; of the others the sum is told."""
@@ -44,6 +46,7 @@ class Layout(NamedTuple):
     """All of a picture, WIDTH by `height` pixels."""
 
     height: int
+    cell: int
     words: list[Words]
     strips: list[Strip]
 
@@ -63,22 +66,29 @@ def layout(picture: Picture) -> Layout:
                 x, y = MARGIN, y + LINE + 4
             words.append(Words(x + 18, y, text, look=at))
             x += 44 + int(7.4 * len(text))
-    per = pages_a_cell(sum(len(area.states) for area in drawn), COLUMNS * ROOM)
+    pages = sum(len(area.states) for area in drawn)
+    side = next((side for side in CELLS if pages <= _columns(side) * (TALL // side)), CELLS[-1])
+    per = pages_a_cell(pages, _columns(side) * (TALL // side))
+    after = MARGIN + 24 + max((int(7.6 * len(area.name)) for area in drawn), default=0)
     strips: list[Strip] = []
     y += 16
     for area in drawn:
         y += 26
         words.append(Words(MARGIN, y, area.name, 14))
-        words.append(Words(MARGIN + 12 + int(7.6 * len(area.name)), y, _sums(area), faint=True))
-        y = _rows(area, per, y + 8, words, strips)
+        words.append(Words(after, y, _sums(area), faint=True))
+        y = _rows(area, per, side, y + 8, words, strips)
     y += 26
     rest = picture.areas[MOST:]
     if rest:
         words.append(Words(MARGIN, y, f"and {number(len(rest))} smaller heaps, {size(sum(area.size for area in rest))}", faint=True))
         y += LINE
     cell = f"a cell is {'a page' if per == 1 else f'{number(per)} pages'} ({size(per * picture.page)})"
-    words.append(Words(MARGIN, y, f"{cell}; pages in use are the darker, the more of them is in use; {picture.how}", faint=True))
-    return Layout(y + 20, words, strips)
+    words.append(Words(MARGIN, y, f"{cell}; the stronger a page in use is coloured, the more of it is; {picture.how}", faint=True))
+    return Layout(y + 20, side, words, strips)
+
+
+def _columns(side: int) -> int:
+    return (WIDTH - 2 * MARGIN - GUTTER) // side
 
 
 def _head(picture: Picture) -> str:
@@ -91,20 +101,20 @@ def _sums(area: Area) -> str:
     return f"{resident}{size(area.size)}, {size(area.held(State.IN_USE))} in use"
 
 
-def _rows(area: Area, per: int, y: int, words: list[Words], strips: list[Strip]) -> int:
+def _rows(area: Area, per: int, side: int, y: int, words: list[Words], strips: list[Strip]) -> int:
     """Where it ends."""
     column = 0
     last = None
     for cell in cells(area, per):
-        if column == COLUMNS:
-            column, last, y = 0, None, y + CELL
+        if column == _columns(side):
+            column, last, y = 0, None, y + side
         if not column and (cell.first == 0 or not strips or y - words[-1].y >= 3 * LINE or not words[-1].mono):
             words.append(Words(MARGIN, y + 9, f"{area.address(cell.first):#x}", 11, True, True))
         shown = cell._replace(first=0, pages=0, share=cell.share // 32 * 32 + 31 if cell.share else 0)
         if last == shown:
             strips[-1] = strips[-1]._replace(length=strips[-1].length + 1)
         else:
-            strips.append(Strip(MARGIN + GUTTER + column * CELL, y, 1, shown))
+            strips.append(Strip(MARGIN + GUTTER + column * side, y, 1, shown))
             last = shown
         column += 1
-    return y + CELL
+    return y + side

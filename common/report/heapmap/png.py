@@ -10,7 +10,7 @@ from typing import Any
 from findleaks.errors import FindleaksError
 from findleaks.graph.pages import PageState
 from findleaks.report.heapmap.cells import FAINT_LIGHT, LOOKS, Picture, blend
-from findleaks.report.heapmap.layout import CELL, WIDTH, layout
+from findleaks.report.heapmap.layout import WIDTH, layout
 
 SCALE = 2
 """Pixels of the file to one of the layout, so that text is sharp in print."""
@@ -51,7 +51,7 @@ def image(picture: Picture) -> bytes:
         colour = by_state[cell.state].light
         if cell.state == PageState.IN_USE and cell.share:
             colour = blend(FAINT_LIGHT, colour, cell.share)
-        draw.rectangle([x * SCALE, y * SCALE, (x + length * CELL) * SCALE - 1, (y + CELL) * SCALE - 1], fill=colour)
+        draw.rectangle([x * SCALE, y * SCALE, (x + length * made.cell) * SCALE - 1, (y + made.cell) * SCALE - 1], fill=colour)
     out = io.BytesIO()
     canvas.save(out, "PNG", optimize=True)
     return out.getvalue()

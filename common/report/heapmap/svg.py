@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 from findleaks.graph.pages import PageState
 from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture, blend
-from findleaks.report.heapmap.layout import CELL, WIDTH, layout
+from findleaks.report.heapmap.layout import WIDTH, layout
 
 _SHARES = range(31, 256, 32)
 
@@ -40,6 +40,6 @@ def drawing(picture: Picture) -> str:
         out.append(f'<text x="{words.x}" y="{words.y}" font-size="{words.size}"{kind}>{escape(words.text)}</text>')
     for x, y, length, cell in made.strips:
         kind = f"u{cell.share}" if cell.state == PageState.IN_USE and cell.share else f"s{int(cell.state)}"
-        out.append(f'<rect class="{kind}" x="{x}" y="{y}" width="{length * CELL}" height="{CELL}"/>')
+        out.append(f'<rect class="{kind}" x="{x}" y="{y}" width="{length * made.cell}" height="{made.cell}"/>')
     out.append("</svg>")
     return "\n".join(out) + "\n"
