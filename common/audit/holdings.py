@@ -178,7 +178,12 @@ class Teller:
             if only is None or only.container is not None:
                 break
             children = found.tree.children(only.node, 2)
-            if len(children) != 1 or children[0].blocks < 2:
+            if len(children) != 1:
+                break
+            if children[0].blocks < 2 and row.owner is not None and not row.what:
+                row.what = self._block(children[0].block, self.name(children[0].block), 1, ())
+                return
+            if children[0].blocks < 2:
                 break
             index = children[0].block
             type_ = origin.place(only.spans[0].start - origin.start)[1] if only.spans and origin.start else None

@@ -1,0 +1,161 @@
+"""`roots` on a small made-up process: its rows as text and as JSON, one root or block alone, nonsense refused, interruption."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import graphs
+import pytest
+from containers import DATA, Building
+from heaps import session as made_session
+
+from findleaks import commands
+from findleaks.errors import Interrupted, UsageError
+from findleaks.graph.base import Engine
+from findleaks.session import Session
+
+MAP, LIST, PAIR_A, PAIR_B, UNNAMED = (DATA + 0x100 * n for n in range(1, 6))
+
+
+@pytest.fixture(params=[graphs.kernel, graphs.pure], ids=["kernel", "pure"])
+def process(request: pytest.FixtureRequest) -> tuple[Building, Session]:
+    """g_map holds an object with a map of 20 and a list of 5; g_list a list of 30; g_a and g_b a block with another behind it; a word
+    without a name an array; two blocks are lost."""
+    made = Building()
+    owner = made.block(120)
+    made.map(owner + 16, 20)
+    made.put(owner + 64, made.chain(5, 40, 0)[0])
+    made.put(made.variable("g_map", 0x100, 8), owner)
+    made.put(made.variable("g_list", 0x200, 8), made.chain(30, 72, 24)[0])
+    both = made.block(24, made.block(200))
+    made.put(made.variable("g_a", 0x300, 8), both)
+    made.put(made.variable("g_b", 0x400, 8), both)
+    made.put(UNNAMED, made.block(40))
+    made.block(56, made.block(88))
+    engine: Engine = request.param()
+    return made, made.session(engine)
+
+
+def run(session: Session, *words: str) -> tuple[int, str]:
+    out = io.StringIO()
+    return commands.execute(lambda: session, words, out), out.getvalue()
+
+
+def told(session: Session, *words: str) -> dict[str, Any]:
+    status, text = run(session, "roots", *words, "--json")
+    assert status == 0
+    answer: dict[str, Any] = json.loads(text)
+    assert (answer["schema"], answer["command"]) == ("findleaks/1", "roots")
+    return answer
+
+
+def test_rows(process: tuple[Building, Session]) -> None:
+    _, session = process
+    found = told(session, "--limit", "0")
+    rows = {row["name"]: (row["sort"], row["retained_blocks"], row["retained_bytes"]) for row in found["roots"]}
+    assert rows == {
+        "g_map (prog, data)": ("variable", 26, 120 + 20 * 56 + 5 * 40),
+        "g_list (prog, data)": ("variable", 30, 30 * 72),
+        "prog, data+0x500": ("variable", 1, 40),
+    }
+    assert (found["shared"]["retained_blocks"], found["shared"]["retained_bytes"]) == (2, 224)
+    assert [row["holders"] for row in found["shared"]["children"]] == [["g_a (prog, data)", "g_b (prog, data)"]]
+    assert found["total"] == {"blocks": 59, "bytes": 120 + 1120 + 200 + 2160 + 40 + 224}
+    by_name = {row["name"]: row for row in found["roots"]}
+    fields = {row["offset"]: row for row in by_name["g_map (prog, data)"]["children"]}
+    assert {offset: (row["name"], row["retained_blocks"]) for offset, row in fields.items()} == {
+        16: ("block of 120 B+0x10", 20),
+        64: ("block of 120 B+0x40", 5),
+    }
+    assert fields[16]["container"] == {
+        "what": "std::map or set",
+        "length": 20,
+        "unit": "nodes",
+        "told": 20,
+        "nodes": 20,
+        "node_sizes": [56, 56],
+        "tables": [],
+        "others": [],
+        "problem": None,
+    }
+    assert by_name["g_list (prog, data)"]["container"]["what"] == "linked list"
+
+
+def test_text_says_the_same(process: tuple[Building, Session]) -> None:
+    _, session = process
+    _, text = run(session, "roots", "--limit", "0")
+    assert "g_list (prog, data): linked list, 30 nodes of 72 B" in text
+    assert "└ block of 120 B+0x10: std::map or set, 20 nodes of 56 B" in " ".join(text.split())
+    assert "prog, data+0x500: block of 40 B, zeros" in text
+    assert "← g_a (prog, data), g_b (prog, data)" in " ".join(text.split())
+    assert text.rstrip().splitlines()[-1].strip().startswith("next: leaks roots g_list --depth 4")
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_one_root_one_block(process: tuple[Building, Session]) -> None:
+    made, session = process
+    (row,) = told(session, "g_map")["roots"]
+    assert row["name"] == "g_map (prog, data)"
+    assert [row["name"] for row in told(session, "g_*")["roots"]] == [
+        "g_list (prog, data)",
+        "g_map (prog, data)",
+        "g_a (prog, data)",
+        "g_b (prog, data)",
+    ]
+    owner = made.get(DATA + 0x100)
+    (block,) = told(session, hex(owner + 5))["roots"]
+    assert (block["address"], block["holder"], block["retained_blocks"]) == (hex(owner), "g_map (prog, data)", 26)
+    (shared,) = told(session, hex(made.get(DATA + 0x300)))["roots"]
+    assert (shared["holder"], shared["retained_blocks"]) == ("several roots", 2)
+    lone = made.blocks[-1].address
+    (lost,) = told(session, hex(lone))["roots"]
+    assert (lost["holder"], lost["retained_blocks"]) == (None, 0)
+    assert told(session, hex(DATA + 0x104))["roots"] == [row]
+    _, text = run(session, "roots", hex(owner))
+    assert "held by g_map (prog, data)" in text
+
+
+def test_lost(process: tuple[Building, Session]) -> None:
+    made, session = process
+    found = told(session, "--lost")
+    assert [(row["kind"], row["retained_blocks"], row["retained_bytes"]) for row in found["roots"]] == [("definite", 2, 144)]
+    assert found["roots"][0]["address"] == hex(made.blocks[-1].address)
+    assert found["total"] == {"blocks": 2, "bytes": 144}
+
+
+def test_a_stale_pointer_takes_nothing_from_a_map(process: tuple[Building, Session]) -> None:
+    made, session = process
+    owner = made.get(DATA + 0x100)
+    made.put(made.variable("g_stale", 0x600, 8), made.get(owner + 16 + 16))  # to the map's root node
+    again = {row["name"]: row["retained_blocks"] for row in told(made.session(session.engine), "--limit", "0")["roots"]}
+    assert again["g_map (prog, data)"] == 26
+    assert "g_stale (prog, data)" not in again
+
+
+@pytest.mark.parametrize("words", [["nobody"], ["0x10"], ["0x10", "0x20"], ["--depth", "x"], ["--limit", "-1"], ["--lost", "g_map"]])
+def test_nonsense_is_refused_in_one_line(process: tuple[Building, Session], words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(process[1], "roots", *words)
+    assert "\n" not in str(caught.value)
+
+
+def test_interruption(process: tuple[Building, Session]) -> None:
+    made, session = process
+    whole = made.session(session.engine)
+    whole.target._left = 1 << 20  # type: ignore[attr-defined]
+    run(whole, "roots")
+    needed = (1 << 20) - whole.target._left  # type: ignore[attr-defined]
+    assert needed > 20
+    for polls in (0, needed // 3, needed // 2, needed - 1):
+        fresh = made.session(session.engine)
+        fresh.target._left = polls  # type: ignore[attr-defined]
+        with pytest.raises(Interrupted):
+            run(fresh, "roots")
+
+
+def test_an_empty_process_is_said_to_be_one() -> None:
+    made = Building()
+    session = made_session(made.session().target, [])  # type: ignore[arg-type]
+    assert run(session, "roots")[0] == 2
