@@ -68,6 +68,14 @@ class Guard:
         process.stdout.close()
         process.wait()
 
+    def leave(self) -> None:
+        """Something was not restored: let the guardian do it, as if the debugger were dead."""
+        process, self.process = self.process, None
+        if process is not None:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.close()
+            process.stdout.close()
+
 
 def _python() -> Optional[str]:
     """A Python to run it; inside a debugger sys.executable may name the debugger."""

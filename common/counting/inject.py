@@ -205,6 +205,10 @@ class Injected:
                 self.notes += taken_out(self.host, self._memory, stub, outcome.why != "stop" or not outcome.text.startswith("it received"))
             elif self._memory.read(stub.table, 1) and not clean(self.host.pid):  # the debugger went on with a child, and let it go
                 self.notes.append(f"the debugger has let {self.host.pid} go, and the stub at {stub.address:#x} stays in it, switched off")
+        except BaseException:
+            if self._guard is not None:
+                self._guard.leave()
+            raise
         finally:
             if self._service is not None:
                 self._service.finish()

@@ -1,0 +1,52 @@
+"""The guardian beside a debugger, here watching over this very process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from findleaks.counting.guard import Guard
+
+
+@pytest.fixture
+def memory() -> Iterator[int]:
+    descriptor = os.open("/proc/self/mem", os.O_RDWR)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_it_restores_what_nobody_else_did(memory: int) -> None:
+    """Where the pipe just ends; but not what is something else by now."""
+    code = ctypes.create_string_buffer(b"\xcc\xcc\x55", 3)
+    at = ctypes.addressof(code)
+    guard = Guard(os.getpid(), memory, [(at, b"\xcc", b"\x90"), (at + 1, b"\xcc", b"\x91"), (at + 2, b"\xcc", b"\x92")])
+    process = guard.process
+    assert process is not None
+    assert code.raw == b"\xcc\xcc\x55"
+    guard.leave()
+    assert process.wait(30) == 0
+    assert code.raw == b"\x90\x91\x55"
+
+
+def test_dismissed_it_does_nothing(memory: int) -> None:
+    code = ctypes.create_string_buffer(b"\xcc", 1)
+    guard = Guard(os.getpid(), memory, [(ctypes.addressof(code), b"\xcc", b"\x90")])
+    process = guard.process
+    assert process is not None
+    guard.dismiss()
+    guard.dismiss()
+    assert process.returncode == 0
+    assert code.raw == b"\xcc"
+
+
+def test_a_guardian_that_was_killed_disturbs_nobody(memory: int) -> None:
+    guard = Guard(os.getpid(), memory, [(0x1000, b"\xcc", b"\x90")])
+    assert guard.process is not None
+    guard.process.kill()
+    guard.process.wait(30)
+    time.sleep(0.01)
+    guard.dismiss()
