@@ -27,8 +27,13 @@ RUBY = """
 require "fiddle"
 reader, writer = IO.pipe
 trap("USR1") { writer.write_nonblock "x" }
-threads = 24.times.map { Thread.new { kept = []; 15000.times { |i| kept << ("x" * (100 + (i * 37) % 900)) }; kept.clear } }
-threads.each(&:join)
+threads = 24.times.map do
+  Thread.new do
+    made = 10000.times.map { |i| "x" * (100 + (i * 37) % 900) }
+    made.each_slice(500).map(&:last) # what pins the arenas
+  end
+end
+pins = threads.map(&:value)
 threads = nil
 2.times { GC.start }
 sleep 4 # Ruby keeps ended threads for three seconds; then they free what they had cached
