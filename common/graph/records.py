@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_uint64
 from typing import NamedTuple, Protocol
@@ -26,6 +27,9 @@ NONE = 0xFFFFFFFF
 
 MOST = 1 << 20
 """Keys that are told apart."""
+
+KNOWN = 1 << 16
+"""First words of records whose numbers the twin remembers."""
 
 Key = tuple[int, int, int, int]
 
@@ -81,6 +85,7 @@ class PureRecords:
         self._reach = max(offset for shape in self._shapes for offset in (0, *shape.offsets)) + arch.word
         self._numbers: dict[Key, int] = {}
         self._counts: list[int] = []
+        self._known: dict[int, dict[tuple[int, ...], int]] = {}  # by mark: numbers by the first words of records
         self._left = 0
 
     @property
@@ -95,16 +100,33 @@ class PureRecords:
             inside = piece.address <= start <= end and start % word == 0 and stride % word == 0 and stride >= self._reach
             if not inside or count > (end - start) // stride:
                 raise ValueError(f"records at {start:#x} do not lie in their piece")
-        made, add = array("I"), self._number
+        made = array("I")
         for start, stride, count, mark in zip(*(runs[i::RUN] for i in range(RUN))):
             words = self._arch.unpack(bytes(piece.data[start - piece.address : start - piece.address + stride * count]))
-            step = stride // word
-            for at in range(0, len(words), step):
-                first = words[at]
-                mask, offsets = self._shapes[first & self._tag_mask]
-                more = [words[at + offset // word] for offset in offsets]
-                made.append(add((first & mask | mark, *more, *(0 for _ in range(COLUMNS - len(more))))))
+            made += self._run(words, stride // word, mark)
         return made
+
+    def _run(self, words: Sequence[int], step: int, mark: int) -> array[int]:
+        """The numbers of records of `step` words."""
+        word, tag_mask, shapes, known = self._arch.word, self._tag_mask, self._shapes, self._known.setdefault(mark, {})
+        numbers = array("I")
+        for at, (first, second) in enumerate(zip(words[::step], words[1::step] if step > 1 else words)):
+            mask, offsets = shapes[first & tag_mask]
+            # Most records have the same few first words, and only one more in their key, if any: the one behind it.
+            seen = (first, second) if offsets == (word,) else (first,) if not offsets else ()
+            number = known.get(seen) if seen else None
+            if number is None:
+                more = [*(words[at * step + offset // word] for offset in offsets), *(0 for _ in range(COLUMNS))]
+                number = self._number((first & mask | mark, more[0], more[1], more[2]))
+                if seen and number != NONE and len(known) < KNOWN:
+                    known[seen] = number
+            numbers.append(number)
+        for number, count in Counter(numbers).items():
+            if number == NONE:
+                self._left += count
+            else:
+                self._counts[number] += count
+        return numbers
 
     def keys(self) -> list[Key]:
         """See Records."""
@@ -118,11 +140,9 @@ class PureRecords:
         number = self._numbers.get(key)
         if number is None:
             if len(self._numbers) >= self._most:
-                self._left += 1
                 return NONE
             number = self._numbers[key] = len(self._numbers)
             self._counts.append(0)
-        self._counts[number] += 1
         return number
 
 

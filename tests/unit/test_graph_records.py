@@ -86,6 +86,14 @@ def test_records_outside_are_refused(run: tuple[int, ...]) -> None:
         assert records.keys() == []
 
 
+def test_records_of_one_word() -> None:
+    data = array("Q", range(100)).tobytes()
+    for engine in (graphs.kernel(), graphs.pure()):
+        records = engine.records({}, 7)
+        assert list(records.read(graphs.piece(BASE, data), array("Q", [BASE, 8, 100, 0]))) == [*range(8)] * 12 + [*range(4)]
+        assert records.counts() == [13] * 4 + [12] * 4
+
+
 def test_shapes_are_checked() -> None:
     with pytest.raises(ValueError, match="mask"):
         graphs.kernel().records({}, 5)
