@@ -347,6 +347,10 @@ class Engine(Protocol):
         """Addresses of the aligned words in `piece` whose value lies in [low, high), ascending."""
         ...
 
+    def tally(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
+        """The different values, ascending, and the sum of each one's weights; without weights, how often it is there."""
+        ...
+
     def common(self, left: array[int], right: array[int]) -> int:
         """Bytes that two flat sorted arrays ("Q") of disjoint ranges have in common."""
         ...

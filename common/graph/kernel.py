@@ -127,6 +127,17 @@ class KernelEngine:
         check(code, "words")
         return found
 
+    def tally(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
+        """See base.Engine."""
+        if weights and len(weights) != len(values):
+            raise ValueError(f"{len(weights)} weights for {len(values)} values")
+        empty = bytes(8 * len(values))
+        found, sums, room = array("Q", values), array("Q", weights or empty), array("Q", empty)
+        more = array("Q", empty if weights else b"")
+        places = (one.buffer_info()[0] for one in (room, more))
+        number = self._library.fl_tally(found.buffer_info()[0], sums.buffer_info()[0], len(found), not weights, *places)
+        return found[:number], sums[:number]
+
     def common(self, left: array[int], right: array[int]) -> int:
         """See base.Engine."""
         return int(self._library.fl_common(left.buffer_info()[0], len(left) // 2, right.buffer_info()[0], len(right) // 2))

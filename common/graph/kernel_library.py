@@ -136,6 +136,7 @@ SIGNATURES = {
     ),
     "fl_gather": (c_int, [c_void_p, c_uint64, c_void_p, c_uint64, c_uint64, c_void_p, POINTER(CWords)]),
     "fl_self_pointers": (c_int, [_PIECE, c_int64, POINTER(CWords)]),
+    "fl_tally": (c_uint64, [c_void_p, c_void_p, c_uint64, c_bool, c_void_p, c_void_p]),
     "fl_search": (c_int, [_PIECE, c_uint64, c_uint64, POINTER(CWords)]),
     "fl_read_groups": (
         c_int,

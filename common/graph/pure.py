@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from findleaks.arch import Arch
@@ -137,6 +138,16 @@ class PureEngine:
         word = self._arch.word
         base, words = words_of(piece, self._arch)
         return array("Q", [base + at * word for at, value in enumerate(words) if low <= value < high])
+
+    def tally(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
+        """See base.Engine."""
+        if weights and len(weights) != len(values):
+            raise ValueError(f"{len(weights)} weights for {len(values)} values")
+        sums: dict[int, int] = Counter(values) if not weights else {}
+        for value, weight in zip(values, weights):
+            sums[value] = sums.get(value, 0) + weight
+        found = array("Q", sorted(sums))
+        return found, array("Q", [sums[value] & (1 << 64) - 1 for value in found])
 
     def common(self, left: array[int], right: array[int]) -> int:
         """See base.Engine."""

@@ -21,10 +21,10 @@ from findleaks.arch import X86_64
 from findleaks.errors import Interrupted
 from findleaks.graph.pure import PureEngine
 from findleaks.runtimes.v8 import aarch64
+from findleaks.runtimes.v8 import values as values_
 from findleaks.runtimes.v8.decode import instructions
 from findleaks.runtimes.v8.layout import Layout, derive
 from findleaks.runtimes.v8.scopes import Candidate, chain, fitting
-from findleaks.runtimes.v8.values import tally
 from findleaks.session import Session
 from findleaks.target.base import Module
 
@@ -362,19 +362,36 @@ def test_the_decoder_stops_at_what_it_does_not_know() -> None:
     assert target == 0x1000
 
 
-def test_values_are_counted() -> None:
+@pytest.mark.parametrize("slice_", [7, 1 << 20])
+def test_values_are_counted(slice_: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values_, "SLICE", slice_)
     rng = random.Random(7)
-    for length in (0, 1, 50, 20_000):
+    target = Image().target()
+    for length in (0, 1, 50, 5000):
         for kinds in (1, 3, 40, 10**9):
             values = array("Q", (2 * rng.randrange(kinds) + 1 for _ in range(length)))
             values.extend([99, 100, 99] * (length // 4))
             counts = Counter(values)
-            distinct, repeated = tally(values)
-            assert distinct == sorted(counts)
-            assert repeated == {value: seen for value, seen in counts.items() if seen > 1 or value in repeated}
+            distinct, handles = values_.tally(target, PureEngine(target.arch), values)
+            assert distinct.tolist() == sorted(counts)
+            assert dict(zip(distinct, handles)) == counts
 
 
-# v8::internal::HandleScope::NumberOfHandles of Node 20.20.0 on AArch64
+def test_what_many_handles_of_many_kinds_hold() -> None:
+    """More maps of few objects than are looked for in the bytes."""
+    image = Image(blocks=0, used=3 * (values_.MANY + 4))
+    held = []
+    for number in range(values_.MANY + 4):
+        place = v8image.OBJECTS + 0x500 + 16 * number
+        image.words(place, v8image.OBJECTS + 0x801 + 8 * number)
+        held += [place + 1, place + 1, UNDEFINED]
+    image.words(BLOCKS, *held)
+    (isolate,) = told(image.target())["isolates"]
+    assert isolate["values"][0] == {"value": "undefined", "handles": values_.MANY + 4, "objects": 1}
+    assert {(value["handles"], value["objects"]) for value in isolate["values"][1:]} == {(2, 1)}
+    assert len(isolate["values"]) == values_.MANY + 5
+
+
 ARM_COUNT = (
     "e20300aa 00204091 03e471f9 610c40f9 e003012a a1010034 630440f9 240400d1 00809cd2 4200008b "
     "21040051 637864f8 20581753 42805af8 0100014b 400003cb 00fc4393 0004010b c0035fd6"

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import filterfalse, islice
 from typing import NamedTuple, Optional
 
 from findleaks.errors import Interrupted, UnreadableMemory
@@ -26,8 +24,11 @@ FEW, LOOKED_AT = 16, 4096
 """Oddballs are single objects: where so few are of one map they are looked at one by one, so many of them."""
 
 
-SAMPLE, COMMON = 997, 8
-"""Of many values each so many-th is looked at first, to find those that are held again and again."""
+MANY = 32
+"""Maps of which few objects are: from here on each object's map is looked at."""
+
+SLICE = 1 << 21
+"""Values that are sorted at once, between two looks at whether the user wants to stop."""
 
 
 class Held(NamedTuple):
@@ -49,7 +50,7 @@ class Namer:
 
     def held(self, values: array[int]) -> list[Held]:
         """What these handles hold, most handles first. Interrupted when the user asked to stop."""
-        distinct, repeated = tally(values)
+        distinct, handles = tally(self._target, self._engine, values)
         sums: dict[str, list[int]] = {}
 
         def add(name: str, handles: int, objects: int) -> None:
@@ -57,29 +58,24 @@ class Namer:
             one[0] += handles
             one[1] += objects
 
-        if self._target.interrupted():
-            raise Interrupted
-        integers = [value for value in distinct if not value & 1]
-        if integers:
-            add(INTEGERS, sum(repeated.pop(value, 1) for value in integers), len(integers))
-            distinct = [value for value in distinct if value & 1]
-        maps = self._maps(array("Q", [value & ~3 for value in distinct]))
-        objects_of = Counter(maps)
-        handles_of = Counter(objects_of)
-        for value, handles in repeated.items():
-            handles_of[maps[bisect_left(distinct, value)]] += handles - 1
-        few = {map_ for map_, objects in objects_of.items() if objects <= FEW and map_}
-        alone = [(map_, value) for map_, value in zip(maps, distinct) if map_ in few] if few else []
-        for map_, value in alone[:LOOKED_AT]:
-            name = self.oddball(value)
+        if any(tags(distinct).translate(_INTEGER)):
+            whole = [(value, number) for value, number in zip(distinct, handles) if not value & 1]
+            add(INTEGERS, sum(number for _, number in whole), len(whole))
+            rest = [(value, number) for value, number in zip(distinct, handles) if value & 1]
+            distinct, handles = array("Q", [value for value, _ in rest]), array("Q", [number for _, number in rest])
+        maps = self._maps(distinct)
+        kinds, objects = self._engine.tally(maps, array("Q"))
+        objects_of = dict(zip(kinds, objects))
+        handles_of = dict(zip(*self._engine.tally(maps, handles)))
+        for at in _few(maps, [map_ for map_ in kinds if objects_of[map_] <= FEW and map_])[:LOOKED_AT]:
+            name = self.oddball(distinct[at])
             if name:
-                handles = repeated.get(value, 1)
-                add(name, handles, 1)
-                handles_of[map_] -= handles
-                objects_of[map_] -= 1
-        for map_, handles in handles_of.items():
-            if handles:
-                add(self.type_name(map_), handles, objects_of[map_])
+                add(name, handles[at], 1)
+                handles_of[maps[at]] -= handles[at]
+                objects_of[maps[at]] -= 1
+        for map_, number in handles_of.items():
+            if number:
+                add(self.type_name(map_), number, objects_of[map_])
         return sorted((Held(name, *both) for name, both in sums.items()), key=lambda held: (-held.handles, held.value))
 
     def oddball(self, value: int) -> str:
@@ -104,11 +100,13 @@ class Namer:
             return unknown
         return self._types.get(int.from_bytes(data, self._target.arch.byteorder), unknown)
 
-    def _maps(self, objects: array[int]) -> Sequence[int]:
-        """The map of each object; 0 where it cannot be read. `objects` ascend."""
-        pieces = tuple(self._memory(objects))
-        records, _ = self._engine.gather(pieces, objects, self._target.arch.word)
-        return self._target.arch.unpack(bytes(records))
+    def _maps(self, values: array[int]) -> array[int]:
+        """The map of each object; 0 where it cannot be read. `values` ascend."""
+        data = bytearray(values.tobytes())
+        data[::_WORD] = tags(values).translate(_ADDRESS)
+        objects = array("Q", bytes(data))
+        records, _ = self._engine.gather(tuple(self._memory(objects)), objects, _WORD)
+        return array("Q", bytes(records))
 
     def _memory(self, objects: array[int]) -> Iterable[Piece]:
         """The regions that hold any of them."""
@@ -166,26 +164,48 @@ class Namer:
             self._types.setdefault(number, "the hole" if plain == "hole" else plain)
 
 
-def tally(values: array[int]) -> tuple[list[int], dict[int, int]]:
-    """The different values, sorted, and how often those stand there that stand there more than once.
+_WORD = 8
+_INTEGER = bytes(not byte & 1 for byte in range(256))
+_ADDRESS = bytes(byte & ~3 for byte in range(256))
 
-    Where there are millions, most are different, and few are found again and again: these are set aside first, so that no table of all
-    has to be made. V8 allocates upward, which leaves little to sort."""
-    repeated: dict[int, int] = {}
-    rest: Iterable[int] = values
-    if len(values) > SAMPLE * COMMON:
-        common = {value for value, seen in Counter(values[::SAMPLE]).most_common(COMMON) if seen > 1}
-        repeated = dict(Counter(filter(common.__contains__, values)))
-        rest = filterfalse(common.__contains__, values)
-    distinct = sorted(rest)
-    again = Counter(value for value, following in zip(distinct, islice(distinct, 1, None)) if value == following)
-    if len(again) > COMMON * COMMON:
-        distinct = list(dict.fromkeys(distinct))
-    else:
-        for value, more in again.items():
-            at = bisect_left(distinct, value)
-            del distinct[at : at + more]
-    distinct += repeated
-    distinct.sort()
-    repeated.update((value, more + 1) for value, more in again.items())
-    return distinct, repeated
+
+def tags(values: array[int]) -> bytes:
+    """The lowest byte of each value."""
+    return values.tobytes()[::_WORD]
+
+
+def _few(maps: array[int], few: Sequence[int]) -> list[int]:
+    """The places of these maps, ascending. Where there are not many, they are looked for in the bytes, which is much faster."""
+    if len(few) > MANY:
+        wanted = set(few)
+        return [at for at, map_ in enumerate(maps) if map_ in wanted]
+    data, found = maps.tobytes(), []
+    for map_ in few:
+        word = map_.to_bytes(_WORD, "little")
+        at = data.find(word)
+        while at >= 0:
+            if at % _WORD == 0:
+                found.append(at // _WORD)
+            at = data.find(word, at + 1)
+    return sorted(found)
+
+
+def tally(target: Target, engine: Engine, values: array[int]) -> tuple[array[int], array[int]]:
+    """The different values, ascending, and how often each stands there: of slices, joined two and two of a length. Interrupted when the
+    user asked to stop."""
+    slices: list[tuple[array[int], array[int]]] = []
+    for start in range(0, len(values), SLICE):
+        if target.interrupted():
+            raise Interrupted
+        made = engine.tally(values[start : start + SLICE], array("Q"))
+        while slices and len(slices[-1][0]) <= len(made[0]):
+            made = _joined(engine, slices.pop(), made)
+        slices.append(made)
+    made = slices.pop() if slices else (array("Q"), array("Q"))
+    while slices:
+        made = _joined(engine, slices.pop(), made)
+    return made
+
+
+def _joined(engine: Engine, one: tuple[array[int], array[int]], other: tuple[array[int], array[int]]) -> tuple[array[int], array[int]]:
+    return engine.tally(one[0] + other[0], one[1] + other[1])
