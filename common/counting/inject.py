@@ -78,7 +78,7 @@ class Injected:
             raise UsageError(f"{shared[0].name} itself opens or closes the scope: it cannot be counted by that")
         self._plan = Plan(
             [(self._patch(target, one.address, one.name), one.address | EXACT) for one in self.functions],
-            [(self._patch(target, address, hex(address)), by) for address, by in steps.items()],
+            [(self._patch(target, address, _name(target, address)), by) for address, by in steps.items()],
         )
 
     def _rule(self, rule: Rule, target: Target) -> dict[int, int]:
@@ -273,3 +273,8 @@ class Injected:
 
     def _forget_names(self) -> None:
         self._namer = None
+
+
+def _name(target: Target, address: int) -> str:
+    symbol = target.symbolize(address)
+    return symbol.name if symbol is not None else hex(address)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
+from findleaks.counting.seccomp import Step, allowed, program
 from findleaks.errors import TargetError
 from findleaks.target.base import Region
 from findleaks.target.live import region_of
@@ -25,6 +26,7 @@ MMAP, MUNMAP, MADVISE, CLOSE, FTRUNCATE, MEMFD_CREATE = 9, 11, 28, 3, 77, 319
 """Numbers of system calls (Linux arch/x86/entry/syscalls/syscall_64.tbl)."""
 
 _SINGLESTEP, _GETREGS, _SETREGS, _GETSIGMASK, _SETSIGMASK = 9, 12, 13, 0x420A, 0x420B
+_GET_FILTER, _MOST_FILTERS = 0x420C, 64
 _WALL = 0x40000000
 _FORM = struct.Struct("<27Q")
 _ARGUMENTS = (14, 13, 12, 7, 9, 8)  # rdi, rsi, rdx, r10, r8, r9 in struct user_regs_struct
@@ -78,10 +80,32 @@ class Remote:
             words = self._registers(tid)
             if words is None:
                 continue
-            if status(tid).get("Seccomp", "0") != "0":
-                raise TargetError("the process is under seccomp, which may end it for a system call that it does not expect")
+            self._permitted(tid, instruction, number, arguments)
             return self._call(tid, words, instruction, number, arguments)
         raise TargetError(f"pid {self.pid}: no thread of it stands still")
+
+    def _permitted(self, tid: int, instruction: int, number: int, arguments: Sequence[int]) -> None:
+        """TargetError where seccomp may end the process for the call, or refuse it."""
+        if status(tid).get("Seccomp", "0") == "0":
+            return
+        filters = self._filters(tid)
+        if filters is None:
+            raise TargetError("the process is under seccomp, which may end it for a system call, and its filter cannot be read by us")
+        if not allowed(filters, number, instruction, arguments):
+            raise TargetError(f"the process is under seccomp, which does not let it make the system call {number}")
+
+    def _filters(self, tid: int) -> Optional[list[list[Step]]]:
+        """The seccomp filters of a thread; None where they cannot be read."""
+        found: list[list[Step]] = []
+        while len(found) < _MOST_FILTERS:
+            count = self._libc.ptrace(_GET_FILTER, tid, len(found), None)
+            if count < 0:
+                return found if found and ctypes.get_errno() == errno.ENOENT else None
+            buffer = ctypes.create_string_buffer(8 * count)
+            if self._libc.ptrace(_GET_FILTER, tid, len(found), ctypes.addressof(buffer)) != count:
+                return None
+            found.append(program(buffer.raw))
+        return None
 
     def _call(self, tid: int, words: Sequence[int], instruction: int, number: int, arguments: Sequence[int]) -> int:
         mask = ctypes.c_uint64()

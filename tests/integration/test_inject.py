@@ -110,6 +110,18 @@ def test_both_engines_name_the_same_stacks(injected: Path, tmp_path: Path) -> No
     assert len(found[0]) == 4
 
 
+def test_seccomp_that_allows_it(injected: Path, tmp_path: Path) -> None:
+    """As in containers: its filters are read, and asked before each system call."""
+    with Running([str(injected), "filtered"], tmp_path) as running:
+        at = places(running.pid, injected, NAMES)
+        before = code(running.pid, at)
+        working = Working(by_gdb(running.pid, ["event", "--inject", "--json", "--events", "36000"]), running.pid, at, before)
+        (tmp_path / "go").touch()
+        (table,) = told(working.finish())
+        assert counted(table) == expected(running)
+        unharmed(running, at, before)
+
+
 def test_outside_a_scope_of_ones_own(counting: Path, tmp_path: Path) -> None:
     """The functions that open and close it are patched, too."""
     total = (20 + 15 + 10 + 12 + 3 * 7) * 4 * 5 // 2
@@ -219,7 +231,7 @@ def test_refused(injected: Path, tmp_path: Path) -> None:
     ("how", "function", "line"),
     [
         ("crowded", "event", "memory cannot be had near 0x[0-9a-f]+: no [0-9,]+ bytes are free within 2 GiB"),
-        ("filtered", "event", "the process is under seccomp, which may end it for a system call that it does not expect"),
+        ("confined", "event", "the process is under seccomp, which does not let it make the system call 319"),
         ("inside", "faults", "thread [0-9]+ may return to 0x[0-9a-f]+, in the bytes that are to be patched: try again"),
     ],
 )

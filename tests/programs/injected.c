@@ -1,11 +1,13 @@
 /* Functions that are easy, hard and impossible to patch at their beginning, called through stacks that are hard to walk.
- * usage: injected [crowded | filtered | inside]: prints "ready", waits for a file "go", calls each function CALLS times from THREADS
+ * usage: injected [crowded | filtered | confined | inside]: prints "ready", waits for a file "go", calls each function CALLS times from THREADS
  * threads, prints "STACK CALLS" (innermost function first), "right" or "wrong" for what they returned, and "done". For a file "again" it
- * calls once more, and prints "alive". crowded: all memory within reach is mapped. filtered: seccomp allows everything. inside: a thread
+ * calls once more, and prints "alive". crowded: all memory within reach is mapped. filtered: seccomp allows everything;
+ * confined: but memfd_create, for which it ends the process. inside: a thread
  * stands among the first bytes of `faults`. */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <fcntl.h>
+#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -15,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -120,11 +123,22 @@ static void crowd(void) {
     }
 }
 
-static void filter(void) {
+/* Two filters: one that allows everything, and one that ends the process for the system call `number`. */
+static void filter(unsigned number) {
     struct sock_filter all[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-    struct sock_fprog program = {1, all};
+    struct sock_filter but[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {1, all}, second = {sizeof but / sizeof *but, but};
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &second);
 }
 
 static void stays(int number) {
@@ -148,7 +162,9 @@ int main(int count, char **words) {
     if (!strcmp(how, "crowded"))
         crowd();
     if (!strcmp(how, "filtered"))
-        filter();
+        filter(~0U);
+    if (!strcmp(how, "confined"))
+        filter(SYS_memfd_create);
     if (!strcmp(how, "inside")) {
         struct sigaction staying = {.sa_handler = stays};
         sigaction(SIGSEGV, &staying, NULL);
