@@ -75,7 +75,10 @@ def fields_of(
         return held[place.block]
 
     fields = list(_grouped(reader, words, memory, wanted))
-    fields += [Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None]
+    held_by = {
+        place.block: Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None
+    }
+    fields += held_by.values()
     if len(fields) > MOST:
         rest = fields[MOST - 1 :]
         fields[MOST - 1 :] = [Field(merged(s for f in rest for s in f.spans), [p for f in rest for p in f.places])]
@@ -118,9 +121,13 @@ def _grouped(reader: Reader, words: Mapping[int, int], memory: Sequence[Range], 
     for container in containers:
         mine = [place for span in container.spans for address, place in _within(places, span)]
         yield Field(container.spans, mine, container)
+    same: dict[int, Field] = {}  # several words that point to one block are one field: a buffer's begin and end
     for address, place in places.items():
         if inside(taken, address) is None:
-            yield Field([Range(address, address + reader.size)], [place])
+            one = same.setdefault(place.block, Field([], []))
+            one.spans.append(Range(address, address + reader.size))
+            one.places.append(place)
+    yield from same.values()
 
 
 def _within(places: Mapping[int, Place], span: Range) -> Iterator[tuple[int, Place]]:
