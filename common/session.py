@@ -13,6 +13,7 @@ from findleaks.graph import engine as engines
 from findleaks.graph.base import Engine, Graph, Heuristic
 from findleaks.graph.roots import register_words, root_ranges
 from findleaks.target.base import Piece, Range, Target
+from findleaks.target.ranges import blanked
 from findleaks.types import Types
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ class Session:
         return find(self.target, self.engine, self.directory)
 
     @cached_property
+    def dead(self) -> Sequence[Range]:
+        """Parts of managed heaps that hold no live object, sorted and disjoint."""
+        return sorted(part for runtime in self.runtimes for part in runtime.dead())
+
+    @cached_property
     def types(self) -> Types:
         return Types(self.target)
 
@@ -93,13 +99,14 @@ class Session:
         return next(reversed(self._graphs.values())) if self._graphs else self.graph()
 
     def pieces(self, ranges: Sequence[Range], phase: str) -> Iterator[Piece]:
-        """Memory of these ranges, with progress and a look at Ctrl-C before each piece."""
+        """Memory of these ranges, with progress and a look at Ctrl-C before each piece. Zeros stand for what is dead in managed heaps:
+        what is left there of former objects refers to nothing."""
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:
             for piece in self.target.pieces(start, end):
                 self.tell(phase, (done + piece.address - start) / total)
-                yield piece
+                yield blanked(piece, self.dead)
             done += end - start
 
     def heap_ranges(self) -> list[Range]:

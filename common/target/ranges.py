@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
-from findleaks.target.base import Range
+from findleaks.target.base import Piece, Range
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
@@ -51,3 +51,19 @@ def inside(ranges: Sequence[Range], address: int) -> Optional[Range]:
 def intersection(ranges: Sequence[Range], others: Iterable[Range]) -> list[Range]:
     """What of `others` lies in the sorted, disjoint `ranges`."""
     return subtract(merged(others), subtract(merged(others), ranges))
+
+
+def blanked(piece: Piece, holes: Sequence[Range]) -> Piece:
+    """The piece with zeros in place of these holes, which are sorted and disjoint; the piece itself where none of them lies in it."""
+    low, high = piece.address, piece.address + len(piece.data)
+    at = bisect_right(holes, (low, low)) - 1
+    data: Optional[bytearray] = None
+    for number in range(max(at, 0), len(holes)):
+        start, end = holes[number]
+        if start >= high:
+            break
+        start, end = max(start, low), min(end, high)
+        if start < end:
+            data = data if data is not None else bytearray(piece.data)
+            data[start - low : end - low] = bytes(end - start)
+    return piece if data is None else Piece(low, memoryview(data))

@@ -132,6 +132,32 @@ def test_an_address_is_named(tmp_path: Path) -> None:
     assert f"Ruby Class {name}, 8 bytes into it" in text
 
 
+LEAK = """
+require "fiddle"
+wrap = Fiddle::Function.new(Fiddle::Handle::DEFAULT["rb_data_object_wrap"], [Fiddle::TYPE_VOIDP] * 4, Fiddle::TYPE_UINTPTR_T)
+malloc = Fiddle::Function.new(Fiddle::Handle::DEFAULT["malloc"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_UINTPTR_T)
+def run(wrap, malloc)
+  3000.times { wrap.call(Fiddle.dlwrap(Object), malloc.call(777), 0, 0) } # whose objects free nothing
+end
+GC.start
+run(wrap, malloc)
+4.times { GC.start }
+GC.disable
+puts "ready"
+$stdout.flush
+sleep
+"""
+
+
+def test_what_dead_objects_held_is_lost(tmp_path: Path) -> None:
+    """An extension that forgets to free: the slots of its dead objects still hold the pointers, and yet they hold nothing."""
+    ruby = rubies.get(rubies.SYSTEM)
+    with cores.Running([*ruby.words, "-e", LEAK], tmp_path, ruby.environment) as program:
+        found = json.loads(debuggers.findleaks("find", "--json", "--pid", str(program.pid)))
+    lost = sum(group["blocks"] for group in found["groups"] if group["kind"] == "definite" and group["size"] == 792)
+    assert 2900 <= lost <= 3000
+
+
 COLLECT = "GC.disable; garbage = Array.new(3000) { |n| (0..20).to_h { |i| [i, n] } }; GC.enable; garbage = nil; global_variables; GC.start"
 
 
