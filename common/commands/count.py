@@ -61,7 +61,7 @@ class Counting:
 
     status = 0
 
-    def __init__(self, pid: int, args: argparse.Namespace, counter: Union[Counter, Injected], notes: Sequence[str]) -> None:
+    def __init__(self, counter: Union[Counter, Injected], pid: int, args: argparse.Namespace, notes: Sequence[str] = ()) -> None:
         self._args, self._notes = args, notes
         self._counter = counter
         self._pid = pid
@@ -214,5 +214,5 @@ def count(session: Session, args: argparse.Namespace) -> Counting:
     notes = tidied(session.target, _host(session))
     if args.inject:
         host = injecting(session)
-        return Counting(host.pid, args, Injected(host, wanted(args)), notes)
-    return Counting(process.pid, args, Counter(process, wanted(args)), notes)
+        return Counting(Injected(host, wanted(args)), host.pid, args, notes)
+    return Counting(Counter(process, wanted(args)), process.pid, args, notes)

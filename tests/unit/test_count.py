@@ -12,7 +12,7 @@ import pytest
 
 from findleaks.commands.count import Counting, counting, wanted
 from findleaks.counting.base import Outcome
-from findleaks.counting.counter import Counted, Table
+from findleaks.counting.counter import Counted, Counter, Table
 from findleaks.counting.memo import Memo
 from findleaks.counting.outside import without_pid
 from findleaks.errors import TargetError, UsageError
@@ -133,7 +133,7 @@ def test_words_that_make_no_rule(words: tuple[str, Sequence[str], Sequence[str]]
 
 
 def arguments(**more: object) -> argparse.Namespace:
-    plain = {"outside_scope": "", "enter": [], "leave": [], "when": "", "every": 0.0, "seconds": 0.0, "events": 0}
+    plain = {"inject": False, "outside_scope": "", "enter": [], "leave": [], "when": "", "every": 0.0, "seconds": 0.0, "events": 0}
     return argparse.Namespace(**{"function": "f", "json": False, "folded": False, "limit": 10, "frames": 40, **plain, **more})
 
 
@@ -163,10 +163,14 @@ def test_only_processes_that_a_debugger_holds_can_be_counted() -> None:
             counting(Session(target))  # type: ignore[arg-type]
 
 
+def scripted(process: Scripted, args: argparse.Namespace) -> Counting:
+    return Counting(Counter(process, wanted(args)), process.pid, args)
+
+
 class Scripted:
     """A process whose threads reach places as written down: (thread, address) or None for time that passes."""
 
-    pid = 7
+    pid = 1 << 30  # which no process can have
 
     def __init__(self, image: Image, script: Sequence[Optional[tuple[int, int]]]) -> None:
         self.image, self.script = image, list(script)
@@ -219,7 +223,7 @@ def tables(script: Sequence[Optional[tuple[int, int]]], **more: object) -> tuple
     image = Image()
     image.stack[0x108:0x118] = (STACK + 0x200).to_bytes(8, "little") + (CODE + 0x10).to_bytes(8, "little")
     process = Scripted(image, script)
-    made = Counting(process, arguments(function=F, **more))
+    made = scripted(process, arguments(function=F, **more))
     return list(made._counter.tables()), process
 
 
@@ -250,7 +254,7 @@ def test_events_end_it_and_when_selects() -> None:
 def test_an_error_takes_the_breakpoints_away() -> None:
     image = Image()
     process = Scripted(image, [at(1, F)])
-    made = Counting(process, arguments(function=F, when="bad"))
+    made = scripted(process, arguments(function=F, when="bad"))
     with pytest.raises(UsageError, match="cannot be evaluated"):
         list(made.json())
     assert process.disarmed and not process.armed
@@ -267,7 +271,7 @@ def test_text() -> None:
     from findleaks.commands import Door
 
     process = Scripted(Image(), [])
-    made = Counting(process, arguments(function=F, limit=1))
+    made = scripted(process, arguments(function=F, limit=1))
     frames = (Named(CODE, "ns::f(int)", 0, "prog"), Named(CODE + 9, "main", 9, "prog"))
     table = Table(1234, 1200, 2.5, [Counted(1100, frames, ""), Counted(100, frames[:1], "")], True, Outcome("stop", "it received SIGSEGV"))
     assert list(made._text(table, 80)) == [
