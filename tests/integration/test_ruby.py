@@ -84,6 +84,21 @@ def test_every_picture_and_every_door_shows_the_same(tmp_path: Path, version: st
             assert found[part] == live[part], (door, part)
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", rubies.SUITES)
+def test_debuggers_that_attach_show_the_same(tmp_path: Path, version: str) -> None:
+    words = "leaks " + " ".join(WORDS)
+    with rubies.Pausing(version, OBJECTS, tmp_path) as program:
+        program.go(2)
+        live = page("--pid", str(program.pid))
+        answers = [door([words], "-p", str(program.pid)) for door in (debuggers.gdb, debuggers.lldb)]
+        program.go(3)
+        same(live, truths(program.said()[1]), version)
+    for answer in answers:
+        (found,) = json.loads(debuggers.objects(answer)[0])["runtimes"]
+        assert {part: found[part] for part in found} == {part: live[part] for part in found}
+
+
 def test_text_matches_json(tmp_path: Path) -> None:
     with rubies.Pausing(rubies.SYSTEM, OBJECTS, tmp_path) as program:
         program.go(2)
