@@ -24,9 +24,9 @@ int dominators_count(dominators *d, int64_t *budget) {
 /* Where each goes: behind its holder, and what that holds of lower numbers. */
 int dominators_place(dominators *d, int64_t *budget) {
     size_t room = (size_t)d->count + 1;
-    if (!d->labels && !(d->labels = malloc(room * sizeof *d->labels)))
+    if (!d->labels && !(d->labels = roomy(room * sizeof *d->labels)))
         return NO_MEMORY;
-    if (!d->ancestors && !(d->ancestors = malloc(room * sizeof *d->ancestors)))
+    if (!d->ancestors && !(d->ancestors = roomy(room * sizeof *d->ancestors)))
         return NO_MEMORY;
     uint32_t *places = d->labels, *next = d->ancestors;
     for (; d->at < d->count; d->at++) {
@@ -93,7 +93,7 @@ int dominators_counts(dominators *d, int64_t *budget) {
 /* The bytes of each, */
 int dominators_sizes(dominators *d, int64_t *budget) {
     const blocks *b = d->g->b;
-    if (!d->bytes && !(d->bytes = malloc((size_t)d->count * sizeof *d->bytes)))
+    if (!d->bytes && !(d->bytes = roomy((size_t)d->count * sizeof *d->bytes)))
         return NO_MEMORY;
     for (; d->at < d->count; d->at++) {
         uint32_t node = d->nodes[d->at];

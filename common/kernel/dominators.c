@@ -43,7 +43,7 @@ API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, cons
     d->only_lost = only_lost;
     d->definite = d->possible = NOBODY;
     size_t bytes = ((size_t)g->count + 1) * sizeof *d->numbers;
-    d->numbers = malloc(bytes);
+    d->numbers = roomy(bytes);
     d->seen = calloc((size_t)g->count / 64 + 1, sizeof *d->seen);
     d->tiers = tiers + 1;
     d->lasts = malloc(((size_t)tiers + 1) * sizeof *d->lasts);
@@ -135,9 +135,9 @@ static int tally(dominators *d, int64_t *budget) {
         d->starts[group + 1] += d->starts[group];
     size_t most = (size_t)d->count + d->roots + 1;
     d->targets = malloc(((size_t)d->starts[groups] + 1) * sizeof *d->targets);
-    d->nodes = malloc(most * sizeof *d->nodes);
-    d->parents = malloc(most * sizeof *d->parents);
-    d->semis = malloc(most * sizeof *d->semis);
+    d->nodes = roomy(most * sizeof *d->nodes);
+    d->parents = roomy(most * sizeof *d->parents);
+    d->semis = roomy(most * sizeof *d->semis);
     return d->targets && d->nodes && d->parents && d->semis ? DONE : NO_MEMORY;
 }
 

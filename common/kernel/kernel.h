@@ -72,6 +72,8 @@ bool copied(const piece *pieces, uint64_t count, uint64_t address, uint64_t size
 /* A growing array of `size`-byte elements: room for one more after `count`; the new array, or NULL with the old one intact. */
 void *grown(void *array, uint64_t count, uint64_t *capacity, size_t size);
 
+void *roomy(size_t bytes);
+
 typedef struct {
     uint64_t *items;
     uint64_t count, capacity;
