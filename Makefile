@@ -34,6 +34,7 @@ bench: venv kernel ## wall, CPU and memory of each phase on heaps of 1 M and 10 
 	$(BIN)/python tests/bench/allocators.py
 	$(BIN)/python tests/bench/pages.py
 	$(BIN)/python tests/bench/inject_rate.py
+	$(BIN)/python tests/bench/scopes.py
 
 venv: $(VENV)/.ready ## a virtual environment in .venv with findleaks installed editable
 

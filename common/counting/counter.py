@@ -115,7 +115,8 @@ class Counter:
             ticks = 0
             while True:
                 gone = time.monotonic() - began
-                ticks = max(ticks, int(gone / self.wanted.every)) + 1 if self.wanted.every else 0
+                # The next but one where the next is due at once: on a busy machine nothing but tables would be made.
+                ticks = max(ticks, int(gone / self.wanted.every + 0.5)) + 1 if self.wanted.every else 0
                 ends = [end for end in (self.wanted.seconds, ticks * self.wanted.every) if end]
                 outcome = self._run(max(0.001, min(ends) - gone) if ends else None)
                 if self._error is not None:

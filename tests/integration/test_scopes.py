@@ -311,6 +311,21 @@ def test_stripped(tmp_path: Path) -> None:
     consistent(isolate)
 
 
+@pytest.mark.matrix
+def test_the_newest_stripped(addon: Path, tmp_path: Path) -> None:
+    """Functions that are not exported have no names, but the handles are found, and whose they are."""
+    program = tmp_path / "node"
+    shutil.copy(nodes.get(nodes.NEWEST), program)
+    subprocess.run(["strip", "--strip-all", program], check=True)
+    with Running([str(program), "--expose-gc", str(addon / "node_addon.js"), "objects", "20000"], tmp_path / "run") as running:
+        (isolate,) = live(running.pid)["isolates"]
+    consistent(isolate)
+    most = isolate["scopes"][0]
+    assert 60_000 <= most["handles"] <= 60_002
+    assert most["frame"] == "generated code that calls objects"
+    assert isolate["scopes"][-1]["function"].startswith("node::NodeMainInstance::Run")
+
+
 def test_no_v8(tmp_path: Path) -> None:
     with Running([sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"], tmp_path) as running:
         text = findleaks("scopes", "--pid", str(running.pid))
