@@ -105,7 +105,8 @@ class Extent(NamedTuple):
 
 
 def disjoint(extents: Sequence[Extent]) -> list[Extent]:
-    """The extents sorted, with what overlaps an earlier one cut away, and the empty ones left out."""
+    """The extents sorted, with what overlaps an earlier one cut away, the empty ones left out, and those that go on from one another
+    joined."""
     result: list[Extent] = []
     last = 0
     for start, end, offset, source in sorted(extents, key=lambda e: (e[0], -e[1])):
@@ -113,7 +114,11 @@ def disjoint(extents: Sequence[Extent]) -> list[Extent]:
             offset += last - start
             start = last
         if start < end:
-            result.append(Extent(start, end, offset, source))
+            before = result[-1] if result else None
+            if before and (before.end, before.source, before.offset + before.end - before.start) == (start, source, offset):
+                result[-1] = before._replace(end=end)  # side by side in the file, too, as most mappings of a core: what reads has fewer
+            else:
+                result.append(Extent(start, end, offset, source))
             last = end
     return result
 

@@ -129,6 +129,14 @@ def old_static(version: str) -> Musl:
     return Musl(f"{version}-old", musl.headers, musl.libraries, musl.linker, tuple(made))
 
 
+def _mend(file: Path) -> None:
+    """oldmalloc of 1.2.2 cannot be linked: it is called __libc_malloc, as a function of lite_malloc.c is. 1.2.3 changed this line."""
+    name, right = "#define malloc __libc_malloc\n", "#define malloc __libc_malloc_impl\n"
+    text = file.read_text()
+    assert name in text or right in text
+    file.write_text(text.replace(name, right))
+
+
 @functools.cache
 def old(version: str) -> Musl:
     """A whole libc with oldmalloc, configured and made on first use."""
@@ -137,6 +145,8 @@ def old(version: str) -> Musl:
     with debian.locked(source.parent):
         if not (prefix / "lib/libc.so").exists():
             shutil.rmtree(prefix, ignore_errors=True)
+            if version == "1.2.2":
+                _mend(source / "src/malloc/oldmalloc/malloc.c")
             for command in (
                 ["./configure", f"--prefix={prefix}", f"--syslibdir={prefix}/lib", "--with-malloc=oldmalloc"],
                 ["make", "-j4", "install-headers", "install-libs"],

@@ -148,3 +148,18 @@ def test_fake_can_be_written_to() -> None:
     assert fake.read(0x1008, 2) == b"\x88\x77"
     with pytest.raises(ValueError, match="0x100c"):
         fake.write(0x100C, bytes(8))
+
+
+def test_extents_that_go_on_from_one_another_are_one() -> None:
+    """In memory and in the file both: most mappings of a core."""
+    one, other = source(bytes(range(64))), source(bytes(64))
+    joined = disjoint([Extent(0x1010, 0x1020, 16, one), Extent(0x1000, 0x1010, 0, one), Extent(0x1020, 0x1030, 32, one)])
+    assert joined == [Extent(0x1000, 0x1030, 0, one)]
+    assert ExtentReader(X86_64, joined).read(0x100E, 4) == bytes((14, 15, 16, 17))
+    apart = [
+        Extent(0x1000, 0x1010, 0, one),
+        Extent(0x1010, 0x1020, 24, one),
+        Extent(0x1020, 0x1030, 40, other),
+        Extent(0x1031, 0x1032, 1, one),
+    ]
+    assert disjoint(apart) == apart
