@@ -81,6 +81,8 @@ class Session:
     @cached_property
     def dead(self) -> Sequence[Range]:
         """Parts of managed heaps that hold no live object, sorted and disjoint."""
+        if self.runtimes:
+            self.tell("reading managed heaps", 0.0)
         return sorted(part for runtime in self.runtimes for part in runtime.dead())
 
     @cached_property
