@@ -68,6 +68,9 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
                 stands[index] = SILENT  # its objects speak for it
     if stands is not None:
         tree.stand_for(stands)
+    for one, start in zip(holders, first):
+        for kind, owned in one.owned:
+            tree.refer(start + kind, owned)
     for piece in session.pieces(sorted([*session.roots, *pages]), "reading what managed objects refer to"):
         tree.scan_roots(piece)
     tree.root_words(register_words(session.target), rest)

@@ -57,6 +57,8 @@ class Holders(NamedTuple):
     Objects of the first `owning` types free themselves what they refer to, so that it is theirs: references to it from elsewhere, such as
     stale ones, take nothing from them.
 
+    `owned` names blocks, by index, that objects of a type own beside what their words refer to.
+
     Where objects stand many to a block of an allocator's, `pages` are these parts of blocks: what stands there are objects, and no native
     memory.
 
@@ -71,6 +73,7 @@ class Holders(NamedTuple):
     blocks: array[int] = array("I")
     owning: int = 0
     pages: Sequence[Range] = ()
+    owned: Sequence[tuple[int, Sequence[int]]] = ()  # type, blocks
 
 
 class Site(NamedTuple):

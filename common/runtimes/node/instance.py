@@ -1,0 +1,115 @@
+"""One Node in a process."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.memory import Memory
+from findleaks.graph.base import Engine
+from findleaks.graph.dominators import NOBODY
+from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Type
+from findleaks.runtimes.node import heap as heaps
+from findleaks.runtimes.node.objects import STORE, Objects, objects
+from findleaks.runtimes.v8 import globals as globals_
+from findleaks.runtimes.v8.isolates import Isolate, isolates
+from findleaks.runtimes.v8.layout import Underivable, derive
+from findleaks.target.base import Module, Range, Target
+
+OWNING = 1  # the first type: stores
+MOST = 1 << 30
+"""Bytes of a chunk that are told of at once."""
+
+
+class Node(Runtime):
+    """See runtimes.base.Runtime. `types` are C++ classes whose objects JavaScript objects keep, and ArrayBuffers' memory; JavaScript's own
+    objects are not counted."""
+
+    name = "Node"
+    version = ""
+
+    def __init__(self, target: Target, engine: Engine, directory: Directory, module: Module) -> None:
+        self.where = module.path.rsplit("/", 1)[-1]
+        self.problems: list[Problem] = []
+        self._target, self._engine, self._directory = target, engine, directory
+        self._heap = heaps.derive(target)
+        if self._heap is None:
+            self._problem(
+                module, "v8::Isolate::AdjustAmountOfExternalAllocatedMemory is not the code that was expected: V8's heap is not read"
+            )
+        self._isolates = self._found(module)
+
+    def _problem(self, module: Module, what: str) -> None:
+        self.problems.append(Problem(module.start, f"{self.where}: {what}", False))
+
+    def _found(self, module: Module) -> list[Isolate]:
+        try:
+            return isolates(self._target, derive(self._target))
+        except Underivable as error:
+            self._problem(module, f"isolates are not found: {error}")
+            return []
+
+    def counters(self) -> Mapping[str, Count]:
+        """See Runtime: of all isolates together, as process.memoryUsage() has them."""
+        found = {"isolates": Count(len(self._isolates))}
+        if self._heap is not None:
+            found["external"] = Count(self._sum(self._heap.external), "bytes")
+            found["external memory that V8 was told of"] = Count(self._sum(self._heap.told), "bytes")
+        found["memory of ArrayBuffers"] = Count(self.objects.stored, "bytes")
+        found["handles"] = Count(sum(isolate.handles for isolate in self._isolates))
+        nodes = globals_.derive(self._target)
+        if nodes is not None:
+            kept = [globals_.read(self._target, nodes, isolate.address) for isolate in self._isolates]
+            found["global handles"] = Count(sum(one.handles for one in kept))
+            found["global handles, weak"] = Count(sum(one.weak for one in kept))
+        return found
+
+    def _sum(self, offset: int) -> int:
+        """A counter of all isolates."""
+        memory = Memory(self._target)
+        values = [memory.word(isolate.address + offset) or 0 for isolate in self._isolates] if offset else []
+        return sum(value for value in values if not value >> 63)
+
+    @cached_property
+    def _chunks(self) -> list[Range]:
+        if self._heap is None:
+            return []
+        return heaps.chunks(self._target, frozenset(isolate.address + self._heap.heap for isolate in self._isolates))
+
+    def parts(self) -> Sequence[Part]:
+        """See Runtime."""
+        count = len(self._chunks)
+        return [Part("V8's heap", self._chunks, None, False, f"{count:,} chunks")] if count else []
+
+    @cached_property
+    def objects(self) -> Objects:
+        """C++ objects and ArrayBuffers' memory."""
+        return objects(self._target, self._engine, self._directory)
+
+    def types(self) -> Sequence[Type]:
+        """See Runtime."""
+        found = self.objects
+        return [Type(*row) for row in zip(found.names, found.counts, found.bytes) if row[1]]
+
+    def holders(self) -> Optional[Holders]:
+        """See Runtime. What V8's own objects refer to is left out of account: they know the memory of their buffers, too, which only a
+        store frees."""
+        parts = [(at, min(MOST, end - at)) for start, end in self._chunks for at in range(start, end, MOST)]
+        addresses, sizes = array("Q", [at for at, _ in parts]), array("I", [size for _, size in parts])
+        made, nobody = self.objects, array("I", [NOBODY]) * len(parts)
+        return Holders(addresses, sizes, nobody, made.names, made.blocks, OWNING, owned=[(0, made.memory)])
+
+    def told(self, name: str) -> Optional[int]:
+        """See Runtime: V8 counts what its ArrayBuffers have; what others have reported is in one sum only."""
+        return self.objects.stored if name == STORE else None
+
+    def describe(self, address: int) -> str:
+        """See Runtime."""
+        if any(start <= address < end for start, end in self._chunks):
+            return "V8's heap"
+        index = self._directory.blocks.find(address)
+        number = self.objects.blocks[index] if index >= 0 else len(self.objects.names)
+        return f"of a JavaScript object: {self.objects.names[number]}" if number < len(self.objects.names) else ""

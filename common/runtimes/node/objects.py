@@ -1,0 +1,138 @@
+"""The C++ objects that belong to JavaScript objects, and the stores behind its ArrayBuffers.
+
+Sources: Node 18 to 24, src/base_object.h: class BaseObject has, behind its table of virtual functions, a persistent handle to its
+JavaScript object; that one has the address of its BaseObject in one of its internal fields, behind map, properties and elements. V8 of the
+same, src/objects/backing-store.h: a BackingStore begins with the start of its memory and the length in bytes; what is shared of it
+(std::shared_ptr, libstdc++'s bits/shared_ptr_base.h) has a table of virtual functions, two counts, and the pointer.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from findleaks.allocators.bulk import records
+from findleaks.allocators.directory import Directory
+from findleaks.demangle import demangle
+from findleaks.errors import Interrupted
+from findleaks.graph.base import Engine, State
+from findleaks.graph.dominators import NOBODY, SILENT
+from findleaks.target.base import Target
+
+TABLE = "_ZTV"
+PREFIX = "vtable for "
+FIELDS = 8
+"""Words of a JavaScript object that are looked at: the first three are its map, properties and elements."""
+
+SHARED = (
+    "_Sp_counted_deleter<v8::BackingStore",
+    "_Sp_counted_deleter<v8::internal::BackingStore",
+    "_Sp_counted_ptr<v8::internal::BackingStore",
+)
+STORE = "ArrayBuffer (its memory)"
+
+
+@dataclass
+class Objects:
+    """Of each block the number of the class of the object in it, or NOBODY; by number the class's name, its objects, and the bytes of their
+    blocks. `stored`: bytes of all stores' memory, whose blocks are `memory`. Number 0 are the stores, whatever else there is."""
+
+    blocks: array[int]
+    names: list[str] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)
+    stored: int = 0
+    memory: array[int] = field(default_factory=lambda: array("I"))
+
+
+def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
+    """All of them. Every heap is searched once for addresses of tables."""
+    blocks = directory.blocks
+    made = Objects(array("I", [NOBODY]) * len(blocks))
+    word = target.arch.word
+    names = {symbol.address + 2 * word: symbol.name for symbol in target.symbols_starting(TABLE)}
+    found = dict(_headed(target, engine, directory, names))
+    addresses = sorted(found)
+    data, missing = records(target, engine, addresses, 4 * word)
+    words = target.arch.unpack(bytes(data))
+    numbers: dict[str, int] = {}
+    stores: dict[int, int] = {}  # where a store is: the block of what is shared of it
+    belonging = _belonging(target, engine, addresses, words[1::4])
+    classes: list[tuple[str, int]] = []
+    for at, address in enumerate(addresses):
+        name = "" if at in missing else demangle(names[found[address]]).removeprefix(PREFIX)
+        if any(sign in name for sign in SHARED):
+            stores[words[4 * at + 2]] = address
+        elif address in belonging:
+            classes.append((name, address))
+    _stores(target, engine, directory, made, numbers, stores)
+    for name, address in classes:
+        _add(made, numbers, name, blocks.find(address), blocks.size(blocks.find(address)))
+    return made
+
+
+def _add(made: Objects, numbers: dict[str, int], name: str, index: int, size: int) -> None:
+    number = numbers.setdefault(name, len(numbers))
+    if number == len(made.names):
+        made.names.append(name)
+        made.counts.append(0)
+        made.bytes.append(0)
+    made.blocks[index] = number
+    made.counts[number] += 1
+    made.bytes[number] += size
+
+
+def _headed(target: Target, engine: Engine, directory: Directory, tables: Mapping[int, str]) -> Iterator[tuple[int, int]]:
+    """(address, table) of the blocks in use that begin with the address of one of these tables."""
+    blocks = directory.blocks
+    values = sorted(tables)
+    for owned in directory.heaps if values else ():
+        for piece in target.pieces(owned.start, owned.end):
+            if target.interrupted():
+                raise Interrupted
+            places = engine.search_any(piece, values)
+            tops, _ = engine.gather((piece,), places, target.arch.word)
+            for address, table in zip(places, target.arch.unpack(bytes(tops))):
+                index = blocks.find(address)
+                if index >= 0 and blocks.address(index) == address and blocks.state(index) == State.IN_USE:
+                    yield address, table
+
+
+def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles: Sequence[int]) -> set[int]:
+    """Those whose second word is a handle of a JavaScript object that has their address in one of its fields."""
+    word = target.arch.word
+    wanted = sorted({handle for handle in handles if handle and handle % word == 0})
+    held, absent = records(target, engine, wanted, word)
+    values = {handle: value for at, (handle, value) in enumerate(zip(wanted, target.arch.unpack(bytes(held)))) if at not in absent}
+    tagged = sorted({value - 1 for value in values.values() if value & 3 == 1})
+    inside: dict[int, Sequence[int]] = {}
+    for count in range(FIELDS, 3, -1):  # the last object of a chunk ends where memory may end
+        fields, absent = records(target, engine, tagged, count * word)
+        words = target.arch.unpack(bytes(fields))
+        inside.update((at, words[count * n + 3 : count * (n + 1)]) for n, at in enumerate(tagged) if n not in absent)
+        tagged = [tagged[n] for n in sorted(absent)]
+    return {address for address, handle in zip(addresses, handles) if address in inside.get(values.get(handle, 0) - 1, ())}
+
+
+def _stores(
+    target: Target, engine: Engine, directory: Directory, made: Objects, numbers: dict[str, int], stores: Mapping[int, int]
+) -> None:
+    """Each store counts once, by its block and that of what is shared of it."""
+    blocks, word = directory.blocks, target.arch.word
+    numbers[STORE] = 0
+    made.names, made.counts, made.bytes = [STORE], [0], [0]
+    places = sorted(stores)
+    data, missing = records(target, engine, places, 2 * word)
+    words = target.arch.unpack(bytes(data))
+    for at, place in enumerate(places):
+        index = blocks.find(place)
+        if at in missing or index < 0 or blocks.address(index) != place:
+            continue
+        shared = blocks.find(stores[place])
+        _add(made, numbers, STORE, index, blocks.size(index) + blocks.size(shared))
+        made.blocks[index] = made.blocks[shared] = SILENT  # they know the allocator, too, and by it everything
+        made.stored += words[2 * at + 1]
+        memory = blocks.find(words[2 * at])
+        if memory >= 0 and blocks.address(memory) == words[2 * at]:  # or else it is somebody's, and lent
+            made.memory.append(memory)

@@ -1,0 +1,49 @@
+"""Node's own page against what the process counts of itself: C++ objects by class, ArrayBuffers, V8's heap and its external memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import debuggers
+import nodes
+import pytest
+import truth
+
+import cores
+
+PROGRAM = truth.PROGRAMS / "node_holding.js"
+VERSIONS = [pytest.param(v, marks=() if v == nodes.NEWEST else pytest.mark.matrix) for v in ("18.20.8", "20.20.0", "22.12.0", nodes.NEWEST)]
+STORE = "ArrayBuffer (its memory)"
+
+
+def page(*where: str) -> dict[str, Any]:
+    (found,) = json.loads(debuggers.findleaks("runtime", "--only", "node", "--json", *where))["runtimes"]
+    return dict(found)
+
+
+@pytest.mark.parametrize("picture", ["live", "kernel"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_node_counts_itself(tmp_path: Path, version: str, picture: str) -> None:
+    with cores.Running([nodes.get(version), str(PROGRAM)], tmp_path) as running:
+        said = json.loads(running.output.splitlines()[0])
+        found = page(*(["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]))
+    types = {row["name"].split("::", 1)[-1].removeprefix("(anonymous namespace)::").removeprefix("crypto::"): row for row in found["types"]}
+    assert {name: types[name]["objects"] for name in said["classes"]} == said["classes"]
+    # Each session has a socket, and each server listens with one.
+    assert types["TCPWrap"]["objects"] == said["listening"] + said["classes"]["http2::Http2Session"]
+    counters, stores = found["counters"], types[STORE]
+    assert counters["memory of ArrayBuffers"] == stores["told_bytes"]
+    assert 0 <= counters["memory of ArrayBuffers"] - said["arrayBuffers"] <= 4096  # the last one sleeps on; a line was written
+    assert abs(counters["external"] - said["external"]) <= 64 << 10
+    # A buffer of zeros may lie where nothing else does, in mappings of its own: all stores' memory is in blocks.
+    assert stores["native_bytes"] >= counters["memory of ArrayBuffers"] * 0.99
+    (heap,) = (part for part in found["parts"] if part["name"] == "V8's heap")
+    assert abs(heap["bytes"] - said["heapTotal"]) <= 512 << 10
+    # zlib's state: deflateInit2 with 15 bits of window and a memory level of 8, some 264 KiB by zlib's own documentation
+    streams = types["ZlibStream"]
+    assert 260 << 10 <= streams["native_bytes"] / streams["objects"] <= 280 << 10
+    sessions, contexts = types["http2::Http2Session"], types["SecureContext"]
+    assert sessions["native_blocks"] > 5 * sessions["objects"]
+    assert contexts["native_blocks"] > 5 * contexts["objects"]
