@@ -206,7 +206,8 @@ def counting(session: Session) -> Process:
 def count(session: Session, args: argparse.Namespace) -> Counting:
     """Count the calls of a function while the process runs, by their stacks, until --for, --events or Ctrl-C; it runs on afterwards.
     With --outside-scope only calls that the thread makes in no scope: for v8 those where no handle scope is open but the one that
-    node::Start holds, so that the handles made pile up for ever. Scopes of other rules are counted from when counting began.
+    node::Start holds, so that the handles made pile up for ever. The rule python-gil
+    reads who holds the lock; the others count scopes from when counting began.
 
     Every call stops the process for a fraction of a millisecond. With --inject it is not stopped: a jump at the function's beginning
     leads to code that counts, put into the process and taken out at the end. Needs a live process, and the command line needs GDB."""
