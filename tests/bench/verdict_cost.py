@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("blocks", nargs="*", type=int, default=[1_000_000, 10_000_000], help="numbers of blocks")
-    parser.add_argument("--holes", type=int, default=400_000, help="blocks of the heap with holes (0: without)")
+    parser.add_argument("--holes", type=int, default=100_000, help="blocks of the heap with holes (0: without)")
     parser.add_argument("--runs", type=int, default=3)
     args = parser.parse_args()
     print("  HEAP                      FIND s   CPU  VERDICT s   CPU  RATIO   MEMORY B/BLOCK  MORE")
