@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Optional
@@ -18,6 +19,7 @@ from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8.isolates import Isolate, isolates
 from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.base import Module, Range, Target
+from findleaks.target.ranges import subtract
 
 OWNING = 1  # the first type: stores
 MOST = 1 << 30
@@ -80,9 +82,20 @@ class Node(Runtime):
         return heaps.chunks(self._target, frozenset(isolate.address + self._heap.heap for isolate in self._isolates))
 
     def parts(self) -> Sequence[Part]:
-        """See Runtime."""
+        """See Runtime: the chunks, and what else there is in the mapping that code is made in."""
         count = len(self._chunks)
-        return [Part("V8's heap", self._chunks, None, False, f"{count:,} chunks")] if count else []
+        made = [Part("V8's heap", self._chunks, None, False, f"{count:,} chunks")] if count else []
+        starts = [chunk.start for chunk in self._chunks]
+        code = [
+            Range(region.start, region.end)
+            for region in self._target.regions()
+            if region.executable
+            and region.writable
+            and not region.name
+            and bisect_left(starts, region.start) < bisect_left(starts, region.end)
+        ]
+        rest = subtract(code, self._chunks)
+        return [*made, Part("V8's code range", rest, None, False, "beside its chunks")] if rest else made
 
     @cached_property
     def objects(self) -> Objects:
@@ -108,8 +121,9 @@ class Node(Runtime):
 
     def describe(self, address: int) -> str:
         """See Runtime."""
-        if any(start <= address < end for start, end in self._chunks):
-            return "V8's heap"
+        part = next((part for part in self.parts() if any(start <= address < end for start, end in part.ranges)), None)
+        if part is not None:
+            return part.name
         index = self._directory.blocks.find(address)
         number = self.objects.blocks[index] if index >= 0 else len(self.objects.names)
         return f"of a JavaScript object: {self.objects.names[number]}" if number < len(self.objects.names) else ""
