@@ -9,6 +9,7 @@
 #define MANY 0x80000000u /* with a number: the block has more references than that */
 #define FAR 12u          /* references of such a block ahead */
 #define SOON 6u
+#define MISSES 4      /* that a step may have to wait for, one after the other, where marking waits for one */
 #define PREFETCHED 8u /* references of a block whose numbers are asked for when it is entered */
 
 API void fl_dominators_free(dominators *d) {
@@ -282,6 +283,7 @@ API int fl_dominators_compute(dominators *d, int64_t budget) {
         dominators_holders, dominators_count, dominators_place, dominators_move, dominators_tree, dominators_counts,
         dominators_sizes,   dominators_sum,
     };
+    budget = budget / MISSES + 1;
     for (; d->phase < PHASES; d->phase++, d->at = 0) {
         int more = phases[d->phase](d, &budget);
         if (more)
