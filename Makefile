@@ -29,9 +29,10 @@ test-matrix: test-tools venv kernel ## the tests of many libc, debugger and Pyth
 lint: venv kernel ## ruff, mypy --strict, the kernel's warnings, and the tree's own rules
 	sh tests/support/lint.sh $(BIN)
 
-bench: venv kernel ## wall, CPU and memory of each phase on heaps of 1 M and 10 M blocks; each allocator beside glibc
+bench: venv kernel ## wall, CPU and memory of each phase on heaps of 1 M and 10 M blocks; each allocator beside glibc; who holds what
 	$(BIN)/python tests/bench/bench.py
 	$(BIN)/python tests/bench/allocators.py
+	$(BIN)/python tests/bench/dominators.py
 	$(BIN)/python tests/bench/pages.py
 	$(BIN)/python tests/bench/inject_rate.py
 	$(BIN)/python tests/bench/scopes.py
