@@ -14,9 +14,16 @@ enum { LIST = 1, CORRUPT, FREE_LIST, NO_BUFFER, OUTSIDE, OVERLAPS };
 enum { NOT_MINE = 1, IN_MAGAZINE, ON_LIST };
 
 int words_append(words *list, const uint64_t *items, unsigned count) {
-    for (unsigned at = 0; at < count; at++)
-        if (words_push(list, items[at]))
+    if (list->capacity - list->count < count) {
+        uint64_t capacity = list->capacity;
+        uint64_t *wider = grown(list->items, capacity, &capacity, sizeof *wider); /* by 64 and more */
+        if (!wider)
             return NO_MEMORY;
+        list->items = wider;
+        list->capacity = capacity;
+    }
+    memcpy(list->items + list->count, items, count * sizeof *items);
+    list->count += count;
     return DONE;
 }
 
@@ -174,11 +181,32 @@ static int list_free(lister *l, const cache *c, const slab *s, uint64_t number, 
     return failed;
 }
 
-static int by_base(const void *one, const void *other) {
-    const user *a = one, *b = other;
-    if (a->base != b->base)
-        return a->base < b->base ? -1 : 1;
-    return a->number < b->number ? -1 : a->number > b->number;
+#define DIGIT 11u
+
+/* Slabs by base; of equal ones, the first stays first. Digit by digit, for there may be millions; `spare` has as much room. The result is
+ * `items` or `spare`. */
+static user *by_base(user *items, user *spare, uint64_t count) {
+    uint64_t low = UINT64_MAX, high = 0;
+    for (uint64_t at = 0; at < count; at++) {
+        low = items[at].base < low ? items[at].base : low;
+        high = items[at].base > high ? items[at].base : high;
+    }
+    for (unsigned shift = 0; count && shift < 64 && (high - low) >> shift; shift += DIGIT) {
+        uint64_t places[1u << DIGIT] = {0}, sum = 0;
+        for (uint64_t at = 0; at < count; at++)
+            places[(items[at].base - low) >> shift & ((1u << DIGIT) - 1)]++;
+        for (unsigned digit = 0; digit < 1u << DIGIT; digit++) {
+            uint64_t found = places[digit];
+            places[digit] = sum;
+            sum += found;
+        }
+        for (uint64_t at = 0; at < count; at++)
+            spare[places[(items[at].base - low) >> shift & ((1u << DIGIT) - 1)]++] = items[at];
+        user *other = items;
+        items = spare;
+        spare = other;
+    }
+    return items;
 }
 
 /* The range that holds `address`, or NULL. */
@@ -198,13 +226,16 @@ static const range *region_of(const range *regions, uint32_t count, uint64_t add
 static int place(const cache *caches, const words *records, const range *regions, uint32_t region_count, words *users, words *wrong) {
     const slab *slabs = (const slab *)records->items;
     uint64_t count = records->count / (sizeof(slab) / WORD), found = 0, kept = 0;
-    user *placed = malloc((size_t)(count + 1) * sizeof *placed);
-    if (!placed)
-        return NO_MEMORY;
-    for (uint64_t at = 0; at < count; at++)
+    user *first = malloc((size_t)(count + 1) * sizeof *first), *second = malloc((size_t)(count + 1) * sizeof *second);
+    for (uint64_t at = 0; first && second && at < count; at++)
         if (!(caches[slabs[at].cache].flags & OWN))
-            placed[found++] = (user){slabs[at].base, 0, at};
-    qsort(placed, (size_t)found, sizeof *placed, by_base);
+            first[found++] = (user){slabs[at].base, 0, at};
+    user *placed = first && second ? by_base(first, second, found) : first;
+    free(placed == first ? second : first);
+    if (!first || !second) {
+        free(placed);
+        return NO_MEMORY;
+    }
     int failed = DONE;
     for (uint64_t at = 0; !failed && at < found; at++) {
         user u = placed[at];
