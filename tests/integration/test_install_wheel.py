@@ -43,7 +43,8 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> 
     ours = {f"findleaks/{path.relative_to(source / 'common')}" for path in source.glob("common/**/*.py")}
     ours |= {f"findleaks/{path.relative_to(source)}" for front in ("gdb", "lldb") for path in source.glob(f"{front}/*.py")}
     assert {name for name in found if name.endswith(".py")} == ours
-    assert {name for name in found if not name.endswith(".py") and ".dist-info/" not in name} == {KERNEL, "findleaks/py.typed"}
+    page = {f"findleaks/report/heapmap/page.{ending}" for ending in ("html", "css", "js")}
+    assert {name for name in found if not name.endswith(".py") and ".dist-info/" not in name} == {KERNEL, "findleaks/py.typed", *page}
 
 
 def test_source_archive_builds_the_same_wheel(wheel: Path, source: Path, tmp_path: Path) -> None:
