@@ -43,6 +43,7 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
     where = f"{name}, data"
     unnamed: dict[int, int] = {}
     covered = 0  # by the last variable
+    run = 0
     for piece in session.pieces(data, "naming roots"):
         addresses, values = pointing(session.engine, piece, heaps[0].start, heaps[-1].end)
         for count, (address, value) in enumerate(zip(addresses, values)):
@@ -50,7 +51,8 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
                 session.tell("naming roots", 0.0)
             if address < covered or inside(heaps, value) is None:
                 continue
-            symbol = session.target.symbolize(address)
+            run = run + 1 if address - reader.size in unnamed else 0
+            symbol = session.target.symbolize(address) if run < RUN or run % 1024 == 0 else None  # an array without a name goes on
             if symbol is None or not symbol.address <= address < symbol.address + max(symbol.size, reader.size):
                 unnamed[address] = value
                 continue
@@ -61,9 +63,13 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
 
 def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int]) -> Iterator[Variable]:
     """Variables of a file without symbols: containers, arrays, and single words."""
-    spans = [span for container in found_in(reader, pointers) for span in container.spans]
+    runs = _runs(list(pointers), reader.size)
+    spans = [run for run in runs if run.end - run.start > reader.size]
+    lone = {run.start: pointers[run.start] for run in runs if run.end - run.start == reader.size}
+    heads = dict(list(lone.items())[:MOST_UNNAMED])
+    spans += [span for container in found_in(reader, heads) for span in container.spans]
     taken = merged(spans)
-    spans += [Range(start, end) for start, end in _runs([a for a in pointers if inside(taken, a) is None], reader.size)]
+    spans += [Range(address, address + reader.size) for address in lone if inside(taken, address) is None]
     starts: set[int] = set()
     rest: list[Range] = []
     reached = 0
@@ -81,15 +87,16 @@ def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int
         yield Variable("unnamed variables", where, rest)
 
 
-def _runs(addresses: Sequence[int], word: int) -> Iterator[Range]:
+def _runs(addresses: Sequence[int], word: int) -> list[Range]:
     """Ascending addresses of words as ranges: RUN or more side by side are one, others stand alone."""
     first = 0
+    found: list[Range] = []
     for at in range(1, len(addresses) + 1):
         if at < len(addresses) and addresses[at] == addresses[at - 1] + word:
             continue
         if at - first >= RUN:
-            yield Range(addresses[first], addresses[at - 1] + word)
+            found.append(Range(addresses[first], addresses[at - 1] + word))
         else:
-            for address in addresses[first:at]:
-                yield Range(address, address + word)
+            found += [Range(address, address + word) for address in addresses[first:at]]
         first = at
+    return found

@@ -17,7 +17,7 @@ A *node* is a number: a block's index (0 and above), SHARED, or a root's `root_n
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional, Protocol
 
 from findleaks.graph.base import Totals
@@ -199,11 +199,11 @@ def check_stands(stands: array[int], roots: int, blocks: int) -> None:
         raise ValueError(f"a block stands for none of {roots} roots")
 
 
-def check_parts(parts: array[int], keepers: Sequence[int], roots: int, blocks: int) -> None:
-    """ValueError unless `keep` can take these."""
+def check_parts(parts: array[int], keepers: Sequence[int], roots: int, blocks: int, sound: Callable[[], bool]) -> None:
+    """ValueError unless `keep` can take these; `sound` says whether all parts are of things that have a keeper."""
     if len(parts) != blocks or parts.itemsize != 4:
         raise ValueError(f"{len(parts)} parts of {parts.itemsize} bytes, {blocks} blocks")
-    if len(parts) and max((part for part in set(parts) if part != NOBODY), default=-1) >= len(keepers):
+    if not sound():
         raise ValueError(f"a part of none of {len(keepers)} things")
     if any(node >= blocks or node == SHARED or node_root(node) >= roots for node in keepers):
         raise ValueError("a keeper that does not exist")

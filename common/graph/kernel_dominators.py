@@ -89,7 +89,9 @@ class KernelDominators:
     def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
         """See dominators.Dominators."""
         self._before()
-        check_parts(parts, keepers, self.roots, len(self._graph.blocks))
+        where = parts.buffer_info()
+        sound = self._library.fl_labels_below
+        check_parts(parts, keepers, self.roots, len(self._graph.blocks), lambda: bool(sound(*where, len(keepers))))
         nodes = array("I", [node if node >= 0 else _ROOT_NODE | node_root(node) for node in keepers])
         self._parts = parts, nodes
         self._library.fl_dominators_keep(self._handle, parts.buffer_info()[0], nodes.buffer_info()[0])

@@ -128,6 +128,7 @@ SIGNATURES = {
     "fl_tree_done": (None, [c_void_p, POINTER(CWords), _U64S]),
     "fl_holding": (None, [c_void_p, c_void_p, c_uint64, c_void_p, c_void_p]),
     "fl_claim": (c_bool, [c_void_p, c_uint64, c_void_p, c_uint64, c_uint32]),
+    "fl_labels_below": (c_bool, [c_void_p, c_uint64, c_uint64]),
     "fl_lookup": (c_uint32, [c_void_p, c_uint64, _U64S]),
     "fl_follow": (c_int, [c_void_p, c_uint64, _U64S, c_int64, c_bool, c_uint64, POINTER(CWords)]),
     "fl_follow_all": (

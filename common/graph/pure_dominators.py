@@ -123,7 +123,8 @@ class PureDominators:
     def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
         """See dominators.Dominators."""
         self._before()
-        check_parts(parts, keepers, self.roots, len(self._graph.blocks))
+        sound = all(part < len(keepers) or part == NOBODY for part in set(parts))
+        check_parts(parts, keepers, self.roots, len(self._graph.blocks), lambda: sound)
         self._parts = parts, keepers
 
     def strange(self, index: int, source: int) -> bool:

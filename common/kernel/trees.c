@@ -131,3 +131,11 @@ API bool fl_claim(uint32_t *labels, uint64_t length, const uint32_t *indices, ui
         labels[indices[at]] = label;
     return true;
 }
+
+/* Is every label below `most`, or NONE? */
+API bool fl_labels_below(const uint32_t *labels, uint64_t count, uint64_t most) {
+    bool sound = true;
+    for (uint64_t at = 0; at < count; at++)
+        sound &= labels[at] < most || labels[at] == NONE;
+    return sound;
+}

@@ -9,7 +9,7 @@ from array import array
 from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
-from findleaks.audit.containers.reader import Place, Reader
+from findleaks.audit.containers.reader import SLICE, Place, Reader
 from findleaks.target.base import Range
 
 SURE = 32
@@ -57,13 +57,17 @@ def follow_to(reader: Reader, first: int, offset: int, end: int) -> tuple[array[
 
 def _backward(reader: Reader, nodes: array[int], before: int, offset: int) -> str:
     """Whether each node's link back at `offset` is to the one before it; "" or the first that is not."""
-    backs, _ = reader.columns(nodes, offset, 1)
-    expected = array("Q", [before])
-    expected.extend(nodes[:-1])
-    if backs[0] == expected:
-        return ""
-    bad = next(n for n, (a, b) in enumerate(zip(backs[0], expected)) if a != b)
-    return f"node {nodes[bad]:#x} has {backs[0][bad]:#x} as the one before it, which is {expected[bad]:#x}"
+    for first in range(0, len(nodes), SLICE):
+        reader.tell()
+        some = nodes[first : first + SLICE]
+        (backs,), _ = reader.columns(some, offset, 1)
+        expected = array("Q", [before])
+        expected.extend(some[:-1])
+        if backs != expected:
+            bad = next(n for n, (a, b) in enumerate(zip(backs, expected)) if a != b)
+            return f"node {some[bad]:#x} has {backs[bad]:#x} as the one before it, which is {expected[bad]:#x}"
+        before = some[-1]
+    return ""
 
 
 def chain(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
@@ -129,8 +133,12 @@ def back_of(reader: Reader, place: Place, nodes: array[int], link: int) -> Optio
     return None
 
 
-def claimed(container: Container, pointers: dict[int, int], size: int) -> list[Range]:
+def claimed(reader: Reader, container: Container, pointers: dict[int, int]) -> list[Range]:
     """Of the owner's other pointers (address -> value), those that lead to nodes of a list: its tail, a cursor."""
-    inside = set(pointers.values()).intersection(container.nodes)
+    values, size = set(pointers.values()), reader.size
+    inside: set[int] = set()
+    for first in range(0, len(container.nodes), SLICE):
+        reader.tell()
+        inside |= values.intersection(container.nodes[first : first + SLICE])
     spans = (Range(at, at + size) for at, value in pointers.items() if value in inside and not container.start <= at < container.end)
     return sorted(spans)

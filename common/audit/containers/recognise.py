@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Optional
 
@@ -14,6 +15,9 @@ from findleaks.audit.containers.trees import gnu_tree, llvm_tree, plain_tree
 
 Test = Callable[[Place], bool]
 
+NEAR = 64
+"""Pointers around a list's head that may be its tail or a cursor."""
+
 _HEADS = (gnu_tree, standard, single, deque, ring, llvm_tree, vector)
 """Those told by the words of the head, the surest first."""
 
@@ -24,7 +28,7 @@ def found_in(reader: Reader, words: Mapping[int, int], wanted: Optional[Test] = 
     found: list[Container] = []
     reached = 0
     taken: set[int] = set()
-    for address, value in words.items():
+    for number, (address, value) in enumerate(words.items()):
         if address < reached or address in taken:
             continue
         place = reader.place(value)
@@ -34,7 +38,8 @@ def found_in(reader: Reader, words: Mapping[int, int], wanted: Optional[Test] = 
         if made is None:
             continue
         made.start = max(made.start, reached)
-        made.words = claimed(made, {a: v for a, v in words.items() if a not in taken}, reader.size) if len(made.nodes) else []
+        near = itertools.islice(words.items(), max(number - NEAR, 0), number + NEAR)
+        made.words = claimed(reader, made, {a: v for a, v in near if a not in taken}) if len(made.nodes) else []
         taken.update(span.start for span in made.words)
         found.append(made)
         reached = max(reached, made.end)
