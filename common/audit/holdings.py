@@ -171,7 +171,7 @@ class Teller:
         for _ in range(STEPS):
             only = found.all[0] if len(found.all) == 1 and not found.several.blocks else None
             if only is not None and only.container is not None and origin.start and only.spans[0].start == origin.start:
-                made = self._field(only, found.tree, origin, 0)  # the owner is nothing but this container
+                made = self._field(only, found.tree, origin, -1)  # the owner is nothing but this container
                 row.what, row.contents, row.sizes = made.what, made.contents, made.sizes
                 if made.contents is not None:
                     return
@@ -216,7 +216,7 @@ class Teller:
             index = children[0].block
             below = self._origin(index, self._pointed(one, type_, index))
             made.what = self._block(index, below.name, children[0].blocks, made.sizes)
-            if children[0].blocks > 1:
+            if children[0].blocks > 1 and depth >= 0:  # below: only what it is was asked for; a damaged list would lead on and on
                 self._fill(made, self._fields(index), below, depth - 1)
         else:
             made.what = blocks_phrase(made.sizes)
