@@ -143,7 +143,8 @@ def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:
     """Arrays of pointers that are part of the owner itself: tables of chains, and others."""
     run: list[int] = []
     for address, place in [*places.items(), (0, None)]:
-        if run and place is not None and reader.alike_or_same(places[run[0]], place) and _zeros(reader, run[-1], address):
+        like = run and place is not None and (len(run) >= MANY or reader.alike_or_same(places[run[0]], place))
+        if like and _zeros(reader, run[-1], address):
             run.append(address)
             continue
         if len(run) >= RUN:

@@ -30,6 +30,9 @@ LEAST = 16
 MOST_BYTES = 1 << 26
 """Bytes of blocks that variables point to which are looked through for heads."""
 
+MOST_POINTERS = 50_000
+"""Words of variables that are looked at: a second or so."""
+
 MOST_BLOCK = 1 << 14
 """Bytes of a block that can be a structure with heads in it; longer ones are arrays and buffers."""
 
@@ -61,13 +64,14 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
     if not heaps:
         return
     seen: set[int] = set()
-    looked = 0
+    looked = pointers = 0
     for number, owner in enumerate(named.all):
         if owner.sort > Sort.THREAD_LOCAL:
             break
         for piece in session.pieces(owner.ranges, "finding containers"):
             addresses, values = pointing(session.engine, piece, heaps[0].start, heaps[-1].end)
-            for address, value in zip(addresses, values):
+            for address, value in zip(addresses[: max(MOST_POINTERS - pointers, 0)], values):
+                pointers += 1
                 if inside(heaps, value) is None:
                     continue
                 if _counts(reader, address):
