@@ -1,6 +1,6 @@
 """A core with a heap of libumem's, for there is no package of it: slabs as malloc() fills them, written from the documented structures.
 
-Sizes are those of heap.c; of each slab but the first ones some buffers are free again. What it cannot show is how a real process scatters
+Sizes are those of heap.c, and some buffers are free again. What it cannot show is how a real process scatters
 its slabs: these stand in the order of their lists.
 """
 
@@ -20,7 +20,7 @@ CLASSES = (8, 16, 32, *range(48, 128, 16), *range(128, 256, 32), *range(256, 512
 """umem_alloc_sizes (umem.c) where words have 8 bytes, as far as sizes are needed."""
 
 FREED = 40
-"""One buffer of so many is on its slab's free list."""
+"""Of so many slabs one has free buffers: few, as in the heaps that heap.c makes."""
 
 TAGS, MAGIC = 16, 0x16BA7000
 LIBRARY = "/usr/lib/libumem.so.1"
@@ -46,7 +46,7 @@ def _fill(image: UmemImage, bufsize: int, sizes: list[int], rng: random.Random) 
     cache, heap = image.named(f"umem_alloc_{bufsize}"), image.memory[HEAP]
     while sizes:
         slab = image.slab(cache)
-        slab.free = sorted(rng.sample(range(slab.chunks), min(slab.chunks, rng.randrange(2 * slab.chunks // FREED + 1))))
+        slab.free = rng.sample(range(slab.chunks), rng.randrange(slab.chunks)) if not rng.randrange(FREED) else []
         free = frozenset(slab.free)
         for index in range(slab.chunks):
             if index not in free and sizes:
