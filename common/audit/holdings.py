@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from findleaks.audit.owners import Owner, Owners, Sort
 from findleaks.audit.parts import parts_of
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Totals
-from findleaks.graph.dominators import Dominators, root_node
+from findleaks.graph.dominators import SHARED, Dominators, root_node
 from findleaks.report.text import printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range
@@ -142,6 +143,21 @@ class Teller:
         if made.contents is None:
             self._fill(made, self._fields(index), self._origin(index), self.depth)
         return made
+
+    def of_shared_list(self, index: int) -> tuple[Optional[Holding], array[int]]:
+        """The list or tree that begins with a block that several roots hold, where they hold all its nodes: a row, and these blocks."""
+        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
+        container = begun_at(self.reader, Place(index, start, length, 0))
+        if container is None:
+            return None, array("I")
+        indices, sizes = self.reader.blocks.holding(container.nodes)
+        sample = indices[:: max(len(indices) // SAMPLE, 1)]
+        if any(self.tree.holder(block) != SHARED for block in sample):
+            return None, array("I")
+        made = Holding(f"{self.name(index)} at {start:#x}", Totals(len(indices), sum(sizes)), "block", address=start)
+        made.contents = Contents(container, len(indices), min(sizes), max(sizes), [])
+        made.what = phrase(made.contents)
+        return made, indices
 
     def _least(self, row: Holding) -> None:
         self._bytes = int(max(row.totals.bytes, self.tree.total().bytes / 4) * self.least)

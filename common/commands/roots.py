@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
@@ -23,6 +24,9 @@ from findleaks.suppressions import glob
 from findleaks.words import address_word, count_word
 
 LIMIT, DEPTH = 10, 2
+
+LONG = 16
+"""A block that several roots hold, and that retains fewer blocks than this, may be a node of a list that they hold."""
 
 TOLD = 5
 """Blocks that several roots hold of which it is found out which roots these are: each takes a search of all roots."""
@@ -81,12 +85,19 @@ def _shared(teller: Teller, named: Owners, limit: int) -> Holding:
     made = Holding("held by several roots", tree.retained(SHARED), "shared")
     found = tree.children(SHARED, limit + 1 if limit else len(teller.reader.blocks))
     shown = found[: limit or None]
-    made.fields = [teller.of_block(child.block, at < TOLD) for at, child in enumerate(shown)]
-    for row, child in zip(made.fields[:TOLD], shown):
-        row.holders = holders(teller, named, child.block)
-    rest = Totals(sum(c.blocks for c in shown), sum(c.bytes for c in shown))
-    made.more = Totals(made.totals.blocks - rest.blocks, made.totals.bytes - rest.bytes)
-    made.left = len(found) - len(shown)
+    lists: list[array[int]] = []
+    for child in shown:
+        if any(child.block in nodes for nodes in lists):
+            continue  # the next node of a list that has its row
+        row, nodes = teller.of_shared_list(child.block) if len(made.fields) < TOLD and child.blocks < LONG else (None, array("I"))
+        made.fields.append(row or teller.of_block(child.block, len(made.fields) < 3))
+        lists += [nodes] if row is not None else []
+        if len(made.fields) <= TOLD:
+            ends = [child.block, *nodes[-1:]]
+            made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in holders(teller, named, end)))
+    rest = Totals(sum(row.totals.blocks for row in made.fields), sum(row.totals.bytes for row in made.fields))
+    made.more = Totals(max(made.totals.blocks - rest.blocks, 0), max(made.totals.bytes - rest.bytes, 0))
+    made.left = int(made.more.blocks > 0)
     return made
 
 

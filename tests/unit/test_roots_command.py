@@ -125,6 +125,23 @@ def test_lost(process: tuple[Building, Session]) -> None:
     assert found["total"] == {"blocks": 2, "bytes": 144}
 
 
+def test_a_list_with_two_ends_is_one_row(process: tuple[Building, Session]) -> None:
+    """Its nodes point both ways, and two variables to its ends: each node is held by both."""
+    made, session = process
+    nodes = made.chain(50, 40, 8)
+    for before, node in zip([0, *nodes], nodes):
+        made.put(node, before)
+    made.put(made.variable("g_first", 0x600, 8), nodes[0])
+    made.put(made.variable("g_last", 0x700, 8), nodes[-1])
+    shared = told(made.session(session.engine))["shared"]
+    assert (shared["retained_blocks"], shared["retained_bytes"]) == (52, 224 + 50 * 40)
+    rows = [row for row in shared["children"] if row["container"]]
+    assert [(row["container"]["what"], row["container"]["length"], row["retained_bytes"]) for row in rows] == [
+        ("doubly linked list", 50, 2000)
+    ]
+    assert rows[0]["holders"] == ["g_first (prog, data)", "g_last (prog, data)"]
+
+
 def test_a_stale_pointer_takes_nothing_from_a_map(process: tuple[Building, Session]) -> None:
     made, session = process
     owner = made.get(DATA + 0x100)
