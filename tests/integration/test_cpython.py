@@ -75,6 +75,7 @@ def test_native_memory_of_an_extension(modules: Path, tmp_path: Path, version: s
     with cores.Running(python.command("-c", HOLDS, stop), tmp_path, python.environment(modules)) as one:
         blocks, size, watchers, functions = map(int, one.output.splitlines()[0].split())
         found = page(one, picture)
+    assert found["counters"]["collecting"] == (stop == "collect")
     types = {row["name"]: row for row in found["types"]}
     holders = types["cpython_native.Holder"]
     assert (holders["objects"], holders["native_blocks"], holders["native_bytes"]) == (1200, blocks, size)

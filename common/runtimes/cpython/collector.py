@@ -26,8 +26,14 @@ STATISTICS = ("collections", "collected", "uncollectable")
 MOST_THRESHOLD = 1 << 30
 
 
+COLLECTING = "collecting"
+IN_COLLECTION = 2
+"""Of an object's link back, while a collection counts references in it."""
+
+
 def counters(target: Target, engine: Engine, image: Image, directory: Directory) -> Mapping[str, int]:
-    """By the names of gc.get_count(), get_threshold() and get_stats(); {} where the state is not found."""
+    """By the names of gc.get_count(), get_threshold() and get_stats(), and COLLECTING, 1 while a collection is under way; {} where the
+    state is not found."""
     memory = Memory(target)
     for permanent in _empty_rings(target, engine, image, directory):
         first = _generations(memory, permanent)
@@ -64,7 +70,7 @@ def _generations(memory: Memory, permanent: int) -> Optional[int]:
             return None
         after = memory.word((following & -4) + size)
         ahead = memory.word(before & -4)
-        if after is None or ahead is None or after & -4 != at or ahead & -4 != at:
+        if after is None or ahead is None or (after & -4 != at and not after & IN_COLLECTION) or ahead & -4 != at:
             return None
     filled = (words[number * GENERATION] & -4 != pointed + number * GENERATION * size for number in range(GENERATIONS))
     return pointed if any(filled) else None
@@ -87,4 +93,7 @@ def _read(memory: Memory, first: int, permanent: int) -> Mapping[str, int]:
     for at, value in enumerate(told or ()):
         number, which = divmod(at, len(STATISTICS))
         found[f"generation {number} {STATISTICS[which]}"] = value
+    collecting = memory.int32(permanent + (GENERATION + GENERATIONS * len(STATISTICS)) * size)
+    if collecting in (0, 1):
+        found[COLLECTING] = collecting
     return found

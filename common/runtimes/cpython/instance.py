@@ -37,7 +37,7 @@ class CPython(Runtime):
 
     def counters(self) -> Mapping[str, Count]:
         """See Runtime: of the garbage collector as gc.get_stats() and its kin have them, then what is counted here."""
-        found = {name: Count(value) for name, value in collector.counters(self._target, self._engine, self._image, self._directory).items()}
+        found = {name: Count(value) for name, value in self._collector.items()}
         sums = self.tally.sums
         found["objects tracked by the collector"] = Count(sum(sums[2::SUMS]))
         found["objects in free lists"] = Count(sum(sums[3::SUMS]))
@@ -47,6 +47,14 @@ class CPython(Runtime):
         traced = self.traced
         if traced is not None:
             found["traced blocks"], found["traced memory"] = Count(traced.blocks), Count(traced.bytes, "bytes")
+        return found
+
+    @cached_property
+    def _collector(self) -> Mapping[str, int]:
+        found = collector.counters(self._target, self._engine, self._image, self._directory)
+        if found.get(collector.COLLECTING):
+            what = "Python was stopped in the middle of a collection: objects that it was about to free are counted"
+            self.problems.append(Problem(self._metatype, what, False))
         return found
 
     def parts(self) -> Sequence[Part]:

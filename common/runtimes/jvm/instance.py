@@ -61,6 +61,11 @@ class HotSpot(Runtime):
         collections = self._tables.int32("CollectedHeap", "_total_collections", heap or 0)
         if collections is not None:
             found["collections"] = Count(collections)
+        active = self._tables.place("CollectedHeap", "_is_gc_active", heap or 0)
+        if active and (self._tables.memory.int32(active) or 0) & 0xFF and not self.problems:
+            self.problems.append(
+                Problem(active, "the JVM was stopped in the middle of a collection: what is in use of its heap is in flux", False)
+            )
         found["Java threads"] = Count(sum(1 for _ in parts.java_stacks(self._tables)))
         blocks = self._directory.blocks
         used = blocks.totals(State.IN_USE).bytes
