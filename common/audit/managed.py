@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.graph.base import Totals
@@ -18,6 +18,7 @@ class Held(NamedTuple):
 
     type: Type
     native: Optional[Totals]  # None: not known
+    told: Optional[int]  # see Runtime.told
 
 
 class Managed(NamedTuple):
@@ -29,9 +30,10 @@ class Managed(NamedTuple):
     native: Optional[Totals]
 
 
-def managed(session: Session, runtimes: Sequence[Runtime], native: bool = True) -> list[Managed]:
-    """Each runtime's objects by type. Without `native` the graph of blocks is not needed, and what they hold is not known."""
-    holders = [runtime.holders() for runtime in runtimes] if native else [None for _ in runtimes]
+def managed(session: Session, runtimes: Sequence[Runtime], native: bool = True, group: Callable[[str], str] = str) -> list[Managed]:
+    """Each runtime's objects by type. Without `native` the graph of blocks is not needed, and what they hold is not known. Types that
+    `group` gives one name count as one: what only they hold together is theirs then."""
+    holders = [_grouped(runtime.holders(), group) for runtime in runtimes] if native else [None for _ in runtimes]
     totals = held(session, [one for one in holders if one is not None]) if any(holders) else []
     found, which = [], iter(totals)
     for runtime, one in zip(runtimes, holders):
@@ -40,11 +42,47 @@ def managed(session: Session, runtimes: Sequence[Runtime], native: bool = True) 
         for name, total in zip(one.names, next(which)) if one is not None else ():
             before = mine.get(name, Totals(0, 0))
             mine[name] = Totals(before.blocks + total.blocks, before.bytes + total.bytes)
-        rows = [Held(kind, mine.get(kind.name, Totals(0, 0)) if one else None) for kind in runtime.types()]
+        rows = [Held(kind, mine.get(kind.name, Totals(0, 0)) if one else None, told) for kind, told in _types(runtime, group)]
         rows.sort(key=lambda row: (-row.type.bytes - (row.native.bytes if row.native else 0), -row.type.objects, row.type.name))
         summed = Totals(sum(total.blocks for total in mine.values()), sum(total.bytes for total in mine.values())) if one else None
         found.append(Managed(runtime, rows, summed))
     return found
+
+
+def package(name: str) -> str:
+    """The package, module or outermost class that a type belongs to: "sqlite3" of sqlite3.Connection, "PG" of PG::Result; types of the
+    language itself are their own."""
+    return name.partition("::")[0] if "::" in name else name.partition(".")[0]
+
+
+def _types(runtime: Runtime, group: Callable[[str], str]) -> list[tuple[Type, Optional[int]]]:
+    """Its types, or groups of them, each with the bytes that the runtime was told of; None where it is known of no type of the group."""
+    made: dict[str, Type] = {}
+    names: dict[str, set[str]] = {}
+    for kind in runtime.types():
+        name = group(kind.name)
+        names.setdefault(name, set()).add(kind.name)
+        before = made.get(name, Type(name, 0, 0))
+        own = {word: before.own.get(word, 0) + kind.own.get(word, 0) for word in [*before.own, *kind.own]}
+        made[name] = Type(name, before.objects + kind.objects, before.bytes + kind.bytes, own)
+    told = {name: [it for it in map(runtime.told, its) if it is not None] for name, its in names.items()}
+    return [(kind, sum(told[name]) if told[name] else None) for name, kind in made.items()]
+
+
+def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Holders]:
+    """The same objects, by groups of types. Of a group whose types own what they hold only in part, the two parts stay apart."""
+    if one is None or group is str:
+        return one
+    numbers: dict[tuple[bool, str], int] = {}
+    places = [numbers.setdefault((at >= one.owning, group(name)), len(numbers)) for at, name in enumerate(one.names)]
+    number = {**dict(enumerate(places)), NOBODY: NOBODY, SILENT: SILENT}.__getitem__
+    return one._replace(
+        types=array("I", map(number, one.types)),
+        names=[name for _, name in numbers],
+        blocks=array("I", map(number, one.blocks)),
+        owning=sum(not rest for rest, _ in numbers),
+        owned=[(places[kind], owned) for kind, owned in one.owned],
+    )
 
 
 def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 
-from findleaks.audit.managed import Held, Managed, managed
+from findleaks.audit.managed import Held, Managed, managed, package
 from findleaks.commands import Door, command
 from findleaks.commands.result import Plain
 from findleaks.report.text import number, printable, size, table, wrapped
@@ -20,6 +20,7 @@ NONE = "–"
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=known(), help="only this runtime")
     parser.add_argument("--no-native", action="store_true", help="do not look for the native memory that objects hold: faster")
+    parser.add_argument("--by", choices=("type", "package"), default="type", help="sum objects by type, or by what their types belong to")
     parser.add_argument("--limit", type=count_word, default=20, help="types and sites to print (20; 0: all); JSON has all")
 
 
@@ -27,10 +28,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def runtime(session: Session, args: argparse.Namespace) -> Plain:
     """Show each managed runtime's own page: its counters as it would print them, the memory that is its own, live objects by type, and the
     native blocks that only objects of that type hold, with how much of these the runtime was told of: memory it does not know of is no
-    reason for it to collect. Where the runtime keeps where memory was asked for (tracemalloc, NMT), these sites too."""
+    reason for it to collect. What objects of several types hold together is no type's: --by package counts the types of a package as one.
+    Where the runtime keeps where memory was asked for (tracemalloc, NMT), these sites too."""
     only = [args.only] if args.only else []
     runtimes = find(session.target, session.engine, session.directory, only) if only else session.runtimes
-    found = managed(session, runtimes, not args.no_native)
+    found = managed(session, runtimes, not args.no_native, package if args.by == "package" else str)
     sites = [one.runtime.sites() for one in found]
     body = {"runtimes": [_json(one, its) for one, its in zip(found, sites)]}
     result = Plain(session, "runtime", body, lambda width, door: _text(found, sites, args.limit, width, door), 0 if found else 2)
@@ -64,7 +66,7 @@ def _json(one: Managed, sites: Sequence[Site]) -> Mapping[str, object]:
                 "bytes": row.type.bytes,
                 "native_blocks": row.native.blocks if row.native is not None else None,
                 "native_bytes": row.native.bytes if row.native is not None else None,
-                "told_bytes": runtime.told(row.type.name),
+                "told_bytes": row.told,
                 "own": dict(row.type.own),
             }
             for row in one.types
@@ -117,20 +119,19 @@ def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterat
 
 def _types(one: Managed, limit: int, width: int) -> Iterator[str]:
     shown = one.types[: limit or None]
-    told = {row.type.name: one.runtime.told(row.type.name) for row in shown}
     head = ["OBJECTS", "BYTES"]
     if one.native is not None:
         head += ["NATIVE", "BLOCKS"]
-    if any(value is not None for value in told.values()):
+    if any(row.told is not None for row in shown):
         head.append("TOLD")
-    rows = [[*_row(row, told[row.type.name])[: len(head)], printable(row.type.name)] for row in shown]
+    rows = [[*_row(row)[: len(head)], printable(row.type.name)] for row in shown]
     yield from table([*head, "TYPE"], rows, range(len(head)), width, cut=len(head))
     yield from _more(len(one.types), limit, "type")
 
 
-def _row(row: Held, told: int | None) -> list[str]:
+def _row(row: Held) -> list[str]:
     native = [size(row.native.bytes) if row.native.bytes else NONE, number(row.native.blocks)] if row.native is not None else []
-    return [number(row.type.objects), size(row.type.bytes), *native, size(told) if told is not None else NONE]
+    return [number(row.type.objects), size(row.type.bytes), *native, size(row.told) if row.told is not None else NONE]
 
 
 def _more(count: int, limit: int, what: str) -> Iterator[str]:

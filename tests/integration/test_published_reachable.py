@@ -1,0 +1,90 @@
+"""Leaks of released packages whose memory stays reachable: who holds it is told in the bad release, and not in the fixed one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from debuggers import findleaks
+from published import KEPT, PROGRAMS, Kept, install, interpreter
+
+from cores import Running
+
+CONNECTIONS = 0.85
+"""Part of SQLite's memory that hangs from sqlite3's objects alone: stale pointers in places that are used again take the rest."""
+
+
+@contextmanager
+def started(leak: Kept, version: str, folder: Path) -> Iterator[tuple[Running, dict[str, Any]]]:
+    """The program with this release, and what it says of itself: the objects that there are is the truth, and what the report says."""
+    python, short = interpreter()
+    path = [install(leak.project, version, short), *(install(*need, short) for need in leak.needs)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
+    with Running([python, "-S", str(PROGRAMS / leak.program), str(leak.times)], folder, environment) as running:
+        said = json.loads(running.output.splitlines()[0])
+        assert said["objects"] == (leak.bad_keeps if version == leak.bad else leak.fixed_keeps), "the release leaks as published"
+        yield running, said
+
+
+def types(*words: str) -> list[dict[str, Any]]:
+    """The types of CPython's page, as `runtime` orders them: those that hold most first."""
+    (page,) = json.loads(findleaks("runtime", "--only", "cpython", "--json", *words))["runtimes"]
+    return list(page["types"])
+
+
+def named(rows: list[dict[str, Any]], name: str) -> tuple[int, dict[str, Any]]:
+    """The place of the row of this name, and the row."""
+    (found,) = [(place, row) for place, row in enumerate(rows) if row["name"] == name]
+    return found
+
+
+def test_patterns_that_babel_keeps_are_told(tmp_path: Path) -> None:
+    leak = KEPT["babel"]
+    with started(leak, leak.bad, tmp_path) as (running, said):
+        core = str(running.kernel_core())
+    rows = types(core)
+    place, row = named(rows, leak.type)
+    # Strings, the most usual objects of all, are the patterns' own here. Nothing else but they comes before them.
+    assert (place, rows[0]["name"], row["objects"]) == (1, "str", said["objects"])
+    # Each holds one block that is no object: its table of attributes.
+    assert 0.95 * said["objects"] < row["native_blocks"] <= said["objects"]
+    assert json.loads(findleaks("find", "--json", core))["totals"]["definite"]["blocks"] == 0, "no leak to find: all of it is reachable"
+
+
+def test_babel_that_bounds_its_cache(tmp_path: Path) -> None:
+    leak = KEPT["babel"]
+    with started(leak, leak.fixed, tmp_path) as (running, said):
+        place, row = named(types("--pid", str(running.pid)), leak.type)
+    assert row["objects"] == said["objects"]
+    assert place > 4, "it does not stand out"
+
+
+@pytest.mark.parametrize("picture", ["kernel_core", pytest.param("live", marks=pytest.mark.matrix)])
+def test_connections_that_sqlobject_keeps_are_told(picture: str, tmp_path: Path) -> None:
+    leak = KEPT["sqlobject"]
+    with started(leak, leak.bad, tmp_path) as (running, said):
+        where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
+        rows, packages = types("--no-native", *where), types("--by", "package", *where)
+    _, row = named(rows, leak.type)
+    assert row["objects"] == said["objects"]
+    # A connection's memory hangs from its statements, too: no type of them holds it alone, the package does. It is the first of all.
+    place, package = named(packages, "sqlite3")
+    assert place == 0
+    assert package["objects"] == sum(row["objects"] for row in rows if row["name"].startswith("sqlite3."))
+    assert CONNECTIONS * said["bytes"] <= package["native_bytes"] <= 1.1 * said["bytes"]
+
+
+def test_sqlobject_that_lets_go_of_connections(tmp_path: Path) -> None:
+    leak = KEPT["sqlobject"]
+    with started(leak, leak.fixed, tmp_path) as (running, said):
+        where = ["--pid", str(running.pid)]
+        rows, packages = types("--no-native", *where), types("--by", "package", *where)
+    assert named(rows, leak.type)[1]["objects"] == said["objects"]
+    place, package = named(packages, "sqlite3")
+    assert place > 4, "it does not stand out"
+    assert package["native_bytes"] <= 1.1 * said["bytes"]
