@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator
+from findleaks.audit.native import Native, native
 from findleaks.audit.residency import Residency
 from findleaks.graph.base import State
 from findleaks.graph.roots import stack_region
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined
 from findleaks.report.text import printable
 from findleaks.report.text import size as human
-from findleaks.runtimes.directory import find as runtimes
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.ranges import merged, subtract
@@ -141,6 +141,8 @@ class Accounting:
     unjoined: list[Place]
     unjoined_mapped: int
     warnings: list[str] = field(default_factory=list)
+    native: list[Native] = field(default_factory=list)
+    """What managed objects hold of blocks in use."""
 
 
 class _Counter:
@@ -221,6 +223,7 @@ def account(session: Session, residency: Residency) -> Accounting:
         left,
         size,
         [*residency.warnings, *_unsure(residency)],
+        native(session) if session.runtimes else [],
     )
 
 
@@ -297,7 +300,7 @@ def _of_store(session: Session, store: Store) -> Iterator[Share]:
 
 def _runtimes(session: Session, counter: _Counter, claimed: _Claimed) -> Iterator[Share]:
     """Managed heaps; of parts that stand in an allocator's blocks the bytes are counted there."""
-    for runtime in runtimes(session.target, session.engine, session.directory):
+    for runtime in session.runtimes:
         for part in runtime.parts():
             if not part.inside:
                 held = counter.bytes(claimed.take(part.ranges))

@@ -59,7 +59,7 @@ class Finding:
 
 def findings(session: Session, accounting: Accounting, asked: Asked) -> list[Finding]:
     """All of them, the biggest first; what is not wrong, and said all the same, last."""
-    found = [*_kept(accounting, asked), *_cached(accounting), *_held(session, accounting)]
+    found = [*_kept(accounting, asked), *_cached(accounting), *_native(accounting), *_held(session, accounting)]
     found += [*_threads(accounting), *_handles(session), *_unknown(session, accounting)]
     leaks = _lost(session)
     found += [leaks] if leaks.bytes else []
@@ -170,6 +170,19 @@ def _cached(accounting: Accounting) -> Iterator[Finding]:
             yield Finding("thread-caches", store.cached, title, "", (setting,) if setting else (), shows, facts)
 
 
+# -- held by managed objects
+
+
+def _native(accounting: Accounting) -> Iterator[Finding]:
+    for one in accounting.native:
+        if one.totals.bytes >= HELD and one.totals.bytes >= GROWN * _whole(accounting):
+            tries = ["let go of these objects, or close them, when they are no longer used"]
+            if one.untold:
+                tries.append(f"have them report what they hold to {one.name}, so that it collects in time")
+            title = f"Held, not lost: {one.sentence()}."
+            yield Finding("held-by-managed-objects", one.totals.bytes, title, f"{one.cause()}.", tuple(tries), ("runtime",), one.json())
+
+
 # -- held by a root
 
 HELD, GROWN = 8 << 20, 0.25
@@ -184,8 +197,8 @@ def _held(session: Session, accounting: Accounting) -> Iterator[Finding]:
     from findleaks.audit.growth import growth  # a tree of all that is reached: only where it may say something
 
     found = growth(session)
-    if found is None or found.totals.bytes < HELD:
-        return
+    if found is None or found.totals.bytes < HELD or found.owner.managed:
+        return  # what a managed heap holds is told by its types
     name, retained = found.owner.label, found.totals
     part = 100 * retained.bytes // max(found.reached.bytes, 1)
     title = f"Held, not lost: {name} alone holds {size(retained.bytes)} in {blocks(retained.blocks)}, {part} % of what is reached."

@@ -51,6 +51,7 @@ class Owner:
     thread: int = 0
     ranges: list[Range] = field(default_factory=list)
     words: list[tuple[str, int]] = field(default_factory=list)
+    managed: bool = False  # part of a managed runtime's heap
 
     @property
     def label(self) -> str:
@@ -96,6 +97,8 @@ def owners(session: Session, reader: Reader) -> Owners:
     for tid, function, ranges in stack_owners.frames(session, taken):
         found.append(Owner(Sort.STACK, f"{whose(tid)}'s stack", function, tid, ranges))
     taken += [r for owner in found if owner.sort == Sort.STACK for r in owner.ranges]
+    found += _managed(session, taken)
+    taken += [r for owner in found if owner.managed for r in owner.ranges]
     words = list(_words(session, whose, dtvs))
     found += _mappings(target.regions(), roots, [*taken, *(r for owner in words for r in owner.ranges)])
     found += words
@@ -126,6 +129,18 @@ def _words(session: Session, whose: Callable[[int], str], controls: Mapping[int,
     ended = [("dtv", value) for pointer in cached_thread_pointers(target) for value in dtv_words(target, pointer)]
     yield Owner(Sort.LIBRARY, "thread-local storage of threads that ended", "libc", 0, [], ended)
     yield Owner(Sort.LIBRARY, "table of loaded files", "ld.so", 0, [], [("segment", value) for value in table_blocks(target)])
+
+
+def _managed(session: Session, taken: Sequence[Range]) -> Iterator[Owner]:
+    """Parts of managed runtimes' heaps: "Ruby's heap pages"."""
+    left = subtract(session.roots, taken)
+    for runtime in session.runtimes:
+        for part in runtime.parts():
+            ranges = intersection(left, part.ranges) if not part.inside else []
+            if ranges:
+                name = part.name if part.name.startswith(runtime.name) or "'" in part.name else f"{runtime.name}'s {part.name}"
+                yield Owner(Sort.MAPPING, printable(name), printable(part.detail), 0, ranges, managed=True)
+                left = subtract(left, ranges)
 
 
 def _mappings(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable[Range]) -> Iterator[Owner]:

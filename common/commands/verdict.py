@@ -42,6 +42,7 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
         "swapped": accounting.swapped,
         "shares": [_share(share, accounting.total) for share in accounting.shares],
         "allocators": [_store(store) for store in accounting.stores],
+        "managed": [one.json() for one in accounting.native],
         "findings": [finding.json() for finding in found],
     }
     status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2  # no block of a known allocator: as `find`

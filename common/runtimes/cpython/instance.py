@@ -117,7 +117,7 @@ class CPython(Runtime):
 
     def holders(self) -> Optional[Holders]:
         """See Runtime: every object, by its block."""
-        return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.stands)
+        return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.stands, self.known.foreign)
 
     @cached_property
     def _strings(self) -> strings.Interned:

@@ -7,6 +7,7 @@ Sources: Include/cpython/object.h (struct _typeobject, struct _heaptypeobject), 
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from typing import Optional
 
@@ -16,8 +17,8 @@ from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Target
 
-NAME, FLAGS, DICT = 3, 21, 33
-"""Words into a type: tp_name, tp_flags, tp_dict (3.9 to 3.14)."""
+NAME, DEALLOC, FLAGS, DICT = 3, 6, 21, 33
+"""Words into a type: tp_name, tp_dealloc, tp_flags, tp_dict (3.9 to 3.14)."""
 
 LENGTH = 34
 """Words of a type that are read."""
@@ -38,7 +39,8 @@ UNICODE_DATA = (40, 48)
 
 
 class Types:
-    """`addresses` ascend; `offsets` has a byte each. Names are read when asked for."""
+    """`offsets` has a byte for each of `addresses`. The first `foreign` types are extensions': C code that frees their objects with what
+    these hold. Names are read when asked for."""
 
     def __init__(self, target: Target, engine: Engine, addresses: Sequence[int]) -> None:
         self._memory = Memory(target)
@@ -56,6 +58,16 @@ class Types:
         absent = set(missing)
         words = target.arch.unpack(bytes(records))
         kept = [number for number in range(len(known)) if number not in absent]
+        deallocs = Counter(words[n * LENGTH + DEALLOC] for n in kept if words[n * LENGTH + FLAGS] & HEAP_TYPE)
+        common = deallocs.most_common(1)[0][0] if deallocs else 0  # subtype_dealloc, of classes that Python code made
+
+        def foreign(number: int) -> bool:
+            own = words[number * LENGTH + DEALLOC] != common
+            return own and (bool(words[number * LENGTH + FLAGS] & HEAP_TYPE) or "." in self._text(words[number * LENGTH + NAME]))
+
+        theirs = [number for number in kept if foreign(number)]
+        self.foreign = len(theirs)
+        kept = [*theirs, *sorted({*kept} - {*theirs})]
         self.addresses: array[int] = array("Q", [known[number] for number in kept])
         self._names = [words[number * LENGTH + NAME] for number in kept]
         self._dicts = [words[number * LENGTH + DICT] for number in kept]

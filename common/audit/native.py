@@ -1,0 +1,74 @@
+"""Native memory that managed objects hold, as `verdict` tells it: how much, which types have most, and what the runtime was not told."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from findleaks.audit.managed import Held, Managed, managed
+from findleaks.graph.base import Totals
+from findleaks.report.text import blocks, number, printable, size
+from findleaks.session import Session
+
+
+class Native(NamedTuple):
+    """`totals` are what objects of `name` hold; of types that can report what they hold, `told` bytes were reported, and `untold` are those
+    of types that reported less than half. None where no type is known to report. `types`: those that hold most first."""
+
+    name: str
+    totals: Totals
+    told: Optional[int]
+    untold: Optional[int]
+    types: list[Held]
+
+    @property
+    def top(self) -> Held:
+        return self.types[0]
+
+    def sentence(self) -> str:
+        """ "986 MiB of native memory in 52,000 blocks are held by Ruby's objects" """
+        return f"{size(self.totals.bytes)} of native memory in {blocks(self.totals.blocks)} are held by objects of {self.name}'s"
+
+    def cause(self) -> str:
+        """Who has most, and whether the runtime knows."""
+        top = self.top
+        held = top.native.bytes if top.native is not None else 0
+        count = f"{number(top.type.objects)} object{'' if top.type.objects == 1 else 's'}"
+        words = f"{count} of {printable(top.type.name)} hold {size(held)}"
+        if self.untold:
+            return f"{words}; {self.name} was not told of {size(self.untold)} that objects hold: its collector sees no reason to run"
+        return words
+
+    def json(self) -> dict[str, object]:
+        return {
+            "runtime": self.name,
+            "native_blocks": self.totals.blocks,
+            "native_bytes": self.totals.bytes,
+            "told_bytes": self.told,
+            "unknown_bytes": self.untold,
+            "types": [
+                {
+                    "name": printable(row.type.name),
+                    "objects": row.type.objects,
+                    "native_blocks": row.native.blocks,
+                    "native_bytes": row.native.bytes,
+                }
+                for row in self.types[:3]
+                if row.native is not None
+            ],
+        }
+
+
+def native(session: Session) -> list[Native]:
+    """Of each runtime whose objects hold native memory."""
+    return [made for made in map(_of, managed(session, session.runtimes)) if made is not None]
+
+
+def _of(one: Managed) -> Optional[Native]:
+    if one.native is None or not one.native.bytes:
+        return None
+    types = sorted((row for row in one.types if row.native is not None), key=lambda row: -(row.native.bytes if row.native else 0))
+    reporting = [(row, row.told) for row in types if row.told is not None]
+    told = sum(value for _, value in reporting) if reporting else None
+    short = [row.native.bytes - value for row, value in reporting if row.native is not None and 2 * value < row.native.bytes]
+    untold = sum(short) if reporting else None
+    return Native(one.runtime.name, one.native, told, untold, types)
