@@ -257,7 +257,7 @@ def test_managed_runtimes_have_their_part(monkeypatch: pytest.MonkeyPatch) -> No
             return [Part("heap pages", [Range(MAP, MAP + PAGE)], 100, detail="1 page"), Part("inside", [Range(HEAP, HEAP + PAGE)], 1, True)]
 
     before = shares(told(made([Listed(HEAP + 16, 1000)])))
-    monkeypatch.setattr("findleaks.audit.accounting.runtimes", lambda *_: [Ruby()])
+    monkeypatch.setattr("findleaks.session.Session.runtimes", [Ruby()])
     session_ = made([Listed(HEAP + 16, 1000)])
     after = shares(told(session_))
     assert after["runtime"] == PAGE - 100  # the first bytes of the mapping are the allocator's
