@@ -43,6 +43,12 @@ def named(rows: list[dict[str, Any]], name: str) -> tuple[int, dict[str, Any]]:
     return found
 
 
+def holders(address: str, core: str) -> list[dict[str, Any]]:
+    """What refers to this block, of what is in use."""
+    found = json.loads(findleaks("refs", "--json", address, core))["references"]
+    return [row["from"] for row in found if row["live"] and "from" in row]
+
+
 def test_patterns_that_babel_keeps_are_told(tmp_path: Path) -> None:
     leak = KEPT["babel"]
     with started(leak, leak.bad, tmp_path) as (running, said):
@@ -54,6 +60,13 @@ def test_patterns_that_babel_keeps_are_told(tmp_path: Path) -> None:
     # Each holds one block that is no object: its table of attributes.
     assert 0.95 * said["objects"] < row["native_blocks"] <= said["objects"]
     assert json.loads(findleaks("find", "--json", core))["totals"]["definite"]["blocks"] == 0, "no leak to find: all of it is reachable"
+    # Who keeps them: the largest block is the table of a dictionary, and what refers to that has a name.
+    tables = [json.loads(line) for line in findleaks("blocks", "--json", "--kind", "reachable", "--size", "300000-", core).splitlines()]
+    (dictionary,) = holders(max((one for one in tables if "size" in one), key=lambda one: one["size"])["address"], core)
+    assert dictionary["text"].endswith("Python object: dict")
+    assert any(
+        one["text"].endswith("; Python variable: babel.dates._pattern_cache") for one in holders(dictionary["block"]["address"], core)
+    )
 
 
 def test_babel_that_bounds_its_cache(tmp_path: Path) -> None:

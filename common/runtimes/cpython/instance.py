@@ -9,6 +9,7 @@ from typing import Optional
 
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import Image, images
+from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc.instance import Pymalloc, version_of
 from findleaks.allocators.pymalloc.types import types as find_types
 from findleaks.errors import Interrupted
@@ -17,6 +18,7 @@ from findleaks.graph.objects import NO_OBJECT, SUMS, ObjectTally
 from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Site, Type
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.types import Types
+from findleaks.runtimes.cpython.variables import variable
 from findleaks.target.base import Piece, Range, Target
 
 HEAD = 160
@@ -137,4 +139,8 @@ class CPython(Runtime):
         blocks = self._directory.blocks
         index = blocks.find(address)
         number = self.tally.found[index] if index >= 0 else NO_OBJECT
-        return f"Python object: {self.known.name(number)}" if number != NO_OBJECT else ""
+        if number != NO_OBJECT:
+            return f"Python object: {self.known.name(number)}"
+        if index < 0 or blocks.state(index) != State.IN_USE:
+            return ""
+        return variable(Memory(self._target), self.known, blocks.address(index), blocks.size(index), address)

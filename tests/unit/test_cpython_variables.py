@@ -1,0 +1,98 @@
+"""Entries of CPython's dictionary tables by name, on handmade tables, whole and damaged."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import cast
+
+import fake
+import pytest
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.cpython.types import Types
+from findleaks.runtimes.cpython.variables import GENERAL, UNICODE, variable
+
+TABLE, SIZE = 0x10000, 256
+STRINGS = {0x5000 + 64 * n: text for n, text in enumerate(("__name__", "shop.orders", "cache", "limit"))}
+NAME, MODULE, CACHE, LIMIT = STRINGS
+OBJECT = 0x9000
+
+
+class Strings:
+    """What Types.text says of the strings above."""
+
+    def text(self, address: int, length: int = -1, most: int = 200) -> str:
+        text = STRINGS.get(address, "")
+        return text if length in (-1, len(text)) else ""
+
+
+KNOWN = cast("Types", Strings())
+
+
+def table(entries: list[tuple[int, int]], kind: int = UNICODE, slots: int = 3, usable: int = 0) -> bytes:
+    head = struct.pack("<QBBBBIQQ", 1, slots, slots, kind, 0, 0, usable, len(entries)) + b"\xff" * min(1 << slots, 64)
+    rows = [struct.pack("<QQ", *pair) if kind == UNICODE else struct.pack("<QQQ", 77, *pair) for pair in entries]
+    return (head + b"".join(rows)).ljust(SIZE, b"\0")
+
+
+def told(data: bytes, address: int, size: int = SIZE) -> str:
+    return variable(Memory(fake.FakeTarget({TABLE: data})), KNOWN, TABLE, size, address)
+
+
+FIRST = TABLE + 32 + 8
+GLOBALS = [(NAME, MODULE), (CACHE, OBJECT), (LIMIT, OBJECT)]
+
+
+def test_variable_of_a_module() -> None:
+    data = table(GLOBALS)
+    assert [told(data, FIRST + 16 * n + 8) for n in range(4)] == [
+        "Python variable: shop.orders.__name__",
+        "Python variable: shop.orders.cache",
+        "Python variable: shop.orders.limit",
+        "",
+    ]
+    assert [told(data, FIRST + 16 * n) for n in range(3)] == ["", "", ""], "keys are no values"
+    assert told(data, FIRST + 8 + 1) == ""
+    assert told(data, TABLE + 8) == told(data, TABLE + 24) == ""
+
+
+def test_value_of_another_dictionary() -> None:
+    data = table([(CACHE, OBJECT), (OBJECT, OBJECT)], GENERAL)
+    assert told(data, FIRST + 16) == 'value of "cache" in a Python dict'
+    assert told(data, FIRST + 24 + 16) == "", "a key that is no string"
+    assert told(data, FIRST + 8) == told(data, FIRST) == ""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        table(GLOBALS, kind=2),
+        table(GLOBALS, kind=3),
+        table(GLOBALS, slots=2),
+        table(GLOBALS, slots=60),
+        table(GLOBALS, usable=3),  # six of eight entries: five at most
+        table(GLOBALS).replace(b"\x03\x03", b"\x03\x04", 1),  # indices of another width
+    ],
+)
+def test_block_that_is_no_table(data: bytes) -> None:
+    assert {told(data, address) for address in range(TABLE, TABLE + SIZE, 4)} == {""}
+
+
+def test_table_that_leaves_its_block_or_cannot_be_read() -> None:
+    data = table(GLOBALS)
+    assert told(data, FIRST + 8, FIRST + 48 - TABLE) == "Python variable: shop.orders.__name__"
+    assert told(data, FIRST + 8, FIRST + 47 - TABLE) == ""
+    assert told(data, FIRST + 8, 40) == ""
+    assert told(data[:30], FIRST + 8) == told(data[:24], FIRST + 8) == ""
+    assert told(data[:48], FIRST + 16 + 8) == ""
+
+
+def test_any_bytes() -> None:
+    source = random.Random(5)
+    for _ in range(300):
+        data = bytearray(table(GLOBALS, source.choice((GENERAL, UNICODE))))
+        for _ in range(source.randrange(1, 6)):
+            data[source.randrange(64)] = source.randrange(256)
+        for address in range(TABLE, TABLE + SIZE, 8):
+            assert isinstance(told(bytes(data), address), str)
