@@ -14,6 +14,7 @@ from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.arch import Arch
+from findleaks.graph.links import LinkWalk
 from findleaks.graph.slabs import BufferRead, SlabRead
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.graph.trees import TreeLayout, TreeWalk
@@ -331,6 +332,10 @@ class Engine(Protocol):
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> TreeWalk:
         """A walk over the search tree whose root is at `root` and has `header` for its parent; at most `most` nodes. `pieces` ascend."""
+        ...
+
+    def walk_links(self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0) -> LinkWalk:
+        """A walk along the links at `offsets` of nodes, from `heads` on; at most `most` nodes, on `deepest` levels (0: any number)."""
         ...
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:

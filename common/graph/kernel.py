@@ -13,6 +13,7 @@ from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.kernel_blocks import KernelBlocks, Passed
 from findleaks.graph.kernel_graph import KernelGraph
 from findleaks.graph.kernel_library import CPiece, CRange, CWords, check, taken
+from findleaks.graph.kernel_links import KernelLinkWalk
 from findleaks.graph.kernel_trees import KernelTreeWalk
 from findleaks.graph.objects import ObjectTally
 from findleaks.graph.records import KernelRecords, Shape
@@ -87,6 +88,13 @@ class KernelEngine:
         self._pass(pieces)
         passed = (self._array, len(self._passed))
         return KernelTreeWalk(self._library, passed, self._passed, root, header, layout, most)
+
+    def walk_links(
+        self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0
+    ) -> KernelLinkWalk:
+        """See base.Engine; `pieces` as in `follow`."""
+        self._pass(pieces)
+        return KernelLinkWalk(self._library, (self._array, len(self._passed)), self._passed, heads, offsets, most, deepest)
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
         """See base.Engine; `pieces` as in `follow`."""

@@ -13,6 +13,7 @@ from findleaks.graph.base import Blocks, Heuristic, Lists
 from findleaks.graph.objects import ObjectTally, count_objects
 from findleaks.graph.pure_blocks import PureBlocks, words_of
 from findleaks.graph.pure_graph import PureGraph
+from findleaks.graph.pure_links import PureLinkWalk
 from findleaks.graph.pure_trees import PureTreeWalk, reading
 from findleaks.graph.records import PureRecords, Shape
 from findleaks.graph.slabs import BufferRead, SlabRead
@@ -96,6 +97,12 @@ class PureEngine:
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> PureTreeWalk:
         """See base.Engine."""
         return PureTreeWalk(reading(pieces, self._arch), root, header, layout, most, self._arch.word)
+
+    def walk_links(
+        self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0
+    ) -> PureLinkWalk:
+        """See base.Engine."""
+        return PureLinkWalk(reading(pieces, self._arch), heads, offsets, most, deepest, self._arch.mask)
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
         """See base.Engine."""

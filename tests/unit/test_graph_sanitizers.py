@@ -47,6 +47,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "test_graph_blocks.py",
         "test_graph_bytes_in.py",
         "test_graph_follow.py",
+        "test_graph_links.py",
         "test_graph_objects.py",
         "test_graph_pages.py",
         "test_graph_records.py",

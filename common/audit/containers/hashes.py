@@ -151,6 +151,12 @@ def _followed(reader: Reader, first: Place, sample: Sequence[int], offset: int) 
 
 def _chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
     """All nodes, each once, level by level: the first of every bucket, the second …; and "" or what is wrong."""
+    sound = reader.linked(heads, (link,), 2 * reader.most)
+    return (sound, "") if sound is not None else _damaged_chains(reader, heads, link)
+
+
+def _damaged_chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
+    """As _chains, of chains with something wrong in them."""
     nodes, level, problem = array("Q"), array("Q", heads), ""
     while level and not problem:
         below: array[int] = array("Q")

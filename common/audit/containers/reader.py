@@ -11,6 +11,8 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import State
+from findleaks.graph.links import LinkWalk
+from findleaks.graph.pure_links import PureLinkWalk
 from findleaks.graph.pure_trees import PureTreeWalk
 from findleaks.graph.shared import CYCLE, MISALIGNED, TOO_LONG, UNREADABLE, list_problem
 from findleaks.graph.trees import TreeLayout, TreeWalk
@@ -155,6 +157,23 @@ class Reader:
         else:
             walk = self.engine.walk_tree(self._pieces, root, header, layout, most)
         while not walk.step(SLICE):
+            self.tell()
+        return walk.result()
+
+    def linked(self, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0) -> Optional[array[int]]:
+        """All nodes from `heads` on along the links at `offsets`, level by level; None unless they are sound: each is met once and can be
+        read, and there are no more than `most` of them, on `deepest` levels (0: any number)."""
+        if self.target.live:
+            few = most if not self._fits else min(most, FEW)
+            walk: LinkWalk = PureLinkWalk(self.words, heads, offsets, few, deepest, self.target.arch.mask)
+            nodes, sound = self._walked(walk)
+            if sound or len(nodes) < few or few == most:
+                return nodes if sound else None
+        nodes, sound = self._walked(self.engine.walk_links(self._pieces, heads, offsets, most, deepest))
+        return nodes if sound else None
+
+    def _walked(self, walk: LinkWalk) -> tuple[array[int], bool]:
+        while not walk.step(SLICE if not self.target.live else SLICE // 50):
             self.tell()
         return walk.result()
 

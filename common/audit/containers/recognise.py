@@ -68,14 +68,11 @@ def _look(reader: Reader, address: int, value: int, place: Place) -> Optional[Co
             return made
     table, span = (place.start, place.start + place.size // reader.size * reader.size), (address, address + reader.size)
     array = place.offset == 0 and place.size >= 4 * reader.size
-    if array:
-        made = chained(reader, *table, span, whole=True)
-        if made is not None:
-            return made
-    made = plain_tree(reader, address, place, value) or chain(reader, address, place, value)
-    if made is None and array:
-        made = chained(reader, *table, span) or pointers(reader, address, place)
-    return made
+    chains = chained(reader, *table, span) if array else None
+    if chains is not None and not chains.problem:
+        return chains
+    made = plain_tree(reader, address, place, value) or chain(reader, address, place, value) or chains
+    return made or (pointers(reader, address, place) if array else None)
 
 
 def begun_at(reader: Reader, place: Place) -> Optional[Container]:

@@ -11,11 +11,10 @@ holds hangs from the owner's words alone.
 
 from __future__ import annotations
 
-from array import array
 from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
-from findleaks.audit.containers.reader import SLICE, Place, Reader
+from findleaks.audit.containers.reader import Place, Reader
 from findleaks.graph.trees import TreeLayout
 
 RED, BLACK = 0, 1
@@ -99,28 +98,8 @@ def plain_tree(reader: Reader, address: int, place: Place, value: int) -> Option
     pair = _children_of(reader, place, value)
     if pair is None:
         return None
-    nodes, level, seen = array("Q"), array("Q", [value]), {value}
-    depth = 0
-    while level:
-        depth += 1
-        if depth > DEEPEST:
-            return None
-        below: array[int] = array("Q")
-        for first in range(0, len(level), SLICE):
-            reader.tell()
-            some = level[first : first + SLICE]
-            for offset in pair:
-                (column,), missing = reader.columns(some, offset, 1)
-                if missing:
-                    return None
-                below.extend(word for word in column if word)
-        nodes.extend(level)
-        before = len(seen)
-        seen.update(below)
-        if len(seen) < before + len(below) or len(seen) > reader.most:
-            return None  # it meets itself: no tree
-        level = below
-    if len(nodes) < 2 * LEAST:
+    nodes = reader.linked([value], pair, reader.most, DEEPEST)
+    if nodes is None or len(nodes) < 2 * LEAST:
         return None
     return Container("binary tree", address, address + reader.size, len(nodes), nodes=nodes)
 

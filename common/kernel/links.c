@@ -1,0 +1,150 @@
+/* Walking whatever hangs from some nodes by links at given offsets, level by level: chains of a hash table, binary trees. See ../graph/links.py. */
+#include "kernel.h"
+
+#include <stdlib.h>
+
+enum { SOUND, UNREADABLE, MET_TWICE, TOO_MANY_NODES, TOO_DEEP };
+#define AHEAD 24u
+#define RUN 100000u /* nodes of a level of which one link after the other is followed */
+
+typedef struct {
+    const uint64_t *offsets; /* held by the caller */
+    uint64_t links, most, deepest;
+    words nodes;                        /* all that were met, in order; none twice */
+    uint64_t first, end, level, at;     /* the run being looked at, the end of its level, the next node of the run */
+    uint64_t link, depth, trouble;
+    uint64_t *met, met_mask; /* the same nodes, hashed; 0: an empty place */
+} link_walk;
+
+INLINE uint64_t met_place(const link_walk *w, uint64_t node) {
+    uint64_t mixed = node * 0x9E3779B97F4A7C15u;
+    return (mixed ^ mixed >> 32) & w->met_mask;
+}
+
+static void put(link_walk *w, uint64_t node) {
+    uint64_t place = met_place(w, node);
+    while (w->met[place])
+        place = (place + 1) & w->met_mask;
+    w->met[place] = node;
+}
+
+/* Room for more nodes: no more than half of the places are ever taken. */
+static int roomier(link_walk *w, uint64_t places) {
+    uint64_t *made = calloc(places, sizeof *made);
+    if (!made)
+        return NO_MEMORY;
+    free(w->met);
+    w->met = made;
+    w->met_mask = places - 1;
+    for (uint64_t at = 0; at < w->nodes.count; at++)
+        put(w, w->nodes.items[at]);
+    return DONE;
+}
+
+/* One more node; `trouble` is set where it was met before. 0 is none. */
+static int meet(link_walk *w, uint64_t node) {
+    if (!node)
+        return DONE;
+    uint64_t place = met_place(w, node);
+    for (; w->met[place]; place = (place + 1) & w->met_mask)
+        if (w->met[place] == node) {
+            w->trouble = MET_TWICE;
+            return DONE;
+        }
+    if (w->nodes.count >= w->most) {
+        w->trouble = TOO_MANY_NODES;
+        return DONE;
+    }
+    w->met[place] = node;
+    if (words_push(&w->nodes, node))
+        return NO_MEMORY;
+    return 2 * w->nodes.count > w->met_mask ? roomier(w, 2 * (w->met_mask + 1)) : DONE;
+}
+
+API void fl_links_free(link_walk *w) {
+    if (!w)
+        return;
+    free(w->nodes.items);
+    free(w->met);
+    free(w);
+}
+
+/* A walk from these heads: at most `most` nodes, and `deepest` levels (0: any number). */
+API link_walk *fl_links_new(const uint64_t *heads, uint64_t count, const uint64_t *offsets, uint64_t links, uint64_t most, uint64_t deepest) {
+    link_walk *w = calloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    w->offsets = offsets;
+    w->links = links;
+    w->most = most;
+    w->deepest = deepest;
+    int failed = roomier(w, 1024);
+    for (uint64_t at = 0; at < count && !failed && !w->trouble; at++)
+        failed = meet(w, heads[at]);
+    if (failed) {
+        fl_links_free(w);
+        return NULL;
+    }
+    w->link = links; /* an empty run of a level above the first is done */
+    return w;
+}
+
+/* Go on to the next link, the next run, the next level: false at the end. */
+static bool next_pass(link_walk *w) {
+    if (w->link < w->links)
+        w->link++;
+    if (w->link >= w->links) {
+        if (w->end == w->level) {
+            if (w->level == w->nodes.count)
+                return false;
+            if (w->deepest && ++w->depth > w->deepest) {
+                w->trouble = TOO_DEEP;
+                return false;
+            }
+            w->level = w->nodes.count;
+        }
+        w->first = w->end;
+        w->end = w->level - w->first < RUN ? w->level : w->first + RUN;
+        w->link = 0;
+    }
+    w->at = w->first;
+    return true;
+}
+
+static void prefetch(const link_walk *w, const piece *pieces, uint64_t count) {
+    uint64_t later = w->at + AHEAD < w->nodes.count ? w->nodes.items[w->at + AHEAD] + w->offsets[w->link] : 0;
+    const piece *p = later ? piece_holding(pieces, count, later) : NULL;
+    if (p && later - p->address < p->length)
+        __builtin_prefetch(p->data + (later - p->address));
+}
+
+/* Look at about `budget` links: 1 if there are more. */
+API int fl_links_walk(link_walk *w, const piece *pieces, uint64_t count, int64_t budget) {
+    while (!w->trouble) {
+        if (w->at == w->end || w->link >= w->links) {
+            if (!next_pass(w))
+                return 0;
+            continue;
+        }
+        for (; w->at < w->end && !w->trouble; w->at++) {
+            uint8_t word[WORD];
+            if (budget-- <= 0)
+                return 1;
+            prefetch(w, pieces, count);
+            if (!copied(pieces, count, w->nodes.items[w->at] + w->offsets[w->link], WORD, word))
+                w->trouble = UNREADABLE;
+            else if (meet(w, load(word)))
+                return NO_MEMORY;
+        }
+    }
+    return 0;
+}
+
+/* The nodes, for fl_free; and why the walk ended before its end, or SOUND. */
+API uint64_t fl_links_done(link_walk *w, words *nodes) {
+    *nodes = w->nodes;
+    w->nodes = (words){NULL, 0, 0};
+    w->first = w->end = w->level = w->at = 0;
+    w->link = w->links;
+    return w->trouble;
+}
