@@ -47,6 +47,7 @@ class Session:
         self.progress = progress
         self.seconds: dict[str, float] = {}
         self._graphs: dict[Heuristic, Graph] = {}
+        self._sorted: list[Graph] = []  # those of them that are marked and classified
 
     @cached_property
     def directory(self) -> Directory:
@@ -91,14 +92,21 @@ class Session:
 
     def graph(self, heuristics: Heuristic = Heuristic.NONE) -> Graph:
         """References among blocks, marked and classified."""
-        made = self._graphs.pop(heuristics, None) or self._classified(heuristics)
+        made = self._graphs.pop(heuristics, None) or self._scanned(heuristics)
         self._graphs[heuristics] = made  # the last of the dictionary: `latest`
-        return made
+        return self._classified(made)
 
     @property
     def latest(self) -> Graph:
         """The graph asked for last, whatever its heuristics, so that the other commands speak of what `find` showed."""
-        return next(reversed(self._graphs.values())) if self._graphs else self.graph()
+        return self._classified(self.references)
+
+    @property
+    def references(self) -> Graph:
+        """`latest`, maybe neither marked nor classified yet: who refers to what, and who holds what."""
+        if not self._graphs:
+            self._graphs[Heuristic.NONE] = self._scanned(Heuristic.NONE)
+        return next(reversed(self._graphs.values()))
 
     def pieces(self, ranges: Sequence[Range], phase: str) -> Iterator[Piece]:
         """Memory of these ranges, with progress and a look at Ctrl-C before each piece. Zeros stand for what is dead in managed heaps:
@@ -122,7 +130,7 @@ class Session:
     def close(self) -> None:
         self.target.close()
 
-    def _classified(self, heuristics: Heuristic) -> Graph:
+    def _scanned(self, heuristics: Heuristic) -> Graph:
         began = time.perf_counter()
         vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
         customary, types = self.customary
@@ -132,7 +140,13 @@ class Session:
         for piece in self.pieces(self.roots, "reading the roots"):
             graph.scan_roots(piece)
         graph.root_words([*register_words(self.target), *self._running_on()])
+        graph.settle()
         self.seconds["scan"] = time.perf_counter() - began
+        return graph
+
+    def _classified(self, graph: Graph) -> Graph:
+        if graph in self._sorted:
+            return graph
         began = time.perf_counter()
         budget = PURE_SLICE if self.engine.name == "pure" else SLICE
         while not graph.mark(budget):
@@ -140,6 +154,7 @@ class Session:
         while not graph.classify(budget):
             self.tell("sorting the lost", 0.0)
         self.seconds["mark"] = time.perf_counter() - began
+        self._sorted.append(graph)
         return graph
 
     def _running_on(self) -> list[int]:

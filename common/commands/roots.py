@@ -164,7 +164,7 @@ def holders(teller: Teller, named: Owners, index: int) -> list[str]:
     for reference in root_references(teller.session, start, start + max(reader.blocks.size(index), 1)):
         number = named.at(reference.address) if reference.address else None
         numbers += [number] if number is not None else []
-    for source in teller.session.latest.referrers(index)[:MOST_REFERRERS]:
+    for source in teller.session.references.referrers(index)[:MOST_REFERRERS]:
         holder = teller.tree.holder(source)
         for _ in range(FAR):
             if holder is None or holder < 0:

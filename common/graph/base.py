@@ -247,6 +247,10 @@ class Graph(Protocol):
         """Registers."""
         ...
 
+    def settle(self) -> None:
+        """All is scanned: from here on it can be asked who refers to what, and who holds what. The first `mark` does it, too."""
+        ...
+
     def mark(self, budget: int) -> bool:
         """Visit about `budget` blocks; True when all that can be reached is marked reachable or possible."""
         ...
@@ -301,7 +305,7 @@ class Graph(Protocol):
         self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, tiers: Sequence[int] = ()
     ) -> Dominators:
         """Who holds what, for this many numbered roots. Root words from bounds[i] up to the next bound belong to root owners[i] (NOBODY:
-        to none); bounds ascend, words below the first belong to none. After marking; with `lost`, after classifying, and then of
+        to none); bounds ascend, words below the first belong to none. Once settled; with `lost`, after classifying, and then of
         POSSIBLE, DEFINITE and INDIRECT blocks alone. `tiers` are the roots, ascending, at which later tiers begin. See
         graph/dominators.py."""
         ...

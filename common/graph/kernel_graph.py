@@ -58,6 +58,12 @@ class KernelGraph:
         packed = array("Q", words)
         check(self._library.fl_root_words(self._handle, packed.buffer_info()[0], len(packed)), "references")
 
+    def settle(self) -> None:
+        """See base.Graph."""
+        if not self._marking:
+            self._marking = True
+            check(self._library.fl_mark(self._handle, 0), "blocks")
+
     def mark(self, budget: int) -> bool:
         """See base.Graph."""
         self._marking = True
@@ -152,8 +158,8 @@ class KernelGraph:
         self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, tiers: Sequence[int] = ()
     ) -> KernelDominators:
         """See base.Graph."""
-        if not (self._classified if lost else self._marked):
-            raise RuntimeError("classify first" if lost else "mark first")
+        if not (self._classified if lost else self._marking):
+            raise RuntimeError("classify first" if lost else "settle first")
         return KernelDominators(self._library, self, self._handle, roots, bounds, owners, lost, tiers)
 
     def _listed(self, function: Callable[..., int], index: int) -> list[int]:

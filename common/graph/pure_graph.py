@@ -105,13 +105,18 @@ class PureGraph:
         for value in words:
             self._root(value)
 
-    def mark(self, budget: int) -> bool:
+    def settle(self) -> None:
         """See base.Graph."""
         if self._marker is None:
             if self._hints:
                 self._hints.settle(self.edges, self._roots)
             self.offsets = array("Q", accumulate(self.counts, initial=0))
             self._marker = self._mark()
+
+    def mark(self, budget: int) -> bool:
+        """See base.Graph."""
+        self.settle()
+        assert self._marker is not None
         self._marked = _run(self._marker, budget)
         return self._marked
 
@@ -205,8 +210,8 @@ class PureGraph:
         self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, tiers: Sequence[int] = ()
     ) -> PureDominators:
         """See base.Graph."""
-        if not (self._classified if lost else self._marked):
-            raise RuntimeError("classify first" if lost else "mark first")
+        if not (self._classified if lost else self._marker is not None):
+            raise RuntimeError("classify first" if lost else "settle first")
         return PureDominators(self, roots, bounds, owners, lost, tiers)
 
     def edges_of(self, index: int) -> array[int]:
