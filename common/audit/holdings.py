@@ -29,7 +29,7 @@ CHUNK = 1 << 18
 """Nodes looked up between two looks at Ctrl-C."""
 
 EXACT = 100_000
-"""Nodes of a container that are remembered while others of its blocks are looked at."""
+"""Nodes of a container that are told from its other blocks where these are looked at."""
 
 SIZES = 4096
 """Sizes of blocks told apart."""
@@ -286,13 +286,13 @@ class Teller:
     def _strings(self, node: int, total: int, tree: Dominators, sizes: set[int], container: Container) -> set[int]:
         """Those of the sizes whose blocks, as far as a sample shows, are text."""
         blocks = self.reader.blocks
-        nodes = set(container.nodes[:EXACT])
+        indices = [index for number in range(SAMPLE) for index in tree.members(node, number * total // SAMPLE, 4)]
+        sample = [(blocks.address(index), blocks.size(index)) for index in indices]
+        nodes = {start for start, _ in sample}.intersection(container.nodes[:EXACT])
         seen: dict[int, list[bool]] = {}
-        for number in range(SAMPLE):
-            for index in tree.members(node, number * total // SAMPLE, 4):
-                start, length = blocks.address(index), blocks.size(index)
-                if length in sizes and start not in nodes and len(seen.setdefault(length, [])) < SAMPLE:
-                    seen[length].append(self._hint(start, length).startswith('"'))
+        for start, length in sample:
+            if length in sizes and start not in nodes and len(seen.setdefault(length, [])) < SAMPLE:
+                seen[length].append(self._hint(start, length).startswith('"'))
         return {length for length, texts in seen.items() if 4 * sum(texts) >= 3 * len(texts)}
 
 

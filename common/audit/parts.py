@@ -40,7 +40,7 @@ _SURE = (gnu_tree, standard, ring, llvm_tree)
 
 
 class Parts(NamedTuple):
-    """As Dominators.keep takes them."""
+    """As Dominators.keep takes them; `parts` are empty where there are no keepers."""
 
     parts: array[int]
     keepers: list[int]
@@ -48,10 +48,11 @@ class Parts(NamedTuple):
 
 def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
     """The nodes of the maps, sets, hash tables and lists whose heads stand in variables, or in blocks that variables point to."""
-    parts = array("I", [NOBODY]) * len(reader.blocks)
+    parts = array("I")
     keepers: list[int] = []
     for node, container in _heads(session, reader, named):
         session.tell("finding containers", 0.0)
+        parts = parts or array("I", [NOBODY]) * len(reader.blocks)  # 4 bytes a block: only where there is a container
         blocks, _ = reader.blocks.holding(container.nodes)
         if reader.blocks.claim(parts, blocks, len(keepers)):
             keepers.append(node)

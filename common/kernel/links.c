@@ -5,6 +5,7 @@
 
 enum { SOUND, UNREADABLE, MET_TWICE, TOO_MANY_NODES, TOO_DEEP };
 #define AHEAD 24u
+#define BATCH 16u
 #define RUN 100000u /* nodes of a level of which one link after the other is followed */
 
 typedef struct {
@@ -126,16 +127,24 @@ API int fl_links_walk(link_walk *w, const piece *pieces, uint64_t count, int64_t
                 return 0;
             continue;
         }
-        for (; w->at < w->end && !w->trouble; w->at++) {
+        if (budget <= 0)
+            return 1;
+        uint64_t found[BATCH], batch = 0;
+        bool absent = false;
+        for (; batch < BATCH && w->at < w->end; w->at++, budget--) {
             uint8_t word[WORD];
-            if (budget-- <= 0)
-                return 1;
             prefetch(w, pieces, count);
-            if (!copied(pieces, count, w->nodes.items[w->at] + w->offsets[w->link], WORD, word))
-                w->trouble = UNREADABLE;
-            else if (meet(w, load(word)))
-                return NO_MEMORY;
+            absent = !copied(pieces, count, w->nodes.items[w->at] + w->offsets[w->link], WORD, word);
+            if (absent)
+                break;
+            found[batch] = load(word);
+            __builtin_prefetch(&w->met[met_place(w, found[batch++])]);
         }
+        for (uint64_t at = 0; at < batch && !w->trouble; at++)
+            if (meet(w, found[at]))
+                return NO_MEMORY;
+        if (absent && !w->trouble)
+            w->trouble = UNREADABLE;
     }
     return 0;
 }

@@ -1,8 +1,8 @@
 """How fast and how large findleaks is on heaps of 1 M and 10 M blocks, against what no tool can beat on the same machine.
 
 Builds a program with such a heap (heap.c), takes its core, and then, `--runs` times each: streams the heap once and waits for one
-independent cache miss a block (limits.c), runs the phases one by one, and runs `findleaks find CORE` as users do. Prints medians.
-Memory is anonymous memory: what a process has beyond the page cache.
+independent cache miss a block (limits.c), runs the phases one by one, and runs `findleaks find CORE` and `findleaks roots CORE` as users
+do. Prints medians. Memory is anonymous memory: what a process has beyond the page cache.
 """
 
 from __future__ import annotations
@@ -68,11 +68,12 @@ def bench(scratch: str, number: int, runs: int) -> dict[str, Any]:
         here = [sys.executable, str(Path(__file__)), str(truth["blocks"]), "--core", core, "--measure"]
         env = {**os.environ, "FINDLEAKS_LIMITS": f"{scratch}/limits.so"}
         found: dict[str, Any] = {"blocks": truth["blocks"], "lost": truth, "core": os.stat(core).st_size}
-        rows = {"limits": [], "phases": [], "find": [], "pure": []}  # type: dict[str, list[Any]]
+        rows = {"limits": [], "phases": [], "find": [], "roots": [], "pure": []}  # type: dict[str, list[Any]]
         for _ in range(runs):
             rows["limits"].append(json.loads(subprocess.run([*here, "limits"], env=env, check=True, capture_output=True).stdout))
             rows["phases"].append(json.loads(subprocess.run([*here, "phases"], env=env, check=True, capture_output=True).stdout))
-            rows["find"].append(command([sys.executable, "-m", "findleaks", "find", core], env))
+            for name in ("find", "roots"):
+                rows[name].append(command([sys.executable, "-m", "findleaks", name, core], env))
         if number <= 1_000_000:
             rows["pure"].append(command([sys.executable, "-m", "findleaks", "find", core], {**env, "FINDLEAKS_PURE": "1"}))
         for name, measured in rows.items():
@@ -267,13 +268,15 @@ def table(found: dict[str, Any]) -> str:
     row("stream again", limit["again"]["wall"], limit["again"]["cpu"])
     row("a miss a block", limit["misses"]["wall"], limit["misses"]["cpu"])
     row("findleaks find", found["find"]["wall"], found["find"]["cpu"], found["find"]["memory"])
+    row("findleaks roots", found["roots"]["wall"], found["roots"]["cpu"], found["roots"]["memory"])
     if found["pure"]:
-        row("  without kernel", found["pure"]["wall"], found["pure"]["cpu"], found["pure"]["memory"])
+        row("find, no kernel", found["pure"]["wall"], found["pure"]["cpu"], found["pure"]["memory"])
     both = limit["stream"]["cpu"] + limit["misses"]["cpu"]
     ratio, least = cpu / both, cpu / limit["stream"]["cpu"]
     lines.append("")
     lines.append(f"  kernel phases (walk … classify): {ratio:.2f} times streaming once and a miss a block, {least:.1f} times streaming")
     held, whole = measured["peak"] / measured["all"], found["find"]["memory"] / measured["all"]
+    lines.append(f"  findleaks roots: {found['roots']['cpu'] / found['find']['cpu']:.2f} times findleaks find, CPU")
     lines.append(f"  memory beyond the page cache, bytes a block of any state: {held:.1f} in the phases, {whole:.1f} in the whole command")
     lines.append(f"  longest slice between two looks at Ctrl-C in mark and classify: {measured['slice'] * 1e3:.0f} ms\n")
     return "\n".join(lines)

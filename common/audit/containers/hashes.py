@@ -77,11 +77,16 @@ class Buckets(NamedTuple):
 
     heads: array[int]
     places: int
+    sample: list[Optional[Place]]  # what some of the heads lead to, from the first to the last
     strange: bool  # there are words that are neither 0 nor lead to blocks
 
 
 def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
-    """What an array of pointers holds."""
+    """What an array of pointers holds. That of the last one is kept: what is no table of chains may be an array of other pointers."""
+    kept = reader.known.get(("buckets", 0))
+    if isinstance(kept, tuple) and kept[0] == (start, end):
+        found: Buckets = kept[1]
+        return found
     heads: array[int] = array("Q")
     words = 0
     strange = False
@@ -92,7 +97,10 @@ def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
         words += len(piece.data) // reader.size
         empty = len(reader.engine.search(piece, 0, 1))
         strange = strange or empty + len(places) < len(piece.data) // reader.size
-    return Buckets(heads, words, strange or any(reader.place(value) is None for value in _spread(heads)))
+    sample = [] if strange else [reader.place(value) for value in _spread(heads)]
+    found = Buckets(heads, words, sample, strange or None in sample)
+    reader.known["buckets", 0] = (start, end), found
+    return found
 
 
 def _spread(values: Sequence[int], most: int = SAMPLE) -> list[int]:
@@ -108,8 +116,8 @@ def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: 
     if len(found.heads) < LEAST or found.strange:
         return None
     sample = _spread(found.heads)
-    first = reader.place(sample[0])
-    if first is None or not all(value == sample[0] or reader.alike(first, reader.place(value)) for value in sample):
+    first = found.sample[0]
+    if first is None or not all(value == sample[0] or reader.alike(first, place) for value, place in zip(sample, found.sample)):
         return None
     link = _link(reader, first, sample)
     if link is None:
