@@ -288,7 +288,7 @@ class Teller:
         blocks = self.reader.blocks
         indices = [index for number in range(SAMPLE) for index in tree.members(node, number * total // SAMPLE, 4)]
         sample = [(blocks.address(index), blocks.size(index)) for index in indices]
-        nodes = {start for start, _ in sample}.intersection(container.nodes[:EXACT])
+        nodes = self.reader.among(container.nodes[:EXACT], {start for start, _ in sample})
         seen: dict[int, list[bool]] = {}
         for start, length in sample:
             if length in sizes and start not in nodes and len(seen.setdefault(length, [])) < SAMPLE:

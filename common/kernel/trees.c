@@ -106,6 +106,11 @@ API void fl_tree_done(tree_walk *t, words *nodes, uint64_t *trouble) {
 /* The block that holds each address, NONE where there is none, and its usable size. */
 API void fl_holding(const blocks *b, const uint64_t *addresses, uint64_t count, uint32_t *indices, uint64_t *sizes) {
     for (uint64_t at = 0; at < count; at++) {
+        const slot *later = at + AHEAD < count ? slot_of(b, addresses[at + AHEAD]) : NULL;
+        const slot *soon = at + AHEAD / 2 < count ? slot_of(b, addresses[at + AHEAD / 2]) : NULL;
+        __builtin_prefetch(later);
+        if (soon)
+            __builtin_prefetch(&b->sizes[soon->rank]);
         indices[at] = block_find(b, addresses[at]);
         sizes[at] = indices[at] == NONE ? 0 : size_of(b, indices[at]);
     }

@@ -135,10 +135,6 @@ def back_of(reader: Reader, place: Place, nodes: array[int], link: int) -> Optio
 
 def claimed(reader: Reader, container: Container, pointers: dict[int, int]) -> list[Range]:
     """Of the owner's other pointers (address -> value), those that lead to nodes of a list: its tail, a cursor."""
-    values, size = set(pointers.values()), reader.size
-    inside: set[int] = set()
-    for first in range(0, len(container.nodes), SLICE):
-        reader.tell()
-        inside |= values.intersection(container.nodes[first : first + SLICE])
+    inside, size = reader.among(container.nodes, set(pointers.values())), reader.size
     spans = (Range(at, at + size) for at, value in pointers.items() if value in inside and not container.start <= at < container.end)
     return sorted(spans)

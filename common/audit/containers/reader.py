@@ -177,6 +177,19 @@ class Reader:
             self.tell()
         return walk.result()
 
+    def among(self, nodes: array[int], values: set[int]) -> set[int]:
+        """Those of some values that are nodes of a container."""
+        found: set[int] = set()
+        for first in range(0, len(nodes), SLICE):
+            self.tell()
+            some = nodes[first : first + SLICE]
+            if self.engine.name == "pure":  # it would read words of the target's size
+                found |= values.intersection(some)
+                continue
+            places = self.engine.search_any(Piece(0, memoryview(some).cast("B")), sorted(values))
+            found.update(some[place // some.itemsize] for place in places)
+        return found
+
     def tell(self) -> None:
         """Progress, and a look at Ctrl-C."""
         self.session.tell("walking containers", 0.0)
