@@ -73,6 +73,8 @@ static NOINLINE void take_what_was_freed(void) {
     for (size_t size = 1; size <= 1024; size += size < 128 ? 8 : 64)
         for (int i = 0; i < 3; i++) {
             struct block b = {calloc(1, size), size};
+            if (!b.p) abort();
+            memset(b.p, 0, malloc_usable_size(b.p)); /* behind what was asked for stands what was there before */
             root(b.p);
             note_reachable(b, "startup");
         }
