@@ -6,6 +6,8 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import graphs
@@ -37,32 +39,17 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(
-    "tests",
-    [
-        "test_counted_objects.py",
-        "test_dominators.py",
-        "test_dominators_shapes.py",
-        "test_graph.py",
-        "test_graph_blocks.py",
-        "test_graph_bytes_in.py",
-        "test_graph_follow.py",
-        "test_graph_links.py",
-        "test_graph_objects.py",
-        "test_graph_pages.py",
-        "test_graph_records.py",
-        "test_graph_runs.py",
-        "test_graph_slabs.py",
-        "test_graph_slots.py",
-        "test_graph_tally.py",
-        "test_graph_trees.py",
-    ],
-)
-def test_kernel_under_sanitizers(tests: str, environment: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(ROOT / "tests/unit" / tests)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    assert " passed" in done.stdout
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest, environment: dict[str, str]) -> Iterator[Mapping[str, Future[subprocess.CompletedProcess[str]]]]:
+    """Those that were chosen, as many at a time as there are processors."""
+
+    def run(tests: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(ROOT / "tests/unit" / tests)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+
+    ours = (item for item in request.session.items if getattr(item, "originalname", "") == "test_kernel_under_sanitizers")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield {tests: pool.submit(run, tests) for tests in (item.callspec.params["tests"] for item in ours)}  # type: ignore[attr-defined]
 
 
 def test_the_sanitizer_sees_a_read_beyond_a_piece(environment: dict[str, str]) -> None:
@@ -129,3 +116,30 @@ def test_memory_of_trees_and_fields_is_given_back() -> None:
     for number in range(96):
         round_(number)
     assert resident() - before < 256  # pages: a tree leaked would be some 120 of them
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "test_counted_objects.py",
+        "test_dominators.py",
+        "test_dominators_shapes.py",
+        "test_graph.py",
+        "test_graph_blocks.py",
+        "test_graph_bytes_in.py",
+        "test_graph_follow.py",
+        "test_graph_links.py",
+        "test_graph_objects.py",
+        "test_graph_pages.py",
+        "test_graph_records.py",
+        "test_graph_runs.py",
+        "test_graph_slabs.py",
+        "test_graph_slots.py",
+        "test_graph_tally.py",
+        "test_graph_trees.py",
+    ],
+)
+def test_kernel_under_sanitizers(tests: str, runs: Mapping[str, Future[subprocess.CompletedProcess[str]]]) -> None:
+    done = runs[tests].result()
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    assert " passed" in done.stdout
