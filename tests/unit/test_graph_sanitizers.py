@@ -81,7 +81,7 @@ def test_memory_is_given_back() -> None:
         graph.groups(heap.pieces, graphs.VTABLES)
         graph.path(0)
 
-    for _ in range(10):
+    for _ in range(60):  # until malloc's free memory has found its places
         round_()
     before = resident()
     for _ in range(60):
