@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.audit.pages import Area, PageState, areas, trimmable
-from findleaks.audit.residency import residency, save
+from findleaks.audit.residency import Residency, residency, save
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.blocks import allocator_named
 from findleaks.commands.result import Plain
@@ -17,6 +17,7 @@ from findleaks.errors import FindleaksError, UsageError
 from findleaks.graph.base import State
 from findleaks.report.heapmap.cells import LOOKS, Picture
 from findleaks.report.text import number, printable, size, wrapped
+from findleaks.runtimes.base import Part
 from findleaks.session import Session
 from findleaks.words import count_word
 
@@ -161,9 +162,23 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
             for area in picture.areas
         ],
     }
+    body["managed"] = [
+        {"name": name, "mapped": mapped, "resident": held, "ranges": [[hex(start), hex(end)] for start, end in part.ranges]}
+        for name, mapped, held, part in _managed(session, known)
+    ]
     if file:
         body["written"] = {"file": file, "bytes": written}
     return body
+
+
+def _managed(session: Session, known: Residency) -> Iterator[tuple[str, int, Optional[int], Part]]:
+    """Name, bytes mapped and resident (None: not known) of what managed runtimes have beside the heaps of allocators."""
+    for runtime in session.runtimes:
+        for part in runtime.parts():
+            if not part.inside:
+                held = sum(known.resident.bytes(start, end) for start, end in part.ranges) if known else None
+                mapped = sum(end - start for start, end in part.ranges)
+                yield printable(f"{runtime.name} {part.name}"), mapped, held, part
 
 
 def _runs(session: Session, area: Area) -> Iterator[dict[str, object]]:
@@ -196,6 +211,8 @@ def _text(
     colour = bool(getattr(sys.stdout, "isatty", lambda: False)()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     yield from lines(picture, width, Style(colour, not encoding.startswith("utf")), args.limit)
     yield ""
+    for name, mapped, held, _ in _managed(session, picture.residency) if args.allocator is None else ():
+        yield from wrapped(f"  {name}: {size(mapped)}" + (f", {size(held)} of it resident" if held is not None else ""), width)
     for one in session.directory.allocators:
         bytes_ = trims.get(id(one))
         if bytes_:

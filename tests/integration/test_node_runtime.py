@@ -28,7 +28,10 @@ def page(*where: str) -> dict[str, Any]:
 def test_what_node_counts_itself(tmp_path: Path, version: str, picture: str) -> None:
     with cores.Running([nodes.get(version), str(PROGRAM)], tmp_path) as running:
         said = json.loads(running.output.splitlines()[0])
-        found = page(*(["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]))
+        where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
+        found = page(*where)
+        (mapped,) = json.loads(debuggers.findleaks("map", "--json", "--limit", "1", *where))["managed"][:1]
+        (answer,) = json.loads(debuggers.findleaks("whatis", "--json", mapped["ranges"][0][0], *where))["answers"]
     types = {row["name"].split("::", 1)[-1].removeprefix("(anonymous namespace)::").removeprefix("crypto::"): row for row in found["types"]}
     assert {name: types[name]["objects"] for name in said["classes"]} == said["classes"]
     # Each session has a socket, and each server listens with one.
@@ -41,6 +44,9 @@ def test_what_node_counts_itself(tmp_path: Path, version: str, picture: str) -> 
     assert stores["native_bytes"] >= counters["memory of ArrayBuffers"] * 0.99
     (heap,) = (part for part in found["parts"] if part["name"] == "V8's heap")
     assert abs(heap["bytes"] - said["heapTotal"]) <= 512 << 10
+    assert (mapped["name"], mapped["mapped"]) == ("Node V8's heap", heap["bytes"])
+    assert 0 < mapped["resident"] <= mapped["mapped"]
+    assert answer["text"].endswith("; V8's heap")
     # zlib's state: deflateInit2 with 15 bits of window and a memory level of 8, some 264 KiB by zlib's own documentation
     streams = types["ZlibStream"]
     assert 260 << 10 <= streams["native_bytes"] / streams["objects"] <= 280 << 10
