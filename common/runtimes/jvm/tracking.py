@@ -23,8 +23,8 @@ ENTRY = "_ZZN15MallocSiteTable10initializeEvE5entry"
 SUMMARY, DETAIL = 2, 3
 MOST_KINDS = 64
 MOST_SITES = 1 << 20
-HEADER, FOOTER, FOOTER_SINCE = 16, 2, 19
-"""Bytes that NMT puts in front of each block, and behind it since 19."""
+HEADER = 16
+"""Bytes of overhead that NMT counts for each block; the two that stand behind a block since 19 are not in it."""
 
 FRAMES = 4
 """NMT_TrackingStackDepth."""
@@ -95,11 +95,11 @@ def _names(tables: Tables) -> list[str]:
     return []
 
 
-def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, ...]], detailed: bool, version: int) -> Tracking:
+def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, ...]], detailed: bool) -> Tracking:
     """As MemSummaryReporter puts it: threads' stacks belong to "Thread", headers to NMT itself; what is in arenas is not in free chunks."""
     overhead = counters[-1].size
     if overhead == sum(counter.size for counter in counters[:-1:2]):  # not of headers alone, but of all blocks, since 17
-        overhead = counters[-1].blocks * (HEADER + (FOOTER if version >= FOOTER_SINCE else 0))
+        overhead = counters[-1].blocks * HEADER
     arenas = sum(counter.size for counter in counters[1:-1:2])
     stacks = next((at for at, name in enumerate(names) if name == "Thread Stack"), None)
     kinds: list[Tracked] = []
