@@ -80,7 +80,6 @@ def tracking(tables: Tables) -> Optional[Tracking]:
         counters,
         [pages[at : at + 2] for at in range(0, len(pages), pair)],
         level == DETAIL,
-        tables.int32("Abstract_VM_Version", "_vm_major_version") or 0,
     )
 
 
