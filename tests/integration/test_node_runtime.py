@@ -53,3 +53,22 @@ def test_what_node_counts_itself(tmp_path: Path, version: str, picture: str) -> 
     sessions, contexts = types["http2::Http2Session"], types["SecureContext"]
     assert sessions["native_blocks"] > 5 * sessions["objects"]
     assert contexts["native_blocks"] > 5 * contexts["objects"]
+
+
+COLLECTS = """
+const kept = [];
+setTimeout(() => { for (;;) kept.push(new Array(1000)); }, 8000);
+require('fs').writeSync(1, 'ready\\n');
+"""
+
+
+def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
+    """It is said, and what is told stays within bounds."""
+    with cores.Running([nodes.get(nodes.NEWEST), "-e", COLLECTS], tmp_path) as running:
+        commands = ["handle SIGSEGV nostop noprint pass", "break v8::internal::Heap::PerformGarbageCollection", "continue"]
+        output = debuggers.gdb([*commands, "leaks runtime --json", "kill"], "-p", str(running.pid))
+    (line,) = debuggers.objects(output)
+    answer = json.loads(line)
+    assert any("in the middle of a collection" in warning for warning in answer["warnings"])
+    (found,) = answer["runtimes"]
+    assert any(part["name"] == "V8's heap" for part in found["parts"])

@@ -18,9 +18,11 @@ from findleaks.runtimes.node.objects import STORE, Objects, objects
 from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8.isolates import Isolate, isolates
 from findleaks.runtimes.v8.layout import Underivable, derive
-from findleaks.target.base import Module, Range, Target
+from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import subtract
+from findleaks.unwind.frames import Unwinder
 
+COLLECTS = ("v8::internal::Heap::PerformGarbageCollection(", "v8::internal::Heap::CollectGarbage(")
 OWNING = 1  # the first type: stores
 MOST = 1 << 30
 """Bytes of a chunk that are told of at once."""
@@ -38,11 +40,14 @@ class Node(Runtime):
         self.problems: list[Problem] = []
         self._target, self._engine, self._directory = target, engine, directory
         self._heap = heaps.derive(target)
+        self._unwinder = Unwinder(target)
         if self._heap is None:
             self._problem(
                 module, "v8::Isolate::AdjustAmountOfExternalAllocatedMemory is not the code that was expected: V8's heap is not read"
             )
         self._isolates = self._found(module)
+        if any(self._collects(thread) for isolate in self._isolates for thread in isolate.threads):
+            self._problem(module, "V8 was stopped in the middle of a collection: what its objects keep is in flux")
 
     def _problem(self, module: Module, what: str) -> None:
         self.problems.append(Problem(module.start, f"{self.where}: {what}", False))
@@ -53,6 +58,11 @@ class Node(Runtime):
         except Underivable as error:
             self._problem(module, f"isolates are not found: {error}")
             return []
+
+    def _collects(self, thread: Thread) -> bool:
+        """Whether a function of V8's that collects garbage is on this thread's stack."""
+        found = (self._target.symbolize(frame.pc) for frame in self._unwinder.trace(thread).frames)
+        return any(symbol is not None and symbol.name.startswith(COLLECTS) for symbol in found)
 
     def counters(self) -> Mapping[str, Count]:
         """See Runtime: of all isolates together, as process.memoryUsage() has them."""
