@@ -44,24 +44,38 @@ def reported(text: str) -> dict[str, tuple[int, int]]:
     return {name.strip(): (int(reserved), int(committed)) for name, reserved, committed in kinds}
 
 
+def at_stop(running: cores.Running, folder: Path, function: str, *words: str) -> tuple[str, str]:
+    """What jcmd prints that makes the JVM call this function, and what GDB does, which asks for the page there."""
+    commands = [f"handle {signal} nostop noprint pass" for signal in QUIET]
+    commands += [f"break {function}", "shell touch stopping", "continue", "leaks runtime --no-native --json", "detach"]
+    line = ["gdb", "-nx", "-batch", "-ex", f"source {debuggers.GDB_LOADER}", *(w for c in commands for w in ("-ex", c))]
+    with open(folder / "gdb", "w") as out:
+        gdb = subprocess.Popen([*line, "-p", str(running.pid)], cwd=folder, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        until = time.monotonic() + cores.PATIENCE
+        while not (folder / "stopping").exists() and time.monotonic() < until:
+            time.sleep(0.1)
+        told = jcmd(running.pid, *words)
+        gdb.wait(cores.PATIENCE)
+    finally:
+        gdb.kill()
+        gdb.wait()
+    return told, (folder / "gdb").read_text()
+
+
+def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
+    with java(tmp_path, "-XX:+UseSerialGC") as running:
+        _, output = at_stop(running, tmp_path, "GenMarkSweep::invoke_at_safepoint", "GC.run")
+    (line,) = debuggers.objects(output)
+    assert any("in the middle of a collection" in warning for warning in json.loads(line)["warnings"])
+
+
 def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path) -> None:
     """GDB stops the JVM where it is about to print what it has just counted. Only NMT's own memory has grown by then: by its copy."""
     with java(tmp_path, "-XX:NativeMemoryTracking=detail") as running:
-        commands = [f"handle {signal} nostop noprint pass" for signal in QUIET]
-        commands += ["break MemSummaryReporter::report()", "shell touch stopping", "continue", "leaks runtime --no-native --json", "detach"]
-        words = ["gdb", "-nx", "-batch", "-ex", f"source {debuggers.GDB_LOADER}", *(w for c in commands for w in ("-ex", c))]
-        with open(tmp_path / "gdb", "w") as out:
-            gdb = subprocess.Popen([*words, "-p", str(running.pid)], cwd=tmp_path, stdout=out, stderr=subprocess.STDOUT)
-        try:
-            until = time.monotonic() + cores.PATIENCE
-            while not (tmp_path / "stopping").exists() and time.monotonic() < until:
-                time.sleep(0.1)
-            said = reported(jcmd(running.pid, "VM.native_memory", "summary", "scale=b"))
-            gdb.wait(cores.PATIENCE)
-        finally:
-            gdb.kill()
-            gdb.wait()
-    (line,) = debuggers.objects((tmp_path / "gdb").read_text())
+        told, output = at_stop(running, tmp_path, "MemSummaryReporter::report()", "VM.native_memory", "summary", "scale=b")
+    said = reported(told)
+    (line,) = debuggers.objects(output)
     (found,) = json.loads(line)["runtimes"]
     counters, own = found["counters"], "Native Memory Tracking"
     ours = {name: (counters[f"NMT: {name}, reserved"], counters[f"NMT: {name}, committed"]) for name in said}
