@@ -42,7 +42,7 @@ def thread_stacks(target: Target) -> dict[int, Range]:
     """
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     found = {thread.tid: _candidates(target, thread.thread_pointer) for thread in threads}
-    offset = _offset(found.values())
+    offset = _live_offset(target, threads)
     return {tid: candidates[offset] for tid, candidates in found.items() if offset in candidates}
 
 
@@ -61,7 +61,7 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
         cached = list(_descriptors(target, engine, regions))
     ended = [tcb for tcb in cached if tcb not in live]
     found = [_candidates(target, tcb) for tcb in ended]
-    offset = _offset([_candidates(target, tcb) for tcb in live])
+    offset = _live_offset(target, threads)
     if offset < 0:
         offset = _offset(found)
     stacks = set()
@@ -112,7 +112,7 @@ def unjoined(target: Target, engine: Engine, regions: Sequence[Region]) -> list[
         if _half(target, tcb + tid) == 0 and _half(target, tcb + handling) & (EXITING | TERMINATED) == EXITING
     ]
     found = {tcb: _candidates(target, tcb) for tcb in chosen}
-    bounds = _offset([_candidates(target, tcb) for tcb in live])
+    bounds = _live_offset(target, threads)
     if bounds < 0:
         bounds = _offset(found.values())
     routines = _routines(target, chosen, handling + word, bounds)
@@ -181,6 +181,25 @@ def _offset(found: Iterable[dict[int, Range]]) -> int:
         for offset, (start, end) in candidates.items():
             votes[offset] += 1 if (start | end) % LEAST_STACK else 2
     return max(votes, key=lambda offset: (votes[offset], -offset)) if votes else -1
+
+
+def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
+    """The offset most of these threads agree on; -1 if there is none.
+
+    A thread runs on its stack, or has page-aligned bounds that no module lies in. The main thread's stack is not in its struct pthread:
+    of a static program's, whose words are small numbers, two that make a range around it may be anything.
+    """
+    modules = target.modules()
+
+    def plausible(thread: Thread, stack: Range) -> bool:
+        if stack.start <= thread.sp < stack.end:
+            return True
+        return not (stack.start | stack.end) % LEAST_STACK and not any(m.start < stack.end and stack.start < m.end for m in modules)
+
+    return _offset(
+        {offset: stack for offset, stack in _candidates(target, thread.thread_pointer).items() if plausible(thread, stack)}
+        for thread in threads
+    )
 
 
 def is_musl(target: Target, tcb: int) -> bool:

@@ -1,0 +1,58 @@
+"""Bounds of threads' stacks, as struct pthread has them: two words among others."""
+
+from __future__ import annotations
+
+from struct import pack
+
+from fake import FakeTarget, thread
+
+from findleaks.libc.stacks import thread_stacks
+from findleaks.target.base import Module, Range, Thread
+
+STATIC = 0x400000
+PROGRAM = Module("program", 0, STATIC, STATIC + 0x10000)
+BLOCK = 0x690 // 8
+"""The word of struct pthread that is the start of the stack, `stackblock`."""
+
+
+NONE = Range(0, 0)
+
+
+def descriptor(tcb: int, stack: Range = NONE, **words: int) -> bytes:
+    """struct pthread at `tcb`, which begins with its own address."""
+    made = [0] * 256
+    made[0] = made[2] = tcb
+    made[BLOCK], made[BLOCK + 1] = stack.start, stack.end - stack.start
+    for name, value in words.items():
+        made[int(name[1:])] = value
+    return pack("<256Q", *made)
+
+
+def found(descriptors: dict[int, bytes], threads: list[Thread]) -> dict[int, Range]:
+    return thread_stacks(FakeTarget(descriptors, threads=threads, modules=[PROGRAM]))
+
+
+def test_two_addresses_of_a_static_program_are_no_stack() -> None:
+    """Its main thread's block of TLS lies low, as all that it points to: a word and an address behind it, taken for a size, surround it."""
+    tcb = STATIC + 0xC478
+    low = {tcb: descriptor(tcb, _40=tcb, _41=STATIC + 0x40C0, _60=STATIC, _61=0x400000)}
+    assert found(low, [thread(1, sp=0x7FFC00001000, thread_pointer=tcb)]) == {}
+
+
+def test_threads_agree_where_the_bounds_stand() -> None:
+    stacks = {tid: Range(0x7F0000000000 + tid * 0x900000, 0x7F0000000000 + tid * 0x900000 + 0x801000) for tid in (2, 3)}
+    tcbs = {tid: stack.end - 0x940 for tid, stack in stacks.items()}
+    low = STATIC + 0xC478
+    memory = {low: descriptor(low, _40=low, _41=STATIC + 0x40C0)}
+    memory.update({tcbs[tid]: descriptor(tcbs[tid], stack) for tid, stack in stacks.items()})
+    # The second runs on another stack, a coroutine's: what it has in struct pthread holds all the same.
+    threads = [thread(1, sp=0x7FFC00001000, thread_pointer=low)]
+    threads += [thread(2, sp=stacks[2].start + 0x5000, thread_pointer=tcbs[2]), thread(3, sp=0x7F8000000000, thread_pointer=tcbs[3])]
+    assert found(memory, threads) == stacks
+
+
+def test_a_stack_that_the_program_gave_may_be_anywhere() -> None:
+    """pthread_attr_setstack(3): an array of the program's own, on no page's edge, in which struct pthread stands."""
+    stack = Range(STATIC + 0x2010, STATIC + 0x8010)
+    tcb = stack.end - 0x940
+    assert found({tcb: descriptor(tcb, stack)}, [thread(7, sp=stack.start + 0x3000, thread_pointer=tcb)]) == {7: stack}
