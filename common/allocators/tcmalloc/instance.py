@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Optional
@@ -17,13 +16,13 @@ from findleaks.allocators.tcmalloc.layout import CACHE, CLASSES, DEBUG_MAGIC, HE
 from findleaks.allocators.tcmalloc.lists import Lists
 from findleaks.allocators.tcmalloc.locate import Place
 from findleaks.allocators.tcmalloc.spans import Span, bridged, contiguous, read_spans, read_tree, runs, sampled_sizes
+from findleaks.allocators.tcmallocs import mark
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged, subtract
 
 BANNER = re.compile(rb"gperftools (\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)")
 MOST_TEXT = 64 << 20  # of read-only bytes looked through for it
-MOST_PROBLEMS = 20
 
 
 class Tcmalloc(Allocator):
@@ -80,9 +79,9 @@ class Tcmalloc(Allocator):
     def sealed(self, blocks: Blocks) -> None:
         """See Allocator."""
         free = self.lists.follow_spans(self.problems)
-        self._mark(blocks, free, State.FREE, "a span's list of free blocks")
+        mark(blocks, free, State.FREE, "a span's list of free blocks", self.problems)
         cached = self.lists.follow_cached(self.cached_lists(), self.found.heaps, self.problems)
-        self._mark(blocks, cached, State.CACHED, "a cache's list")
+        mark(blocks, cached, State.CACHED, "a cache's list", self.problems)
         if self.found.release == RELEASES[1]:
             self.replaced = extension.replaced(self, blocks)
             blocks.set_state(self.replaced, State.METADATA)
@@ -107,13 +106,6 @@ class Tcmalloc(Allocator):
         """Every list of a thread cache or transfer cache."""
         mine = [one for heap in self.found.heaps for one in heap.lists]
         return mine + list(caches.transfers(self.memory, self.place, self.problems))
-
-    def _mark(self, blocks: Blocks, addresses: array[int], state: State, what: str) -> None:
-        unknown = blocks.set_state(addresses, state)
-        for address in unknown[:MOST_PROBLEMS]:
-            self.problems.append(Problem(address, f"{what} has {address:#x}, where no block starts: the list or a span is corrupt"))
-        if len(unknown) > MOST_PROBLEMS:
-            self.problems.append(Problem(unknown[MOST_PROBLEMS], f"and {len(unknown) - MOST_PROBLEMS:,} more in lists of that kind"))
 
     def metadata(self) -> list[Range]:
         """See Allocator: spans' descriptors, the page map, thread caches, and the variables with pointers (central lists with stale

@@ -17,11 +17,10 @@ from findleaks.allocators.tcmalloc_google.lists import Lists
 from findleaks.allocators.tcmalloc_google.locate import Place
 from findleaks.allocators.tcmalloc_google.lowlevel import region_records
 from findleaks.allocators.tcmalloc_google.spans import Span, Spans, read_tree
+from findleaks.allocators.tcmallocs import mark
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
-
-MOST_PROBLEMS = 20
 
 
 class GoogleTcmalloc(Allocator):
@@ -92,13 +91,13 @@ class GoogleTcmalloc(Allocator):
     def sealed(self, blocks: Blocks) -> None:
         """See Allocator."""
         self.free = self.spans.free_lists(self.problems)
-        self._mark(blocks, self.free, State.FREE, "a span's list of free blocks")
+        mark(blocks, self.free, State.FREE, "a span's list of free blocks", self.problems)
         self.lists.follow(self.found.threads, self.problems)
         cached = array("Q")
         for held in self.held():
             cached += held.blocks
-        self._mark(blocks, cached, State.CACHED, "a cache")
-        self._mark(blocks, array("Q", self.spans.proxies), State.METADATA, "a sampled block")
+        mark(blocks, cached, State.CACHED, "a cache", self.problems)
+        mark(blocks, array("Q", self.spans.proxies), State.METADATA, "a sampled block", self.problems)
         if self.spans.guarded:
             what = f"{len(self.spans.guarded):,} blocks have guard pages: where in its page each begins is not read"
             self.problems.append(Problem(self.spans.guarded[0], what, False))
@@ -107,13 +106,6 @@ class GoogleTcmalloc(Allocator):
     def held(self) -> list[Held]:
         """What all caches hold."""
         return [*self.found.held, *self.lists.held]
-
-    def _mark(self, blocks: Blocks, addresses: array[int], state: State, what: str) -> None:
-        unknown = blocks.set_state(addresses, state)
-        for address in unknown[:MOST_PROBLEMS]:
-            self.problems.append(Problem(address, f"{what} has {address:#x}, where no block starts: the list or a span is corrupt"))
-        if len(unknown) > MOST_PROBLEMS:
-            self.problems.append(Problem(unknown[MOST_PROBLEMS], f"and {len(unknown) - MOST_PROBLEMS:,} more in lists of that kind"))
 
     def metadata(self) -> list[Range]:
         """See Allocator: the arena with spans' descriptors, leaves of the page map, slabs of CPUs, slots, samples and thread caches; the

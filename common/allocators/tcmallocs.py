@@ -1,0 +1,38 @@
+"""What both allocators of the name tcmalloc share, gperftools' and Google's: their table of size classes, and lists of free blocks."""
+
+from __future__ import annotations
+
+from array import array
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.images import Image, images
+from findleaks.graph.base import Blocks, Engine, State
+from findleaks.target.base import Target
+
+MARKS = (8 << 32, 16 << 32 | 8)
+"""How SizeMap::class_to_size_ (32-bit, from size class 0 up: 0, 8, 16, …) begins, as the words of either alignment that hold the 8."""
+
+MOST_PROBLEMS = 20
+
+
+def class_tables(target: Target, engine: Engine, least: int) -> list[tuple[Image, int]]:
+    """The addresses where class_to_size_ may begin in the data of a loaded file with `least` bytes of it or more."""
+    found = []
+    for image in images(target):
+        if image.size < least:
+            continue
+        for start, end in image.data:
+            for piece in target.pieces(start, end):
+                for address in engine.search_any(piece, MARKS):
+                    low = piece.data[address - piece.address]  # 0 of the first mark, 8 of the other
+                    found.append((image, address - (4 if low else 0)))
+    return found
+
+
+def mark(blocks: Blocks, addresses: array[int], state: State, what: str, problems: list[Problem]) -> None:
+    """Give the blocks at these addresses, which are in `what`, a state; say where there is no block."""
+    unknown = blocks.set_state(addresses, state)
+    for address in unknown[:MOST_PROBLEMS]:
+        problems.append(Problem(address, f"{what} has {address:#x}, where no block starts: the list or a span is corrupt"))
+    if len(unknown) > MOST_PROBLEMS:
+        problems.append(Problem(unknown[MOST_PROBLEMS], f"and {len(unknown) - MOST_PROBLEMS:,} more in lists of that kind"))
