@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import fake
 
+from findleaks.allocators.glibc import layout
 from findleaks.allocators.glibc.layout import (
     IS_MMAPPED,
     NBINS,
@@ -21,6 +23,7 @@ from findleaks.allocators.glibc.layout import (
 )
 from findleaks.arch import X86_64, Arch
 
+BITS_32 = dataclasses.replace(X86_64, name="made up, 32-bit", machine=3, word=4)
 TCACHE_OFFSET = -0x48
 SIZE = 0x21000
 """Of each heap."""
@@ -192,3 +195,19 @@ class Image:
         count = 7 - len(cached) if row.slots else len(cached)
         target.write(address + index * row.counter, count.to_bytes(row.counter, self.arch.byteorder))  # type: ignore[arg-type]
         self._chain(target, address + row.entries + index * row.word, cached, 0)
+
+
+def of_release(release: layout.Version, align: int = 16, arch: Arch = X86_64) -> Image:
+    """The image of a release, from the rows of the tables that cover it."""
+
+    def covers(row: object) -> bool:
+        return row.since <= release <= row.until and row.word == arch.word  # type: ignore[attr-defined]
+
+    return Image(
+        next(row for row in layout.STATES if covers(row) and row.align == align),
+        next(row for row in layout.PARS if covers(row)),
+        next((row for row in layout.TCACHES if covers(row)), None),
+        next(row for row in layout.HEAP_INFOS if covers(row) and (row.size + 2 * arch.word) % align in (0, 8 * (arch.word == 4))),
+        mangled=release >= layout.SAFE_LINKING,
+        arch=arch,
+    )

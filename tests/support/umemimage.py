@@ -12,6 +12,10 @@ from typing import Optional
 
 from fake import FakeTarget
 
+from findleaks.allocators import umem
+from findleaks.allocators.umem.instance import Umem
+from findleaks.graph import engine
+from findleaks.graph.base import Blocks
 from findleaks.target.base import Module
 
 DATA, DATA_SIZE = 0x7F0000100000, 0x10000
@@ -395,3 +399,16 @@ class UmemImage:
         total = sum(end - start for start, end, kind in arena.segments if kind == 16)
         allocs = sum(1 for _, _, kind in arena.segments if kind == 1)
         self.words(freelist + 65 * 32, inuse, 0, total, 0, allocs + 5, 5, 0, 2)
+
+
+def read(target: FakeTarget, pure: bool = False) -> tuple[Umem, Blocks]:
+    """The one libumem of a target, its heaps walked."""
+    at = engine.load(target.arch, pure)
+    (found,) = umem.find(target, at, [])
+    assert isinstance(found, Umem)
+    blocks = at.blocks(target.arch, found.granule)
+    for heap in sorted(found.heaps(), key=lambda heap: heap.start):
+        heap.walk(blocks)
+    blocks.seal()
+    found.sealed(blocks)
+    return found, blocks

@@ -6,7 +6,7 @@ import dataclasses
 
 import fake
 import pytest
-from ptmalloc import SIZE, Image
+from ptmalloc import BITS_32, SIZE, of_release
 
 from findleaks.allocators.base import Cache
 from findleaks.allocators.directory import Directory, build
@@ -16,24 +16,6 @@ from findleaks.allocators.glibc.instance import Glibc
 from findleaks.arch import X86_64
 from findleaks.graph.base import State
 from findleaks.graph.pure import PureEngine
-
-BITS_32 = dataclasses.replace(X86_64, name="made up, 32-bit", machine=3, word=4)
-
-
-def image(release: layout.Version, word: int = 8, align: int = 16) -> Image:
-    """The image of a release, from the rows that cover it."""
-
-    def covers(row: object) -> bool:
-        return row.since <= release <= row.until and row.word == word  # type: ignore[attr-defined]
-
-    return Image(
-        next(row for row in layout.STATES if covers(row) and row.align == align),
-        next(row for row in layout.PARS if covers(row)),
-        next((row for row in layout.TCACHES if covers(row)), None),
-        next(row for row in layout.HEAP_INFOS if covers(row) and (row.size + 2 * word) % align in (0, 8 * (word == 4))),
-        mangled=release >= layout.SAFE_LINKING,
-        arch=X86_64 if word == 8 else BITS_32,
-    )
 
 
 def read(target: fake.FakeTarget) -> tuple[Directory, Glibc]:
@@ -57,7 +39,7 @@ def add_up(directory: Directory, glibc: Glibc) -> list[Cache]:
 @pytest.mark.parametrize("word", [8, 4])
 @pytest.mark.parametrize("minor", [15, 23, 26, 31, 36, 41, 43])
 def test_every_layout(minor: int, word: int) -> None:
-    made = image((2, minor), word, 16 if word == 8 or minor > 26 else 8)
+    made = of_release((2, minor), 16 if word == 8 or minor > 26 else 8, X86_64 if word == 8 else BITS_32)
     directory, glibc = read(made.build())
     assert directory.problems == []
     found = add_up(directory, glibc)
@@ -89,7 +71,7 @@ def test_classes_are_those_of_the_thread_caches_then_bands() -> None:
 
 
 def test_a_free_block_is_in_the_class_it_would_be_of_in_use() -> None:
-    made = image((2, 36))
+    made = of_release((2, 36))
     made.chunks = ((0x40, "used"), (0x40, "free"), (0x40, "used"))
     directory, glibc = read(made.build())
     (cache,) = [cache for cache in add_up(directory, glibc) if cache.arena == "main"]
@@ -98,7 +80,7 @@ def test_a_free_block_is_in_the_class_it_would_be_of_in_use() -> None:
 
 def test_a_thread_cache_in_a_chunk_that_is_too_long_by_the_smallest() -> None:
     """glibc 2.43 was seen to hand out 800 bytes where 768 were asked for."""
-    made = image((2, 43))
+    made = of_release((2, 43))
     row = made.tcache
     assert row is not None
 
@@ -118,7 +100,7 @@ def test_a_thread_cache_in_a_chunk_that_is_too_long_by_the_smallest() -> None:
 def test_a_bin_that_leads_astray(monkeypatch: pytest.MonkeyPatch, link: str, short: int) -> None:
     """Its counts are short, it is told, and nothing hangs."""
     monkeypatch.setattr(caches, "SHORT", short)
-    made = image((2, 36))
+    made = of_release((2, 36))
     made.chunks = ((0x40, "used"), (0x60, "free"), (0x40, "used"), (0x70, "free"), (0x40, "used"), (0x80, "free"), (0x40, "used"))
     target = made.build()
     main = [block for block in made.blocks["free"] if made.places.heap <= block < made.places.heap + SIZE]
@@ -134,7 +116,7 @@ def test_a_bin_that_leads_astray(monkeypatch: pytest.MonkeyPatch, link: str, sho
 
 
 def test_long_bins_are_followed_in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = image((2, 36))
+    made = of_release((2, 36))
     made.chunks = tuple(piece for at in range(60) for piece in ((0x20 + 0x10 * (at % 8), "free"), (0x20, "used")))
     results = []
     for short in (1024, 7):

@@ -7,7 +7,7 @@ import struct
 
 import fake
 import pytest
-from ptmalloc import SIZE, TCACHE_OFFSET, Image
+from ptmalloc import BITS_32, SIZE, TCACHE_OFFSET, Image, of_release
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory, build
@@ -17,23 +17,7 @@ from findleaks.arch import X86_64, Arch
 from findleaks.graph.pure import PureEngine
 from findleaks.target.base import Module
 
-BITS_32 = dataclasses.replace(X86_64, name="made up, 32-bit", machine=3, word=4)
 BIG = dataclasses.replace(X86_64, name="made up, big-endian", machine=22, byteorder="big")
-
-
-def rows(release: layout.Version, word: int = 8, align: int = 16) -> Image:
-    """The image of a release, from the rows that cover it."""
-
-    def covers(row: object) -> bool:
-        return row.since <= release <= row.until and row.word == word  # type: ignore[attr-defined]
-
-    return Image(
-        next(row for row in layout.STATES if covers(row) and row.align == align),
-        next(row for row in layout.PARS if covers(row)),
-        next((row for row in layout.TCACHES if covers(row)), None),
-        next(row for row in layout.HEAP_INFOS if covers(row) and (row.size + 2 * word) % align in (0, 8 * (word == 4))),
-        mangled=release >= layout.SAFE_LINKING,
-    )
 
 
 def read(target: fake.FakeTarget) -> tuple[Directory, Glibc]:
@@ -65,7 +49,7 @@ def all_right(image: Image, directory: Directory) -> None:
 
 @pytest.mark.parametrize("minor", range(15, 46))
 def test_every_release(minor: int) -> None:
-    image = rows((2, minor))
+    image = of_release((2, minor))
     directory, glibc = read(image.build())
     all_right(image, directory)
     assert glibc.instance.layout is image.state and glibc.instance.par_layout is image.par
@@ -78,8 +62,7 @@ def test_every_release(minor: int) -> None:
 @pytest.mark.parametrize(("arch", "align"), [(BITS_32, 8), (BITS_32, 16), (BIG, 16)])
 @pytest.mark.parametrize("minor", [28, 31, 36, 43])
 def test_other_machines(arch: Arch, align: int, minor: int) -> None:
-    image = rows((2, minor), arch.word, align)
-    image.arch = arch
+    image = of_release((2, minor), align, arch)
     directory, glibc = read(image.build())
     all_right(image, directory)
     assert glibc.instance.layout is image.state and glibc.instance.par_layout is image.par
@@ -88,7 +71,7 @@ def test_other_machines(arch: Arch, align: int, minor: int) -> None:
 
 def test_layouts_are_never_confused() -> None:
     """A 2.36 image whose data has, before the true one, what looks like 2.43's bins."""
-    image = rows((2, 36))
+    image = of_release((2, 36))
     target = image.build()
     fooling = image.places.data + 0x2C00
     for index in range(layout.NBINS):
@@ -99,7 +82,7 @@ def test_layouts_are_never_confused() -> None:
 
 
 def test_links_are_told_by_what_is_there() -> None:
-    image = rows((2, 36))
+    image = of_release((2, 36))
     image.mangled = False  # as a distribution might patch it
     directory, glibc = read(image.build())
     all_right(image, directory)
@@ -107,7 +90,7 @@ def test_links_are_told_by_what_is_there() -> None:
 
 
 def damaged(minor: int = 36) -> tuple[Image, fake.FakeTarget]:
-    image = rows((2, minor))
+    image = of_release((2, minor))
     image.chunks = [*image.chunks, (0x70, "used"), (0x90, "free"), (0x100, "used"), (0x100, "used")]
     return image, image.build()
 
@@ -178,7 +161,7 @@ def test_corruption_behind_the_last_free_chunk_ends_that_heap_only() -> None:
 
 @pytest.mark.parametrize("value", [0, 0x4141414141414141, 0x7FFF00000000, 1])
 def test_wild_ring(value: int) -> None:
-    image = rows((2, 36))
+    image = of_release((2, 36))
     target = image.build()
     target.write_word(image.main + image.state.next, value)
     directory, _ = read(target)
@@ -187,7 +170,7 @@ def test_wild_ring(value: int) -> None:
 
 
 def test_ring_that_closes_wrongly() -> None:
-    image = rows((2, 36))
+    image = of_release((2, 36))
     target = image.build()
     target.write_word(image.thread + image.state.next, image.thread)
     directory, glibc = read(target)
@@ -229,7 +212,7 @@ def test_wild_heap_info() -> None:
 
 
 def test_totals_that_do_not_add_up() -> None:
-    image = rows((2, 36))
+    image = of_release((2, 36))
     target = image.build()
     target.write_word(image.thread + image.state.system_mem, 0x31000)
     target.write_word(image.thread + image.state.system_mem + 8, 0x31000)
@@ -240,7 +223,7 @@ def test_totals_that_do_not_add_up() -> None:
 
 @pytest.mark.parametrize(("count", "size"), [(3, 0x63000), (2, 0x64000), (1, 0x41000)])
 def test_mapped_chunks_are_counted(count: int, size: int) -> None:
-    image = rows((2, 36))
+    image = of_release((2, 36))
     target = image.build()
     at = image.main - 0x920
     target.write(at + image.par.n_mmaps, struct.pack("<I", count))
@@ -266,7 +249,7 @@ def test_absent_memory() -> None:
 
 def test_no_thread_pointer() -> None:
     """The cache stands first in its arena; without a thread pointer that is where it is looked for, and it is said."""
-    image = rows((2, 36))
+    image = of_release((2, 36))
     target = image.build()
     target._threads = [fake.thread(7)]
     directory, glibc = read(target)
@@ -277,7 +260,7 @@ def test_no_thread_pointer() -> None:
 @pytest.mark.parametrize(("minor", "told"), [(25, False), (36, True), (42, True)])
 def test_no_thread_at_all(minor: int, told: bool) -> None:
     """A core cut before its notes: caches are not found, and that is said of every glibc that has some."""
-    target = rows((2, minor)).build()
+    target = of_release((2, minor)).build()
     target._threads = []
     directory, _ = read(target)
     assert any("thread caches not looked up: no thread is known" in problem.what for problem in directory.problems) == told
@@ -294,7 +277,7 @@ def test_adding_to_packed_addresses() -> None:
 
 
 def test_locate() -> None:
-    image = rows((2, 36))
+    image = of_release((2, 36))
     _, glibc = read(image.build())
     arena = glibc.instance.arenas[1]
     told = {

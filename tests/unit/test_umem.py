@@ -6,12 +6,11 @@ import struct
 
 import pytest
 from fake import FakeTarget
-from umemimage import CLASSES, DATA, DATA_SIZE, DEBUG, HASH, HEAP, HEAP_SIZE, PAGE, STACK, UmemImage
+from umemimage import CLASSES, DATA, DATA_SIZE, DEBUG, HASH, HEAP, HEAP_SIZE, PAGE, STACK, UmemImage, read
 
 from findleaks.allocators import umem
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.nesting import Owned
-from findleaks.allocators.umem.instance import Umem
 from findleaks.allocators.umem.walk import _large_tag
 from findleaks.errors import Interrupted
 from findleaks.graph import engine
@@ -20,19 +19,6 @@ from findleaks.target.base import Module
 
 BOTH = pytest.mark.parametrize("pure", [False, True], ids=("kernel", "pure"))
 MODES = pytest.mark.parametrize("debug", [0, 2 | 4, DEBUG, 0x1], ids=("normal", "guards", "default", "audit"))
-
-
-def read(target: FakeTarget, pure: bool = False) -> tuple[Umem, Blocks]:
-    """The one libumem of a target, its heaps walked."""
-    at = engine.load(target.arch, pure)
-    (found,) = umem.find(target, at, [])
-    assert isinstance(found, Umem)
-    blocks = at.blocks(target.arch, found.granule)
-    for heap in sorted(found.heaps(), key=lambda heap: heap.start):
-        heap.walk(blocks)
-    blocks.seal()
-    found.sealed(blocks)
-    return found, blocks
 
 
 def held(blocks: Blocks) -> dict[int, tuple[int, State]]:

@@ -6,25 +6,11 @@ import random
 from collections.abc import Callable
 
 import pytest
-from fake import FakeTarget
-from umemimage import DATA, DEBUG, HEAP, UmemImage
+from umemimage import DATA, DEBUG, HEAP, UmemImage, read
 
 from findleaks.allocators import umem
-from findleaks.allocators.umem.instance import Umem
 from findleaks.graph import engine
-from findleaks.graph.base import Blocks, State
-
-
-def read(target: FakeTarget, pure: bool = False) -> tuple[Umem, Blocks]:
-    at = engine.load(target.arch, pure)
-    (found,) = umem.find(target, at, [])
-    assert isinstance(found, Umem)
-    blocks = at.blocks(target.arch, found.granule)
-    for heap in sorted(found.heaps(), key=lambda heap: heap.start):
-        heap.walk(blocks)
-    blocks.seal()
-    found.sealed(blocks)
-    return found, blocks
+from findleaks.graph.base import State
 
 
 class Made:
