@@ -40,9 +40,11 @@ int dominators_place(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Nodes go there, and blocks and roots learn their places. */
+/* Nodes go there, with what is marked of them, and blocks and roots learn their places. */
 int dominators_move(dominators *d, int64_t *budget) {
     if (!d->places && !(d->places = malloc(((size_t)d->roots + 1) * sizeof *d->places)))
+        return NO_MEMORY;
+    if (!d->moved && !(d->moved = calloc((size_t)d->count / 64 + 1, sizeof *d->moved)))
         return NO_MEMORY;
     for (; d->at < d->count; d->at++) {
         uint32_t node = d->nodes[d->at], place = d->labels[d->at];
@@ -51,6 +53,8 @@ int dominators_move(dominators *d, int64_t *budget) {
         if (d->at + AHEAD < d->count && !(d->nodes[d->at + AHEAD] & ROOT_NODE))
             __builtin_prefetch(&d->numbers[d->nodes[d->at + AHEAD]], 1);
         d->ancestors[place] = node;
+        if (bit(d->outward, (uint32_t)d->at))
+            set_bit(d->moved, place);
         if (!(node & ROOT_NODE))
             d->numbers[node] = place;
         else if (node != SHARED_NODE)
@@ -59,6 +63,9 @@ int dominators_move(dominators *d, int64_t *budget) {
     uint32_t *moved = d->ancestors;
     d->ancestors = d->nodes;
     d->nodes = moved;
+    free(d->outward);
+    d->outward = d->moved;
+    d->moved = NULL;
     return DONE;
 }
 

@@ -17,6 +17,8 @@ API void fl_dominators_free(dominators *d) {
         return;
     free(d->numbers);
     free(d->seen);
+    free(d->outward);
+    free(d->moved);
     free(d->lasts);
     free(d->starts);
     free(d->targets);
@@ -139,7 +141,8 @@ static int tally(dominators *d, int64_t *budget) {
     d->nodes = roomy(most * sizeof *d->nodes);
     d->parents = roomy(most * sizeof *d->parents);
     d->semis = roomy(most * sizeof *d->semis);
-    return d->targets && d->nodes && d->parents && d->semis ? DONE : NO_MEMORY;
+    d->outward = calloc(most / 64 + 1, sizeof *d->outward);
+    return d->targets && d->nodes && d->parents && d->semis && d->outward ? DONE : NO_MEMORY;
 }
 
 /* List the targets by group, each group's in ascending order. */
@@ -190,16 +193,18 @@ INLINE int enter(dominators *d, uint32_t index, uint32_t parent) {
 
 /* A reference to a block that has a number: from one it was reached by, which may serve as its semidominator, or from one behind it. */
 INLINE int again(dominators *d, uint32_t number, uint32_t source) {
-    if (number < d->base)
+    if (number < d->base || number == BARRED)
         return DONE;
-    if (number >= source) {
-        if (number != BARRED && source < d->semis[number])
-            d->semis[number] = source;
-        return DONE;
-    }
-    if ((d->parents[source] & ~UP) == number) {
+    if ((d->parents[source] & ~UP) == number) { /* which may hold it: see dominators_holders */
         d->parents[source] |= UP;
         d->upward = true;
+        return DONE;
+    }
+    if ((d->parents[number] & ~UP) != source)
+        set_bit(d->outward, source);
+    if (number >= source) {
+        if (source < d->semis[number])
+            d->semis[number] = source;
         return DONE;
     }
     uint64_t *others = grown(d->others, d->other_count, &d->other_capacity, sizeof *others);

@@ -39,6 +39,7 @@ typedef struct dominators {
     const uint32_t *parts, *keepers; /* the caller's: of each block which thing it is a part of, or NOBODY; of each thing the node that keeps it */
     uint32_t *numbers; /* by block */
     uint64_t *seen;    /* a bit for each: it has a number, or is barred. `numbers` alone would do, but these stay in a cache */
+    uint64_t *outward; /* by number, in the end by place, a bit: it may refer to a block that something else holds */
     uint32_t *starts, *targets; /* blocks that each root alone refers to, and behind them those that several do */
     uint32_t group, target, tier; /* where visiting stands */
     uint32_t base;                /* the first number given in this tier: those before are no business of it */
@@ -59,6 +60,7 @@ typedef struct dominators {
     uint64_t steps; /* up the tree */
     uint32_t source; /* where shortening a way stands; 0: nowhere */
     bool upward, counted, jumping;
+    uint64_t *moved; /* `outward` by place, while that is made */
 } dominators;
 
 /* semidominators.c, arrange.c: phases, in this order. 1: the budget is used up, and there is more to do. */

@@ -109,6 +109,18 @@ static int order(fields *f, int64_t *budget) {
     return DONE;
 }
 
+/* The first place from `at` on, below `end`, of a block that may refer to what something else holds; `end` if there is none. */
+INLINE uint32_t next_outward(const dominators *d, uint32_t at, uint32_t end) {
+    for (; at < end; at = (at | 63) + 1) {
+        uint64_t bits = d->outward[at >> 6] >> (at & 63);
+        if (bits) {
+            at += (uint32_t)__builtin_ctzll(bits);
+            return at < end ? at : end;
+        }
+    }
+    return end;
+}
+
 /* Ask for what looking through a child will need soon. */
 INLINE void look_ahead(const fields *f, uint32_t at, uint32_t end) {
     const dominators *d = f->d;
@@ -123,7 +135,7 @@ INLINE void look_ahead(const fields *f, uint32_t at, uint32_t end) {
         __builtin_prefetch(&d->numbers[g->edges[first + each] >> INDEX_SHIFT]);
 }
 
-/* Look through the parts of the children that fields reach for what leads to other children. */
+/* Look through the parts of the children that fields reach for what leads to other children: only blocks marked for it can. */
 static int spread_labels(fields *f, int64_t *budget) {
     const dominators *d = f->d;
     const graph *g = d->g;
@@ -135,10 +147,15 @@ static int spread_labels(fields *f, int64_t *budget) {
             f->labels[f->child - f->place] &= ~QUEUED;
         }
         uint32_t count, end = f->child + d->semis[f->child], label = f->labels[f->child - f->place] & ~QUEUED;
-        for (; f->at < end; f->at++, f->done++) {
+        for (;; f->at++) {
             if (--*budget < 0)
                 return 1;
-            look_ahead(f, f->at, end);
+            uint32_t next = next_outward(d, f->at, end);
+            f->done += next - f->at;
+            f->at = next;
+            if (next == end)
+                break;
+            look_ahead(f, next, end);
             uint32_t source = d->nodes[f->at], first = edges_of(g, source, &count);
             for (uint32_t each = 0; each < count; each++, --*budget) {
                 uint32_t target = g->edges[first + each] >> INDEX_SHIFT;

@@ -127,6 +127,12 @@ int dominators_holders(dominators *d, int64_t *budget) {
             d->at = d->steps = 0; /* again from the beginning: the holders found stay */
             return dominators_holders(d, budget);
         }
+        uint32_t parent = holders[number] & ~UP;
+        if (holder != parent) {
+            set_bit(d->outward, parent);
+            if (holders[number] & UP)
+                set_bit(d->outward, number);
+        }
         holders[number] = holder;
     }
     return DONE;
