@@ -258,6 +258,6 @@ def ring(memory: Memory, arena: Arena, tcaches: int) -> tuple[list[tuple[int, in
 def internal(memory: Memory, arena: Arena, shape: Shape) -> Optional[int]:
     """stats.internal of an arena: bytes of blocks that jemalloc made for itself."""
     for row in INTERNAL:
-        if row.tcaches == shape.tcaches:
+        if row.tcaches == shape.tcaches or row.large == shape.large:
             return memory.word(arena.address + row.internal)
     return None

@@ -83,17 +83,19 @@ LARGES = (
 
 
 class ArenaStats(NamedTuple):
-    """Where arena_s has bytes of its own that it took from itself (stats.internal), by where its list of thread caches stands."""
+    """Where arena_s has bytes of its own that it took from itself (stats.internal), by where its counters of large classes and, behind
+    them, its list of thread caches stand: a program without thread caches, or without large blocks, shows one of the two only."""
 
+    large: int
     tcaches: int
     internal: int
 
 
 INTERNAL = (
     # arena_structs.h and arena_stats.h, with pages of 4 KiB: 5.3.1, 5.3.0, 5.2.1
-    ArenaStats(11976, 24 + 48),
-    ArenaStats(10392, 24 + 32),
-    ArenaStats(10184, 24 + 80),
+    ArenaStats(992, 11976, 24 + 48),
+    ArenaStats(976, 10392, 24 + 32),
+    ArenaStats(768, 10184, 24 + 80),
 )
 
 
