@@ -11,6 +11,7 @@ from typing import Any
 
 import gdb
 from findleaks.arch import Arch
+from findleaks.gdb.disassembly import Disassembly
 from findleaks.gdb.target import sysroot, threads
 from findleaks.target.base import Region, Thread
 from findleaks.target.distant import DistantTarget
@@ -33,7 +34,9 @@ def open_remote(pid: int, inferior: Any) -> DistantTarget:
     def all_threads(arch: Arch) -> Sequence[Thread]:
         return list(threads(inferior, arch))
 
-    return DistantTarget(pid, regions(pid), read, all_threads, "behind GDB's remote target", sysroot())
+    target = DistantTarget(pid, regions(pid), read, all_threads, "behind GDB's remote target", sysroot())
+    target.disassembler = Disassembly(inferior)
+    return target
 
 
 def regions(pid: int) -> list[Region]:

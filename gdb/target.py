@@ -17,6 +17,7 @@ import gdb
 from findleaks.arch import Arch
 from findleaks.errors import TargetError, UsageError
 from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
+from findleaks.gdb.disassembly import Disassembly
 from findleaks.target.base import Target, Thread
 from findleaks.target.live import LiveTarget
 
@@ -37,7 +38,7 @@ def subject() -> Subject:
     if "core" in strata:
         path = core_path(inferior)
         exe, root = _exe(), sysroot()
-        return Subject(inferior.num, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root))
+        return Subject(inferior.num, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root, inferior))
     if any(thread.is_running() for thread in inferior.threads()):
         raise TargetError(f"{RUNNING} (Ctrl-C, or `interrupt`)")
     pid = inferior.pid
@@ -46,10 +47,12 @@ def subject() -> Subject:
     return Subject(inferior.num, ("remote", pid), True, lambda: _open_remote(pid, inferior))
 
 
-def _open_core(path: str, exe: str, sysroot: str) -> Target:
+def _open_core(path: str, exe: str, sysroot: str, inferior: Any) -> Target:
     from findleaks.target.core import open_core
 
-    return open_core(path, exe=exe, sysroot=sysroot)
+    target = open_core(path, exe=exe, sysroot=sysroot)
+    target.disassembler = Disassembly(inferior, same=True)
+    return target
 
 
 def _open_remote(pid: int, inferior: Any) -> Target:
@@ -90,6 +93,7 @@ class GdbProcess(LiveTarget):
     def __init__(self, pid: int, inferior: Any) -> None:
         super().__init__(pid, stopped=True)
         self._inferior = inferior
+        self.disassembler = Disassembly(inferior)
         self._threads: Optional[list[Thread]] = None
 
     def threads(self) -> Sequence[Thread]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import lldb
 from findleaks.arch import Arch
+from findleaks.lldb.disassembly import Disassembly
 from findleaks.lldb.target import threads
 from findleaks.target.base import Region, Thread
 from findleaks.target.distant import DistantTarget
@@ -30,6 +31,7 @@ def open_remote(pid: int, process: Any, root: str) -> DistantTarget:
 
     where = f"LLDB's {process.GetPluginName()}"
     target = DistantTarget(pid, regions(process), read, all_threads, f"behind {where}", root, offsets=False)
+    target.disassembler = Disassembly(process.GetTarget(), process)
     return target
 
 

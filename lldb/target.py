@@ -16,6 +16,7 @@ import lldb
 from findleaks.arch import Arch
 from findleaks.errors import TargetError, UsageError
 from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
+from findleaks.lldb.disassembly import Disassembly
 from findleaks.target.base import Target, Thread
 from findleaks.target.live import LiveTarget
 from findleaks.target.thread_pointers import completed
@@ -38,17 +39,19 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
     if process.GetPluginName() == "elf-core":
         path = core_path(process)
         exe, root = _exe(target), sysroot(debugger)
-        return Subject(owner, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root))
+        return Subject(owner, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root, target))
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
         return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process, interrupts), told=False)
     return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process, sysroot(debugger)), told=False)
 
 
-def _open_core(path: str, exe: str, sysroot: str) -> Target:
+def _open_core(path: str, exe: str, sysroot: str, holder: Any) -> Target:
     from findleaks.target.core import open_core
 
-    return open_core(path, exe=exe, sysroot=sysroot)
+    target = open_core(path, exe=exe, sysroot=sysroot)
+    target.disassembler = Disassembly(holder)
+    return target
 
 
 def _open_remote(pid: int, process: Any, root: str) -> Target:
@@ -106,6 +109,7 @@ class LldbProcess(LiveTarget):
     def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         super().__init__(pid, stopped=True)
         self._process, self._interrupts = process, interrupts
+        self.disassembler = Disassembly(process.GetTarget(), process)
         self._threads: Optional[list[Thread]] = None
 
     def threads(self) -> Sequence[Thread]:

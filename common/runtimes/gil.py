@@ -14,8 +14,9 @@ from typing import Optional
 
 from findleaks.arch import Arch
 from findleaks.errors import UnreadableMemory
-from findleaks.runtimes.v8.decode import CALL, RIP, instructions
+from findleaks.runtimes.v8.decode import CALL, RIP
 from findleaks.runtimes.v8.layout import through
+from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Target
 
 GETTERS = ("PyThreadState_GetUnchecked", "_PyThreadState_UncheckedGet", "PyThreadState_Get")
@@ -76,12 +77,12 @@ def derive(target: Target) -> Optional[Lock]:
 
 def _lock(target: Target, address: int, size: int) -> Optional[Lock]:
     try:
-        code = target.read(address, size)
+        code = listing(target, address, size)
     except UnreadableMemory:
         return None
     base: Optional[Lock] = None  # found, but for an offset
     register, variable, index = -1, 0, 0
-    for one in instructions(code, address):
+    for one in code:
         offset = one.displacement if one.loads and one.wide and one.scaled < 0 else None
         if base is not None:
             if offset is not None and one.base == RESULT:

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.target.base import Module, Symbol
+from findleaks.target.base import Disassembler, Module, Symbol
 from findleaks.target.elf import Table, text
 
 # st_info & 15, and what of it denotes an address in memory: NOTYPE, OBJECT, FUNC, COMMON, GNU_IFUNC. Not SECTION, FILE or TLS.
@@ -168,6 +168,8 @@ def _values(table: Table) -> Sequence[int]:
 
 class Symbolic:
     """`symbol` and `symbolize` of the Target protocol over `modules()` and `symbol_tables(module)`, loaded when first asked for."""
+
+    disassembler: Optional[Disassembler] = None
 
     def __init__(self) -> None:
         self._symbols: dict[int, ModuleSymbols] = {}

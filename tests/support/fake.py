@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Optional
 
 from findleaks.arch import X86_64, Arch
-from findleaks.target.base import Module, Range, Region, Symbol, Thread
+from findleaks.target.base import Disassembler, Module, Range, Region, Symbol, Thread
 from findleaks.target.presence import Presence
 from findleaks.target.reader import Extent, ExtentReader, Source, disjoint
 
@@ -29,6 +29,8 @@ class FakeTarget(ExtentReader):
     `names` and `permissions` ("rw-", "r-x", "---" …) are per start address; without them regions are "rw-" and anonymous.
     `absent` are ranges that are mapped but cannot be read. `stop_after` makes `interrupted()` true from that many polls on.
     """
+
+    disassembler: Optional[Disassembler] = None
 
     def __init__(
         self,

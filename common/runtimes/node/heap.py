@@ -12,9 +12,11 @@ from __future__ import annotations
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.node import ADJUST
 from findleaks.runtimes.v8.decode import CALL, Instruction
-from findleaks.runtimes.v8.layout import FAR, code_of, decoder
+from findleaks.runtimes.v8.layout import FAR, code_of
+from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
@@ -78,10 +80,10 @@ def _added(code: list[Instruction], heap: int, inside: bool = False) -> Optional
 
 
 def _called(target: Target, address: int) -> list[Instruction]:
-    data = Memory(target).words(address, LENGTH // target.arch.word)
-    if data is None:
+    try:
+        return list(listing(target, address, LENGTH))
+    except UnreadableMemory:
         return []
-    return list(decoder(target)(target.read(address, LENGTH), address))
 
 
 def chunks(target: Target, heaps: frozenset[int]) -> list[Range]:

@@ -15,7 +15,8 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
-from findleaks.runtimes.v8.decode import CALL, JUMP, RIP, Instruction, instructions
+from findleaks.runtimes.v8.decode import CALL, JUMP, RIP, Instruction
+from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Module, Symbol, Target
 
 LONGEST = 256
@@ -36,7 +37,6 @@ LARGEST = 1 << 13
 FLAGS = 16
 """Offset of its flags: mode (none, marking, sweeping, compacting) in two bits; bit 5 is during_gc."""
 
-LOCK = 0xF0
 _LEA, _MOVE, _STORE, _ADD, _RETURN = 0x8D, 0x8B, 0x89, 0x83, 0xC3
 _COMPARING = (0x38, 0x39, 0x3A, 0x3B, 0x84, 0x85)
 _READING = (0x03, 0x0B, 0x13, 0x1B, 0x23, 0x2B, 0x33, 0x63, 0x69, 0x6B, *range(0x0F40, 0x0F50), *range(0x0FB6, 0x0FB8), 0x0FBE, 0x0FBF)
@@ -113,7 +113,7 @@ def code(target: Target, address: int, size: int = 0) -> list[Instruction]:
         return []
     for length in (min(size or LONGEST, LONGEST), 64):
         try:
-            return list(instructions(target.read(address, length), address))
+            return list(listing(target, address, length))
         except UnreadableMemory:
             continue
     return []
@@ -165,7 +165,7 @@ class _Run:
         elif one.opcode == _ADD and one.displacement is None and one.reg & 7 == 0 and one.rm in self.known:
             register, value = one.rm, self.known[one.rm] + (one.immediate or 0)
         elif one.opcode in _COMPARING or (one.displacement is not None and one.opcode not in _READING):
-            if where is not None and one.base != RIP and _locks(self._memory, one):
+            if where is not None and one.base != RIP and one.locked:
                 self.locked.add(where)
             return
         elif one.opcode == CALL:
@@ -184,11 +184,6 @@ class _Run:
         if one.displacement is None or one.scaled >= 0 or one.fs or (one.base != RIP and one.base not in self.known):
             return None
         return one.displacement + (0 if one.base == RIP else self.known[one.base])
-
-
-def _locks(memory: Memory, one: Instruction) -> bool:
-    first = memory.int32(one.address)
-    return first is not None and first & 0xFF == LOCK
 
 
 def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple[int, int]:

@@ -13,13 +13,15 @@ RIP = 16
 """`base` of an operand that is relative to the next instruction."""
 
 CALL, JUMP, JUMP_SHORT = 0xE8, 0xE9, 0xEB
+OTHER = 0x90
+"""nop, and any instruction of a listing that was not made of the bytes which nobody asks for."""
 
 
 class Instruction(NamedTuple):
     """`opcode` is 0x0Fxx for the two-byte map, 0x0F38xx and 0x0F3Axx for the three-byte maps. `reg`, `base` and `scaled` (the index) are
     register numbers (-1: none); with `base` RIP, `displacement` is the address itself. `displacement` is None where the operand is a
     register; `rm` is that register. `wide`: 64-bit operands; `fs`: the operand is relative to the thread pointer. `target`: of a direct
-    call or jump."""
+    call or jump. `locked`: it has the prefix that makes it atomic."""
 
     address: int
     length: int
@@ -33,6 +35,7 @@ class Instruction(NamedTuple):
     wide: bool = False
     fs: bool = False
     target: Optional[int] = None
+    locked: bool = False
 
     @property
     def loads(self) -> bool:
@@ -77,11 +80,11 @@ _TWO_IMMEDIATE = frozenset((0x70, 0x71, 0x72, 0x73, 0xA4, 0xAC, 0xBA, 0xC2, 0xC4
 
 
 def _one(code: bytes, at: int, address: int) -> Optional[Instruction]:
-    start, fs, narrow, rex = at, False, False, 0
+    start, rex = at, 0
     while code[at] in _PREFIXES:
-        fs |= code[at] == 0x64
-        narrow |= code[at] == 0x66
         at += 1
+    prefixes = code[start:at]
+    fs, narrow, locked = 0x64 in prefixes, 0x66 in prefixes, 0xF0 in prefixes
     if code[at] & 0xF0 == 0x40:
         rex = code[at]
         at += 1
@@ -97,10 +100,10 @@ def _one(code: bytes, at: int, address: int) -> Optional[Instruction]:
         if second in _TWO_PLAIN:
             return Instruction(address, at - start, opcode)
         if second in (0x38, 0x3A):
-            return _operands(code, start, at + 1, address, opcode << 8 | code[at], rex, fs, 1 if second == 0x3A else 0)
+            return _operands(code, start, at + 1, address, opcode << 8 | code[at], rex, fs, locked, 1 if second == 0x3A else 0)
         if second not in _TWO_MODRM:
             return None
-        return _operands(code, start, at, address, opcode, rex, fs, 1 if second in _TWO_IMMEDIATE else 0)
+        return _operands(code, start, at, address, opcode, rex, fs, locked, 1 if second in _TWO_IMMEDIATE else 0)
     if opcode in (CALL, JUMP):
         return _branch(code, start, at, address, opcode, 4)
     if opcode == JUMP_SHORT or 0x70 <= opcode <= 0x7F or 0xE0 <= opcode <= 0xE3:
@@ -113,7 +116,8 @@ def _one(code: bytes, at: int, address: int) -> Optional[Instruction]:
     if opcode == 0xA8 or 0xB0 <= opcode <= 0xB7:
         return Instruction(address, at + 1 - start, opcode, immediate=code[at])
     if opcode in _NO_MODRM:
-        return Instruction(address, at - start, opcode)
+        popped = opcode & 7 | (rex & 1) << 3 if 0x58 <= opcode < 0x60 else -1
+        return Instruction(address, at - start, opcode, rm=popped)
     if opcode in (0x6A, *(high | 4 for high in range(0, 0x40, 8))):
         return Instruction(address, at + 1 - start, opcode, immediate=code[at])
     if opcode in (0xA9, 0x68, *(high | 5 for high in range(0, 0x40, 8))):
@@ -123,7 +127,7 @@ def _one(code: bytes, at: int, address: int) -> Optional[Instruction]:
     size = _IMMEDIATE.get(opcode, 0)
     if opcode in (0xF6, 0xF7) and code[at] >> 3 & 7 < 2:
         size = 1 if opcode == 0xF6 else 4
-    return _operands(code, start, at, address, opcode, rex, fs, 2 if narrow and size == 4 else size)
+    return _operands(code, start, at, address, opcode, rex, fs, locked, 2 if narrow and size == 4 else size)
 
 
 def _branch(code: bytes, start: int, at: int, address: int, opcode: int, size: int) -> Optional[Instruction]:
@@ -134,7 +138,9 @@ def _branch(code: bytes, start: int, at: int, address: int, opcode: int, size: i
     return Instruction(address, end - start, opcode, target=address + end - start + distance)
 
 
-def _operands(code: bytes, start: int, at: int, address: int, opcode: int, rex: int, fs: bool, immediate: int) -> Optional[Instruction]:
+def _operands(
+    code: bytes, start: int, at: int, address: int, opcode: int, rex: int, fs: bool, locked: bool, immediate: int
+) -> Optional[Instruction]:
     modrm = code[at]
     at += 1
     mode, reg, rm = modrm >> 6, modrm >> 3 & 7 | (rex & 4) << 1, modrm & 7
@@ -166,4 +172,5 @@ def _operands(code: bytes, start: int, at: int, address: int, opcode: int, rex: 
         return None
     if base == RIP and displacement is not None:
         displacement += address + at - start
-    return Instruction(address, at - start, opcode, reg, register, base, index, displacement, value, bool(rex & 8), fs)
+    place = (base, index, displacement)
+    return Instruction(address, at - start, opcode, reg, register, *place, value, bool(rex & 8), fs, locked=locked)

@@ -8,13 +8,13 @@ handles a block has. `HandleScope`'s constructor adds 1 to the level. `Isolate::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.runtimes.v8 import aarch64
-from findleaks.runtimes.v8.decode import JUMP, JUMP_SHORT, RIP, Instruction, instructions
+from findleaks.runtimes.v8.decode import JUMP, JUMP_SHORT, RIP, Instruction
+from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Region, Symbol, Target
 
 ARCHITECTURES = ("x86-64", "AArch64")
@@ -142,14 +142,9 @@ def first(target: Target, names: Iterable[str]) -> Optional[Symbol]:
 def _code(target: Target, symbol: Symbol) -> list[Instruction]:
     size = min(symbol.size or LONGEST, LONGEST)
     try:
-        return list(decoder(target)(target.read(symbol.address, size), symbol.address))
+        return list(listing(target, symbol.address, size))
     except UnreadableMemory:
         return []
-
-
-def decoder(target: Target) -> Callable[[bytes, int], Iterator[Instruction]]:
-    """What lists the instructions of code that stands at an address."""
-    return aarch64.instructions if target.arch.name == "AArch64" else instructions
 
 
 def _count_fields(code: Sequence[Instruction]) -> Optional[tuple[int, int, int, int, int, int]]:
@@ -211,10 +206,10 @@ def through(target: Target, address: int) -> int:
     """Where a call of this address ends up: libraries call through stubs that jump to what a slot holds (the procedure linkage table,
     System V ABI, AMD64 supplement 1.0, 5.2)."""
     try:
-        code = target.read(address, 16)
+        stub = listing(target, address, 16)
     except UnreadableMemory:
         return address
-    for one in decoder(target)(code, address):
+    for one in stub:
         if target.arch.name == "AArch64":
             if one.loads and one.base == RIP and one.displacement is not None:  # adrp x16  ldr x17, [x16, …]  add  br x17
                 return _word(target, one.displacement) or address

@@ -21,9 +21,10 @@ from typing import NamedTuple, Optional
 
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.base import Engine
-from findleaks.runtimes.v8.decode import CALL, RIP, instructions
+from findleaks.runtimes.v8.decode import CALL, RIP
 from findleaks.runtimes.v8.isolates import Isolate
 from findleaks.runtimes.v8.layout import OPENERS, Layout, first, through
+from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Symbol, Target, Thread
 from findleaks.unwind.frames import Frame, Kept, Trace, Unwinder
 
@@ -261,12 +262,12 @@ class Openers:
 
     def _looks(self, symbol: Symbol) -> Optional[Opening]:
         try:
-            code = self._target.read(symbol.address, min(symbol.size, LONGEST))
+            code = listing(self._target, symbol.address, min(symbol.size, LONGEST))
         except UnreadableMemory:
             return ANYWHERE
         made, opens, end = Opening(), False, symbol.address
         held: dict[int, set[Place]] = {}  # by register: of `next` or of `limit`
-        for one in instructions(code, symbol.address):
+        for one in code:
             end = one.address + one.length
             field_ = one.displacement if one.base not in (RIP, -1, SP) else None
             opens |= field_ == self._layout.level or (one.opcode == CALL and one.target is not None and self._constructs(one.target))
