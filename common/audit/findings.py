@@ -194,11 +194,15 @@ def _held(session: Session, accounting: Accounting) -> Iterator[Finding]:
     used = sum(store.in_use for store in accounting.stores)
     if used < HELD or used < GROWN * _whole(accounting):
         return
-    from findleaks.audit.growth import growth  # a tree of all that is reached: only where it may say something
+    from findleaks.audit.growth import MOST, growth  # a tree of all that is reached: only where it may say something
 
     found = growth(session)
-    if found is None or found.totals.bytes < HELD or found.owner.managed:
-        return  # what a managed heap holds is told by its types
+    if found is None:
+        if used >= MOST * _whole(accounting) and not accounting.native:  # what a managed heap holds is told by its types
+            yield _of_many(session)
+        return
+    if found.totals.bytes < HELD or found.owner.managed:
+        return
     name, retained = found.owner.label, found.totals
     part = 100 * retained.bytes // max(found.reached.bytes, 1)
     title = f"Held, not lost: {name} alone holds {size(retained.bytes)} in {blocks(retained.blocks)}, {part} % of what is reached."
@@ -211,6 +215,21 @@ def _held(session: Session, accounting: Accounting) -> Iterator[Finding]:
     word = found.owner.name
     shows = (f"roots '{word}' --depth 4" if any(c in word for c in " '()*&<>[]") else f"roots {word} --depth 4", "roots")
     yield Finding("held", retained.bytes, title, cause, tries, shows, facts)
+
+
+def _of_many(session: Session) -> Finding:
+    """Memory of a structure that refers to itself all over, or of many things: no place to point to, but what it consists of."""
+    reached = session.latest.totals(Kind.REACHABLE)
+    counts: Counter[int] = Counter()
+    for size_, state, count in session.directory.blocks.by_size():
+        counts[size_] += count if state == State.IN_USE else 0
+    most = max(counts, key=lambda one: one * counts[one], default=0)
+    title = f"In use, not lost: {size(reached.bytes)} in {blocks(reached.blocks)} are reached, and no one root holds half of it."
+    cause = (
+        f"Of the blocks in use {number(counts[most])} are of {number(most)} B: {size(most * counts[most])}, more than of any other size."
+    )
+    facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": counts[most]}
+    return Finding("held-by-many", reached.bytes, title, cause, (), ("roots", f"blocks --size {most} --limit 10"), facts)
 
 
 # -- threads

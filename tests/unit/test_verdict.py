@@ -247,6 +247,16 @@ def test_who_holds_most() -> None:
     assert found["findings"][0]["bytes"] == 12 * MIB
 
 
+def test_what_many_hold_is_told_by_its_sizes() -> None:
+    """Three roots with a third of it each: there is no one to name."""
+    big = [HEAP + 16 + i * 5 * MIB for i in range(3)]
+    found = told(made([*(Listed(at, 4 * MIB) for at in big), Listed(HEAP + 15 * MIB, 1000)], size=16 * MIB, root=held(*big)))
+    assert sorts(found) == ["held-by-many", "next-to-nothing-lost"]
+    (many, _) = found["findings"]
+    assert (many["bytes"], many["evidence"]) == (12 * MIB, {"blocks": 3, "size": 4 * MIB, "blocks_of_size": 3})
+    assert many["next"][0] == "roots"
+
+
 def test_managed_runtimes_have_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory of a runtime is its own; parts inside blocks are counted with the blocks."""
 
