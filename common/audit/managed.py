@@ -12,6 +12,9 @@ from findleaks.graph.roots import register_words
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import SLICE, Session
 
+STEP = 1 << 19
+"""Objects between two looks whether the user wants to stop."""
+
 
 class Held(NamedTuple):
     """A type with the blocks in use that only its objects hold."""
@@ -93,7 +96,7 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
         first.append(first[-1] + len(one.names))
     rest = first[-1]  # the root that stands for all root memory outside managed objects
     graph = session.graph()
-    bounds, owners = _bounds(holders, first, rest)
+    bounds, owners = _bounds(session, holders, first, rest)
     owning = holders[0].owning if len(holders) == 1 else 0  # roots of one tier have numbers in a row; two runtimes in a process are rare
     pages = [part for one in holders for part in one.pages]
     tree = graph.dominators(rest + 1, bounds, owners, tiers=[owning] if owning else ())
@@ -118,9 +121,9 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
     return [totals[start:end] for start, end in zip(first, first[1:])]
 
 
-def _bounds(holders: Sequence[Holders], first: Sequence[int], rest: int) -> tuple[array[int], array[int]]:
+def _bounds(session: Session, holders: Sequence[Holders], first: Sequence[int], rest: int) -> tuple[array[int], array[int]]:
     """Where each object that stands in no block begins and ends, and whose these words are."""
-    made = [_of(one, start, rest) for one, start in zip(holders, first) if one.addresses]
+    made = [_of(session, one, start, rest) for one, start in zip(holders, first) if one.addresses]
     if len(made) > 1:  # rare: two runtimes in a process
         parts = sorted((item for bounds, owners in made for item in zip(bounds, owners)), key=lambda item: item[0])
         made = [(array("Q", [bound for bound, _ in parts]), array("I", [owner for _, owner in parts]))]
@@ -142,10 +145,16 @@ def _stands(holders: Sequence[Holders], first: Sequence[int]) -> Optional[array[
     return made
 
 
-def _of(one: Holders, start: int, rest: int) -> tuple[array[int], array[int]]:
+def _of(session: Session, one: Holders, start: int, rest: int) -> tuple[array[int], array[int]]:
     count = len(one.addresses)
     bounds, owners = array("Q", bytes(16 * count)), array("I", [rest]) * (2 * count)
     bounds[0::2] = one.addresses
-    bounds[1::2] = array("Q", map(int.__add__, one.addresses, one.sizes))
-    owners[0::2] = array("I", (kind if kind == NOBODY else start + kind for kind in one.types)) if start else one.types
+    for low in range(0, count, STEP):
+        high = min(low + STEP, count)
+        bounds[2 * low + 1 : 2 * high : 2] = array("Q", map(int.__add__, one.addresses[low:high], one.sizes[low:high]))
+        if start:
+            owners[2 * low : 2 * high : 2] = array("I", (kind if kind == NOBODY else start + kind for kind in one.types[low:high]))
+        session.tell("looking at what managed objects hold", low / count)
+    if not start:
+        owners[0::2] = one.types
     return bounds, owners
