@@ -6,15 +6,16 @@ head of one container therefore are one field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.bulk import pointing
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.hashes import chained
 from findleaks.audit.containers.reader import Place, Reader
-from findleaks.audit.containers.recognise import Test, found_in
+from findleaks.audit.containers.recognise import NEAR, Test, found_in, headed
 from findleaks.graph.base import Totals
 from findleaks.graph.dominators import SHARED, Dominators, root_node
 from findleaks.session import PURE_SLICE, SLICE, Session
@@ -36,14 +37,23 @@ NOTHING = Totals(0, 0)
 
 @dataclass
 class Field:
-    """Some words of an owner. `places` are the blocks that they point to; `name` a register's. `spans` are addresses."""
+    """Some words of an owner. `places` are the blocks that they point to; `name` a register's. `spans` are addresses. `look` finds the
+    container of which a single word is the head, if it is one: that takes a walk, and most fields are never shown."""
 
     spans: list[Range]
     places: list[Place]
-    container: Optional[Container] = None
+    found: Optional[Container] = None
     name: str = ""
     totals: Totals = NOTHING
     node: int = 0  # in Fields.tree
+    look: Optional[Callable[[], Optional[Container]]] = None
+
+    @property
+    def container(self) -> Optional[Container]:
+        """What the words are the head of."""
+        if self.look is not None:
+            self.found, self.look = self.look(), None
+        return self.found
 
 
 class Fields(NamedTuple):
@@ -67,6 +77,7 @@ def fields_of(
 ) -> Fields:
     """The fields of the owner that is `node` in `whole`, whose words stand in `memory` and in `registers` (name, value)."""
     words = _pointers(session, reader, memory)
+    places = {address: place for address, value in words.items() for place in [reader.place(value)] if place is not None}
     held: dict[int, bool] = {}
 
     def wanted(place: Place) -> bool:
@@ -74,11 +85,22 @@ def fields_of(
             held[place.block] = whole.holder(place.block) == node
         return held[place.block]
 
-    fields = list(_grouped(reader, words, memory, wanted))
-    held_by = {
-        place.block: Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None
-    }
-    fields += held_by.values()
+    named = [Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None]
+    arrays = list(_arrays(reader, places))
+    taken = merged(span for container in arrays for span in container.spans)
+    left = {address: value for address, value in words.items() if inside(taken, address) is None}
+    alone: set[int] = _alike(left, places)
+    while True:
+        fields = _grouped(reader, words, places, arrays, left, wanted, alone) + list({f.places[0].block: f for f in named}.values())
+        found = _told(session, whole, node, fields)
+        more = _entangled(left, places, found.tree) - alone if len(left) <= MOST else ()
+        if not more:
+            return found
+        alone |= more
+
+
+def _told(session: Session, whole: Dominators, node: int, fields: list[Field]) -> Fields:
+    """What each of the fields retains, and several."""
     if len(fields) > MOST:
         rest = fields[MOST - 1 :]
         fields[MOST - 1 :] = [Field(merged(s for f in rest for s in f.spans), [p for f in rest for p in f.places])]
@@ -91,6 +113,28 @@ def fields_of(
         field.totals = totals
     kept = sorted((f for f in fields if f.totals.blocks), key=lambda f: -f.totals.bytes)
     return Fields(kept, tree, tree.retained(SHARED))
+
+
+def _alike(words: Mapping[int, int], places: Mapping[int, Place]) -> set[int]:
+    """The words that point to the same block as another."""
+    first: dict[int, int] = {}
+    found: set[int] = set()
+    for address in words:
+        if address in places:
+            other = first.setdefault(places[address].block, address)
+            found |= {address, other} if other != address else set()
+    return found
+
+
+def _entangled(words: Mapping[int, int], places: Mapping[int, Place], tree: Dominators) -> set[int]:
+    """The words near one whose block something else leads to, too: one of them may be the head of a list and that its tail, and then the
+    two are one field. Where no such word is near, a head of one word is a field by itself whatever it is the head of."""
+    order = list(words)
+    found: set[int] = set()
+    for number, address in enumerate(order):
+        if address in places and tree.holder(places[address].block) in (None, SHARED):
+            found.update(order[max(number - NEAR, 0) : number + NEAR + 1])
+    return found
 
 
 def _pointers(session: Session, reader: Reader, memory: Sequence[Range]) -> dict[int, int]:
@@ -109,25 +153,34 @@ def _pointers(session: Session, reader: Reader, memory: Sequence[Range]) -> dict
     return found
 
 
-def _grouped(reader: Reader, words: Mapping[int, int], memory: Sequence[Range], wanted: Test) -> Iterator[Field]:
-    """The words as fields, ascending: arrays and containers together, other words one by one."""
-    places = {address: place for address, value in words.items() for place in [reader.place(value)] if place is not None}
-    containers = list(_arrays(reader, places))
-    taken = merged(span for container in containers for span in container.spans)
-    left = {address: value for address, value in words.items() if inside(taken, address) is None}
+def _grouped(
+    reader: Reader,
+    words: Mapping[int, int],
+    places: Mapping[int, Place],
+    arrays: Sequence[Container],
+    left: Mapping[int, int],
+    wanted: Test,
+    alone: Set[int],
+) -> list[Field]:
+    """The words as fields, ascending: arrays and containers together, other words one by one. Those in `alone` are looked at as heads of
+    one word right away, the others when somebody asks."""
+    containers = list(arrays)
     if len(left) <= MOST:
-        containers += found_in(reader, left, wanted)
+        containers += found_in(reader, left, wanted, alone.__contains__)
     taken = merged(span for container in containers for span in container.spans)
-    for container in containers:
-        mine = [place for span in container.spans for address, place in _within(places, span)]
-        yield Field(container.spans, mine, container)
+    fields = [
+        Field(container.spans, [place for span in container.spans for _, place in _within(places, span)], container)
+        for container in containers
+    ]
     same: dict[int, Field] = {}  # several words that point to one block are one field: a buffer's begin and end
     for address, place in places.items():
         if inside(taken, address) is None:
             one = same.setdefault(place.block, Field([], []))
             one.spans.append(Range(address, address + reader.size))
             one.places.append(place)
-    yield from same.values()
+            if len(left) <= MOST and address not in alone and wanted(place):
+                one.look = partial(headed, reader, address, words[address], place)
+    return fields + list(same.values())
 
 
 def _within(places: Mapping[int, Place], span: Range) -> Iterator[tuple[int, Place]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Optional
 
@@ -22,27 +23,46 @@ _HEADS = (gnu_tree, standard, single, deque, ring, llvm_tree, vector)
 """Those told by the words of the head, the surest first."""
 
 
-def found_in(reader: Reader, words: Mapping[int, int], wanted: Optional[Test] = None) -> list[Container]:
+def found_in(
+    reader: Reader, words: Mapping[int, int], wanted: Optional[Test] = None, alone: Optional[Callable[[int], bool]] = None
+) -> list[Container]:
     """The containers whose heads are among the words `words` (address -> value, ascending) that point to blocks. `wanted` says of what
-    a head points to whether it is to be looked at at all (default: always). No word belongs to two containers."""
+    a head points to whether it is to be looked at at all (default: always). No word belongs to two containers.
+
+    `alone` says of an address whether the word there is looked at as a head of one word, too (default: always): see `headed`. A word in
+    front of a container, which might count to that, is in any case."""
     found: list[Container] = []
+    order = list(words)
     reached = 0
     taken: set[int] = set()
-    for number, (address, value) in enumerate(words.items()):
-        if address < reached or address in taken:
-            continue
-        place = reader.place(value)
+
+    def look(number: int, single: bool) -> Optional[Container]:
+        address = order[number]
+        place = reader.place(words[address]) if address >= reached and address not in taken else None
         if place is None or (wanted is not None and not wanted(place)):
-            continue
-        made = _at(reader, address, value, place)
-        if made is None:
-            continue
+            return None
+        return _in_words(reader, address) or (headed(reader, address, words[address], place) if single else None)
+
+    def add(made: Container, number: int) -> None:
+        nonlocal reached
         made.start = max(made.start, reached)
         near = itertools.islice(words.items(), max(number - NEAR, 0), number + NEAR)
         made.words = claimed(reader, made, {a: v for a, v in near if a not in taken}) if len(made.nodes) else []
         taken.update(span.start for span in made.words)
         found.append(made)
         reached = max(reached, made.end)
+
+    for number, address in enumerate(order):
+        made = look(number, alone is None or alone(address))
+        if made is None:
+            continue
+        passed = bisect_left(order, max(made.start, reached), 0, number) if alone is not None else number
+        for before in range(passed, number):
+            single = look(before, True)
+            if single is not None:
+                add(single, before)
+        if address not in taken:
+            add(made, number)
     return found
 
 
@@ -51,21 +71,28 @@ def known(reader: Reader, address: int, made: Container) -> None:
     reader.known["", address] = made
 
 
-def _at(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
-    """The container whose head is or begins at `address`."""
+def _in_words(reader: Reader, address: int) -> Optional[Container]:
+    """The container whose head of several words is or begins at `address`."""
     key = ("", address)
     if key not in reader.known:
-        reader.known[key] = _look(reader, address, value, place)
+        reader.known[key] = next((made for head in _HEADS for made in [head(reader, address)] if made is not None), None)
     made = reader.known[key]
     assert made is None or isinstance(made, Container)
     return made
 
 
-def _look(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
-    for head in _HEADS:
-        made = head(reader, address)
-        if made is not None:
-            return made
+def headed(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
+    """The container whose head is but the word `value` at `address`, which points to `place`: what that leads to is tried as nodes of each
+    kind, and walked where that fits."""
+    key = ("word", address)
+    if key not in reader.known:
+        reader.known[key] = _led_to(reader, address, value, place)
+    made = reader.known[key]
+    assert made is None or isinstance(made, Container)
+    return made
+
+
+def _led_to(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
     table, span = (place.start, place.start + place.size // reader.size * reader.size), (address, address + reader.size)
     array = place.offset == 0 and place.size >= 4 * reader.size
     chains = chained(reader, *table, span) if array else None
