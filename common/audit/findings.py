@@ -286,4 +286,5 @@ def _unknown(session: Session, accounting: Accounting) -> Iterator[Finding]:
         title += f"{managed_heaps(session)}."
         cause = f"The largest, at {most.address:#x}, has {size(most.bytes)}."
         facts: dict[str, object] = {"mappings": share.count, "largest": hex(most.address), "largest_bytes": most.bytes}
-        yield Finding("unknown-owner", share.bytes, title, cause, (), (f"whatis {most.address:#x}", "runtime"), facts)
+        shows = (f"whatis {most.address:#x}", *(["runtime"] if session.runtimes else []))
+        yield Finding("unknown-owner", share.bytes, title, cause, (), shows, facts)
