@@ -9,8 +9,8 @@ from typing import Any, Optional
 import gdb
 from findleaks.target.base import Disassembled
 
-ARCHITECTURE = "i386:x86-64"
-"""GDB's name of what we read: `set architecture i386` makes other instructions of the same bytes."""
+ARCHITECTURES = ("i386:x86-64", "i386:x86-64:intel")
+"""GDB's names of what we read: with another one, the user has set it."""
 
 FLAVOR = "disassembly-flavor"
 
@@ -26,7 +26,7 @@ class Disassembly:
         end = address + len(code)
         try:
             architecture = self._inferior.architecture()
-            if architecture.name() != ARCHITECTURE or (self._same and bytes(self._inferior.read_memory(address, len(code))) != code):
+            if architecture.name() not in ARCHITECTURES or (self._same and bytes(self._inferior.read_memory(address, len(code))) != code):
                 return None
             with _flavor():
                 rows = architecture.disassemble(address, end - 1)

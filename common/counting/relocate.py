@@ -1,4 +1,9 @@
-"""Making room for a jump at a function's beginning: the instructions that stand there are moved elsewhere, so that they do the same."""
+"""Making room for a jump at a function's beginning: the instructions that stand there are moved elsewhere, so that they do the same.
+
+Our own decoder says which bytes are one instruction and where its operand stands in them, as bytes are what is moved; a disassembler's text
+tells neither prefixes nor encodings apart. The debugger's disassembler has to see the same instructions, or nothing is moved, and it
+says what in the function jumps to them.
+"""
 
 from __future__ import annotations
 

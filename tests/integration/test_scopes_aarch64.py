@@ -28,6 +28,8 @@ FUNCTIONS = (layout.COUNT, layout.ENTER, layout.SEAL, layout.CURRENT, globals_.S
 class Program:
     """A file as it would be loaded, as far as the functions that offsets are taken from."""
 
+    disassembler = None
+
     def __init__(self, path: str, name: str) -> None:
         self.arch = replace(X86_64, name=name)
         with open(path, "rb") as file:

@@ -52,3 +52,8 @@ def compared(ours: Iterable[Instruction], truth: dict[int, tuple[bytes, str]]) -
             assert one.scaled == NUMBERS.get(match[4] or "", -1), text
             operands += 1
     return seen, operands, jumps
+
+
+def as_gdb(text: str) -> str:
+    """An instruction's text as GDB has it, which differs in where jumps and calls go: objdump leaves out 0x."""
+    return re.sub(r"^((?:[a-z0-9.]+ )*?(?:j\w+|call\w*|loop\w*|xbegin)(?:,p[nt])? +)([0-9a-f]+)", r"\g<1>0x\2", text)

@@ -122,7 +122,7 @@ def _one(code: bytes, at: int, address: int) -> Optional[Instruction]:
         return Instruction(address, at + 1 - start, opcode, immediate=code[at])
     if opcode in (0xA9, 0x68, *(high | 5 for high in range(0, 0x40, 8))):
         return Instruction(address, at + (2 if narrow else 4) - start, opcode)
-    if opcode not in _WITH_MODRM:
+    if opcode not in _WITH_MODRM or (opcode in (0xC6, 0xC7) and code[at] & 0x38):  # xabort, xbegin
         return None
     size = _IMMEDIATE.get(opcode, 0)
     if opcode in (0xF6, 0xF7) and code[at] >> 3 & 7 < 2:
