@@ -30,7 +30,7 @@ class Disassembly:
                 return None
             with _flavor():
                 rows = architecture.disassemble(address, end - 1)
-        except (gdb.error, AttributeError, OverflowError, ValueError):  # it cannot read this, or is older than GDB 10
+        except (RuntimeError, AttributeError, OverflowError, ValueError):  # gdb.error, or older than GDB 10
             return None
         found = [Disassembled(int(row["addr"]), int(row["length"]), str(row["asm"])) for row in rows]
         return [one for one in found if one.address + one.length <= end] or None

@@ -153,7 +153,7 @@ def test_code_of_another_file(core: tuple[str, str]) -> None:
 from findleaks.gdb.target import subject
 target = subject().open()
 code = target.read({symbol.address}, {symbol.size})
-print("same", [target.disassembler({symbol.address}, one) is not None for one in (code, code[:-1] + b"\0")])
+print("same", [target.disassembler({symbol.address}, one) is not None for one in (code, code[:-1] + bytes(1))])
 """
     assert "same [True, False]" in gdb([f"python exec({script!r})"], program, image)
 

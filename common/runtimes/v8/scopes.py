@@ -267,7 +267,9 @@ class Openers:
             return ANYWHERE
         made, opens, end = Opening(), False, symbol.address
         held: dict[int, set[Place]] = {}  # by register: of `next` or of `limit`
-        for one in code:
+        for number, one in enumerate(code):
+            if not number % 1024 and self._target.interrupted():  # LLDB takes 50 µs for each
+                raise Interrupted
             end = one.address + one.length
             field_ = one.displacement if one.base not in (RIP, -1, SP) else None
             opens |= field_ == self._layout.level or (one.opcode == CALL and one.target is not None and self._constructs(one.target))
