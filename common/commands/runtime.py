@@ -47,17 +47,7 @@ def _json(one: Managed, sites: Sequence[Site]) -> Mapping[str, object]:
         "version": runtime.version or None,
         "where": printable(runtime.where) or None,
         "counters": {name: count.value for name, count in runtime.counters().items()},
-        "parts": [
-            {
-                "name": part.name,
-                "bytes": _bytes(part),
-                "used": part.used,
-                "inside": part.inside,
-                "detail": part.detail or None,
-                "ranges": [[hex(start), hex(end)] for start, end in part.ranges],
-            }
-            for part in runtime.parts()
-        ],
+        "parts": [_part(part) for part in runtime.parts()],
         "native": {"blocks": one.native.blocks, "bytes": one.native.bytes} if one.native is not None else None,
         "types": [
             {
@@ -72,6 +62,18 @@ def _json(one: Managed, sites: Sequence[Site]) -> Mapping[str, object]:
             for row in one.types
         ],
         "sites": [{"frames": [printable(frame) for frame in site.frames], "blocks": site.blocks, "bytes": site.bytes} for site in sites],
+    }
+
+
+def _part(part: Part) -> Mapping[str, object]:
+    return {
+        "name": part.name,
+        "bytes": _bytes(part),
+        "used": part.used,
+        "inside": part.inside,
+        "detail": part.detail or None,
+        "ranges": [[hex(start), hex(end)] for start, end in part.ranges],
+        "parts": [_part(one) for one in part.parts],
     }
 
 
@@ -100,8 +102,7 @@ def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterat
     parts = runtime.parts()
     if parts:
         yield ""
-        rows = [(size(_bytes(part)), size(part.used) if part.used is not None else NONE, part.name, part.detail) for part in parts]
-        yield from table(("BYTES", "USED", "MEMORY", ""), rows, (0, 1), width, cut=3)
+        yield from table(("BYTES", "USED", "MEMORY", ""), list(_rows(parts, limit)), (0, 1), width, cut=3)
     counters = runtime.counters()
     if counters:
         yield ""
@@ -115,6 +116,16 @@ def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterat
         asked = [(number(site.blocks), size(site.bytes), printable(" < ".join(site.frames))) for site in shown]
         yield from table(("BLOCKS", "BYTES", "ASKED FOR AT"), asked, (0, 1), width, cut=2)
         yield from _more(len(sites), limit, "site")
+
+
+def _rows(parts: Sequence[Part], limit: int, indent: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """Each part, and under it what it consists of; of this not what is empty, and no more than `limit`."""
+    for part in parts:
+        yield size(_bytes(part)), size(part.used) if part.used is not None else NONE, f"{indent}{part.name}", part.detail
+        inner = [one for one in part.parts if one.ranges]
+        yield from _rows(inner[: limit or None], limit, indent + "  ")
+        if limit and len(inner) > limit:
+            yield "", "", f"{indent}  … {number(len(inner) - limit)} more (--limit 0)", ""
 
 
 def _types(one: Managed, limit: int, width: int) -> Iterator[str]:

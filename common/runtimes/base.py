@@ -30,7 +30,8 @@ class Part(NamedTuple):
     """Memory that is the runtime's own: `used` bytes of these ranges hold live objects (code, metadata); None where that is not known.
 
     `ranges` are sorted and disjoint. `name` stands in a sentence: "heap pages", "code cache". `inside` tells parts that stand in an
-    allocator's blocks: their bytes are in that allocator's share already.
+    allocator's blocks: their bytes are in that allocator's share already. `parts` is what it consists of, as far as that is known: their
+    ranges are among its own.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Part(NamedTuple):
     used: Optional[int]
     inside: bool = False
     detail: str = ""  # "134 pages of 16 KiB: 31,204 slots live, 22,566 free"
+    parts: Sequence[Part] = ()
 
 
 class Type(NamedTuple):

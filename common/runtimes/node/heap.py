@@ -9,10 +9,12 @@ that it calls. The second one stores the bytes of backing stores as the eighth w
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.errors import UnreadableMemory
+from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.runtimes.node import ADJUST
 from findleaks.runtimes.v8.decode import CALL, Instruction
 from findleaks.runtimes.v8.layout import FAR, code_of
@@ -27,6 +29,9 @@ CHUNK = 256 << 10
 PAGE = 4096
 HEADER = 32
 """Words of a chunk, or of what one of its first four points to, among which the heap's address stands."""
+
+FIRST = 8
+"""Of these words the size of the chunk is among the first."""
 
 LENGTH = 256
 
@@ -87,32 +92,49 @@ def _called(target: Target, address: int) -> list[Instruction]:
 
 
 def chunks(target: Target, heaps: frozenset[int]) -> list[Range]:
-    """The chunks of these heaps, ascending; large objects' are larger than others."""
-    found: list[Range] = []
+    """The chunks of these heaps, ascending; large objects' are larger than others. Raises nothing but Interrupted."""
     memory = Memory(target)
+    headed: list[tuple[int, int, tuple[int, ...]]] = []  # where a chunk seems to begin, where memory ends, the words that its size is among
     for start, end in merged([Range(region.start, region.end) for region in target.regions() if not region.name.startswith("/")]):
-        for at in range(-(-start // CHUNK) * CHUNK, end, CHUNK):
-            if found and at < found[-1].end:
-                continue
-            size = _chunk(memory, at, end, heaps)
-            if size:
-                found.append(Range(at, at + size))
+        for number, at in enumerate(range(-(-start // CHUNK) * CHUNK, end, CHUNK)):
+            if not number % 256 and target.interrupted():
+                raise Interrupted
+            words = _header(memory, at, heaps)
+            if words is not None:
+                headed.append((at, end, words[:FIRST]))
+    sizes = _sizes(headed)
+    found: list[Range] = []
+    for at, end, words in headed:
+        size = next((words[place] for place in sizes if _fits(words[place], end - at)), 0)
+        if size and (not found or at >= found[-1].end):
+            found.append(Range(at, at + size))
     return found
 
 
-def _chunk(memory: Memory, at: int, end: int, heaps: frozenset[int]) -> int:
-    """The size of the chunk here, which does not reach beyond `end`, or 0."""
+def _header(memory: Memory, at: int, heaps: frozenset[int]) -> Optional[tuple[int, ...]]:
+    """The words of the header that stands here, or of what it leads to; None where there is no chunk of these heaps."""
     words = memory.words(at, HEADER)
-    if words is None:
-        return 0
-    if not heaps.isdisjoint(words):
-        return _size(words, end - at)
+    if words is None or not heaps.isdisjoint(words):
+        return words
     for pointed in words[:4]:
         other = memory.words(pointed, HEADER) if pointed > PAGE and pointed % memory.size == 0 else None
         if other is not None and not heaps.isdisjoint(other):
-            return _size(other, end - at)
-    return 0
+            return other
+    return None
 
 
-def _size(words: tuple[int, ...], most: int) -> int:
-    return next((word for word in words[:8] if PAGE <= word <= most and word % PAGE == 0), 0)
+def _sizes(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[int]:
+    """Which of their words may be the size of chunks: the one that always could be first, for what is allocated in a chunk could be at
+    times; of equal ones that which is larger."""
+    votes: Counter[int] = Counter()
+    total: Counter[int] = Counter()
+    for at, end, words in headed:
+        for place, word in enumerate(words):
+            if _fits(word, end - at):
+                votes[place] += 1
+                total[place] += word
+    return sorted(votes, key=lambda place: (-votes[place], -total[place]))
+
+
+def _fits(size: int, most: int) -> bool:
+    return PAGE <= size <= most and size % PAGE == 0

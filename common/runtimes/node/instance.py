@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Optional
@@ -14,12 +13,14 @@ from findleaks.graph.base import Engine
 from findleaks.graph.dominators import NOBODY
 from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Type
 from findleaks.runtimes.node import heap as heaps
+from findleaks.runtimes.node import shape, spaces
+from findleaks.runtimes.node.memory import parts
 from findleaks.runtimes.node.objects import STORE, Objects, objects
+from findleaks.runtimes.node.spaces import Spaces
 from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8.isolates import Isolate, isolates
 from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.base import Module, Range, Target, Thread
-from findleaks.target.ranges import subtract
 from findleaks.unwind.frames import Unwinder
 
 COLLECTS = ("v8::internal::Heap::PerformGarbageCollection(", "v8::internal::Heap::CollectGarbage(")
@@ -38,7 +39,7 @@ class Node(Runtime):
     def __init__(self, target: Target, engine: Engine, directory: Directory, module: Module) -> None:
         self.where = module.path.rsplit("/", 1)[-1]
         self.problems: list[Problem] = []
-        self._target, self._engine, self._directory = target, engine, directory
+        self._target, self._engine, self._directory, self._module = target, engine, directory, module
         self._heap = heaps.derive(target)
         self._unwinder = Unwinder(target)
         if self._heap is None:
@@ -91,21 +92,28 @@ class Node(Runtime):
             return []
         return heaps.chunks(self._target, frozenset(isolate.address + self._heap.heap for isolate in self._isolates))
 
+    @cached_property
+    def _spaces(self) -> Optional[Spaces]:
+        addresses = [isolate.address for isolate in self._isolates]
+        if self._heap is None or not self._chunks:
+            return None
+        found = shape.derive(self._target, self._heap.heap, addresses)
+        if found is None:
+            code = "v8::Isolate::GetHeapSpaceStatistics is not the code that was expected"
+            self._problem(self._module, f"{code}: V8's spaces are not told apart")
+            return None
+        made = spaces.read(self._target, found, addresses, self._chunks)
+        for problem in made.problems:
+            self._problem(self._module, problem)
+        return made
+
     def parts(self) -> Sequence[Part]:
-        """See Runtime: the chunks, and what else there is in the mapping that code is made in."""
-        count = len(self._chunks)
-        made = [Part("V8's heap", self._chunks, None, False, f"{count:,} chunks")] if count else []
-        starts = [chunk.start for chunk in self._chunks]
-        code = [
-            Range(region.start, region.end)
-            for region in self._target.regions()
-            if region.executable
-            and region.writable
-            and not region.name
-            and bisect_left(starts, region.start) < bisect_left(starts, region.end)
-        ]
-        rest = subtract(code, self._chunks)
-        return [*made, Part("V8's code range", rest, None, False, "beside its chunks")] if rest else made
+        """See Runtime: the chunks by isolate and space, the read-only space, and what else there is in the mapping that code is made in."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> Sequence[Part]:
+        return parts(self._target, self._isolates, self._chunks, self._spaces)
 
     @cached_property
     def objects(self) -> Objects:
@@ -120,9 +128,9 @@ class Node(Runtime):
     def holders(self) -> Optional[Holders]:
         """See Runtime. What V8's own objects refer to is left out of account: they know the memory of their buffers, too, which only a
         store frees."""
-        parts = [(at, min(MOST, end - at)) for start, end in self._chunks for at in range(start, end, MOST)]
-        addresses, sizes = array("Q", [at for at, _ in parts]), array("I", [size for _, size in parts])
-        made, nobody = self.objects, array("I", [NOBODY]) * len(parts)
+        pieces = [(at, min(MOST, end - at)) for start, end in self._chunks for at in range(start, end, MOST)]
+        addresses, sizes = array("Q", [at for at, _ in pieces]), array("I", [size for _, size in pieces])
+        made, nobody = self.objects, array("I", [NOBODY]) * len(pieces)
         return Holders(addresses, sizes, nobody, made.names, made.blocks, OWNING, owned=[(0, made.memory)])
 
     def told(self, name: str) -> Optional[int]:
@@ -131,9 +139,16 @@ class Node(Runtime):
 
     def describe(self, address: int) -> str:
         """See Runtime."""
-        part = next((part for part in self.parts() if any(start <= address < end for start, end in part.ranges)), None)
+        part = next((part for part in self._parts if any(start <= address < end for start, end in part.ranges)), None)
         if part is not None:
-            return part.name
+            return part.name + self._space(address)
         index = self._directory.blocks.find(address)
         number = self.objects.blocks[index] if index >= 0 else len(self.objects.names)
         return f"of a JavaScript object: {self.objects.names[number]}" if number < len(self.objects.names) else ""
+
+    def _space(self, address: int) -> str:
+        """Which space's chunk has this address, and which isolate's, where there are several."""
+        for space in self._spaces.spaces if self._spaces is not None else ():
+            if space.isolate and any(start <= address < end for start, end in space.chunks):
+                return f", a chunk of {space.name}" + (f" of isolate {space.isolate:#x}" if len(self._isolates) > 1 else "")
+        return ""

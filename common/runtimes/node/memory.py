@@ -1,0 +1,66 @@
+"""The memory that is V8's, as parts: its heap by isolate and space, the read-only space, the mapping that code is made in."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+from findleaks.runtimes.base import Part
+from findleaks.runtimes.node.spaces import Space, Spaces
+from findleaks.runtimes.v8.isolates import Isolate
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import subtract
+
+
+def parts(target: Target, isolates: Sequence[Isolate], chunks: Sequence[Range], spaces: Optional[Spaces]) -> Sequence[Part]:
+    """`chunks` are all of these isolates; `spaces` None where they are not told apart."""
+    made: list[Part] = []
+    if chunks:
+        inner = _inner(isolates, spaces) if spaces is not None else []
+        used = _sum(part.used for part in inner[: len(isolates)]) if inner else None
+        made.append(Part("V8's heap", chunks, used, False, _counted(len(chunks), "chunk"), inner))
+    for space in spaces.spaces if spaces is not None else ():
+        if not space.isolate and space.chunks:
+            pages = _counted(len(space.chunks), "page")
+            made.append(Part(f"V8's {space.name}", space.chunks, space.used, False, f"{pages}, of all isolates"))
+    rest = _code(target, chunks)
+    return [*made, Part("V8's code range", rest, None, False, "beside its chunks")] if rest else made
+
+
+def _inner(isolates: Sequence[Isolate], spaces: Spaces) -> list[Part]:
+    """Isolates, largest first, each with its spaces in V8's order; then the chunks that are of none."""
+    made = [_isolate(isolate, [space for space in spaces.spaces if space.isolate == isolate.address]) for isolate in isolates]
+    made.sort(key=lambda part: sum(start - end for start, end in part.ranges))
+    for name, chunks in (("kept, to be used again", spaces.kept), ("of no known space", spaces.wild)):
+        if chunks:
+            made.append(Part(name, chunks, None, False, _counted(len(chunks), "chunk")))
+    return made
+
+
+def _isolate(isolate: Isolate, spaces: Sequence[Space]) -> Part:
+    inner = [Part(space.name, space.chunks, space.used, False, _counted(len(space.chunks), "chunk")) for space in spaces]
+    chunks = sorted(chunk for space in spaces for chunk in space.chunks)
+    threads = f"thread {', '.join(str(thread.tid) for thread in isolate.threads)}"
+    return Part(f"isolate {isolate.address:#x}", chunks, _sum(space.used for space in spaces), False, threads, inner)
+
+
+def _code(target: Target, chunks: Sequence[Range]) -> list[Range]:
+    """What is no chunk of mappings that code is made in."""
+    starts = [chunk.start for chunk in chunks]
+    code = [
+        Range(region.start, region.end)
+        for region in target.regions()
+        if region.executable and region.writable and not region.name and bisect_left(starts, region.start) < bisect_left(starts, region.end)
+    ]
+    return subtract(code, chunks)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _sum(numbers: Iterable[Optional[int]]) -> Optional[int]:
+    """None where one is not known."""
+    values = list(numbers)
+    return None if None in values else sum(value for value in values if value is not None)

@@ -1,0 +1,160 @@
+"""How V8's spaces are found: what v8::Isolate::GetHeapSpaceStatistics reads of them.
+
+Sources: V8 10.2 to 13.6 (Node 18 to 24), src/api/api.cc (Isolate::GetHeapSpaceStatistics), src/heap/spaces.h,
+src/heap/heap-allocator.cc, src/heap/main-allocator.h. That function loads the space's name from a table and the space from an array in the
+heap, both under its number, and calls functions of the space's own table for the bytes that it has committed, and uses. A space's second
+word is the heap, and its number follows soon. Since V8 12, what is left of the areas that are allocated from is given back first, and does
+not count as used: HeapAllocator::FreeLinearAllocationAreas passes one MainAllocator after the other, each of which points to
+{start, top, limit}.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.errors import UnreadableMemory
+from findleaks.runtimes.v8.decode import CALL, JUMP, RIP, Instruction, instructions
+from findleaks.target.base import Target
+
+STATISTICS = "_ZN2v87Isolate22GetHeapSpaceStatisticsEPNS_19HeapSpaceStatisticsEm"
+VALID = "_ZN2v88internal4Heap22IsValidAllocationSpaceENS0_15AllocationSpaceE"
+NAMES = "_ZN2v88internal9BaseSpace12GetSpaceNameENS0_15AllocationSpaceE"
+SIZE = "_ZNK2v88internal5Space13SizeOfObjectsEv"
+FREE = "_ZN2v88internal4Heap35FreeMainThreadLinearAllocationAreasEv"
+FREE_ALL = "_ZN2v88internal13HeapAllocator25FreeLinearAllocationAreasEv"
+FREE_ONE = "_ZN2v88internal13MainAllocator24FreeLinearAllocationAreaEv"
+
+COMMITTED, USED = 8, 16
+"""Where the statistics have them."""
+
+LEA, STORE, INDIRECT, COMPARE = 0x8D, 0x89, 0xFF, 0x83
+LONGEST = 512
+"""Bytes of a function that are looked at."""
+
+MOST = 64
+"""Spaces that there may be; V8 13 has 13."""
+
+LONGEST_NAME = 40
+
+
+class Shape(NamedTuple):
+    """How spaces are found: `heap` and `array` from the isolate, a space's number at `identity` (4 bytes), and in its table of functions
+    those that tell the bytes it has `committed` and `used`, and `size`, the latter of the read-only space (0: not known). `names` by
+    number. `areas` leads from the heap to the areas that are allocated from and do not count as used: offsets of the HeapAllocator, of its
+    MainAllocators, and in each of the pointer to {start, top, limit}; None where V8 counts them."""
+
+    heap: int
+    array: int
+    identity: int
+    committed: int
+    used: int
+    size: int
+    names: Sequence[str]
+    areas: Optional[tuple[int, Sequence[int], int]]
+
+    def name(self, number: int) -> str:
+        """As V8 calls it, or by its number."""
+        return self.names[number] or f"space {number}"
+
+
+def derive(target: Target, heap: int, isolates: Sequence[int]) -> Optional[Shape]:
+    """None where V8's functions are not the code that was expected, or no isolate has such an array. `heap` is its offset in an isolate."""
+    code = _code(target, STATISTICS)
+    slots = _slots(code)
+    count = next((one.immediate + 1 for one in _code(target, VALID) if _compares(one) and one.immediate is not None), 0)
+    if COMMITTED not in slots or USED not in slots or not 0 < count <= MOST:
+        return None
+    table, array = _tables([*code, *_code(target, NAMES)])
+    for offset in (array, heap + array) if array is not None else ():
+        for isolate in isolates:
+            identity = _identity(Memory(target), isolate + heap, isolate + offset, count)
+            if identity:
+                names = [_name(target, table + 8 * number) if table else "" for number in range(count)]
+                return Shape(heap, offset, identity, slots[COMMITTED], slots[USED], _size(target), names, _areas(target, code))
+    return None
+
+
+def _code(target: Target, name: str) -> list[Instruction]:
+    symbol = target.symbol(name) if target.arch.name == "x86-64" else None
+    if symbol is None:
+        return []
+    try:
+        return list(instructions(target.read(symbol.address, min(symbol.size or LONGEST, LONGEST)), symbol.address))
+    except UnreadableMemory:
+        return []
+
+
+def _compares(one: Instruction) -> bool:
+    return one.opcode == COMPARE and one.reg & 7 == 7 and one.displacement is None
+
+
+def _slots(code: Sequence[Instruction]) -> dict[int, int]:
+    """Of the words of the statistics that are the result of a virtual function: where its address stands in the table."""
+    found: dict[int, int] = {}
+    called: Optional[int] = None
+    for one in code:
+        if one.opcode == INDIRECT and one.reg & 7 == 2 and one.base not in (-1, RIP):
+            called = one.displacement
+        elif one.opcode == STORE and one.reg == 0 and one.displacement is not None and called is not None:
+            found.setdefault(one.displacement, called)
+            called = None
+    return found
+
+
+def _tables(code: Sequence[Instruction]) -> tuple[int, Optional[int]]:
+    """Where the names' addresses are (0: not seen), and the offset of the array of spaces."""
+    named: dict[int, int] = {}
+    table, array = 0, None
+    for one in code:
+        if one.opcode == LEA and one.base == RIP and one.displacement is not None:
+            named[one.reg] = one.displacement
+        elif one.loads and one.wide and one.scaled >= 0 and one.displacement is not None:
+            if one.base in (-1, *named):
+                table = table or one.displacement + named.get(one.base, 0)
+            elif one.displacement > 0 and array is None:
+                array = one.displacement
+    return table, array
+
+
+def _identity(memory: Memory, heap: int, array: int, count: int) -> int:
+    """Where spaces have their number; 0 where this is no array of spaces of this heap."""
+    entries = memory.words(array, count) or ()
+    heads = {number: memory.words(entry, 8) for number, entry in enumerate(entries) if entry % 8 == 0}
+    votes: Counter[int] = Counter()
+    for number, words in heads.items():
+        if words is not None and words[1] == heap:
+            votes.update(16 + 4 * at for at in range(12) if words[2 + at // 2] >> 32 * (at % 2) & 0xFFFFFFFF == number)
+    found = votes.most_common(1)
+    return found[0][0] if found and found[0][1] >= 3 else 0
+
+
+def _name(target: Target, place: int) -> str:
+    try:
+        text = target.read(target.word(place), LONGEST_NAME).split(b"\0")[0].decode("ascii")
+    except (UnreadableMemory, UnicodeDecodeError):
+        return ""
+    return text if text.isprintable() and 0 < len(text) < LONGEST_NAME else ""
+
+
+def _size(target: Target) -> int:
+    """Which virtual function Space::SizeOfObjects asks: Size."""
+    return next((one.displacement or 0 for one in _code(target, SIZE) if one.opcode == INDIRECT and one.reg & 7 == 4), 0)
+
+
+def _areas(target: Target, code: Sequence[Instruction]) -> Optional[tuple[int, Sequence[int], int]]:
+    freed = target.symbol(FREE)
+    if freed is None or all(one.target != freed.address for one in code):
+        return None
+    one_of, made = target.symbol(FREE_ONE), []
+    loaded = 0
+    for one in _code(target, FREE_ALL):
+        if one.opcode == LEA and one.base not in (RIP, -1):
+            loaded = one.displacement or 0
+        elif one.opcode in (CALL, JUMP) and one_of is not None and one.target == one_of.address and loaded:
+            made.append(loaded)
+    holder = next((one.displacement for one in _code(target, FREE) if one.loads), None)
+    pointer = next((one.displacement for one in _code(target, FREE_ONE) if one.loads), None)
+    return (holder, made, pointer) if holder and pointer else (0, (), 0)

@@ -1,0 +1,265 @@
+"""V8's spaces: new_space, old_space and so on, as v8.getHeapSpaceStatistics() lists them, and which chunks are of which.
+
+Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/base-space.h, src/heap/list.h, src/heap/basic-memory-chunk.h, later
+memory-chunk-metadata.h, src/heap/read-only-spaces.h. A chunk's header, or what one of its first words points to, has the address of its
+space; so have the halves that the new space is made of, whose second word is the heap and whose number is the space's, as in the space
+itself. It also has the next and the previous chunk of the space's list; chunks that V8 keeps to use them again are on no list. The rest
+is shape.py's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.errors import Interrupted
+from findleaks.runtimes.node.heap import CHUNK, HEADER, PAGE
+from findleaks.runtimes.node.shape import MOST, Shape
+from findleaks.runtimes.v8.formula import value
+from findleaks.target.base import Range, Target
+
+READ_ONLY = ("_ZTVN2v88internal19SharedReadOnlySpaceE", "_ZTVN2v88internal13ReadOnlySpaceE")
+NODE, HEADS = 80, 64
+"""Words of a chunk's header among which is its place in the space's list, and words of a space among which the list begins, and its top."""
+
+SAMPLE = 256
+"""Chunks that are asked where the header has these."""
+
+PAGES = 1 << 12
+"""Pages the read-only space may have, some times more than it ever had."""
+
+LARGEST = 1 << 46
+
+
+@dataclass
+class Space:
+    """One space of an isolate, or the read-only one of all (isolate 0): its chunks, ascending, and the bytes that V8 itself counts as
+    committed and as used by objects; None where these could not be told."""
+
+    isolate: int
+    number: int
+    name: str
+    address: int
+    committed: Optional[int]
+    used: Optional[int]
+    chunks: list[Range] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        return sum(chunk.end - chunk.start for chunk in self.chunks)
+
+
+class Spaces(NamedTuple):
+    """Of each isolate its spaces by number, then the read-only space; chunks that are on no space's list, which V8 keeps to use them again;
+    chunks whose space is none that is known; and what was found wrong, one line each."""
+
+    spaces: Sequence[Space]
+    kept: Sequence[Range]
+    wild: Sequence[Range]
+    problems: Sequence[str]
+
+
+def read(target: Target, shape: Shape, isolates: Sequence[int], chunks: Sequence[Range]) -> Spaces:
+    """All spaces of these isolates, whose chunks are given. Raises nothing but Interrupted."""
+    return _Reader(target, shape, isolates).read(chunks)
+
+
+class _Reader:
+    def __init__(self, target: Target, shape: Shape, isolates: Sequence[int]) -> None:
+        self.target, self.shape = target, shape
+        self.memory = Memory(target)
+        self.isolates = {isolate + shape.heap: isolate for isolate in isolates}
+        self.doubts: defaultdict[str, list[str]] = defaultdict(list)
+        self.spaces: dict[tuple[int, int], Space] = {}
+        self._owners: dict[int, Optional[Space]] = {}
+        self._heads: dict[int, frozenset[int]] = {}
+
+    def read(self, chunks: Sequence[Range]) -> Spaces:
+        """See read."""
+        for heap, isolate in self.isolates.items():
+            self._isolate(heap, isolate)
+        kept, wild = self._share(chunks)
+        self._check()
+        return Spaces([*self.spaces.values(), *self._read_only()], kept, wild, self._problems())
+
+    def _problems(self) -> list[str]:
+        found = [(first, len(more), what) for what, (first, *more) in self.doubts.items()]
+        return [f"{first} (and {more:,} more {what})" if more else first for first, more, what in found]
+
+    def _isolate(self, heap: int, isolate: int) -> None:
+        entries = self.memory.words(isolate + self.shape.array, len(self.shape.names))
+        if entries is None:
+            self._doubt("isolates", f"the spaces of isolate {isolate:#x} cannot be read")
+            return
+        for number, entry in enumerate(entries):
+            if not entry:
+                continue
+            name = self.shape.name(number)
+            if self._identified(entry) != (heap, number):
+                self._doubt("addresses", f"{name} of isolate {isolate:#x} is no space where it should be, at {entry:#x}: it is left out")
+                continue
+            committed, used = self._value(entry, self.shape.committed), self._value(entry, self.shape.used)
+            space = Space(isolate, number, name, entry, committed, used)
+            self.spaces[heap, number] = self._owners[entry] = space
+        self._subtract(heap)
+
+    def _identified(self, address: int) -> Optional[tuple[int, int]]:
+        """(heap, number) of the space that is there, or is part of one."""
+        heap = self.memory.word(address + self.memory.size) if address % self.memory.size == 0 else None
+        number = self.memory.int32(address + self.shape.identity) if heap in self.isolates else None
+        return (heap, number) if heap is not None and number is not None and number < len(self.shape.names) else None
+
+    def _value(self, space: int, slot: int) -> Optional[int]:
+        """What the virtual function of a space gives."""
+        table = self.memory.word(space)
+        function = self.memory.word(table + slot) if table else None
+        found = value(self.target, function, space) if function else None
+        return found if found is not None and found < LARGEST else None
+
+    def _subtract(self, heap: int) -> None:
+        """What is left of the areas that are allocated from is not used, where V8 does not count it."""
+        if self.shape.areas is None:
+            return
+        holder, allocators, pointer = self.shape.areas
+        at = self.memory.word(heap + holder) or 0
+        for offset in allocators:
+            words = self.memory.words(at + offset, pointer // 8 + 1) if at else None
+            area = self.memory.words(words[-1], 3) if words and words[-1] % 8 == 0 else None
+            space = next((space for space in map(self._owners.get, words or ()) if space is not None), None)
+            if area is None or space is None or space.used is None:
+                continue
+            _, top, limit = area
+            if not area[0] <= top <= limit <= area[0] + LARGEST or limit - top > space.used or not self._ends(space, limit):
+                continue
+            space.used -= limit - top
+
+    def _ends(self, space: Space, limit: int) -> bool:
+        """Whether the area that ends there counts as used: of the new space, what lies behind its own top does not."""
+        return space.name != "new_space" or limit in (self.memory.words(space.address, HEADS) or ())
+
+    def _share(self, chunks: Sequence[Range]) -> tuple[list[Range], list[Range]]:
+        """Each chunk to the space that its header names and whose list it is on. Gives those that are on none, and those that name none."""
+        place = self._place(chunks)
+        if place is None:
+            return [], list(chunks)
+        keyed = [(self._key(chunk.start, place), chunk) for chunk in chunks]
+        keys = [key for key, _ in keyed]
+        node = self._node(keys, frozenset(keys))
+        kept: list[Range] = []
+        wild: list[Range] = []
+        for at, (key, chunk) in enumerate(keyed):
+            if not at % 256 and self.target.interrupted():
+                raise Interrupted
+            owner = self.memory.word(key + place[1]) or 0
+            space = self._owner(owner)
+            if space is not None and self._linked(key, node, owner):
+                space.chunks.append(chunk)
+            elif space is not None or not owner:
+                kept.append(chunk)
+            else:
+                wild.append(chunk)
+                self._doubt("chunks", f"the chunk at {chunk.start:#x} has {owner:#x} for its space, which is none: it counts for none")
+        return kept, wild
+
+    def _place(self, chunks: Sequence[Range]) -> Optional[tuple[int, int]]:
+        """Where most chunks have their space: (offset in the header of the address that leads there, or -1; offset there)."""
+        votes: Counter[tuple[int, int]] = Counter()
+        for chunk in chunks[:: max(1, len(chunks) // SAMPLE)]:
+            votes.update(self._candidates(chunk.start))
+        return votes.most_common(1)[0][0] if votes else None
+
+    def _candidates(self, at: int) -> Iterator[tuple[int, int]]:
+        words, size = self.memory.words(at, HEADER) or (), self.memory.size
+        yield from ((-1, size * number) for number, word in enumerate(words) if self._owner(word) is not None)
+        for first, pointed in enumerate(words[:4]):
+            leads = pointed % size == 0 and pointed != at and pointed not in self.isolates
+            there = self.memory.words(pointed, HEADER) if leads else None
+            yield from ((size * first, size * number) for number, word in enumerate(there or ()) if self._owner(word) is not None)
+
+    def _key(self, chunk: int, place: tuple[int, int]) -> int:
+        """What spaces' lists have of a chunk: its own address, or that of what its header leads to."""
+        return chunk if place[0] < 0 else self.memory.word(chunk + place[0]) or chunk
+
+    def _node(self, sample: Sequence[int], keys: Container[int]) -> int:
+        """Where most chunks have the next one of their list, which has this one in the word behind; 0 where none has."""
+        votes: Counter[int] = Counter()
+        size = self.memory.size
+        for key in sample[:: max(1, len(sample) // SAMPLE)]:
+            for number, word in enumerate(self.memory.words(key, NODE) or ()):
+                if word != key and word in keys and self.memory.word(word + size * (number + 1)) == key:
+                    votes[size * number] += 1
+        return votes.most_common(1)[0][0] if votes else 0
+
+    def _linked(self, key: int, node: int, owner: int) -> bool:
+        """Whether its space's list has this chunk: what V8 keeps to use again still names the space that it was of."""
+        if owner not in self._heads:
+            self._heads[owner] = frozenset(self.memory.words(owner, HEADS) or ())
+        if key in self._heads[owner]:
+            return True
+        around = self.memory.words(key + node, 2) if node else None
+        if around is None:
+            return False
+        following, before = around
+        behind = self.memory.word(following + node + self.memory.size) if following else None
+        return key in (behind, self.memory.word(before + node) if before else None)
+
+    def _owner(self, address: int) -> Optional[Space]:
+        """The space that is there, or a part of it (half of the new space; where a collection moves objects to)."""
+        if address < PAGE or address % self.memory.size:
+            return None
+        if address not in self._owners:
+            identified = self._identified(address)
+            self._owners[address] = self.spaces.get(identified) if identified is not None else None
+        return self._owners[address]
+
+    def _check(self) -> None:
+        """Against what V8 counts itself."""
+        for space in self.spaces.values():
+            where = f"{space.name} of isolate {space.isolate:#x}"
+            if space.committed not in (None, space.bytes):
+                counted = f"counts {space.committed:,} bytes as committed, and its chunks have {space.bytes:,}"
+                self._doubt("spaces", f"{where} {counted}: these are shown")
+            if space.used is None or space.used > space.bytes:
+                self._doubt("spaces in use", f"what {where} uses could not be told")
+                space.used = None
+
+    def _doubt(self, what: str, problem: str) -> None:
+        """The first of each kind is told, and how many more there are."""
+        self.doubts[what].append(problem)
+
+    def _read_only(self) -> Iterator[Space]:
+        """The read-only spaces, which isolates share: pointed to by the heap, with a list {begin, end, capacity} of their pages."""
+        symbols = [symbol for symbol in map(self.target.symbol, READ_ONLY) if symbol is not None]
+        tables = {symbol.address + 2 * self.memory.size for symbol in symbols}
+        seen: set[int] = set()
+        for heap in self.isolates if tables else ():
+            for word in self.memory.words(heap, MOST) or ():
+                if word and word not in seen and word % 8 == 0 and self.memory.word(word) in tables:
+                    seen.add(word)
+                    pages = self._pages(word)
+                    used = self._value(word, self.shape.size) if self.shape.size else None
+                    space = Space(0, 0, self.shape.name(0), word, None, used, pages)
+                    space.used = used if used is not None and used <= space.bytes else None
+                    yield space
+
+    def _pages(self, space: int) -> list[Range]:
+        words = self.memory.words(space, HEADER) or ()
+        for begin, end, most in zip(words, words[1:], words[2:]):
+            if begin and begin % 8 == 0 and begin < end <= most and end - begin <= 8 * PAGES:
+                pages = [self._page(page) for page in self.memory.words(begin, (end - begin) // 8) or ()]
+                found = sorted({page for page in pages if page is not None})
+                if found and len(found) == len(pages):
+                    return found
+        return []
+
+    def _page(self, page: int) -> Optional[Range]:
+        """A read-only page's memory: it begins there, or at what points back there; the address of its end and its size stand there."""
+        words = self.memory.words(page, 16) if page % 8 == 0 else None
+        for word in words or ():
+            start, size = word & -CHUNK, word % CHUNK
+            if size and size in (words or ()) and (start == page or page in (self.memory.words(start, 4) or ())):
+                return Range(start, word)
+        return None

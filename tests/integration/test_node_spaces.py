@@ -1,0 +1,125 @@
+"""V8's spaces against what V8 itself says of them at the same stop: the addon node_spaces.c asks a copy of the process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import debuggers
+import nodes
+import pytest
+import truth
+
+import cores
+
+FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC")
+VERSIONS = ("18.20.8", "20.20.0", "22.12.0", nodes.NEWEST)
+RUNTIME = ("runtime", "--only", "node", "--no-native")
+READ_ONLY = "V8's read_only_space"
+KEPT = "kept, to be used again"
+
+
+def filled(folder: Path, version: str, workers: int) -> cores.Running:
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["gcc", *FLAGS, "-o", folder / "spaces.node", truth.PROGRAMS / "node_spaces.c"], check=True)
+    script = shutil.copy(truth.PROGRAMS / "node_spaces.js", folder)
+    return cores.Running([nodes.get(version), "--expose-gc", str(script), str(workers)], folder)
+
+
+def said(output: str) -> dict[str, dict[str, Any]]:
+    """What V8 says, by isolate."""
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    return {line["isolate"]: line for line in lines}
+
+
+def page(output: str) -> tuple[dict[str, Any], list[str]]:
+    """Node's page, and the warnings."""
+    (line,) = debuggers.objects(output)
+    answer = json.loads(line)
+    (found,) = answer["runtimes"]
+    return dict(found), list(answer["warnings"])
+
+
+def exact(found: Mapping[str, Any], truths: Mapping[str, Mapping[str, Any]]) -> None:
+    """Every space of every isolate has the bytes that V8 says, and its chunks are its own."""
+    heap = next(part for part in found["parts"] if part["name"] == "V8's heap")
+    isolates = {part["name"].partition(" ")[2]: part for part in heap["parts"] if part["name"].startswith("isolate")}
+    assert set(isolates) == set(truths)
+    for address, isolate in isolates.items():
+        counted = {name: sizes for name, sizes in truths[address]["spaces"].items() if name != "read_only_space"}
+        spaces = {part["name"]: [part["bytes"], part["used"]] for part in isolate["parts"]}
+        # Spaces that only processes with a shared heap have are not there, and V8 says 0 of them.
+        assert {name: spaces.get(name, [0, 0]) for name in counted} == counted
+        assert set(spaces) <= set(counted)
+        assert sum(size for size, _ in counted.values()) == isolate["bytes"]
+        assert sum(used for _, used in counted.values()) == isolate["used"]
+        assert all(part["bytes"] == width(part) for part in isolate["parts"])
+    ranges = sorted(tuple(row) for part in heap["parts"] for row in part["ranges"])
+    assert ranges == sorted(tuple(row) for row in heap["ranges"])
+    only = next(part for part in found["parts"] if part["name"] == READ_ONLY)
+    (shared,) = {tuple(line["shared"]) for line in truths.values()}
+    assert (only["bytes"], only["used"]) == shared
+
+
+def width(part: Mapping[str, Any]) -> int:
+    return sum(int(end, 16) - int(start, 16) for start, end in part["ranges"])
+
+
+def everywhere(running: cores.Running, program: str, gcore: bool) -> dict[str, str]:
+    """The answer live, of gcore's core if wanted, and of the kernel's; on the command line, in GDB, in LLDB."""
+    pid, words = str(running.pid), [f"leaks {' '.join(RUNTIME)} --json"]
+    told = {"live": debuggers.findleaks(*RUNTIME, "--json", "--pid", pid)}
+    if gcore:
+        told |= {"live, gdb": debuggers.gdb(words, "-p", pid), "live, lldb": debuggers.lldb(words, "-p", pid)}
+    for name, make in (("gcore", running.gcore), ("kernel", running.kernel_core))[not gcore :]:
+        core = str(make())
+        told[name] = debuggers.findleaks(*RUNTIME, "--json", core)
+        told[f"{name}, gdb"] = debuggers.gdb(words, program, core)
+        told[f"{name}, lldb"] = debuggers.lldb(words, program, "-c", core)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("version", "gcore"),
+    [(nodes.NEWEST, False), *(pytest.param(version, True, marks=pytest.mark.matrix) for version in VERSIONS)],
+)
+def test_what_v8_says_of_each_space(tmp_path: Path, version: str, gcore: bool) -> None:
+    """Of three isolates, one to a thread, in every kind of picture and through every door."""
+    with filled(tmp_path, version, 2) as running:
+        told = everywhere(running, nodes.get(version), gcore)
+    truths = said(running.output)
+    assert len(truths) == 3
+    first, _ = page(told["live"])
+    for name, output in told.items():
+        found, warnings = page(output)
+        assert [warning for warning in warnings if warning.startswith("node:")] == [], name
+        exact(found, truths)
+        assert found["parts"] == first["parts"], name
+
+
+def test_page_and_places(tmp_path: Path) -> None:
+    """The text has the rows of the JSON that are not empty; an address is told by its space."""
+    with filled(tmp_path, nodes.NEWEST, 0) as running:
+        where = ("--pid", str(running.pid))
+        found, _ = page(debuggers.findleaks(*RUNTIME, "--json", *where))
+        text = debuggers.findleaks(*RUNTIME, *where, COLUMNS="80")
+        heap = next(part for part in found["parts"] if part["name"] == "V8's heap")
+        spaces = [part for part in heap["parts"][0]["parts"] if part["bytes"]]
+        starts = [part["ranges"][0][0] for part in spaces]
+        answers = json.loads(debuggers.findleaks("whatis", "--json", *starts, *where))["answers"]
+        managed = json.loads(debuggers.findleaks("map", "--json", "--limit", "1", *where))["managed"]
+    exact(found, said(running.output))
+    assert max(map(len, text.splitlines())) <= 80
+    rows = [line.split() for line in text.splitlines()]
+    for part in spaces:
+        (row,) = (row for row in rows if part["name"] in row)
+        assert row[-2:] == [f"{len(part['ranges']):,}", "chunk" if len(part["ranges"]) == 1 else "chunks"]
+    assert all(part["name"] not in text.split() for part in heap["parts"][0]["parts"] if not part["bytes"])
+    for part, answer in zip(spaces, answers):
+        assert answer["text"].endswith(f"; V8's heap, a chunk of {part['name']}")
+    sizes = {one["name"]: one["mapped"] for one in managed}
+    assert sizes["Node V8's heap"] == heap["bytes"]
