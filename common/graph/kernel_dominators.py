@@ -1,4 +1,4 @@
-"""The dominator tree in the C kernel (../kernel/{dominators,semidominators,arrange,retained}.c)."""
+"""The dominator tree in the C kernel (../kernel/{dominators,bushes,semidominators,arrange,retained}.c)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ int dominators_count(dominators *d, int64_t *budget) {
     uint32_t *counts = d->semis;
     if (!d->at) {
         for (uint32_t number = 0; number < d->count; number++)
-            counts[number] = 1;
+            counts[number] = is_bush(d, d->nodes[number]) ? d->weights[d->numbers[d->nodes[number]]] : 1;
     }
     for (; d->at + 1 < d->count; d->at++) {
         if (--*budget < 0)
@@ -37,83 +37,89 @@ int dominators_place(dominators *d, int64_t *budget) {
         *behind = d->at ? *behind + d->semis[d->at] : 1;
         next[d->at] = places[d->at] + 1;
     }
+    free(d->parents);
+    free(d->ancestors);
+    d->parents = d->ancestors = NULL;
     return DONE;
 }
 
-/* Nodes go there, with what is marked of them, and blocks and roots learn their places. */
+/* Nodes go there, each with its count and what is marked of it; blocks and roots learn their places. */
 int dominators_move(dominators *d, int64_t *budget) {
-    if (!d->places && !(d->places = malloc(((size_t)d->roots + 1) * sizeof *d->places)))
-        return NO_MEMORY;
-    if (!d->moved && !(d->moved = calloc((size_t)d->count / 64 + 1, sizeof *d->moved)))
-        return NO_MEMORY;
+    size_t all = d->semis[0];
+    if (!d->placed) {
+        d->placed = roomy(all * sizeof *d->placed);
+        d->moved = calloc(all / 64 + 1, sizeof *d->moved);
+        d->places = malloc(((size_t)d->roots + 1) * sizeof *d->places);
+        if (!d->placed || !d->moved || !d->places)
+            return NO_MEMORY;
+    }
     for (; d->at < d->count; d->at++) {
         uint32_t node = d->nodes[d->at], place = d->labels[d->at];
         if (--*budget < 0)
             return 1;
-        if (d->at + AHEAD < d->count && !(d->nodes[d->at + AHEAD] & ROOT_NODE))
-            __builtin_prefetch(&d->numbers[d->nodes[d->at + AHEAD]], 1);
-        d->ancestors[place] = node;
+        d->placed[place] = (uint64_t)d->semis[d->at] << 32 | node;
         if (bit(d->outward, (uint32_t)d->at))
             set_bit(d->moved, place);
-        if (!(node & ROOT_NODE))
+        if (is_bush(d, node))
             d->numbers[node] = place;
-        else if (node != SHARED_NODE)
+        else if (node & ROOT_NODE && node != SHARED_NODE)
             d->places[node & ~ROOT_NODE] = place;
     }
-    uint32_t *moved = d->ancestors;
-    d->ancestors = d->nodes;
-    d->nodes = moved;
     free(d->outward);
-    d->outward = d->moved;
-    d->moved = NULL;
-    return DONE;
-}
-
-/* So do their holders, */
-int dominators_tree(dominators *d, int64_t *budget) {
-    const uint32_t *places = d->labels;
-    for (; d->at < d->count; d->at++) {
-        if (--*budget < 0)
-            return 1;
-        d->ancestors[places[d->at]] = places[d->parents[d->at]];
-    }
-    uint32_t *moved = d->ancestors;
-    d->ancestors = d->parents;
-    d->parents = moved;
-    return DONE;
-}
-
-/* and their counts. */
-int dominators_counts(dominators *d, int64_t *budget) {
-    for (; d->at < d->count; d->at++) {
-        if (--*budget < 0)
-            return 1;
-        d->ancestors[d->labels[d->at]] = d->semis[d->at];
-    }
+    free(d->nodes);
     free(d->semis);
-    d->semis = d->ancestors;
     free(d->labels);
-    d->labels = d->ancestors = NULL;
+    d->outward = d->moved;
+    d->nodes = d->semis = d->labels = NULL;
+    d->moved = NULL;
+    d->count = (uint32_t)all;
     return DONE;
 }
 
-/* The bytes of each, */
-int dominators_sizes(dominators *d, int64_t *budget) {
+/* One of the arrays by rank, which have served, or a new one. */
+static uint32_t *spare(dominators *d, uint32_t **used) {
+    uint32_t *found = *used ? *used : roomy((size_t)d->count * sizeof *found);
+    *used = NULL;
+    return found;
+}
+
+/* Everything by place: the holder is the last before it of which not all has been met. The bytes of each take the room of what is read. */
+int dominators_settle(dominators *d, int64_t *budget) {
     const blocks *b = d->g->b;
-    if (!d->bytes && !(d->bytes = roomy((size_t)d->count * sizeof *d->bytes)))
-        return NO_MEMORY;
+    if (!d->nodes) {
+        d->nodes = spare(d, &d->order);
+        d->parents = spare(d, &d->above);
+        d->semis = spare(d, &d->weights);
+        bushes_free(d);
+        if (!d->nodes || !d->parents || !d->semis)
+            return NO_MEMORY;
+    }
+    uint32_t *nodes = d->nodes, *holders = d->parents, *counts = d->semis;
     for (; d->at < d->count; d->at++) {
-        uint32_t node = d->nodes[d->at];
+        uint32_t place = (uint32_t)d->at, ahead = place + AHEAD < d->count ? (uint32_t)d->placed[place + AHEAD] : SHARED_NODE;
+        uint32_t node = (uint32_t)d->placed[place];
         if (--*budget < 0)
             return 1;
-        if (d->at + AHEAD < d->count && !(d->nodes[d->at + AHEAD] & ROOT_NODE))
-            __builtin_prefetch(&b->sizes[d->nodes[d->at + AHEAD]]);
-        d->bytes[d->at] = node & ROOT_NODE ? 0 : size_of(b, node);
+        if (!(ahead & ROOT_NODE)) {
+            __builtin_prefetch(&d->numbers[ahead], 1);
+            __builtin_prefetch(&b->sizes[ahead]);
+        }
+        uint32_t holder = place ? place - 1 : 0;
+        while (place && holder + counts[holder] <= place)
+            holder = holders[holder];
+        nodes[place] = node;
+        holders[place] = holder;
+        counts[place] = (uint32_t)(d->placed[place] >> 32);
+        if (!(node & ROOT_NODE))
+            d->numbers[node] = place;
+        d->placed[place] = node & ROOT_NODE ? 0 : size_of(b, node);
     }
+    d->bytes = d->placed;
+    d->placed = NULL;
     return DONE;
 }
 
-/* and that each retains. */
+/* The bytes that each retains. */
 int dominators_sum(dominators *d, int64_t *budget) {
     for (; d->at + 1 < d->count; d->at++) {
         if (--*budget < 0)

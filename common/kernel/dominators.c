@@ -3,9 +3,11 @@
 
 #include <stdlib.h>
 
-#define PHASES 15u
-#define VISITING 4u /* of them */
-#define SORTING 5u
+#define PHASES 17u
+#define SURVEYING 4u /* of them */
+#define VISITING 7u
+#define SORTING 8u
+#define GROWING 14u
 #define MANY 0x80000000u /* with a number: the block has more references than that */
 #define FAR 12u          /* references of such a block ahead */
 #define SOON 6u
@@ -27,12 +29,14 @@ API void fl_dominators_free(dominators *d) {
     free(d->semis);
     free(d->labels);
     free(d->ancestors);
+    free(d->placed);
     free(d->bytes);
     free(d->places);
     free(d->frames);
     free(d->others);
     free(d->spare);
     free(d->tallies);
+    bushes_free(d);
     free(d);
 }
 
@@ -136,13 +140,8 @@ static int tally(dominators *d, int64_t *budget) {
     uint32_t groups = d->roots + d->tiers;
     for (uint32_t group = 0; group < groups; group++)
         d->starts[group + 1] += d->starts[group];
-    size_t most = (size_t)d->count + d->roots + 1;
     d->targets = malloc(((size_t)d->starts[groups] + 1) * sizeof *d->targets);
-    d->nodes = roomy(most * sizeof *d->nodes);
-    d->parents = roomy(most * sizeof *d->parents);
-    d->semis = roomy(most * sizeof *d->semis);
-    d->outward = calloc(most / 64 + 1, sizeof *d->outward);
-    return d->targets && d->nodes && d->parents && d->semis && d->outward ? DONE : NO_MEMORY;
+    return d->targets ? DONE : NO_MEMORY;
 }
 
 /* List the targets by group, each group's in ascending order. */
@@ -157,6 +156,18 @@ static int list(dominators *d, int64_t *budget) {
     for (uint32_t group = d->roots + d->tiers - 1; group; group--) /* each now begins where it ended */
         d->starts[group] = d->starts[group - 1];
     d->starts[0] = 0;
+    return DONE;
+}
+
+/* Room for as many numbers as may be given, and the first of them. */
+static int begin(dominators *d) {
+    size_t most = (size_t)d->count + d->roots + 1;
+    d->nodes = roomy(most * sizeof *d->nodes);
+    d->parents = roomy(most * sizeof *d->parents);
+    d->semis = roomy(most * sizeof *d->semis);
+    d->outward = calloc(most / 64 + 1, sizeof *d->outward);
+    if (!d->nodes || !d->parents || !d->semis || !d->outward)
+        return NO_MEMORY;
     d->nodes[0] = SHARED_NODE;
     d->parents[0] = d->semis[0] = 0;
     d->count = 1;
@@ -216,6 +227,13 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
 }
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
+    if (is_bush(d, index)) {
+        if (!bit(d->seen, index) && begins_bush(d, d->numbers[index])) { /* not within one of an earlier tier */
+            set_bit(d->seen, index);
+            give(d, index, source);
+        }
+        return DONE;
+    }
     return bit(d->seen, index) ? again(d, d->numbers[index], source) : enter(d, index, source);
 }
 
@@ -233,6 +251,8 @@ INLINE void look_ahead(const dominators *d, uint32_t next) {
 /* Follow what the roots' targets refer to, depth first, references in the order of words. */
 static int visit(dominators *d, int64_t *budget) {
     const graph *g = d->g;
+    if (!d->nodes && begin(d))
+        return NO_MEMORY;
     for (;;) {
         while (d->depth) {
             if (--*budget < 0)
@@ -272,21 +292,22 @@ static int visit(dominators *d, int64_t *budget) {
 
 /* How much is done, in thousandths. */
 API uint32_t fl_dominators_part(const dominators *d) {
-    static const uint16_t begins[PHASES + 1] = {0, 20, 20, 80, 120, 560, 580, 660, 720, 760, 800, 880, 920, 960, 980, 1000}; /* measured */
-    uint64_t whole = d->phase < VISITING ? d->g->count : d->phase == SORTING ? d->other_count : d->count, done = d->at;
+    static const uint16_t begins[PHASES + 1] = {0, 20, 20, 80, 120, 400, 420, 440, 500, 510, 520, 530, 540, 550, 600, 800, 960, 1000};
+    uint64_t whole = d->phase < SURVEYING ? d->g->count : d->phase == SORTING ? d->other_count : d->count, done = d->at;
     if (d->phase >= PHASES)
         return 1000;
     if (d->phase == VISITING)
-        whole = d->g->count, done = d->count;
+        whole = d->knotted ? d->knot_count : d->g->count, done = d->count;
+    if (d->phase == GROWING)
+        whole = d->ranks;
     return begins[d->phase] + (uint32_t)((begins[d->phase + 1] - begins[d->phase]) * (done < whole ? done : whole) / (whole + 1));
 }
 
 /* 1: there is more to do; 0: the tree is complete. */
 API int fl_dominators_compute(dominators *d, int64_t budget) {
     static int (*const phases[PHASES])(dominators *, int64_t *) = {
-        refer_lost,         refer_for,        tally,            list,             visit,           dominators_sort, dominators_semis,
-        dominators_holders, dominators_count, dominators_place, dominators_move, dominators_tree, dominators_counts,
-        dominators_sizes,   dominators_sum,
+        refer_lost, refer_for, tally, list, dominators_survey, dominators_knots, dominators_bushes, visit, dominators_sort, dominators_semis,
+        dominators_holders, dominators_count, dominators_place, dominators_move, dominators_grow, dominators_settle, dominators_sum,
     };
     budget = budget / MISSES + 1;
     for (; d->phase < PHASES; d->phase++, d->at = 0) {

@@ -1,4 +1,5 @@
-/* The dominator tree of what roots reach: semi-NCA (see ../graph/pure_dominators.py) over a depth-first numbering.
+/* The dominator tree of what roots reach: semi-NCA (see ../graph/pure_dominators.py) over a depth-first numbering, of all blocks or of those
+ * that are left when bushes are cut to their first block (bushes.c).
  *
  * 24 bytes a block reached, and 8 for each reference from a higher number to a lower one that is not its parent, while computing; 24 then.
  */
@@ -45,11 +46,16 @@ typedef struct dominators {
     uint32_t base;                /* the first number given in this tier: those before are no business of it */
     unsigned phase;
     uint64_t at;
-    uint32_t count; /* numbers given */
+    uint32_t count; /* numbers given; in the end how many places there are */
+    /* bushes.c: by rank, breadth first, for as long as there are bushes. */
+    uint32_t *order, *above, *weights; /* the block; the rank of what it was reached from, NONE: a root's; how many there are from it on */
+    uint64_t *knots, *knotted;         /* a bit for each by rank, by block: it is to be visited depth first */
+    uint32_t ranks, knot_count, edge;  /* how many; where surveying stands in a block's references */
     /* By number, 0 for the node above all roots. */
     uint32_t *nodes, *parents, *semis; /* in the end by place: nodes, their holders, and how many blocks these retain */
-    uint32_t *labels, *ancestors;      /* of shortening ways; then the places, and room to move the others to */
-    uint64_t *bytes;                   /* by place: what a node retains */
+    uint32_t *labels, *ancestors;      /* of shortening ways; then the places, and where the next goes that a node holds */
+    uint64_t *placed; /* by place, while these are found: the count << 32 | the node */
+    uint64_t *bytes;  /* by place: what a node retains */
     uint32_t *places;                  /* of roots */
     frame *frames;
     uint64_t depth, frame_capacity;
@@ -63,21 +69,31 @@ typedef struct dominators {
     uint64_t *moved; /* `outward` by place, while that is made */
 } dominators;
 
-/* semidominators.c, arrange.c: phases, in this order. 1: the budget is used up, and there is more to do. */
+/* bushes.c, semidominators.c, arrange.c: phases, in this order. 1: the budget is used up, and there is more to do. */
+int dominators_survey(dominators *d, int64_t *budget);
+int dominators_knots(dominators *d, int64_t *budget);
+int dominators_bushes(dominators *d, int64_t *budget);
 int dominators_sort(dominators *d, int64_t *budget);
 int dominators_semis(dominators *d, int64_t *budget);
 int dominators_holders(dominators *d, int64_t *budget);
 int dominators_count(dominators *d, int64_t *budget);
 int dominators_place(dominators *d, int64_t *budget);
 int dominators_move(dominators *d, int64_t *budget);
-int dominators_tree(dominators *d, int64_t *budget);
-int dominators_counts(dominators *d, int64_t *budget);
-int dominators_sizes(dominators *d, int64_t *budget);
+int dominators_grow(dominators *d, int64_t *budget);
+int dominators_settle(dominators *d, int64_t *budget);
 int dominators_sum(dominators *d, int64_t *budget);
 
 /* retained.c. */
 int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found);
 int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool all, words *found);
+
+void bushes_free(dominators *d);
+
+/* A node that is met while visiting and not looked into: the first block of a bush. */
+INLINE bool is_bush(const dominators *d, uint32_t node) { return d->knotted && !(node & ROOT_NODE) && !bit(d->knotted, node); }
+
+/* Is the block of this rank, which is no knot, the first of a bush? */
+INLINE bool begins_bush(const dominators *d, uint32_t rank) { return d->above[rank] == NONE || bit(d->knots, d->above[rank]); }
 
 /* The tier of a group. There are few. */
 INLINE uint32_t tier_of(const dominators *d, uint32_t group) {

@@ -123,6 +123,7 @@ def test_memory_of_trees_and_fields_is_given_back() -> None:
     [
         "test_counted_objects.py",
         "test_dominators.py",
+        "test_dominators_bushes.py",
         "test_dominators_shapes.py",
         "test_graph.py",
         "test_graph_blocks.py",

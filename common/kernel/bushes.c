@@ -1,0 +1,192 @@
+/* Bushes: blocks to which one other block alone refers, with all that hangs from them in the same way. Each holds what it refers to, so that
+ * they need no visit depth first, which waits for one cache miss after the other; and most of most heaps is bushes. All blocks are met
+ * breadth first, where misses overlap. The others, *knots*, are those that a second block refers to, those that refer to such a one, and
+ * all that lead to a knot; of a bush that hangs from knots or roots only the first block is given a number, with the weight of all.
+ */
+#include "dominators.h"
+
+#include <stdlib.h>
+
+#define AHEAD 64u /* ranks of which it is kept where their references begin */
+#define FAR 48u   /* ranks ahead whose bytes, */
+#define MID 32u   /* references, */
+#define SOON 16u  /* and whose targets' ranks are asked for, */
+#define LOOKED_AT 8u /* of so many */
+#define MOST_KNOTS 4u /* more than one in so many numbers: bushes are too few to be worth it */
+
+void bushes_free(dominators *d) {
+    free(d->order);
+    free(d->above);
+    free(d->weights);
+    free(d->knots);
+    free(d->knotted);
+    d->order = d->above = d->weights = NULL;
+    d->knots = d->knotted = NULL;
+}
+
+/* `numbers` tell by themselves what has a rank: these are less than HELD. */
+INLINE void put(dominators *d, uint32_t index, uint32_t above) {
+    d->numbers[index] = d->ranks;
+    d->order[d->ranks] = index;
+    d->above[d->ranks++] = above;
+}
+
+INLINE void tie(dominators *d, uint32_t rank) {
+    d->knot_count += !bit(d->knots, rank);
+    set_bit(d->knots, rank);
+}
+
+/* Rank `from` refers to this block. What it was reached from holds a block that is no knot: a reference back to that changes nothing. */
+INLINE void reach(dominators *d, uint32_t index, uint32_t from) {
+    if (d->parts && strange(d, index, d->order[from]))
+        return;
+    uint32_t rank = d->numbers[index];
+    if (rank >= HELD)
+        put(d, index, from);
+    else if (rank >= d->base && rank != BARRED && rank != d->above[from] && d->above[rank] != from) {
+        tie(d, from);
+        tie(d, rank);
+    }
+}
+
+static void seed(dominators *d) {
+    d->base = d->ranks;
+    for (; d->group <= d->lasts[d->tier]; d->group++)
+        for (; d->target < d->starts[d->group + 1]; d->target++)
+            if (d->numbers[d->targets[d->target]] >= HELD)
+                put(d, d->targets[d->target], NONE);
+    d->tier++;
+}
+
+static int surveyed(dominators *d) {
+    d->tier = d->group = d->target = d->base = 0; /* visiting begins anew */
+    if (d->knot_count > d->count / MOST_KNOTS)
+        bushes_free(d);
+    return DONE;
+}
+
+/* Meet all blocks, breadth first. */
+int dominators_survey(dominators *d, int64_t *budget) {
+    const graph *g = d->g;
+    uint32_t firsts[AHEAD], far = (uint32_t)d->at, mid = far, soon = far, count; /* 0: no references */
+    if (!d->order) {
+        size_t room = (size_t)d->count + d->roots + 2;
+        d->order = roomy(room * sizeof *d->order);
+        d->above = roomy(room * sizeof *d->above);
+        d->knots = calloc(room / 64 + 1, sizeof *d->knots);
+        if (!d->order || !d->above || !d->knots)
+            return NO_MEMORY;
+    }
+    while (*budget >= 0) {
+        uint32_t from = (uint32_t)d->at;
+        if (from == d->ranks) {
+            if (d->tier == d->tiers)
+                return surveyed(d);
+            seed(d);
+            continue;
+        }
+        for (; far < d->ranks && far - from < FAR; far++)
+            __builtin_prefetch(&g->groups[d->order[far] / GROUP]);
+        for (; mid < d->ranks && mid - from < MID; mid++) {
+            uint32_t first = edges_of(g, d->order[mid], &count);
+            firsts[mid % AHEAD] = count ? first : 0;
+            __builtin_prefetch(&g->edges[first]);
+        }
+        for (; soon < d->ranks && soon - from < SOON; soon++) {
+            const uint32_t *edge = &g->edges[firsts[soon % AHEAD]];
+            for (unsigned each = 0; firsts[soon % AHEAD] && each < LOOKED_AT; each++) {
+                __builtin_prefetch(&d->numbers[*edge >> INDEX_SHIFT], 1);
+                if (*edge++ & LAST)
+                    break;
+            }
+        }
+        uint32_t edge = d->edge ? d->edge : firsts[from % AHEAD];
+        for (bool last = !edge; !last; edge++) {
+            if (--*budget < 0) {
+                d->edge = edge;
+                return 1;
+            }
+            last = g->edges[edge] & LAST;
+            reach(d, g->edges[edge] >> INDEX_SHIFT, from);
+        }
+        d->edge = 0;
+        d->at++;
+        --*budget;
+        if (d->knot_count > d->count / MOST_KNOTS)
+            return surveyed(d);
+    }
+    return 1;
+}
+
+/* What leads to a knot is one; of the others, how many hang from each, itself included. */
+int dominators_knots(dominators *d, int64_t *budget) {
+    if (!d->order)
+        return DONE;
+    if (!d->weights) {
+        if (!(d->weights = roomy(((size_t)d->ranks + d->roots + 2) * sizeof *d->weights)))
+            return NO_MEMORY;
+        for (uint32_t rank = 0; rank < d->ranks; rank++)
+            d->weights[rank] = 1;
+    }
+    for (; d->at < d->ranks; d->at++) {
+        uint32_t rank = d->ranks - 1 - (uint32_t)d->at, above = d->above[rank];
+        if (--*budget < 0)
+            return 1;
+        if (above == NONE)
+            continue;
+        if (bit(d->knots, rank))
+            set_bit(d->knots, above);
+        else
+            d->weights[above] += d->weights[rank];
+    }
+    return DONE;
+}
+
+/* Only knots and the first blocks of bushes are to be met from here on. `count` then says how many. */
+int dominators_bushes(dominators *d, int64_t *budget) {
+    if (!d->order)
+        return DONE;
+    if (!d->knotted) {
+        if (!(d->knotted = calloc((size_t)d->g->count / 64 + 1, sizeof *d->knotted)))
+            return NO_MEMORY;
+        d->knot_count = 0;
+    }
+    for (; d->at < d->ranks; d->at++) {
+        uint32_t rank = (uint32_t)d->at;
+        bool knot = bit(d->knots, rank);
+        if (--*budget < 0)
+            return 1;
+        if (!knot && !begins_bush(d, rank))
+            continue;
+        if (knot)
+            set_bit(d->knotted, d->order[rank]);
+        d->knot_count++;
+    }
+    if (d->knot_count > d->count / MOST_KNOTS)
+        bushes_free(d);
+    else
+        d->count = d->knot_count;
+    return DONE;
+}
+
+/* The blocks of bushes go behind the first of each. Of lower ranks `above` is the place by now, and `weights` where the next goes that it holds. */
+int dominators_grow(dominators *d, int64_t *budget) {
+    for (; d->order && d->at < d->ranks; d->at++) {
+        uint32_t rank = (uint32_t)d->at, index = d->order[rank], place;
+        if (--*budget < 0)
+            return 1;
+        if (bit(d->knots, rank))
+            continue;
+        if (begins_bush(d, rank)) {
+            place = d->numbers[index];
+        } else {
+            uint32_t *next = &d->weights[d->above[rank]];
+            place = *next;
+            *next += d->weights[rank];
+            d->placed[place] = (uint64_t)d->weights[rank] << 32 | index;
+        }
+        d->above[rank] = place;
+        d->weights[rank] = place + 1;
+    }
+    return DONE;
+}

@@ -1,0 +1,95 @@
+"""Who holds what where most blocks are referred to once: trees of such, with a few references more that tie some of them together."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Sequence
+
+import pytest
+from held import Oracle, agrees, computed, engines, everything, made
+
+from findleaks.graph.dominators import NOBODY, root_node
+
+ROOTS = 4
+
+
+def forest(rng: random.Random, count: int) -> list[list[int]]:
+    """Trees in any order of addresses, wide or deep."""
+    order = list(range(count))
+    rng.shuffle(order)
+    near = rng.choice((2, 5, count))
+    references: list[list[int]] = [[] for _ in range(count)]
+    for at in range(1, count):
+        if rng.randrange(12):
+            references[order[rng.randrange(max(0, at - near), at)]].append(order[at])
+    return references
+
+
+def tied(rng: random.Random, references: list[list[int]]) -> None:
+    """A few references more: anywhere, up to the parent, the same twice, to itself."""
+    count = len(references)
+    parents = {child: parent for parent, mine in enumerate(references) for child in mine}
+    for _ in range(rng.randrange(4)):
+        references[rng.randrange(count)].append(rng.randrange(count))
+    if rng.randrange(2):
+        for child in rng.sample(sorted(parents), len(parents) // rng.choice((1, 3))):
+            references[child].insert(rng.randrange(len(references[child]) + 1), parents[child])
+    for index in rng.sample(range(count), 3):
+        references[index] += [*references[index][:1], index]
+
+
+def counted(
+    references: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tiers: Sequence[int], parts: array[int], keepers: Sequence[int]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The references, and those of the roots, that count: as the contract says, one after the other."""
+
+    def counts(source: int, target: int) -> bool:
+        part = parts[target]
+        return target != source and (part == NOBODY or keepers[part] == source or (source >= 0 and parts[source] == part))
+
+    left = [[t for t in mine if counts(index, t)] for index, mine in enumerate(references)]
+    kept = [[t for t in mine if counts(root_node(root), t)] for root, mine in enumerate(targets)]
+    whose: dict[int, int] = {}
+    for tier, (first, end) in enumerate(zip((0, *tiers), (*tiers, ROOTS))):
+        work = [t for root in range(first, end) for t in kept[root]]
+        while work:
+            index = work.pop()
+            if index not in whose:
+                whose[index] = tier
+                work += left[index]
+    left = [[t for t in mine if whose.get(t) == whose.get(index)] for index, mine in enumerate(left)]
+    return left, [[t for t in mine if whose[t] == sum(root >= first for first in tiers)] for root, mine in enumerate(kept)]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_bushes_against_the_oracle(seed: int) -> None:
+    rng = random.Random(seed)
+    count = rng.randrange(20, 70)
+    references = forest(rng, count)
+    tied(rng, references)
+    targets = [sorted(rng.sample(range(count), rng.randrange(1, 4))) for _ in range(ROOTS)]
+    tiers = ((), (2,), (1, 3))[seed % 3]
+    keepers = [rng.choice([*range(count), root_node(1)]) for _ in range(2)]
+    parts = array("I", [rng.choice([*[NOBODY] * 12, 0, 1]) if seed % 4 == 0 else NOBODY for _ in range(count)])
+    left, kept = counted(references, targets, tiers, parts, keepers)
+    oracle = Oracle([max(8 * len(mine), 8) for mine in references], left, kept)
+    answers = []
+    for engine in engines():
+        dominators = made(engine, references).dominators(ROOTS, tiers=tiers)
+        if seed % 4 == 0:
+            dominators.keep(parts, keepers)
+        for root, mine in enumerate(targets):
+            dominators.refer(root, mine)
+        agrees(computed(dominators, (1, 7, 1 << 20)[seed % 3]), oracle)
+        answers.append(everything(dominators, count))
+        for node in [index for index in [*range(count), root_node(0)] if oracle.retained(index).blocks > 2][:6]:
+            mine = left[node] if node >= 0 else kept[0]
+            below = dominators.within(node, 3)
+            for field in range(3):
+                below.refer(field, mine[field::3])
+            held = oracle.held[node] - {node}
+            inner = [[t for t in others if t in held] if index in held else [] for index, others in enumerate(left)]
+            agrees(computed(below, 5), Oracle(oracle.sizes, inner, [[t for t in mine[field::3] if t in held] for field in range(3)]))
+            answers[-1][f"fields of {node}"] = everything(below, count)
+    assert answers[0] == answers[1]
