@@ -32,7 +32,7 @@ def check(
 ) -> None:
     """Run, take the picture, compare block by block (and on a core what hangs from what).
 
-    With `registers` there are threads that handle freed blocks and then sleep: an address may by chance stay in a vector register of theirs,
+    With `registers` threads handle freed blocks and then sleep: an address may by chance stay in a vector register of theirs,
     and its block is rightly called reachable. Another two runs may show all the same.
 
     The heap of a static program that is not position-independent begins anywhere below 4 GiB, where a constant of libc's (the bits of
