@@ -13,7 +13,8 @@ def listing(target: Target, address: int, size: int) -> Iterator[Instruction]:
     """The instructions of so many bytes, up to the first that is not known, or not whole. UnreadableMemory where not all can be read.
 
     Inside a debugger its disassembler reads them; our own decoder does where there is none, or it cannot read this code: the debugger
-    has not the file, is set to another architecture, or is too old."""
+    has not the file, is set to another architecture, or is too old. AArch64's we decode always: an instruction is one word there, whose
+    fields are no harder to read than their text."""
     code = target.read(address, size)
     if target.arch.name == "AArch64":
         return aarch64.instructions(code, address)
