@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,28 +10,12 @@ from typing import Any
 import debuggers
 import nodes
 import pytest
-import truth
+from nodespaces import RUNTIME, filled, said
 
 import cores
 
-FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC")
 VERSIONS = ("18.20.8", "20.20.0", "22.12.0", nodes.NEWEST)
-RUNTIME = ("runtime", "--only", "node", "--no-native")
 READ_ONLY = "V8's read_only_space"
-KEPT = "kept, to be used again"
-
-
-def filled(folder: Path, version: str, workers: int) -> cores.Running:
-    folder.mkdir(exist_ok=True)
-    subprocess.run(["gcc", *FLAGS, "-o", folder / "spaces.node", truth.PROGRAMS / "node_spaces.c"], check=True)
-    script = shutil.copy(truth.PROGRAMS / "node_spaces.js", folder)
-    return cores.Running([nodes.get(version), "--expose-gc", str(script), str(workers)], folder)
-
-
-def said(output: str) -> dict[str, dict[str, Any]]:
-    """What V8 says, by isolate."""
-    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    return {line["isolate"]: line for line in lines}
 
 
 def page(output: str) -> tuple[dict[str, Any], list[str]]:

@@ -10,7 +10,7 @@ that it calls. The second one stores the bytes of backing stores as the eighth w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
@@ -91,36 +91,48 @@ def _called(target: Target, address: int) -> list[Instruction]:
         return []
 
 
+Header = tuple[int, int]
+"""Which of a chunk's first words leads to what has the heap's address (-1: the chunk's own header has it), and which word there that is."""
+
+
 def chunks(target: Target, heaps: frozenset[int]) -> list[Range]:
     """The chunks of these heaps, ascending; large objects' are larger than others. Raises nothing but Interrupted."""
     memory = Memory(target)
-    headed: list[tuple[int, int, tuple[int, ...]]] = []  # where a chunk seems to begin, where memory ends, the words that its size is among
+    headed: list[tuple[int, int, dict[Header, tuple[int, ...]]]] = []  # where a chunk may begin, where memory ends, its headers
     for start, end in merged([Range(region.start, region.end) for region in target.regions() if not region.name.startswith("/")]):
         for number, at in enumerate(range(-(-start // CHUNK) * CHUNK, end, CHUNK)):
             if not number % 256 and target.interrupted():
                 raise Interrupted
-            words = _header(memory, at, heaps)
-            if words is not None:
-                headed.append((at, end, words[:FIRST]))
-    sizes = _sizes(headed)
+            headers = dict(_headers(memory, at, heaps))
+            if headers:
+                headed.append((at, end, headers))
+    votes = Counter(header for _, _, headers in headed for header in headers)
+    header = max(votes, key=lambda one: (votes[one], one)) if votes else None  # other memory may look like a chunk of another kind
+    return _sized([(at, end, headers[header]) for at, end, headers in headed if header in headers]) if header is not None else []
+
+
+def _headers(memory: Memory, at: int, heaps: frozenset[int]) -> Iterator[tuple[Header, tuple[int, ...]]]:
+    words = memory.words(at, HEADER)
+    for first in range(-1, 4) if words is not None else ():
+        there = words
+        if first >= 0:
+            pointed = words[first] if words is not None else 0
+            leads = pointed > PAGE and pointed % memory.size == 0 and pointed != at and pointed not in heaps
+            there = memory.words(pointed, HEADER) if leads else None
+        if there is not None and not heaps.isdisjoint(there):
+            yield from (((first, number), there) for number, word in enumerate(there) if word in heaps)
+
+
+def _sized(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[Range]:
+    """The chunks that have these headers. What a freed one leads to may have become another's: that has no address in it."""
+    own = [any(word & -CHUNK == at for word in words) for at, _, words in headed]
+    places = _sizes([one for one, its in zip(headed, own) if its])
     found: list[Range] = []
-    for at, end, words in headed:
-        size = next((words[place] for place in sizes if _fits(words[place], end - at)), 0)
+    for (at, end, words), its in zip(headed, own):
+        size = next((words[place] for place in places if _fits(words[place], end - at)), 0) if its else min(CHUNK, end - at)
         if size and (not found or at >= found[-1].end):
             found.append(Range(at, at + size))
     return found
-
-
-def _header(memory: Memory, at: int, heaps: frozenset[int]) -> Optional[tuple[int, ...]]:
-    """The words of the header that stands here, or of what it leads to; None where there is no chunk of these heaps."""
-    words = memory.words(at, HEADER)
-    if words is None or not heaps.isdisjoint(words):
-        return words
-    for pointed in words[:4]:
-        other = memory.words(pointed, HEADER) if pointed > PAGE and pointed % memory.size == 0 else None
-        if other is not None and not heaps.isdisjoint(other):
-            return other
-    return None
 
 
 def _sizes(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[int]:
@@ -129,7 +141,7 @@ def _sizes(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[int]:
     votes: Counter[int] = Counter()
     total: Counter[int] = Counter()
     for at, end, words in headed:
-        for place, word in enumerate(words):
+        for place, word in enumerate(words[:FIRST]):
             if _fits(word, end - at):
                 votes[place] += 1
                 total[place] += word

@@ -3,8 +3,8 @@
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/base-space.h, src/heap/list.h, src/heap/basic-memory-chunk.h, later
 memory-chunk-metadata.h, src/heap/read-only-spaces.h. A chunk's header, or what one of its first words points to, has the address of its
 space; so have the halves that the new space is made of, whose second word is the heap and whose number is the space's, as in the space
-itself. It also has the next and the previous chunk of the space's list; chunks that V8 keeps to use them again are on no list. The rest
-is shape.py's.
+itself. It also has the next and the previous chunk of the space's list; chunks that V8 has freed and not given back are on no list. The
+rest is shape.py's.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Space:
 
 
 class Spaces(NamedTuple):
-    """Of each isolate its spaces by number, then the read-only space; chunks that are on no space's list, which V8 keeps to use them again;
-    chunks whose space is none that is known; and what was found wrong, one line each."""
+    """Of each isolate its spaces by number, then the read-only space; chunks that are on no space's list: V8 has freed them, and not given
+    them back; chunks whose space is none that is known; and what was found wrong, one line each."""
 
     spaces: Sequence[Space]
-    kept: Sequence[Range]
+    freed: Sequence[Range]
     wild: Sequence[Range]
     problems: Sequence[str]
 
@@ -81,9 +81,10 @@ class _Reader:
         """See read."""
         for heap, isolate in self.isolates.items():
             self._isolate(heap, isolate)
-        kept, wild = self._share(chunks)
+        freed, wild = self._share(chunks)
         self._check()
-        return Spaces([*self.spaces.values(), *self._read_only()], kept, wild, self._problems())
+        only = list(self._read_only())
+        return Spaces([*self.spaces.values(), *only], freed, wild, self._problems())
 
     def _problems(self) -> list[str]:
         found = [(first, len(more), what) for what, (first, *more) in self.doubts.items()]
@@ -100,6 +101,7 @@ class _Reader:
             name = self.shape.name(number)
             if self._identified(entry) != (heap, number):
                 self._doubt("addresses", f"{name} of isolate {isolate:#x} is no space where it should be, at {entry:#x}: it is left out")
+                self._owners[entry] = None
                 continue
             committed, used = self._value(entry, self.shape.committed), self._value(entry, self.shape.used)
             space = Space(isolate, number, name, entry, committed, used)
@@ -146,23 +148,23 @@ class _Reader:
         if place is None:
             return [], list(chunks)
         keyed = [(self._key(chunk.start, place), chunk) for chunk in chunks]
-        keys = [key for key, _ in keyed]
+        keys = [key for key, _ in keyed if key]
         node = self._node(keys, frozenset(keys))
-        kept: list[Range] = []
+        freed: list[Range] = []
         wild: list[Range] = []
         for at, (key, chunk) in enumerate(keyed):
             if not at % 256 and self.target.interrupted():
                 raise Interrupted
-            owner = self.memory.word(key + place[1]) or 0
+            owner = (self.memory.word(key + place[1]) or 0) if key else 0
             space = self._owner(owner)
             if space is not None and self._linked(key, node, owner):
                 space.chunks.append(chunk)
             elif space is not None or not owner:
-                kept.append(chunk)
+                freed.append(chunk)
             else:
                 wild.append(chunk)
                 self._doubt("chunks", f"the chunk at {chunk.start:#x} has {owner:#x} for its space, which is none: it counts for none")
-        return kept, wild
+        return freed, wild
 
     def _place(self, chunks: Sequence[Range]) -> Optional[tuple[int, int]]:
         """Where most chunks have their space: (offset in the header of the address that leads there, or -1; offset there)."""
@@ -180,8 +182,11 @@ class _Reader:
             yield from ((size * first, size * number) for number, word in enumerate(there or ()) if self._owner(word) is not None)
 
     def _key(self, chunk: int, place: tuple[int, int]) -> int:
-        """What spaces' lists have of a chunk: its own address, or that of what its header leads to."""
-        return chunk if place[0] < 0 else self.memory.word(chunk + place[0]) or chunk
+        """What spaces' lists have of a chunk: its own address, or that of what its header leads to; 0 where that has become another's."""
+        if place[0] < 0:
+            return chunk
+        key = self.memory.word(chunk + place[0]) or 0
+        return key if any(word & -CHUNK == chunk for word in self.memory.words(key, HEADER) or ()) else 0
 
     def _node(self, sample: Sequence[int], keys: Container[int]) -> int:
         """Where most chunks have the next one of their list, which has this one in the word behind; 0 where none has."""
@@ -194,7 +199,7 @@ class _Reader:
         return votes.most_common(1)[0][0] if votes else 0
 
     def _linked(self, key: int, node: int, owner: int) -> bool:
-        """Whether its space's list has this chunk: what V8 keeps to use again still names the space that it was of."""
+        """Whether its space's list has this chunk: what V8 has freed still names the space that it was of."""
         if owner not in self._heads:
             self._heads[owner] = frozenset(self.memory.words(owner, HEADS) or ())
         if key in self._heads[owner]:
@@ -240,10 +245,14 @@ class _Reader:
                 if word and word not in seen and word % 8 == 0 and self.memory.word(word) in tables:
                     seen.add(word)
                     pages = self._pages(word)
+                    if not pages:
+                        self._doubt("read-only spaces", f"the pages of the read-only space at {word:#x} are not found")
                     used = self._value(word, self.shape.size) if self.shape.size else None
                     space = Space(0, 0, self.shape.name(0), word, None, used, pages)
                     space.used = used if used is not None and used <= space.bytes else None
                     yield space
+        if not seen:
+            self._doubt("read-only spaces", "the read-only space is not found")
 
     def _pages(self, space: int) -> list[Range]:
         words = self.memory.words(space, HEADER) or ()

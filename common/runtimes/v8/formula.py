@@ -26,7 +26,7 @@ STACK, DEPTH = 0xFFFF_A000_0000_0000, 1 << 12
 MASK = (1 << 64) - 1
 LOW = (1 << 32) - 1
 RAX, RSP, RBP, RDI, RSI = 0, 4, 5, 7, 6
-LOCKED, NARROW, REPEATED = 0xF0, 0x66, (0xF2, 0xF3)
+LOCKED, NARROW, REPEATED, BOUND = 0xF0, 0x66, 0xF3, 0xF2
 REX = 0x40
 
 
@@ -82,7 +82,9 @@ class _Run:
                     if not size:
                         raise
             for one in instructions(code, at):
-                self.known[one.address] = Step(one, code[one.address - at : one.address - at + one.length])
+                its = code[one.address - at : one.address - at + one.length]
+                if len(its) == one.length:  # the last one may not be whole
+                    self.known[one.address] = Step(one, its)
         if at not in self.known:
             raise Unknown
         return self.known[at]
@@ -92,7 +94,8 @@ class _Run:
         one, opcode = step.one, step.one.opcode
         if opcode in (0x0F1E, 0x0F1F) or (opcode == 0x90 and step.code[0] & 0xF0 != REX):  # endbr64, nop
             return after
-        if one.fs or step.code[0] in (LOCKED, NARROW, *REPEATED):
+        bound = step.code[0] == BOUND and opcode in (CALL, JUMP, 0xFF, 0xC3)  # which tells of bounds that nobody uses
+        if one.fs or (step.code[0] in (LOCKED, NARROW, REPEATED, BOUND) and not bound):
             raise Unknown
         if opcode in (JUMP, JUMP_SHORT) and one.target is not None:
             return one.target
@@ -145,6 +148,8 @@ class _Run:
             longer = step.code[0] & 0xF8 == REX | 8
             number = int.from_bytes(step.code[-4:], "little", signed=True)
             self._set(RAX, _compute(_GROUP[opcode >> 3], self.registers[RAX], number), longer)
+        elif opcode == 0xFF and one.reg & 7 < 2:  # inc, dec
+            self._put(step, self._get(step, wide) + 1 - 2 * (one.reg & 7))
         elif opcode in (0x69, 0x6B) and one.immediate is not None:
             self._set(one.reg, self._get(step, wide) * one.immediate, wide)
         elif opcode in (0xC1, 0xD1) and one.reg & 7 in (4, 5):

@@ -1,0 +1,214 @@
+"""V8's spaces in cores in which words are wrong that lead to them: what is wrong is said, and the rest told exactly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import debuggers
+import nodes
+import pytest
+from nodespaces import RUNTIME, filled, said
+
+from findleaks.runtimes.node import heap as heaps
+from findleaks.runtimes.node import shape, spaces
+from findleaks.runtimes.node.instance import Node
+from findleaks.runtimes.v8.isolates import isolates
+from findleaks.runtimes.v8.layout import derive
+from findleaks.session import Session
+from findleaks.target.core import open_core
+
+GARBAGE = 0x4141_4141_4141_4140
+
+
+class Words:
+    """The words of a core's file, to read and to change."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with open(path, "rb") as file:
+            head = file.read(64)
+            file.seek(struct.unpack_from("<Q", head, 32)[0])
+            table = [struct.unpack("<IIQQQQQQ", file.read(56)) for _ in range(struct.unpack_from("<H", head, 56)[0])]
+        self._loaded = [(start, start + size, offset) for kind, _, offset, start, _, size, _, _ in table if kind == 1]
+
+    def _place(self, address: int) -> int:
+        return next(address - start + offset for start, end, offset in self._loaded if start <= address < end)
+
+    def read(self, address: int, count: int = 1) -> tuple[int, ...]:
+        with open(self.path, "rb") as file:
+            file.seek(self._place(address))
+            return struct.unpack(f"<{count}Q", file.read(8 * count))
+
+    def put(self, address: int, word: int) -> None:
+        with open(self.path, "r+b") as file:
+            file.seek(self._place(address))
+            file.write(struct.pack("<Q", word))
+
+
+class Picture(NamedTuple):
+    """A core, what V8 said of its one isolate, and where in it things are."""
+
+    core: Path
+    said: dict[str, list[int]]
+    shape: shape.Shape
+    isolate: int
+    spaces: dict[str, spaces.Space]
+
+
+@pytest.fixture(scope="module")
+def picture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Picture]:
+    folder = tmp_path_factory.mktemp("spaces")
+    with filled(folder, nodes.NEWEST, 0) as running:
+        core = running.kernel_core()
+    (truth,) = said(running.output).values()
+    target = open_core(str(core))
+    try:
+        heap = heaps.derive(target)
+        (isolate,) = (isolate.address for isolate in isolates(target, derive(target)))
+        assert heap is not None
+        found = shape.derive(target, heap.heap, [isolate])
+        assert found is not None
+        read = spaces.read(target, found, [isolate], heaps.chunks(target, frozenset([isolate + heap.heap])))
+        yield Picture(core, truth["spaces"], found, isolate, {space.name: space for space in read.spaces})
+    finally:
+        target.close()
+        core.unlink()
+
+
+def header(words: Words, chunk: int) -> int:
+    """Where V8 13 has what it knows of a chunk: the header's second word leads there."""
+    return words.read(chunk + 8)[0]
+
+
+def slot(words: Words, picture: Picture, name: str, number: int) -> int:
+    """Where a chunk of this space has its space."""
+    space = picture.spaces[name]
+    at = header(words, space.chunks[number].start)
+    return at + 8 * words.read(at, 32).index(space.address)
+
+
+def wild(words: Words, picture: Picture) -> tuple[str, ...]:
+    words.put(slot(words, picture, "old_space", 3), GARBAGE)
+    return ("old_space",)
+
+
+def wild_many(words: Words, picture: Picture) -> tuple[str, ...]:
+    for number in range(1, 6):
+        words.put(slot(words, picture, "old_space", number), GARBAGE + 8 * number)
+    return ("old_space",)
+
+
+def swapped(words: Words, picture: Picture) -> tuple[str, ...]:
+    words.put(slot(words, picture, "old_space", 3), picture.spaces["trusted_space"].address)
+    return "old_space", "trusted_space"
+
+
+def circle(words: Words, picture: Picture) -> tuple[str, ...]:
+    """A chunk in the middle of a list is its own next and previous one; V8 would not come to an end."""
+    chunks = picture.spaces["old_space"].chunks
+    known = {header(words, chunk.start) for chunk in chunks}
+    at = header(words, chunks[3].start)
+    for number, word in enumerate(words.read(at, 80)):
+        if word in known:
+            words.put(at + 8 * number, at)
+    return ()
+
+
+def entry(words: Words, picture: Picture) -> tuple[str, ...]:
+    number = picture.spaces["trusted_space"].number
+    words.put(picture.isolate + picture.shape.array + 8 * number, GARBAGE)
+    return ("trusted_space",)
+
+
+def renumbered(words: Words, picture: Picture) -> tuple[str, ...]:
+    words.put(picture.spaces["trusted_space"].address + picture.shape.identity, 7)
+    return ("trusted_space",)
+
+
+def counter(words: Words, picture: Picture) -> tuple[str, ...]:
+    """Two words that hold the bytes committed become something else: the chunks are shown, and it is said."""
+    address, (size, _) = picture.spaces["old_space"].address, picture.said["old_space"]
+    for number, word in enumerate(words.read(address, 16)):
+        if word == size:
+            words.put(address + 8 * number, 4096)
+    return ()
+
+
+CASES = {
+    wild: "the chunk at 0x",
+    wild_many: "for its space, which is none: it counts for none (and 4 more chunks)",
+    swapped: "bytes as committed, and its chunks have",
+    circle: "",
+    entry: "is no space where it should be, at 0x4141414141414140: it is left out",
+    renumbered: "is no space where it should be",
+    counter: "counts 4,096 bytes as committed, and its chunks have",
+}
+
+
+def pages(core: Path) -> tuple[dict[str, Any], list[str]]:
+    output = debuggers.findleaks(*RUNTIME, "--json", str(core))
+    assert "mistake" not in output
+    (line,) = debuggers.objects(output)
+    answer = json.loads(line)
+    return answer["runtimes"][0], [line for line in answer["warnings"] if line.startswith("node:")]
+
+
+@pytest.mark.parametrize("spoil", CASES, ids=lambda spoil: spoil.__name__)
+def test_what_is_wrong_is_said(tmp_path: Path, picture: Picture, spoil: Callable[[Words, Picture], tuple[str, ...]]) -> None:
+    """Spaces that the damage does not concern are told as V8 told them; all chunks are still in some part."""
+    core = Path(shutil.copyfile(picture.core, tmp_path / "core"))
+    concerned = spoil(Words(core), picture)
+    found, warnings = pages(core)
+    core.unlink()
+    heap = next(part for part in found["parts"] if part["name"] == "V8's heap")
+    isolate = next(part for part in heap["parts"] if part["name"].startswith("isolate"))
+    told = {part["name"]: [part["bytes"], part["used"]] for part in isolate["parts"]}
+    expected = {name: sizes for name, sizes in picture.said.items() if sizes[0] and name not in concerned}
+    assert {name: sizes for name, sizes in told.items() if name in expected} == expected
+    assert all(told.get(name) != picture.said[name] for name in concerned)
+    assert sum(part["bytes"] for part in heap["parts"]) == heap["bytes"]
+    assert any(CASES[spoil] in warning for warning in warnings) if CASES[spoil] else not warnings
+
+
+class Without:
+    """A target that lacks a symbol: as of a version that has the function no more."""
+
+    def __init__(self, target: Any, name: str) -> None:
+        self._target, self._name = target, name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def symbol(self, name: str, module: str = "") -> Any:
+        return None if name == self._name else self._target.symbol(name, module)
+
+
+@pytest.mark.parametrize(
+    ("absent", "problem"),
+    [
+        (shape.STATISTICS, "GetHeapSpaceStatistics is not the code that was expected: V8's spaces are not told apart"),
+        (shape.VALID, "GetHeapSpaceStatistics is not the code that was expected: V8's spaces are not told apart"),
+        (spaces.READ_ONLY[0], "the read-only space is not found"),
+    ],
+)
+def test_another_version_keeps_the_rest(picture: Picture, absent: str, problem: str) -> None:
+    """Without a function's code what it tells is left out, and said."""
+    target = open_core(str(picture.core))
+    try:
+        session = Session(Without(target, absent))
+        (module,) = (module for module in target.modules() if module.path.endswith("/node"))
+        node = Node(session.target, session.engine, session.directory, module)
+        heap = next(part for part in node.parts() if part.name == "V8's heap")
+        assert any(problem in one.what for one in node.problems)
+        assert sum(end - start for start, end in heap.ranges) >= sum(size for size, _ in picture.said.values())
+        assert bool(heap.parts) == (absent == spaces.READ_ONLY[0])
+        assert heap.parts or heap.used is None
+        assert node.counters()["external"].value > 0
+        assert node.describe(heap.ranges[0].start).startswith("V8's heap")
+    finally:
+        target.close()

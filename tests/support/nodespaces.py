@@ -1,0 +1,30 @@
+"""Node with something in every space of its isolates, and what V8 itself says of them (programs/node_spaces.c, node_spaces.js)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import nodes
+import truth
+
+import cores
+
+FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC")
+RUNTIME = ("runtime", "--only", "node", "--no-native")
+
+
+def filled(folder: Path, version: str, workers: int) -> cores.Running:
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["gcc", *FLAGS, "-o", folder / "spaces.node", truth.PROGRAMS / "node_spaces.c"], check=True)
+    script = shutil.copy(truth.PROGRAMS / "node_spaces.js", folder)
+    return cores.Running([nodes.get(version), "--expose-gc", str(script), str(workers)], folder)
+
+
+def said(output: str) -> dict[str, dict[str, Any]]:
+    """What V8 says, by isolate."""
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    return {line["isolate"]: line for line in lines}
