@@ -43,7 +43,8 @@ def test_what_node_counts_itself(tmp_path: Path, version: str, picture: str) -> 
     # A buffer of zeros may lie where nothing else does, in mappings of its own: all stores' memory is in blocks.
     assert stores["native_bytes"] >= counters["memory of ArrayBuffers"] * 0.99
     (heap,) = (part for part in found["parts"] if part["name"] == "V8's heap")
-    assert abs(heap["bytes"] - said["heapTotal"]) <= 512 << 10
+    (isolate,) = (part for part in heap["parts"] if part["name"].startswith("isolate"))
+    assert 0 <= isolate["bytes"] - said["heapTotal"] <= 256 << 10  # a line was written, which may take one more chunk
     assert (mapped["name"], mapped["mapped"]) == ("Node V8's heap", heap["bytes"])
     assert 0 < mapped["resident"] <= mapped["mapped"]
     assert "; V8's heap, a chunk of " in answer["text"]
