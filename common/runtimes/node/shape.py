@@ -16,7 +16,8 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
-from findleaks.runtimes.v8.decode import CALL, JUMP, RIP, Instruction, instructions
+from findleaks.runtimes.v8.decode import CALL, JUMP, RIP, Instruction
+from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Target
 
 STATISTICS = "_ZN2v87Isolate22GetHeapSpaceStatisticsEPNS_19HeapSpaceStatisticsEm"
@@ -82,7 +83,7 @@ def _code(target: Target, name: str) -> list[Instruction]:
     if symbol is None:
         return []
     try:
-        return list(instructions(target.read(symbol.address, min(symbol.size or LONGEST, LONGEST)), symbol.address))
+        return list(listing(target, symbol.address, min(symbol.size or LONGEST, LONGEST)))
     except UnreadableMemory:
         return []
 
