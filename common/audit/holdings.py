@@ -279,7 +279,7 @@ class Teller:
         for first in range(0, len(container.nodes), CHUNK):
             self.reader.tell()
             _, sizes = self.reader.blocks.holding(container.nodes[first : first + CHUNK])
-            counted.update(sizes)
+            counted.update(dict(zip(*self.reader.engine.tally(sizes, array("Q")))))
         counted.pop(0, None)
         return counted
 

@@ -228,10 +228,9 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
     if (is_bush(d, index)) {
-        if (!bit(d->seen, index) && begins_bush(d, d->numbers[index])) { /* not within one of an earlier tier */
-            set_bit(d->seen, index);
+        if (!bit(d->seen, index)) /* it was, if it is within a bush: one of an earlier tier */
             give(d, index, source);
-        }
+        set_bit(d->seen, index);
         return DONE;
     }
     return bit(d->seen, index) ? again(d, d->numbers[index], source) : enter(d, index, source);

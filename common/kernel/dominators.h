@@ -49,7 +49,8 @@ typedef struct dominators {
     uint32_t count; /* numbers given; in the end how many places there are */
     /* bushes.c: by rank, breadth first, for as long as there are bushes. */
     uint32_t *order, *above, *weights; /* the block; the rank of what it was reached from, NONE: a root's; how many there are from it on */
-    uint64_t *knots, *knotted;         /* a bit for each by rank, by block: it is to be visited depth first */
+    uint64_t *knots, *knotted; /* a bit for each by rank, by block: it is to be visited depth first */
+    uint64_t *earlier;         /* a bit for each block: of an earlier tier, or barred */
     uint32_t ranks, knot_count, edge;  /* how many; where surveying stands in a block's references */
     /* By number, 0 for the node above all roots. */
     uint32_t *nodes, *parents, *semis; /* in the end by place: nodes, their holders, and how many blocks these retain */
@@ -91,9 +92,6 @@ void bushes_free(dominators *d);
 
 /* A node that is met while visiting and not looked into: the first block of a bush. */
 INLINE bool is_bush(const dominators *d, uint32_t node) { return d->knotted && !(node & ROOT_NODE) && !bit(d->knotted, node); }
-
-/* Is the block of this rank, which is no knot, the first of a bush? */
-INLINE bool begins_bush(const dominators *d, uint32_t rank) { return d->above[rank] == NONE || bit(d->knots, d->above[rank]); }
 
 /* The tier of a group. There are few. */
 INLINE uint32_t tier_of(const dominators *d, uint32_t group) {

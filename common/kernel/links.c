@@ -37,8 +37,11 @@ static int roomier(link_walk *w, uint64_t places) {
     free(w->met);
     w->met = made;
     w->met_mask = places - 1;
-    for (uint64_t at = 0; at < w->nodes.count; at++)
+    for (uint64_t at = 0; at < w->nodes.count; at++) {
+        if (at + AHEAD < w->nodes.count)
+            __builtin_prefetch(&w->met[met_place(w, w->nodes.items[at + AHEAD])], 1);
         put(w, w->nodes.items[at]);
+    }
     return DONE;
 }
 
@@ -79,9 +82,15 @@ API link_walk *fl_links_new(const uint64_t *heads, uint64_t count, const uint64_
     w->links = links;
     w->most = most;
     w->deepest = deepest;
-    int failed = roomier(w, 1024);
-    for (uint64_t at = 0; at < count && !failed && !w->trouble; at++)
+    uint64_t places = 1024;
+    while (places / 4 < count) /* heads are but the first of their chains */
+        places *= 2;
+    int failed = roomier(w, places);
+    for (uint64_t at = 0; at < count && !failed && !w->trouble; at++) {
+        if (at + AHEAD < count)
+            __builtin_prefetch(&w->met[met_place(w, heads[at + AHEAD])], 1);
         failed = meet(w, heads[at]);
+    }
     if (failed) {
         fl_links_free(w);
         return NULL;

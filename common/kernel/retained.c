@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#define AHEAD 24u /* blocks whose sizes are asked for ahead */
+
 typedef struct {
     uint64_t size, children, blocks, bytes, example;
 } spread;
@@ -102,8 +104,11 @@ static int add(spreads *s, spread more) {
 /* The blocks in [first, end), with what each retains or each by itself. */
 static int add_blocks(const dominators *d, spreads *s, uint32_t first, uint32_t end, bool all) {
     int failed = DONE;
-    for (uint32_t at = first; at < end && !failed; at += all ? 1 : d->semis[at])
+    for (uint32_t at = first; at < end && !failed; at += all ? 1 : d->semis[at]) {
+        if (all && at + AHEAD < end)
+            __builtin_prefetch(&d->g->b->sizes[d->nodes[at + AHEAD]]);
         failed = add(s, (spread){size_of(d->g->b, d->nodes[at]), 1, d->semis[at], d->bytes[at], d->nodes[at]});
+    }
     return failed;
 }
 
