@@ -15,6 +15,8 @@ from findleaks.session import Session
 from findleaks.words import count_word
 
 NONE = "–"
+PARTS = 20
+"""Parts of a part that are printed, at least."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +28,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def runtime(session: Session, args: argparse.Namespace) -> Plain:
-    """Show each managed runtime's own page: its counters as it would print them, the memory that is its own, live objects by type, and the
-    native blocks that only objects of that type hold, with how much of these the runtime was told of: memory it does not know of is no
-    reason for it to collect. What objects of several types hold together is no type's: --by package counts the types of a package as one.
-    Where the runtime keeps where memory was asked for (tracemalloc, NMT), these sites too."""
+    """Show each managed runtime's own page: its counters as it would print them, the memory that is its own (V8's heap by isolate and
+    space), live objects by type, and the native blocks that only objects of that type hold, with how much of these the runtime was told
+    of: memory it does not know of is no reason for it to collect. What objects of several types hold together is no type's: --by package
+    counts the types of a package as one. Where the runtime keeps where memory was asked for (tracemalloc, NMT), these sites too."""
     only = [args.only] if args.only else []
     runtimes = find(session.target, session.engine, session.directory, only) if only else session.runtimes
     found = managed(session, runtimes, not args.no_native, package if args.by == "package" else str)
@@ -102,7 +104,7 @@ def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterat
     parts = runtime.parts()
     if parts:
         yield ""
-        yield from table(("BYTES", "USED", "MEMORY", ""), list(_rows(parts, limit)), (0, 1), width, cut=3)
+        yield from table(("BYTES", "USED", "MEMORY", ""), list(_rows(parts, limit and max(limit, PARTS))), (0, 1), width, cut=3)
     counters = runtime.counters()
     if counters:
         yield ""

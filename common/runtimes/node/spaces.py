@@ -10,9 +10,9 @@ rest is shape.py's.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, TypeVar
 
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
@@ -32,6 +32,7 @@ PAGES = 1 << 12
 """Pages the read-only space may have, some times more than it ever had."""
 
 LARGEST = 1 << 46
+T = TypeVar("T")
 
 
 @dataclass
@@ -147,14 +148,12 @@ class _Reader:
         place = self._place(chunks)
         if place is None:
             return [], list(chunks)
-        keyed = [(self._key(chunk.start, place), chunk) for chunk in chunks]
+        keyed = [(self._key(chunk.start, place), chunk) for chunk in self._watched(chunks)]
         keys = [key for key, _ in keyed if key]
         node = self._node(keys, frozenset(keys))
         freed: list[Range] = []
         wild: list[Range] = []
-        for at, (key, chunk) in enumerate(keyed):
-            if not at % 256 and self.target.interrupted():
-                raise Interrupted
+        for key, chunk in self._watched(keyed):
             owner = (self.memory.word(key + place[1]) or 0) if key else 0
             space = self._owner(owner)
             if space is not None and self._linked(key, node, owner):
@@ -166,10 +165,17 @@ class _Reader:
                 self._doubt("chunks", f"the chunk at {chunk.start:#x} has {owner:#x} for its space, which is none: it counts for none")
         return freed, wild
 
+    def _watched(self, items: Iterable[T]) -> Iterator[T]:
+        """These, until the user asks to stop."""
+        for number, item in enumerate(items):
+            if not number % 64 and self.target.interrupted():
+                raise Interrupted
+            yield item
+
     def _place(self, chunks: Sequence[Range]) -> Optional[tuple[int, int]]:
         """Where most chunks have their space: (offset in the header of the address that leads there, or -1; offset there)."""
         votes: Counter[tuple[int, int]] = Counter()
-        for chunk in chunks[:: max(1, len(chunks) // SAMPLE)]:
+        for chunk in self._watched(chunks[:: max(1, len(chunks) // SAMPLE)]):
             votes.update(self._candidates(chunk.start))
         return votes.most_common(1)[0][0] if votes else None
 
@@ -192,7 +198,7 @@ class _Reader:
         """Where most chunks have the next one of their list, which has this one in the word behind; 0 where none has."""
         votes: Counter[int] = Counter()
         size = self.memory.size
-        for key in sample[:: max(1, len(sample) // SAMPLE)]:
+        for key in self._watched(sample[:: max(1, len(sample) // SAMPLE)]):
             for number, word in enumerate(self.memory.words(key, NODE) or ()):
                 if word != key and word in keys and self.memory.word(word + size * (number + 1)) == key:
                     votes[size * number] += 1
