@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Optional
 
 import objdump
@@ -180,6 +182,14 @@ TEXTS = {
         ("64488b042578ffffff", "mov    %fs:0xffffffffffffff78,%rax"),
     )
 }
+
+
+def test_code_is_asked_for_in_one_place() -> None:
+    """Bytes are decoded elsewhere only where they are moved, or followed to the last."""
+    common = Path(__file__).parents[2] / "common"
+    direct = re.compile(r"^from findleaks\.runtimes\.v8(\.decode)? import .*\b(instructions|decode)\b", re.MULTILINE)
+    found = {str(file.relative_to(common)) for file in common.rglob("*.py") if direct.search(file.read_text())}
+    assert found == {"runtimes/v8/listing.py", "runtimes/v8/formula.py", "counting/relocate.py"}
 
 
 def test_a_debugger_that_cannot_tell() -> None:
