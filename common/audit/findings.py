@@ -16,7 +16,7 @@ from findleaks.audit.lost import lost
 from findleaks.audit.retention import Asked, retention
 from findleaks.graph.base import Kind, State
 from findleaks.leaks import Leak, merge, what
-from findleaks.report.text import blocks, number, size, some
+from findleaks.report.text import blocks, number, printable, size, some
 from findleaks.session import Session
 
 LEAST, PART = 8 << 20, 0.10
@@ -59,8 +59,8 @@ class Finding:
 
 def findings(session: Session, accounting: Accounting, asked: Asked) -> list[Finding]:
     """All of them, the biggest first; what is not wrong, and said all the same, last."""
-    found = [*_kept(accounting, asked), *_cached(accounting), *_native(accounting), *_held(session, accounting)]
-    found += [*_threads(accounting), *_handles(session), *_unknown(session, accounting)]
+    found = [*_kept(accounting, asked), *_cached(accounting), *_freed(session, accounting), *_native(accounting)]
+    found += [*_held(session, accounting), *_threads(accounting), *_handles(session), *_unknown(session, accounting)]
     leaks = _lost(session)
     found += [leaks] if leaks.bytes else []
     found.sort(key=lambda finding: -finding.bytes)
@@ -168,6 +168,25 @@ def _cached(accounting: Accounting) -> Iterator[Finding]:
             facts: dict[str, object] = {"allocator": name}
             shows = ("caches --by-thread --sort cached --limit 10",)
             yield Finding("thread-caches", store.cached, title, "", (setting,) if setting else (), shows, facts)
+
+
+# -- freed by a runtime
+
+
+def _freed(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """What is resident of the parts of managed heaps that their runtime has freed and not given back."""
+    for runtime in session.runtimes:
+        for part in runtime.parts():
+            freed = [one for one in part.parts if one.freed]
+            ranges = [one for its in freed for one in its.ranges]
+            present = [session.target.resident(start, end) if accounting.known else None for start, end in ranges]
+            held = sum(end - start if there is None else there for there, (start, end) in zip(present, ranges))
+            if _worth(held, accounting):
+                whose = printable(f"{runtime.name} {part.name}")
+                title = f"Not a leak: {size(held)} of {whose} belong to no object: they were freed and not given back to the kernel."
+                cause = f"These are {printable(freed[0].detail)} in no space any more; the runtime's own figures leave them out."
+                facts: dict[str, object] = {"runtime": runtime.name, "mapped_bytes": sum(end - start for start, end in ranges)}
+                yield Finding("freed-by-runtime", held, title, cause, (), ("runtime",), facts)
 
 
 # -- held by managed objects

@@ -73,6 +73,7 @@ def _part(part: Part) -> Mapping[str, object]:
         "bytes": _bytes(part),
         "used": part.used,
         "inside": part.inside,
+        "freed": part.freed,
         "detail": part.detail or None,
         "ranges": [[hex(start), hex(end)] for start, end in part.ranges],
         "parts": [_part(one) for one in part.parts],

@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
     `ranges` are sorted and disjoint. `name` stands in a sentence: "heap pages", "code cache". `inside` tells parts that stand in an
     allocator's blocks: their bytes are in that allocator's share already. `parts` is what it consists of, as far as that is known: their
-    ranges are among its own.
+    ranges are among its own. `freed` tells parts that the runtime has freed and not given back to the kernel.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Part(NamedTuple):
     inside: bool = False
     detail: str = ""  # "134 pages of 16 KiB: 31,204 slots live, 22,566 free"
     parts: Sequence[Part] = ()
+    freed: bool = False
 
 
 class Type(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 import debuggers
 import nodes
 import pytest
+import truth
 from nodespaces import RUNTIME, filled, said
 
 import cores
@@ -58,10 +59,11 @@ def everywhere(running: cores.Running, program: str, gcore: bool) -> dict[str, s
     if gcore:
         told |= {"live, gdb": debuggers.gdb(words, "-p", pid), "live, lldb": debuggers.lldb(words, "-p", pid)}
     for name, make in (("gcore", running.gcore), ("kernel", running.kernel_core))[not gcore :]:
-        core = str(make())
-        told[name] = debuggers.findleaks(*RUNTIME, "--json", core)
-        told[f"{name}, gdb"] = debuggers.gdb(words, program, core)
-        told[f"{name}, lldb"] = debuggers.lldb(words, program, "-c", core)
+        core = make()
+        told[name] = debuggers.findleaks(*RUNTIME, "--json", str(core))
+        told[f"{name}, gdb"] = debuggers.gdb(words, program, str(core))
+        told[f"{name}, lldb"] = debuggers.lldb(words, program, "-c", str(core))
+        core.unlink()  # gcore's has all that is reserved for code
     return told
 
 
@@ -105,3 +107,26 @@ def test_page_and_places(tmp_path: Path) -> None:
         assert answer["text"].endswith(f"; V8's heap, a chunk of {part['name']}")
     sizes = {one["name"]: one["mapped"] for one in managed}
     assert sizes["Node V8's heap"] == heap["bytes"]
+
+
+@pytest.mark.parametrize("version", [nodes.NEWEST, pytest.param("22.12.0", marks=pytest.mark.matrix)])
+def test_what_v8_has_freed_and_not_given_back(tmp_path: Path, version: str) -> None:
+    """As many bytes as V8 says that it has no more, and the kernel that the process still has; `verdict` tells the cause."""
+    program = [nodes.get(version), "--expose-gc", str(truth.PROGRAMS / "node_freed.js"), "100000"]
+    with cores.Running(program, tmp_path) as running:
+        said = json.loads(running.output.splitlines()[0])
+        where = ("--pid", str(running.pid))
+        found, _ = page(debuggers.findleaks(*RUNTIME, "--json", *where))
+        verdict = json.loads(debuggers.findleaks("verdict", "--json", *where))
+        resident = sum(
+            int(line.split()[1]) << 10 for line in Path(f"/proc/{running.pid}/smaps").read_text().splitlines() if line.startswith("Rss")
+        )
+    heap = next(part for part in found["parts"] if part["name"] == "V8's heap")
+    isolate, freed = heap["parts"]
+    assert isolate["bytes"] == said["heapTotal"]
+    assert freed["freed"] and not isolate["freed"]
+    assert 0.95 <= freed["bytes"] / (said["before"] - said["after"]) <= 1.0
+    assert resident >= isolate["used"] + freed["bytes"] * 0.95
+    (one,) = (row for row in verdict["findings"] if row["finding"] == "freed-by-runtime")
+    assert 0.95 * freed["bytes"] <= one["bytes"] <= one["evidence"]["mapped_bytes"] == freed["bytes"]
+    assert one["next"] == ["runtime"]

@@ -32,9 +32,10 @@ def _inner(isolates: Sequence[Isolate], spaces: Spaces) -> list[Part]:
     """Isolates, largest first, each with its spaces in V8's order; then the chunks that are of none."""
     made = [_isolate(isolate, [space for space in spaces.spaces if space.isolate == isolate.address]) for isolate in isolates]
     made.sort(key=lambda part: sum(start - end for start, end in part.ranges))
-    for name, chunks in (("freed, not given back", spaces.freed), ("of no known space", spaces.wild)):
-        if chunks:
-            made.append(Part(name, chunks, None, False, _counted(len(chunks), "chunk")))
+    if spaces.freed:
+        made.append(Part("freed, not given back", spaces.freed, None, False, _counted(len(spaces.freed), "chunk"), (), True))
+    if spaces.wild:
+        made.append(Part("of no known space", spaces.wild, None, False, _counted(len(spaces.wild), "chunk")))
     return made
 
 
