@@ -7,10 +7,8 @@
 
 #include <stdlib.h>
 
-#define AHEAD 64u /* ranks of which it is kept where their references begin */
-#define FAR 48u   /* ranks ahead whose bytes, */
-#define MID 32u   /* references, */
-#define SOON 16u  /* and whose targets' ranks are asked for, */
+#define FAR 48u      /* ranks ahead whose references */
+#define SOON 24u     /* and of whose targets the bytes are asked for, */
 #define LOOKED_AT 8u /* of so many */
 #define MOST_KNOTS 4u /* more than one in so many numbers: bushes are too few to be worth it */
 
@@ -35,12 +33,6 @@ static int without(dominators *d) {
     return DONE;
 }
 
-INLINE void put(dominators *d, uint32_t index, uint32_t above) {
-    set_bit(d->seen, index);
-    d->order[d->ranks] = index;
-    d->above[d->ranks++] = above;
-}
-
 INLINE void tie(uint64_t *bits, uint32_t at, uint32_t *count) {
     *count += !bit(bits, at);
     set_bit(bits, at);
@@ -54,88 +46,104 @@ static bool repeated(const uint32_t *edge, const uint32_t *first) {
     return false;
 }
 
-/* A reference of rank `from`. One to what that was reached from changes nothing, as this holds it, unless it is a knot. */
-INLINE void reach(dominators *d, const uint32_t *edge, const uint32_t *first, uint32_t from) {
-    uint32_t index = *edge >> INDEX_SHIFT;
-    if (d->parts && strange(d, index, d->order[from]))
+/* A reference of rank `from` to what was met. One to what that was reached from changes nothing, as this holds it, unless it is a knot. */
+static void again(dominators *d, const uint32_t *edge, const uint32_t *first, uint32_t from) {
+    uint32_t index = *edge >> INDEX_SHIFT, above = d->above[from];
+    if (bit(d->earlier, index) || (above != NONE && index == d->order[above]) || repeated(edge, first))
         return;
-    if (!bit(d->seen, index)) {
-        put(d, index, from);
-    } else if (!bit(d->earlier, index) && !(d->above[from] != NONE && index == d->order[d->above[from]]) && !repeated(edge, first)) {
-        tie(d->knots, from, &d->knot_count);
-        tie(d->knotted, index, &d->knot_count);
-    }
+    tie(d->knots, from, &d->knot_count);
+    tie(d->knotted, index, &d->knot_count);
+}
+
+/* `weights` say where the references of each rank begin, until all are met. 0: it has none. */
+INLINE uint32_t first_of(const graph *g, uint32_t index) {
+    uint32_t count, first = edges_of(g, index, &count);
+    return count ? first : 0;
 }
 
 /* Begin the next tier with what its roots refer to. */
 static void seed(dominators *d) {
     memcpy(d->earlier, d->seen, ((size_t)d->g->count / 64 + 1) * sizeof *d->earlier);
     for (; d->group <= d->lasts[d->tier]; d->group++)
-        for (; d->target < d->starts[d->group + 1]; d->target++)
-            if (!bit(d->seen, d->targets[d->target]))
-                put(d, d->targets[d->target], NONE);
+        for (; d->target < d->starts[d->group + 1]; d->target++) {
+            uint32_t index = d->targets[d->target];
+            if (bit(d->seen, index))
+                continue;
+            set_bit(d->seen, index);
+            d->order[d->ranks] = index;
+            d->above[d->ranks] = NONE;
+            d->weights[d->ranks++] = first_of(d->g, index);
+        }
     d->tier++;
 }
 
-static int surveyed(dominators *d) {
-    d->tier = d->group = d->target = 0; /* visiting begins anew */
-    return d->knot_count > d->count / MOST_KNOTS ? without(d) : DONE;
+/* Follow the references of all ranks that there are, and of those that this makes. */
+static void follow(dominators *d, int64_t *budget) {
+    const graph *g = d->g;
+    const uint32_t *edges = g->edges;
+    uint32_t *order = d->order, *above = d->above, *firsts = d->weights, ranks = d->ranks, from = (uint32_t)d->at, far = from, soon = from;
+    uint64_t *seen = d->seen;
+    int64_t left = *budget;
+    for (; from < ranks && left >= 0 && d->knot_count <= d->count / MOST_KNOTS; from++, left--) {
+        for (; far < ranks && far - from < FAR; far++)
+            __builtin_prefetch(&edges[firsts[far]]);
+        for (; soon < ranks && soon - from < SOON; soon++) {
+            const uint32_t *edge = &edges[firsts[soon]];
+            for (unsigned each = 0; firsts[soon] && each < LOOKED_AT; each++) {
+                __builtin_prefetch(&seen[*edge >> INDEX_SHIFT >> 6], 1);
+                __builtin_prefetch(&g->groups[(*edge >> INDEX_SHIFT) / GROUP]);
+                if (*edge++ & LAST)
+                    break;
+            }
+        }
+        const uint32_t *edge = &edges[d->edge ? d->edge : firsts[from]];
+        bool last = !firsts[from];
+        for (; !last && left >= 0; edge++, left--) {
+            uint32_t index = *edge >> INDEX_SHIFT;
+            last = *edge & LAST;
+            if (d->parts && strange(d, index, order[from]))
+                continue;
+            if (bit(seen, index)) {
+                again(d, edge, &edges[firsts[from]], from);
+                continue;
+            }
+            set_bit(seen, index);
+            order[ranks] = index;
+            above[ranks] = from;
+            firsts[ranks++] = first_of(g, index);
+        }
+        d->edge = last ? 0 : (uint32_t)(edge - edges);
+        if (!last)
+            break;
+    }
+    d->ranks = ranks;
+    d->at = from;
+    *budget = left;
 }
 
 static bool begun(dominators *d) {
     size_t room = (size_t)d->count + d->roots + 2, words = (size_t)d->g->count / 64 + 1;
     d->order = roomy(room * sizeof *d->order);
     d->above = roomy(room * sizeof *d->above);
+    d->weights = roomy(room * sizeof *d->weights);
     d->knots = calloc(room / 64 + 1, sizeof *d->knots);
     d->knotted = calloc(words, sizeof *d->knotted);
     d->earlier = malloc(words * sizeof *d->earlier);
-    return d->order && d->above && d->knots && d->knotted && d->earlier;
+    return d->order && d->above && d->weights && d->knots && d->knotted && d->earlier;
 }
 
 /* Meet all blocks, breadth first. */
 int dominators_survey(dominators *d, int64_t *budget) {
-    const graph *g = d->g;
-    uint32_t firsts[AHEAD], far = (uint32_t)d->at, mid = far, soon = far, count; /* 0: no references */
     if (!d->order && !begun(d))
         return NO_MEMORY;
-    while (*budget >= 0) {
-        uint32_t from = (uint32_t)d->at;
-        if (from == d->ranks) {
-            if (d->tier == d->tiers)
-                return surveyed(d);
+    for (; *budget >= 0; follow(d, budget)) {
+        bool enough = d->knot_count > d->count / MOST_KNOTS;
+        if (enough || (d->at == d->ranks && d->tier == d->tiers)) {
+            d->tier = d->group = d->target = 0; /* visiting begins anew */
+            return enough ? without(d) : DONE;
+        }
+        if (d->at == d->ranks)
             seed(d);
-            continue;
-        }
-        for (; far < d->ranks && far - from < FAR; far++)
-            __builtin_prefetch(&g->groups[d->order[far] / GROUP]);
-        for (; mid < d->ranks && mid - from < MID; mid++) {
-            uint32_t first = edges_of(g, d->order[mid], &count);
-            first = count ? first : 0;
-            firsts[mid % AHEAD] = first;
-            __builtin_prefetch(&g->edges[first]);
-        }
-        for (; soon < d->ranks && soon - from < SOON; soon++) {
-            const uint32_t *edge = &g->edges[firsts[soon % AHEAD]];
-            for (unsigned each = 0; firsts[soon % AHEAD] && each < LOOKED_AT; each++) {
-                __builtin_prefetch(&d->seen[*edge >> INDEX_SHIFT >> 6], 1);
-                if (*edge++ & LAST)
-                    break;
-            }
-        }
-        uint32_t first = firsts[from % AHEAD], edge = d->edge ? d->edge : first;
-        for (bool last = !first; !last; edge++) {
-            if (--*budget < 0) {
-                d->edge = edge;
-                return 1;
-            }
-            last = g->edges[edge] & LAST;
-            reach(d, &g->edges[edge], &g->edges[first], from);
-        }
-        d->edge = 0;
-        d->at++;
-        --*budget;
-        if (d->knot_count > d->count / MOST_KNOTS)
-            return surveyed(d);
     }
     return 1;
 }
@@ -144,12 +152,9 @@ int dominators_survey(dominators *d, int64_t *budget) {
 int dominators_knots(dominators *d, int64_t *budget) {
     if (!d->order)
         return DONE;
-    if (!d->weights) {
-        if (!(d->weights = roomy(((size_t)d->ranks + d->roots + 2) * sizeof *d->weights)))
-            return NO_MEMORY;
+    if (!d->at)
         for (uint32_t rank = 0; rank < d->ranks; rank++)
             d->weights[rank] = 1;
-    }
     for (; d->at < d->ranks; d->at++) {
         uint32_t rank = d->ranks - 1 - (uint32_t)d->at, above = d->above[rank], index = d->order[rank];
         if (--*budget < 0)
