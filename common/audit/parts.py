@@ -22,6 +22,7 @@ from findleaks.audit.owners import Owners, Sort
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.dominators import NOBODY, root_node
 from findleaks.session import Session
+from findleaks.target.base import Piece
 from findleaks.target.ranges import inside, merged
 
 LEAST = 16
@@ -90,12 +91,14 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
 def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
     """Heads in a block: all have the number of their nodes two or three words behind the first pointer."""
     try:
-        words = reader.target.arch.unpack(reader.target.read(start, size // reader.size * reader.size))
+        data = reader.target.read(start, size // reader.size * reader.size)
     except UnreadableMemory:
         return
-    low, high, most = reader.low, reader.high, reader.most
+    counts = reader.engine.search(Piece(start, memoryview(data)), LEAST, reader.most + 1)
+    words = reader.target.arch.unpack(data) if counts else ()
+    low, high = reader.low, reader.high
     reached = -1
-    for count in [number for number, word in enumerate(words) if LEAST <= word <= most]:
+    for count in [(address - start) // reader.size for address in counts]:
         for number in (count - 3, count - 2):
             if number > reached and low <= words[number] < high and low <= words[number + (2 if number == count - 3 else 1)] < high:
                 for made in _at(reader, start + number * reader.size):

@@ -122,13 +122,13 @@ static void follow(dominators *d, int64_t *budget) {
 }
 
 static bool begun(dominators *d) {
-    size_t room = (size_t)d->count + d->roots + 2, words = (size_t)d->g->count / 64 + 1;
+    size_t room = (size_t)d->count + d->roots + 2, bits = (size_t)d->g->count / 64 + 1;
     d->order = roomy(room * sizeof *d->order);
     d->above = roomy(room * sizeof *d->above);
     d->weights = roomy(room * sizeof *d->weights);
     d->knots = calloc(room / 64 + 1, sizeof *d->knots);
-    d->knotted = calloc(words, sizeof *d->knotted);
-    d->earlier = malloc(words * sizeof *d->earlier);
+    d->knotted = calloc(bits, sizeof *d->knotted);
+    d->earlier = malloc(bits * sizeof *d->earlier);
     return d->order && d->above && d->weights && d->knots && d->knotted && d->earlier;
 }
 
