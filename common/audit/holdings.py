@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
@@ -27,9 +27,6 @@ STEPS = 32
 
 CHUNK = 1 << 18
 """Nodes looked up between two looks at Ctrl-C."""
-
-EXACT = 100_000
-"""Nodes of a container that are told from its other blocks where these are looked at."""
 
 SIZES = 4096
 """Sizes of blocks told apart."""
@@ -269,7 +266,7 @@ class Teller:
         for length, number in counted.items():
             left[length] -= number
         kept = sorted(((s, n) for s, n in left.items() if n > 0), key=lambda item: -item[0] * item[1])
-        strings = self._strings(node, totals.blocks, tree, {s for s, _ in kept}, container) if kept else set()
+        strings = self._strings(node, totals.blocks, tree, {s for s, _ in kept}, container, counted.keys()) if kept else set()
         found = [Kept(s, n, s in strings) for s, n in kept]
         return Contents(container, nodes, min(counted, default=0), max(counted, default=0), found)
 
@@ -283,15 +280,17 @@ class Teller:
         counted.pop(0, None)
         return counted
 
-    def _strings(self, node: int, total: int, tree: Dominators, sizes: set[int], container: Container) -> set[int]:
-        """Those of the sizes whose blocks, as far as a sample shows, are text."""
-        blocks = self.reader.blocks
+    def _strings(self, node: int, total: int, tree: Dominators, sizes: Set[int], container: Container, node_sizes: Set[int]) -> set[int]:
+        """Those of the sizes whose blocks beside the nodes, as far as a sample shows, are text."""
+        blocks, nodes = self.reader.blocks, container.nodes
         indices = [index for number in range(SAMPLE) for index in tree.members(node, number * total // SAMPLE, 4)]
         sample = [(blocks.address(index), blocks.size(index)) for index in indices]
-        nodes = self.reader.among(container.nodes[:EXACT], {start for start, _ in sample})
+        first = self.reader.place(nodes[0]) if nodes else None
+        into = first.offset if first is not None else 0  # a node's place in its block, the same for all
+        own = self.reader.among(nodes, {start + into for start, length in sample if length in node_sizes & sizes})
         seen: dict[int, list[bool]] = {}
         for start, length in sample:
-            if length in sizes and start not in nodes and len(seen.setdefault(length, [])) < SAMPLE:
+            if length in sizes and start + into not in own and len(seen.setdefault(length, [])) < SAMPLE:
                 seen[length].append(self._hint(start, length).startswith('"'))
         return {length for length, texts in seen.items() if 4 * sum(texts) >= 3 * len(texts)}
 

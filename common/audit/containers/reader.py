@@ -180,7 +180,7 @@ class Reader:
     def among(self, nodes: array[int], values: set[int]) -> set[int]:
         """Those of some values that are nodes of a container."""
         found: set[int] = set()
-        for first in range(0, len(nodes), SLICE):
+        for first in range(0, len(nodes) if values else 0, SLICE):
             self.tell()
             some = nodes[first : first + SLICE]
             if self.engine.name == "pure":  # it would read words of the target's size
