@@ -118,6 +118,8 @@ def test_what_v8_has_freed_and_not_given_back(tmp_path: Path, version: str) -> N
         where = ("--pid", str(running.pid))
         found, _ = page(debuggers.findleaks(*RUNTIME, "--json", *where))
         verdict = json.loads(debuggers.findleaks("verdict", "--json", *where))
+        chunk = next(part for part in found["parts"] if part["name"] == "V8's heap")["parts"][-1]["ranges"][0][0]
+        (answer,) = json.loads(debuggers.findleaks("whatis", "--json", chunk, *where))["answers"]
         resident = sum(
             int(line.split()[1]) << 10 for line in Path(f"/proc/{running.pid}/smaps").read_text().splitlines() if line.startswith("Rss")
         )
@@ -130,3 +132,4 @@ def test_what_v8_has_freed_and_not_given_back(tmp_path: Path, version: str) -> N
     (one,) = (row for row in verdict["findings"] if row["finding"] == "freed-by-runtime")
     assert 0.95 * freed["bytes"] <= one["bytes"] <= one["evidence"]["mapped_bytes"] == freed["bytes"]
     assert one["next"] == ["runtime"]
+    assert answer["text"].endswith("; V8's heap, a chunk freed and not given back")

@@ -148,7 +148,9 @@ class Node(Runtime):
 
     def _space(self, address: int) -> str:
         """Which space's chunk has this address, and which isolate's, where there are several."""
-        for space in self._spaces.spaces if self._spaces is not None else ():
+        if self._spaces is None:
+            return ""
+        for space in self._spaces.spaces:
             if space.isolate and any(start <= address < end for start, end in space.chunks):
                 return f", a chunk of {space.name}" + (f" of isolate {space.isolate:#x}" if len(self._isolates) > 1 else "")
-        return ""
+        return ", a chunk freed and not given back" if any(start <= address < end for start, end in self._spaces.freed) else ""
