@@ -158,7 +158,13 @@ def pages(core: Path) -> tuple[dict[str, Any], list[str]]:
     return answer["runtimes"][0], [line for line in answer["warnings"] if line.startswith("node:")]
 
 
-@pytest.mark.parametrize("spoil", CASES, ids=lambda spoil: spoil.__name__)
+SOME = (wild_many, circle, entry, counter)
+"""Those that are tried always."""
+
+
+@pytest.mark.parametrize(
+    "spoil", [pytest.param(spoil, id=spoil.__name__, marks=() if spoil in SOME else pytest.mark.matrix) for spoil in CASES]
+)
 def test_what_is_wrong_is_said(tmp_path: Path, picture: Picture, spoil: Callable[[Words, Picture], tuple[str, ...]]) -> None:
     """Spaces that the damage does not concern are told as V8 told them; all chunks are still in some part."""
     core = Path(shutil.copyfile(picture.core, tmp_path / "core"))
