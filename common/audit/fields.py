@@ -89,11 +89,17 @@ def fields_of(
     arrays = list(_arrays(reader, places))
     taken = merged(span for container in arrays for span in container.spans)
     left = {address: value for address, value in words.items() if inside(taken, address) is None}
-    alone: set[int] = _alike(left, places)
+    alone = _alike(left, places)
+    containers: list[Container] = []
+    found: Optional[Fields] = None
     while True:
-        fields = _grouped(reader, words, places, arrays, left, wanted, alone) + list({f.places[0].block: f for f in named}.values())
-        found = _told(session, whole, node, fields)
-        more = _entangled(left, places, found.tree) - alone if len(left) <= MOST else ()
+        heads = found_in(reader, left, wanted, alone.__contains__) if len(left) <= MOST else []
+        if found is not None and not any(made.words for made in heads if not any(made is one for one in containers)):
+            return found  # what was found beside took no word of another field
+        containers = heads
+        fields = _grouped(reader, words, places, [*arrays, *containers], wanted, alone if len(left) <= MOST else words.keys())
+        found = _told(session, whole, node, fields + list({f.places[0].block: f for f in named}.values()))
+        more = _entangled(left, places, found.tree) - alone if len(left) <= MOST else set()
         if not more:
             return found
         alone |= more
@@ -157,28 +163,21 @@ def _grouped(
     reader: Reader,
     words: Mapping[int, int],
     places: Mapping[int, Place],
-    arrays: Sequence[Container],
-    left: Mapping[int, int],
+    containers: Sequence[Container],
     wanted: Test,
-    alone: Set[int],
+    looked: Set[int],
 ) -> list[Field]:
-    """The words as fields, ascending: arrays and containers together, other words one by one. Those in `alone` are looked at as heads of
-    one word right away, the others when somebody asks."""
-    containers = list(arrays)
-    if len(left) <= MOST:
-        containers += found_in(reader, left, wanted, alone.__contains__)
+    """The words as fields, ascending: containers together, other words one by one. Those in `looked` are the head of none; whether
+    another is the head of one by itself is looked for when somebody asks."""
     taken = merged(span for container in containers for span in container.spans)
-    fields = [
-        Field(container.spans, [place for span in container.spans for _, place in _within(places, span)], container)
-        for container in containers
-    ]
+    fields = [Field(made.spans, [place for span in made.spans for _, place in _within(places, span)], made) for made in containers]
     same: dict[int, Field] = {}  # several words that point to one block are one field: a buffer's begin and end
     for address, place in places.items():
         if inside(taken, address) is None:
             one = same.setdefault(place.block, Field([], []))
             one.spans.append(Range(address, address + reader.size))
             one.places.append(place)
-            if len(left) <= MOST and address not in alone and wanted(place):
+            if address not in looked and wanted(place):
                 one.look = partial(headed, reader, address, words[address], place)
     return fields + list(same.values())
 
