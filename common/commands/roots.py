@@ -19,6 +19,7 @@ from findleaks.errors import UsageError
 from findleaks.graph.base import Totals
 from findleaks.graph.dominators import SHARED, node_root, root_node
 from findleaks.references import root_references
+from findleaks.report.text import blocks, size, some
 from findleaks.session import Session
 from findleaks.suppressions import glob
 from findleaks.words import address_word, count_word
@@ -33,6 +34,9 @@ TOLD = 5
 
 LEAST = 0.02
 """Fields that retain a smaller part of their root are told together, where all roots are shown."""
+
+MANY, PART = 100, 0.1
+"""Blocks of a size, and the part of what several roots hold that they retain, from which on they are told together."""
 
 MOST_REFERRERS, FAR = 100, 100
 """Blocks that refer to a shared one which are looked at, and steps from each up to its root."""
@@ -70,11 +74,19 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
     teller = Teller(session, reader, tree, args.depth, args.limit, LEAST)
     rows = root_rows(teller, named.all, tree.by_root(), args.limit)
     shared = _shared(teller, named, args.limit)
+    spread = tree.spread(SHARED, SIZES)
+    alike = [one for one in spread if one.children >= MANY and one.bytes >= PART * shared.totals.bytes]
+    shared.what = some([f"{blocks(one.children)} of {size(one.size)} hold {size(one.bytes)}" for one in alike])
+    shared.address = reader.blocks.address(alike[0].example) if alike else 0
     shown = Shown(rows, shared, tree.total(), args.limit)
     body = {
         "total": _totals(tree.total()),
         "roots": [_root(row, named) for row in rows],
-        "shared": {**_retained(shared.totals), "children": [_row(row) for row in shared.fields]},
+        "shared": {
+            **_retained(shared.totals),
+            "sizes": [{"size": one.size, "blocks": one.children, **_retained(Totals(one.blocks, one.bytes))} for one in spread],
+            "children": [_row(row) for row in shared.fields],
+        },
     }
     return Plain(session, "roots", body, lambda width, door: text(shown, width, door), 0 if len(reader.blocks) else 2)
 

@@ -105,8 +105,10 @@ def _wrapped(head: str, said: str, width: int) -> Iterator[str]:
 
 
 def _next(shown: Shown) -> list[str]:
-    """What to type next: the largest root in more depth, a block of it, what is lost."""
+    """What to type next: who leads to one of many alike that several roots hold; the largest root in more depth; what is lost."""
     made = []
+    if shown.shared is not None and shown.shared.address:
+        made.append(f"path {shown.shared.address:#x}")
     row = shown.rows[0] if shown.rows else None
     if row is not None and row.owner is not None:
         name = row.owner.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from typing import Any
 
 import graphs
@@ -92,6 +93,22 @@ def test_text_says_the_same(process: tuple[Building, Session]) -> None:
     assert "← g_a (prog, data), g_b (prog, data)" in " ".join(text.split())
     assert text.rstrip().splitlines()[-1].strip().startswith("next: leaks roots g_list --depth 4")
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("engine", [graphs.kernel, graphs.pure], ids=["kernel", "pure"])
+def test_many_blocks_alike_that_two_roots_hold(engine: Callable[[], Engine]) -> None:
+    """An interpreter's arenas: two tables name all of them, so that no one holds any, and each holds two blocks more."""
+    made = Building()
+    arenas = [made.block(4088, made.block(24), made.block(40)) for _ in range(120)]
+    for name, at in (("g_one", 0x100), ("g_two", 0x200)):
+        made.put(made.variable(name, at, 8), made.block(8 * len(arenas), *arenas))
+    session = made.session(engine())
+    shared = told(session)["shared"]
+    assert shared["retained_blocks"] == 3 * 120
+    assert shared["sizes"] == [{"size": 4088, "blocks": 120, "retained_blocks": 360, "retained_bytes": 120 * (4088 + 24 + 40)}]
+    _, text = run(session, "roots")
+    assert "held by several roots: 120 blocks of 4.0 KiB hold 487 KiB" in " ".join(text.split())
+    assert f"next: leaks path {min(arenas):#x}" in text
 
 
 def test_one_root_one_block(process: tuple[Building, Session]) -> None:
