@@ -7,17 +7,21 @@
 #include <stdlib.h>
 
 #define QUEUED 0x80000000u /* with a label */
+#define SPENT (1u << 16)   /* items of the queue that are done, and thrown away from then on */
 #define FAR 24u            /* blocks ahead whose bytes, */
 #define NEAR_BY 16u        /* references */
 #define SOON 8u            /* and whose targets' places are asked for */
 #define LOOKED_AT 4u       /* of them */
+#define TAKEN 64u          /* children that are taken from the queue together: what they need is asked for at once */
 
 typedef struct {
     const dominators *d;
     uint32_t place, span, fields; /* of the owner, and how many it and what it retains take */
     uint32_t *labels;             /* by place behind the owner's: 0, or 1 + the field that reaches this child; 1 + fields: several */
-    words queue;
-    uint32_t child, at; /* being looked through, and where; 0: none */
+    words queue, both; /* children to look through, in turn; before them those that several fields reach */
+    uint64_t head;     /* of the queue */
+    uint32_t next[TAKEN], next_count, next_at; /* taken from it, and how many of these are done */
+    uint32_t child, at;                        /* being looked through, and where; 0: none */
     unsigned phase;
     uint64_t done;
     uint32_t *starts, *heads, *ends; /* children by label; how many blocks up to each's last */
@@ -31,6 +35,7 @@ API void fl_fields_free(fields *f) {
         return;
     free(f->labels);
     free(f->queue.items);
+    free(f->both.items);
     free(f->starts);
     free(f->heads);
     free(f->ends);
@@ -58,8 +63,11 @@ API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, ui
     return f;
 }
 
+/* What has a label is a child: looked at first, as there is most to look at where most have one. */
 INLINE bool is_child(const fields *f, uint32_t place) {
-    return place - f->place < f->span && place != f->place && f->d->parents[place] == f->place;
+    if (place - f->place >= f->span || place == f->place)
+        return false;
+    return f->labels[place - f->place] || f->d->parents[place] == f->place;
 }
 
 /* Something with this label, 1 + a field or several, leads to the block, from a node. */
@@ -67,12 +75,11 @@ INLINE int reach(fields *f, uint32_t index, uint32_t label, uint32_t from) {
     uint32_t place = f->d->numbers[index];
     if (!is_child(f, place) || strange(f->d, index, from))
         return DONE;
-    uint32_t *mine = &f->labels[place - f->place], told = *mine & ~QUEUED, now = told && told != label ? f->fields + 1 : label;
-    if (now == told)
+    uint32_t *mine = &f->labels[place - f->place], told = *mine & ~QUEUED, several = f->fields + 1;
+    if (told == label || told == several)
         return DONE;
-    bool queued = *mine & QUEUED;
-    *mine = now | QUEUED;
-    return queued ? DONE : words_push(&f->queue, place);
+    *mine = QUEUED | (told ? several : label);
+    return words_push(told || label == several ? &f->both : &f->queue, place);
 }
 
 API int fl_fields_refer(fields *f, uint32_t field, const uint32_t *indices, uint64_t count) {
@@ -90,23 +97,6 @@ API int fl_fields_words(fields *f, uint32_t field, const uint64_t *values, uint6
             failed = reach(f, index, field + 1, f->d->nodes[f->place]);
     }
     return failed;
-}
-
-/* What several fields reach is looked through first: its label will not change. So it goes to the end of the queue, which is a stack. */
-static int order(fields *f, int64_t *budget) {
-    (void)budget;
-    uint64_t low = 0, high = f->queue.count;
-    uint64_t *items = f->queue.items;
-    while (low < high) {
-        uint64_t item = items[low];
-        if ((f->labels[item - f->place] & ~QUEUED) != f->fields + 1) {
-            low++;
-            continue;
-        }
-        items[low] = items[--high];
-        items[high] = item;
-    }
-    return DONE;
 }
 
 /* The first place from `at` on, below `end`, of a block that may refer to what something else holds; `end` if there is none. */
@@ -135,19 +125,68 @@ INLINE void look_ahead(const fields *f, uint32_t at, uint32_t end) {
         __builtin_prefetch(&d->numbers[g->edges[first + each] >> INDEX_SHIFT]);
 }
 
+/* Take the next children. What several fields reach is looked through first: its label will not change. The others take turns, so that
+ * fields that lead to the same meet early, and most of it is looked through once. There may be many, of a block each, that lie anywhere:
+ * what looking through them will need is asked for step by step, of all of them at once. */
+static void take(fields *f) {
+    const dominators *d = f->d;
+    const graph *g = d->g;
+    uint32_t count, first[TAKEN], counts[TAKEN];
+    f->next_count = f->next_at = 0;
+    while (f->next_count < TAKEN && (f->both.count || f->head < f->queue.count)) {
+        uint32_t child = (uint32_t)(f->both.count ? f->both.items[--f->both.count] : f->queue.items[f->head++]);
+        f->next[f->next_count++] = child;
+        __builtin_prefetch(&d->nodes[child]);
+        __builtin_prefetch(&d->semis[child]);
+        __builtin_prefetch(&f->labels[child - f->place]);
+    }
+    if (f->head >= SPENT && f->head >= f->queue.count / 2) {
+        f->queue.count -= f->head;
+        memmove(f->queue.items, f->queue.items + f->head, f->queue.count * sizeof *f->queue.items);
+        f->head = 0;
+    }
+    for (uint32_t each = 0; each < f->next_count; each++)
+        __builtin_prefetch(&g->groups[d->nodes[f->next[each]] / GROUP]);
+    for (uint32_t each = 0; each < f->next_count; each++) {
+        first[each] = edges_of(g, d->nodes[f->next[each]], &count);
+        counts[each] = count < LOOKED_AT ? count : LOOKED_AT;
+        __builtin_prefetch(&g->edges[first[each]]);
+    }
+    for (uint32_t each = 0; each < f->next_count; each++)
+        for (uint32_t edge = 0; edge < counts[each]; edge++)
+            __builtin_prefetch(&d->numbers[g->edges[first[each] + edge] >> INDEX_SHIFT]);
+    for (uint32_t each = 0; each < f->next_count; each++)
+        for (uint32_t edge = 0; edge < counts[each]; edge++) {
+            uint32_t place = d->numbers[g->edges[first[each] + edge] >> INDEX_SHIFT];
+            if (place - f->place < f->span) {
+                __builtin_prefetch(&d->parents[place]);
+                __builtin_prefetch(&f->labels[place - f->place]);
+            }
+        }
+}
+
 /* Look through the parts of the children that fields reach for what leads to other children: only blocks marked for it can. */
 static int spread_labels(fields *f, int64_t *budget) {
     const dominators *d = f->d;
     const graph *g = d->g;
     for (;;) {
         if (!f->child) {
-            if (!f->queue.count)
+            if (f->next_at == f->next_count)
+                take(f);
+            if (!f->next_count)
                 return DONE;
-            f->child = f->at = (uint32_t)f->queue.items[--f->queue.count];
+            f->child = f->at = f->next[f->next_at++];
+            if (!(f->labels[f->child - f->place] & QUEUED)) { /* it was among those that several reach */
+                f->child = 0;
+                if (--*budget < 0)
+                    return 1;
+                continue;
+            }
             f->labels[f->child - f->place] &= ~QUEUED;
         }
         uint32_t count, end = f->child + d->semis[f->child], label = f->labels[f->child - f->place] & ~QUEUED;
-        for (;; f->at++) {
+        bool only = end - f->child == f->span - 1; /* there is no other child that anything could lead to */
+        for (; !only; f->at++) {
             if (--*budget < 0)
                 return 1;
             uint32_t next = next_outward(d, f->at, end);
@@ -210,7 +249,7 @@ static int list(fields *f, int64_t *budget) {
 
 /* 1: there is more to do; 0: all is known. */
 API int fl_fields_compute(fields *f, int64_t budget) {
-    static int (*const phases[])(fields *, int64_t *) = {order, spread_labels, count, list};
+    static int (*const phases[])(fields *, int64_t *) = {spread_labels, count, list};
     for (; f->phase < sizeof phases / sizeof *phases; f->phase++, f->at = 0) {
         int more = phases[f->phase](f, &budget);
         if (more)
