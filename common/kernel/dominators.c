@@ -13,6 +13,7 @@
 #define SOON 6u
 #define MISSES 4      /* that a step may have to wait for, one after the other, where marking waits for one */
 #define PREFETCHED 8u /* references of a block whose numbers are asked for when it is entered */
+#define BELOW 8 /* blocks down the stack: three times as far on, it is asked for what they will meet, step by step */
 
 API void fl_dominators_free(dominators *d) {
     if (!d)
@@ -211,13 +212,14 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
         d->upward = true;
         return DONE;
     }
-    if ((d->parents[number] & ~UP) != source)
-        set_bit(d->outward, source);
-    if (number >= source) {
+    if (number >= source) { /* met from it, or from what was */
+        if ((d->parents[number] & ~UP) != source)
+            set_bit(d->outward, source);
         if (source < d->semis[number])
             d->semis[number] = source;
         return DONE;
     }
+    set_bit(d->outward, source);
     uint64_t *others = grown(d->others, d->other_count, &d->other_capacity, sizeof *others);
     if (!others)
         return NO_MEMORY;
@@ -247,6 +249,28 @@ INLINE void look_ahead(const dominators *d, uint32_t next) {
     __builtin_prefetch(&g->edges[edges_of(g, g->edges[next + SOON] >> INDEX_SHIFT, &count)]);
 }
 
+/* Ask for what the blocks farther down the stack will meet when those above are done: it was long ago that they were entered. */
+INLINE void look_below(const dominators *d) {
+    const graph *g = d->g;
+    if (d->depth < 3 * BELOW)
+        return;
+    const frame *top = &d->frames[d->depth];
+    __builtin_prefetch(&g->edges[top[-3 * BELOW].next]);
+    uint32_t edge = g->edges[top[-2 * BELOW].next];
+    __builtin_prefetch(&d->numbers[edge >> INDEX_SHIFT]);
+    if (!(edge & LAST))
+        __builtin_prefetch(&d->numbers[g->edges[top[-2 * BELOW].next + 1] >> INDEX_SHIFT]);
+    uint32_t next = top[-BELOW].next;
+    do {
+        edge = g->edges[next++];
+        uint32_t number = d->numbers[edge >> INDEX_SHIFT];
+        if (number < d->count) {
+            __builtin_prefetch(&d->parents[number]);
+            __builtin_prefetch(&d->semis[number]);
+        }
+    } while (!(edge & LAST) && next < top[-BELOW].next + 2);
+}
+
 /* Follow what the roots' targets refer to, depth first, references in the order of words. */
 static int visit(dominators *d, int64_t *budget) {
     const graph *g = d->g;
@@ -262,6 +286,7 @@ static int visit(dominators *d, int64_t *budget) {
                 look_ahead(d, top->next);
             if (edge & LAST) {
                 d->depth--;
+                look_below(d);
             } else if (!(source & MANY)) {
                 uint32_t count;
                 __builtin_prefetch(&g->edges[edges_of(g, g->edges[top->next] >> INDEX_SHIFT, &count)]);
