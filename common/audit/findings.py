@@ -185,7 +185,7 @@ def _freed(session: Session, accounting: Accounting) -> Iterator[Finding]:
                 whose = printable(f"{runtime.name} {part.name}")
                 title = f"Not a leak: {size(held)} of {whose} belong to no object: they were freed and not given back to the kernel."
                 cause = f"These are {printable(freed[0].detail)} in no space any more; the runtime's own figures leave them out."
-                facts: dict[str, object] = {"runtime": runtime.name, "mapped_bytes": sum(end - start for start, end in ranges)}
+                facts: dict[str, object] = {"runtime": runtime.name, "mapped_bytes": sum(one.bytes for one in freed)}
                 yield Finding("freed-by-runtime", held, title, cause, (), ("runtime",), facts)
 
 

@@ -177,8 +177,7 @@ def _managed(session: Session, known: Residency) -> Iterator[tuple[str, int, Opt
         for part in runtime.parts():
             if not part.inside:
                 held = sum(known.resident.bytes(start, end) for start, end in part.ranges) if known else None
-                mapped = sum(end - start for start, end in part.ranges)
-                yield printable(f"{runtime.name} {part.name}"), mapped, held, part
+                yield printable(f"{runtime.name} {part.name}"), part.bytes, held, part
 
 
 def _runs(session: Session, area: Area) -> Iterator[dict[str, object]]:

@@ -70,7 +70,7 @@ def _json(one: Managed, sites: Sequence[Site]) -> Mapping[str, object]:
 def _part(part: Part) -> Mapping[str, object]:
     return {
         "name": part.name,
-        "bytes": _bytes(part),
+        "bytes": part.bytes,
         "used": part.used,
         "inside": part.inside,
         "freed": part.freed,
@@ -78,10 +78,6 @@ def _part(part: Part) -> Mapping[str, object]:
         "ranges": [[hex(start), hex(end)] for start, end in part.ranges],
         "parts": [_part(one) for one in part.parts],
     }
-
-
-def _bytes(part: Part) -> int:
-    return sum(end - start for start, end in part.ranges)
 
 
 def _text(found: Sequence[Managed], sites: Sequence[Sequence[Site]], limit: int, width: int, door: Door) -> Iterator[str]:
@@ -124,7 +120,7 @@ def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterat
 def _rows(parts: Sequence[Part], limit: int, indent: str = "") -> Iterator[tuple[str, str, str, str]]:
     """Each part, and under it what it consists of; of this not what is empty, and no more than `limit`."""
     for part in parts:
-        yield size(_bytes(part)), size(part.used) if part.used is not None else NONE, f"{indent}{part.name}", part.detail
+        yield size(part.bytes), size(part.used) if part.used is not None else NONE, f"{indent}{part.name}", part.detail
         inner = [one for one in part.parts if one.ranges]
         yield from _rows(inner[: limit or None], limit, indent + "  ")
         if limit and len(inner) > limit:

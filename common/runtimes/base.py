@@ -42,6 +42,11 @@ class Part(NamedTuple):
     parts: Sequence[Part] = ()
     freed: bool = False
 
+    @property
+    def bytes(self) -> int:
+        """Of its ranges, resident or not."""
+        return sum(end - start for start, end in self.ranges)
+
 
 class Type(NamedTuple):
     """The live objects of one type: how many, and the bytes they take in the managed heap itself; `own` are counts of the runtime's own."""

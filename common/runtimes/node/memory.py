@@ -31,7 +31,7 @@ def parts(target: Target, isolates: Sequence[Isolate], chunks: Sequence[Range], 
 def _inner(isolates: Sequence[Isolate], spaces: Spaces) -> list[Part]:
     """Isolates, largest first, each with its spaces in V8's order; then the chunks that are of none."""
     made = [_isolate(isolate, [space for space in spaces.spaces if space.isolate == isolate.address]) for isolate in isolates]
-    made.sort(key=lambda part: sum(start - end for start, end in part.ranges))
+    made.sort(key=lambda part: -part.bytes)
     if spaces.freed:
         made.append(Part("freed, not given back", spaces.freed, None, False, _counted(len(spaces.freed), "chunk"), (), True))
     if spaces.wild:
