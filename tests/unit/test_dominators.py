@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import graphs
 import pytest
-from held import Oracle, agrees, computed, engines, everything
+from held import Oracle, agrees, computed, engines, everything, tiered
 
 from findleaks.graph.base import Engine, Graph
 from findleaks.graph.dominators import NOBODY, SILENT, Dominators, root_node
@@ -77,17 +77,8 @@ def test_tiers(seed: int) -> None:
     for engine in engines():
         graph, heap = heap_of(engine, seed, 40)
         dominators, targets = rooted(graph, heap, seed, tiers)
-        references = [{t for t, _ in mine} for mine in graphs.Oracle(heap).references]
-        whose: dict[int, int] = {}
-        for tier, (first, end) in enumerate(zip((0, *tiers), (*tiers, ROOTS))):
-            work = [t for root in range(first, end) for t in targets[root]]
-            while work:
-                index = work.pop()
-                if index not in whose:
-                    whose[index] = tier
-                    work += references[index]
-        left = [sorted(t for t in mine if whose.get(t) == whose.get(index)) for index, mine in enumerate(references)]
-        kept = [sorted(t for t in mine if whose[t] == sum(root >= first for first in tiers)) for root, mine in enumerate(targets)]
+        references = [sorted({t for t, _ in mine}) for mine in graphs.Oracle(heap).references]
+        left, kept = tiered(references, [sorted(mine) for mine in targets], tiers)
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
         agrees(dominators, Oracle([b.size for b in heap.blocks], left, kept))
         answers.append(everything(dominators, len(heap.blocks)))

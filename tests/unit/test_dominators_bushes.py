@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 
 import pytest
-from held import Oracle, agrees, computed, engines, everything, made
+from held import Oracle, agrees, computed, engines, everything, made, tiered
 
 from findleaks.graph.dominators import NOBODY, root_node
 
@@ -50,16 +50,7 @@ def counted(
 
     left = [[t for t in mine if counts(index, t)] for index, mine in enumerate(references)]
     kept = [[t for t in mine if counts(root_node(root), t)] for root, mine in enumerate(targets)]
-    whose: dict[int, int] = {}
-    for tier, (first, end) in enumerate(zip((0, *tiers), (*tiers, ROOTS))):
-        work = [t for root in range(first, end) for t in kept[root]]
-        while work:
-            index = work.pop()
-            if index not in whose:
-                whose[index] = tier
-                work += left[index]
-    left = [[t for t in mine if whose.get(t) == whose.get(index)] for index, mine in enumerate(left)]
-    return left, [[t for t in mine if whose[t] == sum(root >= first for first in tiers)] for root, mine in enumerate(kept)]
+    return tiered(left, kept, tiers)
 
 
 @pytest.mark.parametrize("seed", range(150))
