@@ -72,8 +72,12 @@ setup(
     package_data={"findleaks": ["py.typed"], "findleaks.report.heapmap": ["page.html", "page.css", "page.js"]},
     ext_modules=kernel(),
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel},
-    # Only the command line uses it, and only for cores packed with zstd; Python 3.14 brings its own.
-    install_requires=["zstandard>=0.19; python_version < '3.14'"],
+    install_requires=[
+        # Imported only where code is decoded, in the debuggers too (common/bootstrap.py). Before 5.0.2 it needs setuptools; 6 renames.
+        "capstone>=5.0.2,<6",
+        # Only the command line uses it, and only for cores packed with zstd; Python 3.14 brings its own.
+        "zstandard>=0.19; python_version < '3.14'",
+    ],
     # What ruff formats and mypy finds changes with their releases: an upper bound keeps a checkout that passes passing.
     extras_require={
         "png": ["pillow>=9"],  # findleaks map -o FILE.png

@@ -7,9 +7,10 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import NoReturn, TextIO
 
-from findleaks.bootstrap import folders
+from findleaks.bootstrap import LIBRARIES, folders, sites
 from findleaks.errors import FindleaksError
 
 LLDB_NEWEST, LLDB_OLDEST = 29, 14
@@ -26,14 +27,50 @@ def print_init(out: TextIO) -> int:
     """Print the lines that load findleaks, for ~/.gdbinit and ~/.lldbinit; returns 0."""
     out.write(
         "# For ~/.gdbinit: adds the command `leaks` to GDB.\n"
-        f"{gdb_line()}\n"
+        f"{_text(gdb_lines())}"
         "\n"
         "# For ~/.lldbinit: adds the command `leaks` to LLDB.\n"
-        f"{lldb_line()}\n"
+        f"{_text(lldb_lines())}"
         "\n"
         "# Or start them loaded, with no start-up file: `findleaks gdb …`, `findleaks lldb …`.\n"
     )
     return 0
+
+
+def _text(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def gdb_lines() -> list[str]:
+    """What loads findleaks into GDB, the libraries it needs included."""
+    return [*(f"python {code}" for code in _site_code()), gdb_line()]
+
+
+def lldb_lines() -> list[str]:
+    """What loads findleaks into LLDB, the libraries it needs included."""
+    return [*(f"script {code}" for code in _site_code()), lldb_line()]
+
+
+def _site_code() -> list[str]:
+    """Python code for each folder in which we find a library and in which a debugger that loads this copy would not look.
+
+    There is one where a checkout is installed editable in another environment than its .venv: nothing in the checkout tells which.
+    """
+    here = os.path.dirname(os.path.realpath(__file__))
+    known = {os.path.realpath(site) for site in sites(here)}
+    found = []
+    for library in LIBRARIES:
+        spec = find_spec(library)
+        site = os.path.realpath(os.path.dirname(os.path.dirname(spec.origin))) if spec is not None and spec.origin else ""
+        if site and site not in known:
+            known.add(site)
+            found.append(f'__import__("runpy").run_path({_literal(os.path.join(here, "bootstrap.py"))})["add_site"]({_literal(site)})')
+    return found
+
+
+def _literal(path: str) -> str:
+    """LLDB takes what stands between backquotes for an expression, in whatever line."""
+    return repr(path).replace("`", "\\x60")
 
 
 def gdb_line() -> str:
@@ -55,13 +92,13 @@ def start_gdb(argv: Sequence[str]) -> int:
     if program is None:
         raise FindleaksError("there is no gdb on the PATH: install it (apt install gdb), or use findleaks without: findleaks find CORE")
     # GDB carries out -ex in the order given, after it has opened the program and the core: ours first, the user's may use it.
-    _become(program, ["gdb", "-ex", gdb_line(), *argv])
+    _become(program, ["gdb", *(word for line in gdb_lines() for word in ("-ex", line)), *argv])
 
 
 def start_lldb(argv: Sequence[str]) -> int:
     """Become LLDB (`lldb`, else the newest lldb-N) with findleaks loaded, then these arguments. FindleaksError if there is none."""
     program = lldb_program()
-    _become(program, [os.path.basename(program), "-O", lldb_line(), *argv])
+    _become(program, [os.path.basename(program), *(word for line in lldb_lines() for word in ("-O", line)), *argv])
 
 
 def lldb_program() -> str:

@@ -1,0 +1,30 @@
+"""Capstone, if this Python has it: on the command line, and inside GDB and LLDB (`findleaks.bootstrap` looks for it there)."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+MAJOR = 5
+"""The release that findleaks is written for: 4 lacks instructions and details, 6 renames (CS_ARCH_ARM64, its registers)."""
+
+CAPSTONE_MISSING = (
+    f"Python's capstone {MAJOR} is missing or does not load: "
+    f"pip install 'capstone=={MAJOR}.*' where findleaks is installed, or make venv in a checkout"
+)
+"""For a warning, behind what the answer lacks without it and a colon; one line, no full stop."""
+
+
+def load_capstone() -> ModuleType | None:
+    """The module `capstone`, of which Cs can be created; None if it is missing, of another release, or fails to load.
+
+    Takes some 50 ms the first time: call it where code has to be decoded, never while importing. Submodules (`capstone.x86`) may be
+    imported once it is there.
+    """
+    try:
+        import capstone
+
+        # The release of the shared library, which may be another's: of a folder that happens to be named capstone there is none.
+        ours = capstone.CS_API_MAJOR == capstone.cs_version()[0] == MAJOR
+    except Exception:  # whatever a broken install raises: ImportError, OSError of the library, AttributeError, SyntaxError
+        return None
+    return capstone if ours else None
