@@ -1,11 +1,17 @@
-"""However findleaks is installed, `import gdb` and `import lldb` mean the debuggers' modules, and loading it into one works."""
+"""However findleaks is installed, `import gdb` and `import lldb` mean the debuggers' modules, and loading it into one works.
+
+The libraries that findleaks declares are at hand there as well, without a change of the debugger's sys.path.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import layouts
 import pytest
@@ -28,7 +34,8 @@ def layout(request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytes
         return layouts.bare(source)
     kind = request.param
     wheel = layouts.build(source, folder / "dist", kind)
-    return layouts.installed(kind, wheel, folder / "venv", source / "common" if kind == "editable" else None)
+    wheels = layouts.dependencies(folder / "wheels")
+    return layouts.installed(kind, wheel, folder / "venv", source / "common" if kind == "editable" else None, wheels)
 
 
 @pytest.fixture
@@ -140,3 +147,98 @@ def test_started_loaded(layout: Layout, tmp_path: Path, home: dict[str, str]) ->
     assert ("whatis" in done.stdout, done.stderr, done.returncode) == (True, "", 7)
     done = run(*layout.cli, "lldb", "--no-lldbinit", "-o", "help leaks", "-o", "quit 7", cwd=tmp_path, env=home)
     assert ("whatis" in done.stdout, done.stderr, done.returncode) == (True, "", 7)
+
+
+# Run before findleaks is loaded. This machine's debuggers may have a capstone of their own, which only one test wants: that of PYTHONPATH;
+# a virtual environment's Python has its own.
+FIRST = """
+import os, sys
+own = [os.environ.get("PYTHONPATH")]
+if sys.prefix != sys.base_prefix:
+    own += [entry for entry in sys.path if entry.startswith(sys.prefix)]
+sys.path[:] = [entry for entry in sys.path if entry in own or not os.path.exists(os.path.join(entry, "capstone"))]
+before = list(sys.path)
+"""
+THEN = r"""
+import json
+import findleaks.cli
+early = "capstone" in sys.modules
+from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
+module = load_capstone()
+code = list(module.Cs(module.CS_ARCH_X86, module.CS_MODE_64).disasm(b"\x62\xf1\x7c\x48\x58\xc1", 0)) if module else []
+print(">" + json.dumps([early, sys.path == before, [line.mnemonic for line in code], module and module.__file__]))
+"""
+FOUND, MISSING = [False, True, ["vaddps"]], [False, True, [], None]
+DOORS = ("gdb", "lldb", "command line")
+
+
+def ask(door: str, layout: Layout, folder: Path, env: dict[str, str]) -> list[Any]:
+    """What capstone is there once findleaks is loaded with the lines of `findleaks init`.
+
+    [whether it was imported unasked, whether sys.path is as it was, what it decoded, its file]; None for its file if there is none.
+    """
+    scripts = [folder / "first.py", folder / "then.py"]
+    for script, text in zip(scripts, (FIRST, THEN)):
+        script.write_text(text)
+    first, then = (f"exec(open({str(script)!r}).read())" for script in scripts)
+    if door == "command line":
+        done = layout.imports(f"{first}\n{then}", cwd=folder, env=env)
+        out, err = done.stdout, done.stderr
+    else:
+        python, option = ("python", "-ex") if door == "gdb" else ("script", "-o")
+        lines = [f"{python} {first}", *init_lines(layout)[f".{door}init"].splitlines()[1:], f"{python} {then}"]
+        words = [word for line in lines for word in (option, line)]
+        out, err = gdb("-nx", *words, cwd=folder, env=env) if door == "gdb" else lldb("--no-lldbinit", *words, cwd=folder, env=env)
+    assert err == ""
+    answer: list[Any] = json.loads(next(line[1:] for line in out.splitlines() if line.startswith(">")))
+    return answer
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_capstone_of_the_environment(door: str, layout: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
+    """Where pip or pipx put it with findleaks; for a checkout installed editable, where `findleaks init` was run. Or cleanly missing."""
+    *answer, file = ask(door, layout, tmp_path, home)
+    if layout.name == "bare":
+        assert [*answer, file] == MISSING
+    else:
+        assert answer == FOUND
+        assert Path(layout.python[0]).parents[1] in Path(file).parents
+
+
+@pytest.fixture
+def with_venv(layout: Layout, source: Path) -> Iterator[Layout]:
+    """The checkout with a .venv: the one that the tests run in, of `make venv`."""
+    link = source / ".venv"
+    link.symlink_to(sys.prefix)
+    yield layout
+    link.unlink()
+
+
+@pytest.mark.parametrize("layout", ["bare"], indirect=True)
+@pytest.mark.parametrize("door", DOORS)
+def test_capstone_of_the_checkouts_venv(door: str, with_venv: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
+    *answer, file = ask(door, with_venv, tmp_path, home)
+    assert answer == FOUND
+    assert source / ".venv" in Path(file).parents
+
+
+@pytest.mark.parametrize("layout", ["wheel"], indirect=True)
+@pytest.mark.parametrize("door", ["gdb", "lldb"])
+def test_the_debuggers_own_capstone_wins(door: str, layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
+    import capstone
+
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "capstone").symlink_to(Path(capstone.__file__).parent)
+    assert ask(door, layout, tmp_path, {**home, "PYTHONPATH": str(own)}) == [*FOUND, str(own / "capstone" / "__init__.py")]
+
+
+@pytest.mark.parametrize("layout", ["editable"], indirect=True)
+def test_started_loaded_it_has_capstone(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
+    (tmp_path / "then.py").write_text(f"{FIRST}\n{THEN}")
+    line = f"exec(open({str(tmp_path / 'then.py')!r}).read())"
+    done = run(*layout.cli, "gdb", "-nx", "-batch", "-ex", f"python {line}", cwd=tmp_path, env=home)
+    assert (done.stderr, json.loads(done.stdout[1:])[:3]) == ("", FOUND)
+    done = run(*layout.cli, "lldb", "--no-lldbinit", "--batch", "-o", f"script {line}", cwd=tmp_path, env=home)
+    answer = next(line[1:] for line in done.stdout.splitlines() if line.startswith(">"))
+    assert (done.stderr, json.loads(answer)[:3]) == ("", FOUND)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import tree
@@ -68,9 +71,35 @@ def install(wheel: Path, folder: Path, python: str = sys.executable) -> Path:
     return folder / "bin" / "python"
 
 
-def installed(name: str, wheel: Path, folder: Path, package: Path | None = None) -> Layout:
-    """Install `wheel`; `package` is where its code will run from, if not from the environment."""
+def dependencies(folder: Path) -> Path:
+    """A folder of wheels, made of what the tests' own environment has installed, for all that findleaks depends on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for requirement in metadata.requires("findleaks") or []:
+        if "extra ==" in requirement:
+            continue
+        try:
+            found = metadata.distribution(re.findall(r"^[\w.-]+", requirement)[0])
+        except metadata.PackageNotFoundError:
+            continue  # not needed with this Python
+        with zipfile.ZipFile(folder / f"{found.metadata['Name']}-{found.version}-py3-none-any.whl", "w") as archive:
+            for file in found.files or []:
+                if ".." not in file.parts and "__pycache__" not in file.parts and file.name not in ("INSTALLER", "REQUESTED"):
+                    archive.write(str(file.locate()), str(file))
+    return folder
+
+
+def add_dependencies(python: Path, wheels: Path) -> None:
+    """Let pip fetch what the findleaks in this environment declares that it needs, from a folder of wheels."""
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    done = run(*pip, "install", "-q", "--no-compile", "--no-index", "--find-links", wheels, "findleaks")
+    assert done.returncode == 0, done.stderr
+
+
+def installed(name: str, wheel: Path, folder: Path, package: Path | None = None, wheels: Path | None = None) -> Layout:
+    """Install `wheel`, and what it needs from the folder `wheels`; `package` is where its code runs from, if not from the environment."""
     python = install(wheel, folder)
+    if wheels is not None:
+        add_dependencies(python, wheels)
     found = package or next(folder.glob("lib/python3*/site-packages/findleaks"))
     return Layout(name, (str(folder / "bin" / "findleaks"),), found, (str(python),))
 
