@@ -6,7 +6,6 @@ import argparse
 import errno
 import io
 import os
-import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Optional
 from findleaks import __version__
 from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
+from findleaks.report.encoding import HANDLER, install
+from findleaks.report.quoting import shell_quoted
 
 if TYPE_CHECKING:
     from findleaks.session import Progress, Session
@@ -22,21 +23,30 @@ if TYPE_CHECKING:
 TROUBLE = 2
 INTERRUPTED = 130
 FRONT = ("init", "gdb", "lldb")
+DEFAULT = "verdict"
+"""The command of a command line that names none: `findleaks core`, `findleaks --pid 4711`."""
+
 FRONT_HELP = """
-COMMAND takes a core file, or --pid PID for a live process: `findleaks find core`. Beside these:
+COMMAND takes a core file, or --pid PID (or a process's name): `findleaks find core`. Without COMMAND it is `verdict`. Beside these:
 
   init     print the lines that load findleaks from ~/.gdbinit and ~/.lldbinit
   gdb …    start GDB with findleaks loaded
-  lldb …   start LLDB with findleaks loaded"""
+  lldb …   start LLDB with findleaks loaded
+  -V       print the version, and whether the C kernel is in use"""
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command; returns the exit status: 0, 1 (`--fail-over`), 2 (trouble, told in one line), 130 (Ctrl-C)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without – or → shows ? instead of a traceback
+    closed = _open_standard_streams()
+    install()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=HANDLER)
     try:
-        status = _run(words)
+        if closed:
+            raise FindleaksError("cannot write the output: standard output is closed")
+        status = _run(words, _program() if argv is None else "findleaks")
         sys.stdout.flush()
         return status
     except BrokenPipeError:
@@ -63,6 +73,20 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return TROUBLE
 
 
+def _open_standard_streams() -> bool:
+    """Have something behind each of descriptors 0 to 2, or the next file opened would take its place; returns whether standard output was
+    closed (`>&-`), for which Python has None."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass
+    os.close(descriptor)
+    closed = sys.stdout is None
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    return closed
+
+
 def _output_fails(error: OSError) -> bool:
     """Whether it was standard output that could not be written: what it could not take stays in its buffer, and fails again."""
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -79,19 +103,38 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], prog: str) -> int:
+    if words[:1] == ["help"] and len(words) > 1:
+        words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         return _help()
     if words[0] in ("-V", "--version"):
-        print(f"findleaks {__version__}")
-        return 0
+        return _version()
     if words[0] in FRONT:
         from findleaks import rc
 
         if words[0] == "init":
             return _init(words[1:])
         return (rc.start_gdb if words[0] == "gdb" else rc.start_lldb)(words[1:])
-    return _command(words)
+    return _command(words, prog)
+
+
+def _version() -> int:
+    from findleaks.graph.engine import missing_kernel
+
+    print(f"findleaks {__version__}" + (f" ({why})" if (why := missing_kernel()) else ""))
+    return 0
+
+
+def _program() -> str:
+    """How the user can call us again: `findleaks` if the shell finds this very program by that name, else what was typed this time."""
+    typed = sys.argv[0]
+    if os.path.basename(typed) == "__main__.py":
+        return f"{shell_quoted(sys.executable)} -m findleaks"
+    if typed.endswith(".py"):
+        return f"{shell_quoted(sys.executable)} {shell_quoted(typed)}"
+    found = shutil.which("findleaks")
+    return "findleaks" if found and os.path.realpath(found) == os.path.realpath(typed) else shell_quoted(typed)
 
 
 def _init(words: list[str]) -> int:
@@ -105,16 +148,22 @@ def _init(words: list[str]) -> int:
     return rc.print_init(sys.stdout)
 
 
-def _command(words: list[str]) -> int:
+def _command(words: list[str], prog: str) -> int:
     from findleaks import commands
 
     cmd = commands.named(words[0])
     if cmd is None:
-        raise UsageError(f"no command {words[0]!r}; there are: {', '.join([*CATALOGUE, *FRONT])}")
+        if not words[0].startswith("-") and not os.path.exists(words[0]):
+            raise UsageError(_unknown(words[0]))
+        words = [DEFAULT, *words]
+        cmd = commands.named(DEFAULT)
+        assert cmd is not None
     parser = commands.parser(cmd, "findleaks", sys.stdout, "core")
     group = parser.add_argument_group("the process")
     group.add_argument("core", nargs="?", help="the core file; before or after the addresses, where a command takes some")
-    group.add_argument("--pid", type=int, help="a live process; it stands still while it is read, and runs on afterwards")
+    group.add_argument(
+        "--pid", type=_process, metavar="PID|NAME", help="a live process; it stands still while it is read, and runs on afterwards"
+    )
     group.add_argument("--exe", default="", metavar="FILE", help="the program that dumped the core, where the core's own path is of no use")
     group.add_argument("--sysroot", default="", metavar="DIR", help="where the files of the core's machine lie")
     args = commands.parse(parser, words[1:])
@@ -130,11 +179,34 @@ def _command(words: list[str]) -> int:
     bar = Bar(sys.stderr)
     session = _open(args, core, bar)
     try:
-        door = commands.Door("findleaks", f"--pid {args.pid}" if args.pid is not None else shlex.quote(core))
-        return commands.emit(cmd, session, args, sys.stdout, door, _width())
+        return commands.emit(cmd, session, args, sys.stdout, commands.Door(prog, _process_words(args, core)), _width())
     finally:
         bar.clear()
         session.close()
+
+
+def _unknown(word: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, [*CATALOGUE, *FRONT], 1)
+    return f"no command and no file {word!r}" + (
+        f": did you mean {near[0]!r}?" if near else f"; the commands are: {', '.join([*CATALOGUE, *FRONT])}"
+    )
+
+
+def _process(word: str) -> int:
+    """The process that --pid names: by its number, or by its name if only one has it."""
+    from findleaks.target.processes import process
+
+    return process(word)
+
+
+def _process_words(args: argparse.Namespace, core: str) -> str:
+    """The words that name this process or core again, for a shell."""
+    if args.pid is not None:
+        return f"--pid {args.pid}"
+    given = [(name, value) for name, value in (("--exe", args.exe), ("--sysroot", args.sysroot)) if value]
+    return " ".join(map(shell_quoted, [*(word for pair in given for word in pair), core]))
 
 
 def _subject_and_core(args: argparse.Namespace, subject: str) -> str:
@@ -191,6 +263,8 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
         raise TargetError(f"--exe {args.exe}: " + ("not a file" if os.path.exists(args.exe) else "no such file"))
     if args.sysroot and not os.path.isdir(args.sysroot):
         raise TargetError(f"--sysroot {args.sysroot}: " + ("not a folder" if os.path.exists(args.sysroot) else "no such folder"))
+    if core.isdigit() and not os.path.exists(core):
+        raise TargetError(f"{core}: no such file; for the process of this number: --pid {core}")
     target: Target
     if args.pid is not None:
         from findleaks.target.live import attach

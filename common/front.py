@@ -115,13 +115,22 @@ class Front:
 
         cmd = named(words[0]) if words else None
         if cmd is not None and cmd.subject:  # a name stays a name
-            return [hex(self._debugger.evaluate(word)) if word[:1] in ("$", "&", "*", "(") else word for word in words]
+            return [self._name_or_address(word) for word in words]
         if cmd is None or not cmd.positional or any(word in HELP[1:] for word in words[1:]):
             return list(words)
         made = parser(cmd, "leaks")
         valued = {option for action in made._actions if action.nargs != 0 for option in action.option_strings}
         before, expressions = _separate(words[1:], valued)
         return [words[0], *before, *self._addresses(expressions)]
+
+    def _name_or_address(self, word: str) -> str:
+        """An expression's value, or the word itself where it has none: `(anonymous namespace)::cache` is a name, `(char *)p` is not."""
+        if word[:1] not in ("$", "&", "*", "("):
+            return word
+        try:
+            return hex(self._debugger.evaluate(word))
+        except UsageError:
+            return word
 
     def _addresses(self, expressions: Sequence[str]) -> list[str]:
         try:

@@ -11,6 +11,7 @@ import gdb
 from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError
 from findleaks.front import Front, Subject, failure, words_of_find
+from findleaks.report.encoding import plain
 
 LEAKS = """Hunt memory leaks in this process or core.
 
@@ -29,8 +30,7 @@ STALE = ("cont", "stop", "exited", "new_thread", "inferior_call", "memory_change
 
 def encodable(text: str) -> str:
     """Text in the characters that GDB can pass on in its locale, which may be as few as ASCII has."""
-    charset = gdb.host_charset() if hasattr(gdb, "host_charset") else "ascii"
-    return text.encode(charset, "replace").decode(charset)
+    return plain(text, gdb.host_charset() if hasattr(gdb, "host_charset") else "ascii")
 
 
 class Quit(FindleaksError):
@@ -42,8 +42,6 @@ class Output(io.TextIOBase):
 
     def write(self, text: str) -> int:
         try:
-            gdb.write(text)
-        except UnicodeEncodeError:
             gdb.write(encodable(text))
         except KeyboardInterrupt:
             raise Quit from None

@@ -11,6 +11,7 @@ import lldb
 from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError
 from findleaks.front import Front, Subject, failure, words_of_find
+from findleaks.report.encoding import plain, terminal_charset
 
 if TYPE_CHECKING:
     from findleaks.lldb.interrupt import Interrupts
@@ -30,6 +31,7 @@ class Output(io.TextIOBase):
         self._piece = piece
         self._parts: list[str] = []
         self._size = 0
+        self._charset = terminal_charset()
 
     def write(self, text: str) -> int:
         self._parts.append(text)
@@ -40,7 +42,7 @@ class Output(io.TextIOBase):
 
     def flush(self) -> None:
         if self._parts:
-            self._result.PutCString("".join(self._parts).replace("\0", "\\0"))
+            self._result.PutCString(plain("".join(self._parts), self._charset).replace("\0", "\\0"))
             self._parts, self._size = [], 0
 
 

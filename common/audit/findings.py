@@ -16,6 +16,7 @@ from findleaks.audit.lost import lost
 from findleaks.audit.retention import Asked, retention
 from findleaks.graph.base import Kind, State
 from findleaks.leaks import Leak, merge, what
+from findleaks.report.quoting import shell_quoted
 from findleaks.report.text import blocks, number, printable, size, some
 from findleaks.session import Session
 
@@ -231,8 +232,7 @@ def _held(session: Session, accounting: Accounting) -> Iterator[Finding]:
         cause = f"{found.field.name if found.field.place else 'What it is'}: {found.field.what}."
         facts.update({"field": found.field.name, "what": found.field.what, "length": found.length or None})
     tries = ("bound it, or take out what is no longer used",) if found.length else ()
-    word = found.owner.name
-    shows = (f"roots '{word}' --depth 4" if any(c in word for c in " '()*&<>[]") else f"roots {word} --depth 4", "roots")
+    shows = (f"roots {shell_quoted(found.owner.name)} --depth 4", "roots")
     yield Finding("held", retained.bytes, title, cause, tries, shows, facts)
 
 

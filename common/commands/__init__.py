@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, Text
 
 from findleaks.catalogue import CATALOGUE, Entry
 from findleaks.errors import UsageError
+from findleaks.report.quoting import for_debugger
 
 if TYPE_CHECKING:
     from findleaks.session import Session
@@ -34,8 +35,8 @@ class Door(NamedTuple):
     target: str = ""  # "core", "--pid 4711"; "" in a debugger
 
     def line(self, words: str) -> str:
-        """ "leaks whatis 0x…", or "findleaks whatis 0x… core" """
-        return " ".join(part for part in (self.prog, words, self.target) if part)
+        """ "leaks whatis 0x…", or "findleaks whatis 0x… core". `words` are quoted by `shell_quoted` where they need it."""
+        return " ".join(part for part in (self.prog, words if self.target else for_debugger(words), self.target) if part)
 
     def next(self, width: int, *suggestions: str) -> Iterator[str]:
         """The commands to type next, on as many lines of at most `width` columns as they need."""
@@ -175,12 +176,18 @@ def execute(session: Callable[[], Session], words: Sequence[str], out: TextIO, *
     `session` is called only once the words have parsed. Help is printed and gives 0. Raises FindleaksError (UsageError for bad
     words): the front end prints it in its own way.
     """
+    if words[:1] == ["help"] and len(words) > 1:
+        words = [words[1], "--help"]
     if not words or words[0] in ("help", "-h", "--help"):
         out.write(overview(prog))
         return 0
     cmd = named(words[0])
     if cmd is None:
-        raise UsageError(f"{prog}: no command {words[0]!r}; there are: {', '.join(CATALOGUE)}")
+        from difflib import get_close_matches
+
+        near = get_close_matches(words[0], CATALOGUE, 1)
+        hint = f": did you mean {near[0]!r}?" if near else f"; there are: {', '.join(CATALOGUE)}"
+        raise UsageError(f"{prog}: no command {words[0]!r}{hint}")
     args = parse(parser(cmd, prog, out), words[1:])
     return 0 if args is None else emit(cmd, session(), args, out, Door(prog), width)
 

@@ -23,6 +23,7 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
     yield from wrapped(f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s", width)
     if not in_use["blocks"]:  # never "nothing is lost" of a process whose real allocator cannot be read
         yield "nothing can be said of leaks: no allocator's blocks were found"
+        yield from door.next(width, "verdict")
         return
     if not body["trusted"]:
         yield "NOT TRUSTED: memory is missing or corrupt; what is called lost may be held there"
@@ -38,6 +39,8 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
         first = rows[0]
         at = f"{first.examples[0]:#x}"
         yield from door.next(width, f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {_sizes(first)}")
+    else:
+        yield from door.next(width, "verdict")
 
 
 def _cut(leaks: Sequence[Leak], limit: int) -> tuple[Sequence[Leak], int]:

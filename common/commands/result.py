@@ -7,6 +7,7 @@ from typing import Any
 
 from findleaks.audit.doubts import doubts
 from findleaks.commands import SCHEMA, Door
+from findleaks.graph.engine import missing_kernel
 from findleaks.report.text import printable, wrapped
 from findleaks.session import Session
 
@@ -14,9 +15,20 @@ Text = Callable[[int, Door], Iterable[str]]
 """(width, door) -> lines."""
 
 
+SLOW = 3.0
+"""Seconds of work from which on it is worth saying that the C kernel is missing."""
+
+
 def warnings_of(session: Session) -> list[str]:
     """What the user must know before trusting a result, safe to print."""
-    return [printable(warning, 600) for warning in [*session.target.warnings, *doubts(session)]]
+    return [printable(warning, 600) for warning in [*session.target.warnings, *doubts(session), *_slow(session)]]
+
+
+def _slow(session: Session) -> list[str]:
+    if session.engine.name != "pure" or sum(session.seconds.values()) < SLOW:
+        return []
+    why = missing_kernel()
+    return [f"findleaks runs {why}"] if why else []
 
 
 def warning_lines(warnings: Iterable[str], width: int) -> Iterator[str]:

@@ -10,6 +10,7 @@ from findleaks.audit.fields import NOTHING
 from findleaks.audit.holdings import Holding
 from findleaks.commands import Door
 from findleaks.graph.base import Totals
+from findleaks.report.quoting import shell_quoted
 from findleaks.report.text import blocks, number, size, some
 
 
@@ -111,8 +112,7 @@ def _next(shown: Shown) -> list[str]:
         made.append(f"path {shown.shared.address:#x}")
     row = shown.rows[0] if shown.rows else None
     if row is not None and row.owner is not None:
-        name = row.owner.name
-        made.append(f"roots '{name}' --depth 4" if any(c in name for c in " '()*&<>") else f"roots {name} --depth 4")
+        made.append(f"roots {shell_quoted(row.owner.name)} --depth 4")
     elif row is not None and row.address:
         made += [f"whatis {row.address:#x}", f"path {row.address:#x}"]
     return [*made, "find" if shown.lost else "roots --lost"]

@@ -16,6 +16,7 @@ g++ g++
 dpkg:libc6-dbg libc6-dbg
 ld binutils
 git git
+zsh zsh
 valgrind valgrind
 zstd zstd
 xz xz-utils

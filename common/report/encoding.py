@@ -1,0 +1,58 @@
+"""Text for terminals and files whose character set lacks some of the characters that findleaks writes."""
+
+from __future__ import annotations
+
+import codecs
+import locale
+
+HANDLER = "findleaks.plain"
+"""Name of the error handler of `str.encode` that `install` registers."""
+
+_PLAIN = {
+    "…": "~",  # one character each, so that columns stay aligned
+    "–": "-",
+    "·": ",",
+    "→": ">",
+    "←": "<",
+    "└": "`",
+    "×": "x",
+    "µ": "u",
+    "█": "#",
+    "▓": "%",
+    "▒": ":",
+    "░": ".",
+    "□": "o",
+    "‘": "'",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+}
+
+
+def plain(text: str, charset: str) -> str:
+    """`text` in characters that `charset` has: substitutes for those of tables and prose, escapes such as \\u4e2d for the rest."""
+    install()
+    return text.encode(charset, HANDLER).decode(charset)
+
+
+def install() -> None:
+    """Register the error handler, for streams too: `sys.stdout.reconfigure(errors=HANDLER)`. Doing so again changes nothing."""
+    codecs.register_error(HANDLER, _substitute)
+
+
+def terminal_charset() -> str:
+    """The character set of the user's locale, as the environment names it."""
+    try:
+        return codecs.lookup(locale.nl_langinfo(locale.CODESET) or "ascii").name
+    except LookupError:
+        return "ascii"
+
+
+def _substitute(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_one, error.object[error.start : error.end])), error.end
+
+
+def _one(character: str) -> str:
+    return _PLAIN.get(character) or character.encode("ascii", "backslashreplace").decode("ascii")

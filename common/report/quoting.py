@@ -1,0 +1,22 @@
+"""Words of suggested commands, quoted so that they can be pasted: into a shell, into GDB, into LLDB."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+
+def shell_quoted(word: str) -> str:
+    """A word as sh, bash and zsh take it (zsh replaces a word that begins with = by the path of a command). shlex.split reads it back."""
+    return f"'{word}'" if word[:1] == "=" and "'" not in word else shlex.quote(word)
+
+
+def debugger_quoted(word: str) -> str:
+    """A word as the command lines of both debuggers take it. GDB (libiberty's buildargv) reads a backslash even between single quotes,
+    unlike a shell; between double quotes it agrees with our reader of LLDB's lines (shlex.split)."""
+    return word if re.fullmatch(r"[^\s'\"\\]+", word) else '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
+
+
+def for_debugger(words: str) -> str:
+    """Words that are quoted for a shell, quoted for a debugger."""
+    return " ".join(map(debugger_quoted, shlex.split(words))) if "'" in words else words

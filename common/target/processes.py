@@ -1,0 +1,44 @@
+"""Which process a name means, from /proc."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+SHOWN = 8
+
+
+def process(word: str) -> int:
+    """The process id that `word` is or names; ArgumentTypeError where no process, or more than one, has the name.
+
+    A name is that of the running file (/proc/PID/exe), of the first word of its command line, or of the process (/proc/PID/comm, which is
+    cut after 15 characters): a script is found by its interpreter's name only.
+    """
+    if word.isascii() and word.isdigit():
+        return int(word)
+    found = sorted(pid for pid in _others() if word in _names(pid))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise argparse.ArgumentTypeError(f"no process is called {word[:60]!r}: give its number, or its name as ps prints it")
+    shown = ", ".join(str(pid) for pid in found[:SHOWN]) + (" …" if len(found) > SHOWN else "")
+    raise argparse.ArgumentTypeError(f"{len(found)} processes are called {word[:60]!r}: {shown}; choose one by its number")
+
+
+def _others() -> list[int]:
+    """All processes but our own."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+
+
+def _names(pid: int) -> set[str]:
+    """The names this process goes by; none if it ended, or has no program of its own, as the kernel's threads."""
+    names = set()
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            names.add(os.path.basename(os.fsdecode(file.read(4096).split(b"\0")[0])))
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            names.add(os.fsdecode(file.read().rstrip(b"\n")))
+        names.add(os.path.basename(os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")))  # last: others' are refused
+    except OSError:
+        pass
+    return names - {""}

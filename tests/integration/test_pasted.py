@@ -1,0 +1,86 @@
+"""Suggested commands can be pasted as they are printed: into sh, zsh, GDB and LLDB, whatever the names of the process's variables."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import truth
+from debuggers import environment, gdb, lldb
+
+import cores
+from findleaks.report.quoting import shell_quoted
+
+COMMANDS = ("verdict", "find", "blocks", "caches", "roots", "roots --lost", "map", "runtime", "stacks", "verify")
+SHELLS = (("sh", "-c"), ("bash", "-c"), ("zsh", "-f", "-c"))
+
+
+@pytest.fixture(scope="module")
+def pictured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, int]]:
+    """(program, core, variable's name -> blocks that it holds)."""
+    folder = tmp_path_factory.mktemp("a folder's name")
+    program = folder / "odd_names"
+    source = truth.PROGRAMS / "odd_names.c"
+    subprocess.run(["gcc", "-g", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(source)], check=True)
+    with cores.Running([str(program)], folder / "run") as running:
+        core = running.gcore()
+    rows = (line.partition(" ") for line in running.output.splitlines() if line[:1].isdigit())
+    return program, core, {name: int(blocks) for blocks, _, name in rows}
+
+
+def suggested(output: str, prog: str) -> list[str]:
+    """The commands behind `next:`, each once; lines that go on are told by the program's name that they begin with."""
+    found: dict[str, None] = {}
+    for line in output.splitlines():
+        begun = re.match(r"^ +(next: )?(?=" + re.escape(prog) + " )", line)
+        if begun is not None:
+            found.update(dict.fromkeys(line[begun.end() :].split(" · ")))
+    return list(found)
+
+
+def roots(name: str) -> str:
+    return f"roots {shell_quoted(name)} --depth 4"
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda words: words[0])
+def test_a_shell_reads_the_words_that_are_meant(shell: tuple[str, ...], pictured: tuple[Path, Path, dict[str, int]]) -> None:
+    names = [*pictured[2], "main thread's registers", "back\\slash", '"quoted"', "`id`", "a'b\"c\\d", "='s"]
+    done = subprocess.run([*shell, "printf '%s\\n' " + " ".join(map(shell_quoted, names))], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == names
+
+
+@pytest.mark.parametrize("shell", SHELLS[::2], ids=lambda words: words[0])
+def test_on_the_command_line(shell: tuple[str, ...], pictured: tuple[Path, Path, dict[str, int]]) -> None:
+    _, core, held = pictured
+    prog = f"{shell_quoted(sys.executable)} -m findleaks"
+    lines: dict[str, None] = {}
+    for words in [*COMMANDS, roots("it's"), roots("g_sessions[abi:cxx11]"), roots("=ls")]:
+        done = subprocess.run([*shell, f"{prog} {words} {shell_quoted(str(core))}"], capture_output=True, text=True, env=environment())
+        assert done.returncode in (0, 2), done.stderr  # 2: no managed runtime
+        lines.update(dict.fromkeys(suggested(done.stdout, prog)))
+    assert len(lines) >= 10
+    assert len(held) == 11
+    for line in lines:
+        done = subprocess.run([*shell, line], capture_output=True, text=True, env=environment(), cwd=core.parent)
+        assert (done.returncode, done.stderr) == (0, ""), line
+
+
+@pytest.mark.parametrize("debugger", [gdb, lldb])
+def test_in_a_debugger(debugger: object, pictured: tuple[Path, Path, dict[str, int]]) -> None:
+    program, core, held = pictured
+    ask = gdb if debugger is gdb else lldb
+    arguments = [str(program), str(core)] if debugger is gdb else [str(program), "-c", str(core)]
+    every = [f"leaks {words}" for words in COMMANDS if words != "runtime"]
+    lines = suggested(ask(every, *arguments), "leaks")
+    assert len(lines) >= 8
+    from findleaks.commands import Door
+
+    named = [Door("leaks").line(roots(name)) for name in held]
+    output = ask([*(line for line in lines if "map.html" not in line), *named], *arguments)
+    assert "error" not in output.replace("heap sound", "")
+    assert "Traceback" not in output
+    for name, blocks in held.items():
+        assert re.search(rf"^ .* {blocks}  {re.escape(name)} \(odd_names, data\)", output, re.M), name

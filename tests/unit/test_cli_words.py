@@ -1,0 +1,109 @@
+"""What the command line makes of its words: no command, a misspelt one, a process by name, a number that is no file, closed streams."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from findleaks import cli
+from findleaks.errors import TargetError
+from findleaks.report.encoding import plain
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, str]]:
+    """(--pid, core) of each target that was asked for; none is opened."""
+    asked: list[tuple[object, str]] = []
+
+    def refuse(args: object, core: str, _: object) -> NoReturn:
+        asked.append((getattr(args, "pid", None), core))
+        raise TargetError("asked")
+
+    monkeypatch.setattr(cli, "_open", refuse)
+    return asked
+
+
+def test_without_a_command_it_is_the_verdict(
+    opened: list[tuple[object, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a core").touch()
+    for words in (["a core"], ["--json", "a core"], ["--pid", "4711"], ["--pid=4711"]):
+        assert cli.main(words) == 2
+    assert opened == [(None, "a core")] * 2 + [(4711, "")] * 2
+    capsys.readouterr()
+    assert cli.main(["--help"]) == 0
+    assert "Without COMMAND it is `verdict`" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"), [("fnid", "did you mean 'find'?"), ("verfy", "did you mean 'verify'?"), ("zzz", "the commands are: ")]
+)
+def test_a_misspelt_command(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([word, "core"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"findleaks: no command and no file {word!r}")
+    assert hint in err
+
+
+def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["find", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert cli.main(["help", "find"]) == 0
+    assert capsys.readouterr().out == said
+
+
+def test_a_number_that_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["find", "15511"]) == 2
+    assert capsys.readouterr().err == "findleaks: 15511: no such file; for the process of this number: --pid 15511\n"
+
+
+def test_a_process_by_its_name(opened: list[tuple[object, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"sleeper{os.getpid()}"
+    link = tmp_path / name
+    link.symlink_to(Path("/bin/sleep").resolve())
+    one = subprocess.Popen([str(link), "60"])
+    two = None
+    try:
+        assert cli.main(["find", "--pid", name]) == 2
+        assert opened == [(one.pid, "")]
+        capsys.readouterr()
+        two = subprocess.Popen([str(link), "60"])
+        assert cli.main(["find", "--pid", name]) == 2
+        said = capsys.readouterr().err
+        assert f"2 processes are called {name!r}: {min(one.pid, two.pid)}, {max(one.pid, two.pid)}; choose one by its number" in said
+        assert cli.main(["find", "--pid", name + "x"]) == 2
+        assert f"no process is called {name + 'x'!r}" in capsys.readouterr().err
+        assert len(opened) == 1
+    finally:
+        for process in filter(None, (one, two)):
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize(
+    ("redirected", "status", "line"),
+    [
+        (">&-", 2, "findleaks: cannot write the output: standard output is closed\n"),
+        ("2>&-", 0, ""),
+        (">&- 2>&-", 2, ""),
+        ("<&- >/dev/null 2>&-", 0, ""),
+    ],
+)
+def test_closed_streams(redirected: str, status: int, line: str) -> None:
+    command = f'"$0" -m findleaks help {redirected}'
+    done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (status, line)
+
+
+def test_text_for_a_terminal_of_few_characters() -> None:
+    assert plain("a – b → c … 中 é", "ascii") == "a - b > c ~ \\u4e2d \\xe9"
+    assert plain("5 × 3 µs – é", "latin-1") == "5 × 3 µs - é"
+    assert plain("a – b", "utf-8") == "a – b"
