@@ -91,6 +91,13 @@ def test_a_broken_one_counts_as_missing(damage: object, tmp_path: Path) -> None:
     assert loaded(tmp_path) == "None"
 
 
+@pytest.mark.parametrize("entry", ["", "."])
+def test_code_in_the_working_folder_is_not_run(entry: str, tmp_path: Path) -> None:
+    (tmp_path / "capstone.py").write_text("print('run')\n")
+    done = run(sys.executable, "-c", ALONE, entry, cwd=tmp_path)
+    assert (done.stderr, done.stdout) == ("", "None\n")
+
+
 def test_what_is_missing_is_one_line_that_says_how_to_get_it() -> None:
     assert "\n" not in CAPSTONE_MISSING
     assert "pip install 'capstone==5.*'" in CAPSTONE_MISSING
