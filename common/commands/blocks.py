@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from itertools import islice
 
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.result import warning_lines, warnings_of
@@ -29,6 +30,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", metavar="A-B", help="only usable sizes in this range: 48, 16-64, 4k-")
     parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches: * any characters, ? one, e.g. 'osgeo::*'")
     parser.add_argument("--allocator", metavar="NAME", help="only blocks of this allocator")
+    parser.add_argument("--sort", choices=("address", "size"), default="address", help="by address, or the largest first (address)")
     parser.add_argument("--limit", type=count_word, help=f"blocks to print (text: {SHOWN}; JSON: all); 0: all")
 
 
@@ -38,6 +40,7 @@ class Listing:
     def __init__(self, session: Session, args: argparse.Namespace) -> None:
         self.session = session
         self.limit = args.limit
+        self.by_size = args.sort == "size"
         self.kinds = _kinds(args.kind)
         self.states = {state for state, name in STATES.items() if args.state in (name, "all")}
         self.sizes = size_range(args.size) if args.size else None
@@ -48,7 +51,7 @@ class Listing:
         self.describer = Describer(session)
 
     def json(self) -> Iterable[Mapping[str, object]]:
-        for index in islice(self._matching(), self.limit if self.limit and self.limit > 0 else None):
+        for index in self._shown(self.limit or 0):
             yield self.describer.block(index).json()
         warnings = warnings_of(self.session)
         if warnings:
@@ -56,10 +59,8 @@ class Listing:
 
     def text(self, width: int, door: Door) -> Iterator[str]:
         limit = SHOWN if self.limit is None else self.limit
-        matching = self._matching()
-        first = list(islice(matching, limit if limit > 0 else None))
-        rows = [_row(self.describer.block(index)) for index in first]
-        count, held = self._known() or self._counted(chain(first, matching))
+        rows = [_row(self.describer.block(index)) for index in self._shown(limit)]
+        count, held = self._known() or self._counted(self._matching())
         if rows:
             yield from table(("ADDRESS", "SIZE", "KIND", "WHAT"), rows, (1,), width, cut=3)
             yield ""
@@ -68,6 +69,18 @@ class Listing:
         if rows:
             yield from door.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
         yield from warning_lines(warnings_of(self.session), width)
+
+    def _shown(self, limit: int) -> Iterable[int]:
+        """Indices of the blocks to print, in order; 0: of all."""
+        matching = self._matching()
+        if not self.by_size:
+            return islice(matching, limit or None)
+        size_of = self.session.directory.blocks.size
+
+        def order(index: int) -> tuple[int, int]:
+            return -size_of(index), index
+
+        return heapq.nsmallest(limit, matching, order) if limit else sorted(matching, key=order)
 
     def _matching(self) -> Iterator[int]:
         """Indices of the blocks that pass every filter. They are described only when they are printed: most never are."""
@@ -148,6 +161,6 @@ def _kinds(text: str | None) -> set[int] | None:
 
 @command(arguments=_arguments)
 def blocks(session: Session, args: argparse.Namespace) -> Listing:
-    """List blocks in address order with size (usable bytes), kind or state, and type. With --json one object a line
+    """List blocks with size (usable bytes), kind or state, and type: by address, or the largest first. With --json one object a line
     (JSON Lines): {"address", "size", "state", "kind", "allocator", "arena", "type", "hint"}; warnings, if any, last."""
     return Listing(session, args)

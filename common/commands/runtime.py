@@ -102,10 +102,6 @@ def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterat
     if parts:
         yield ""
         yield from table(("BYTES", "USED", "MEMORY", ""), list(_rows(parts, limit and max(limit, PARTS))), (0, 1), width, cut=3)
-    counters = runtime.counters()
-    if counters:
-        yield ""
-        yield from table(("VALUE", "COUNTER"), [(_value(count), name) for name, count in counters.items()], (0,), width, cut=1)
     if one.types:
         yield ""
         yield from _types(one, limit, width)
@@ -115,6 +111,10 @@ def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterat
         asked = [(number(site.blocks), size(site.bytes), printable(" < ".join(site.frames))) for site in shown]
         yield from table(("BLOCKS", "BYTES", "ASKED FOR AT"), asked, (0, 1), width, cut=2)
         yield from _more(len(sites), limit, "site")
+    counters = runtime.counters()
+    if counters:
+        yield ""
+        yield from table(("VALUE", "COUNTER"), [(_value(count), name) for name, count in counters.items()], (0,), width, cut=1)
 
 
 def _rows(parts: Sequence[Part], limit: int, indent: str = "") -> Iterator[tuple[str, str, str, str]]:

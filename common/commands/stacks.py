@@ -23,6 +23,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--not-under", metavar="FUNCTION", action="append", default=[], help="only stacks that this one is not on; may be given again"
     )
     parser.add_argument("--folded", action="store_true", help="a line a stack, outermost first, for flame graphs: main;work;read 3")
+    parser.add_argument("--limit", type=count_word, default=0, help="stacks to print as text (0: all); JSON has all")
     parser.add_argument("--frames", type=count_word, default=FRAMES, help=f"frames of each stack to print as text ({FRAMES}; 0: all)")
 
 
@@ -36,7 +37,8 @@ class Stacks:
         self.threads = sum(len(stack.threads) for stack in every)
         self.stacks = reaching(every, args.function, args.module, args.not_under)
         self.all = len(every)
-        self.folded, self.frames = args.folded, args.frames
+        self.folded, self.frames, self.limit = args.folded, args.frames, args.limit
+        self.names = session.target.thread_names()
         self.warnings = [printable(warning, 600) for warning in session.target.warnings]
         cut = sum(len(stack.threads) for stack in every if stack.end)
         if cut:
@@ -45,29 +47,46 @@ class Stacks:
 
     def json(self) -> Iterable[Mapping[str, object]]:
         body = [
-            {"count": len(stack.threads), "threads": stack.threads, "frames": [_json(f) for f in stack.frames], "complete": not stack.end}
+            {
+                "count": len(stack.threads),
+                "threads": stack.threads,
+                "names": [self.names.get(tid) for tid in stack.threads],
+                "frames": [_json(f) for f in stack.frames],
+                "complete": not stack.end,
+            }
             for stack in self.stacks
         ]
         return [{"schema": SCHEMA, "command": "stacks", "threads": self.threads, "stacks": body, "warnings": self.warnings}]
 
     def text(self, width: int, door: Door) -> Iterator[str]:
         if self.folded:
-            yield from folded(self.stacks)
+            yield from folded(self.stacks[: self.limit or None])
             return
         matching = sum(len(stack.threads) for stack in self.stacks)
-        of = "" if len(self.stacks) == self.all else f" of {number(self.threads)} threads, of {number(self.all)} stacks"
-        yield f"{_count(matching, 'thread')} in {_count(len(self.stacks), 'stack')}{of}"
-        for stack in self.stacks:
+        if len(self.stacks) == self.all:
+            yield f"{_count(matching, 'thread')} in {_count(self.all, 'stack')}"
+        else:
+            yield f"{number(matching)} of {_count(self.threads, 'thread')}, in {number(len(self.stacks))} of {_count(self.all, 'stack')}"
+        listed = self.stacks[: self.limit or None]
+        for stack in listed:
             yield ""
             who = "thread" if len(stack.threads) == 1 else "threads"
-            yield f"  {number(len(stack.threads))} {who}: {some([str(tid) for tid in stack.threads], 8)}"
+            yield f"  {number(len(stack.threads))} {who}: {some([self._who(tid) for tid in stack.threads], 8)}"
             shown = stack.frames[: self.frames or None]
             yield from (f"    {line(frame, width - 4)}" for frame in shown)
             if len(shown) < len(stack.frames):
                 yield f"    … {len(stack.frames) - len(shown)} more (--frames 0)"
             if stack.end:
                 yield f"    … {stack.end}"
+        if len(listed) < len(self.stacks):
+            yield ""
+            yield f"  … {_count(len(self.stacks) - len(listed), 'more stack')} (--limit 0)"
         yield from warning_lines(self.warnings, width)
+
+    def _who(self, tid: int) -> str:
+        """ "4711 (worker)"; "4711" where the thread's name is not known, or all threads have the program's."""
+        name = self.names.get(tid) if len(set(self.names.values())) > 1 else None
+        return f"{tid} ({printable(name, 20)})" if name else str(tid)
 
 
 def folded(stacks: Sequence[Stack]) -> Iterator[str]:

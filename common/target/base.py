@@ -5,7 +5,7 @@ All addresses are integers in the target's address space, all sizes are bytes, r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Union
 
@@ -172,6 +172,10 @@ class Target(Protocol):
         ...
 
     def threads(self) -> Sequence[Thread]: ...
+
+    def thread_names(self) -> Mapping[int, str]:
+        """tid -> the name that the thread was given (prctl PR_SET_NAME), of a process of this machine; cores do not have them: {}."""
+        ...
 
     def interrupted(self) -> bool:
         """True once the user asked to stop; polled at least every 200 ms of work."""

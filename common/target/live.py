@@ -305,6 +305,17 @@ class LiveTarget(Symbolic, Closing):
         found = [sleeping(self._pid, tid, self.arch) for tid in tasks(self._pid)]
         return [t for t in found if t is not None]
 
+    def thread_names(self) -> dict[int, str]:
+        """See Target."""
+        names = {}
+        for tid in tasks(self._pid):
+            try:
+                with open(f"/proc/{self._pid}/task/{tid}/comm", "rb") as file:
+                    names[tid] = os.fsdecode(file.read().rstrip(b"\n"))
+            except OSError:
+                continue  # it ended just now
+        return names
+
     @property
     def auxv(self) -> dict[int, int]:
         """The auxiliary vector by AT_ type; {} if it cannot be read."""

@@ -175,6 +175,10 @@ class Symbolic:
         self._symbols: dict[int, ModuleSymbols] = {}
         self._module_starts: Optional[list[int]] = None
 
+    def thread_names(self) -> dict[int, str]:
+        """See Target."""
+        return {}
+
     def modules(self) -> Sequence[Module]:
         raise NotImplementedError
 

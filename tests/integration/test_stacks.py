@@ -40,6 +40,12 @@ def asked(*words: str) -> dict[str, Any]:
     return made
 
 
+def printed(*words: str) -> list[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "findleaks", "stacks", *words], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+
 def functions(stack: dict[str, Any]) -> list[str]:
     return [frame["function"] or "" for frame in stack["frames"]]
 
@@ -62,13 +68,21 @@ def check(found: dict[str, Any]) -> None:
 
 def test_live_and_in_cores(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program)], tmp_path) as running:
-        check(asked("--pid", str(running.pid)))
+        found = asked("--pid", str(running.pid))
+        check(found)
+        assert {name for stack in found["stacks"] for name in stack["names"]} == {"stacks"}
         check(asked(str(running.gcore())))
         core = running.kernel_core()
     check(asked(str(core)))
     assert [stack["count"] for stack in asked("-c", "alpha", str(core))["stacks"]] == [3, 2]
     assert [stack["count"] for stack in asked("-c", "alpha", "--not-under", "beta", str(core))["stacks"]] == [2]
     assert [stack["count"] for stack in asked("--module", "stacks", "-c", "down", str(core))["stacks"]] == [1]
+    lines = printed("-c", "alpha", "--limit", "1", "--frames", "1", str(core))
+    assert lines[0] == "5 of 9 threads, in 2 of 6 stacks"
+    assert lines[-1] == "  … 1 more stack (--limit 0)"
+    assert sum("threads: " in line for line in lines) == 1
+    assert printed(str(core))[0] == "9 threads in 6 stacks"
+    assert printed("-c", "nowhere", str(core)) == ["0 of 9 threads, in 0 of 6 stacks"]
     folded = subprocess.run(
         [sys.executable, "-m", "findleaks", "stacks", "--folded", str(core)], capture_output=True, text=True, check=True
     )

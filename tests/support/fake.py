@@ -113,6 +113,9 @@ class FakeTarget(ExtentReader):
     def debug_data(self, module: Module) -> Sequence[bytes]:
         return []
 
+    def thread_names(self) -> dict[int, str]:
+        return {}
+
     def threads(self) -> Sequence[Thread]:
         return self._threads
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import NoReturn
 
@@ -108,3 +109,20 @@ def test_init_takes_no_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert "init takes no words" in err
     assert cli.main(["init", "--help"]) == 0
     assert capsys.readouterr().out.startswith("findleaks init: print the lines")
+
+
+def test_the_largest_blocks_first() -> None:
+    sizes = [48, 4096, 16, 4096, 512]
+    starts = [HEAP + 0x2000 * at for at in range(len(sizes))]
+    listed = [Listed(start, size) for start, size in zip(starts, sizes)]
+    made = session(FakeTarget({HEAP: bytes(0x10000)}), [ListAllocator(HEAP, HEAP + 0x10000, listed)])
+
+    def addresses(*words: str) -> list[int]:
+        out = io.StringIO()
+        assert commands.execute(lambda: made, ["blocks", "--json", *words], out) == 0
+        return [int(row["address"], 16) for row in map(json.loads, out.getvalue().splitlines()) if "address" in row]
+
+    largest = [starts[at] for at in (1, 3, 4, 0, 2)]
+    assert addresses() == addresses("--sort", "address") == starts
+    assert addresses("--sort", "size") == largest
+    assert addresses("--sort", "size", "--limit", "3") == largest[:3]
