@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from bisect import bisect_right
@@ -14,9 +13,8 @@ from findleaks.arch import ARCHES, Arch, arch_of
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.report.text import size as human
 from findleaks.report.text import some
-from findleaks.target import elf, notes
+from findleaks.target import elf, holes, notes
 from findleaks.target.base import Module, Range, Region, Thread
-from findleaks.target.holes import presence, told
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of
 from findleaks.target.modules import DELETED, Check, FileSource, Image, bare, check, debug_data, images, tables
 from findleaks.target.notes import Mapping
@@ -37,7 +35,8 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         self.warnings: list[str] = []
         self._name = os.path.basename(path) or path
         self._core = Source(view)
-        self._data: list[Range] = []  # the parts of the file that are no holes, where they tell anything
+        self._data: list[Range] = []  # the parts of the file that are no holes, if they may tell anything
+        self._trusted: Optional[bool] = None  # whether they do; None: not looked yet
         self._exe, self._sysroot = exe, sysroot.rstrip("/") or sysroot[:1]
         head = self._header(view)
         arch = self._arch(head)
@@ -48,6 +47,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         self._check_loads(len(view))
         ExtentReader.__init__(self, arch, disjoint([Extent(d.start, d.start + d.there, d.offset, self._core) for d in loads]))
         self._process = self._notes(view, head, headers)
+        self._of_kernel = holes.by_kernel(head, loads, self._process.unit, arch.page)
         self.pid: Optional[int] = self._process.pid
         self._files = self._mappings(loads)
         self._images = images(self.read, self._files, arch.machine, arch.page)
@@ -285,7 +285,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
 
     def resident(self, start: int, end: int) -> Optional[int]:
         """See Target."""
-        if not self._data:
+        if not self._holes_tell():
             return None
         found = 0
         at = max(0, bisect_right(self._starts, start) - 1)
@@ -303,27 +303,25 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         return found
 
     def keep_holes(self, fd: int) -> None:
-        """Note where the file has holes, for `resident`. A file without any, or with holes for all that is zero, has been copied or written
-        by a program: it tells nothing."""
-        size, at, data = len(self._core.view()), 0, []
-        try:
-            while at < size:
-                at = os.lseek(fd, at, os.SEEK_DATA)
-                end = os.lseek(fd, at, os.SEEK_HOLE)
-                data.append(Range(at, end))
-                at = end
-        except OSError as error:
-            if error.errno != errno.ENXIO:  # ENXIO: nothing but holes from here on
-                return
-        if sum(part.end - part.start for part in data) < size and told(self._core.view(), data, self._loads, self.arch.page):
+        """Note where the file has holes, for `resident` and `presence`."""
+        first = min((load.offset for load in self._loads if load.there), default=0)
+        size, page = len(self._core.view()), self.arch.page
+        data = holes.parts(fd, size) if self._of_kernel else []
+        if holes.by_pages(data, first, size, page):
             self._data = data
+
+    def _holes_tell(self, tell: Callable[[float], None] = lambda part: None) -> bool:
+        """Whether the file's holes say which pages were there. Looked up when first asked: it may take reading all of the file."""
+        if self._trusted is None:
+            self._trusted = bool(self._data) and holes.page_of_zeros(self._core.view(), self._data, self.arch.page, tell) >= 0
+        return self._trusted
 
     def presence(self, tell: Callable[[float], None]) -> Optional[Presence]:
         """See Target."""
-        if not self._data:
+        if not self._holes_tell(tell):
             return None
         anonymous = any(d.there and d.flags & elf.PF_W and not self._file_name(d.start) for d in self._loads)
-        return presence(self._data, self._loads, self._regions, anonymous)
+        return holes.presence(self._data, self._loads, self._regions, anonymous)
 
     def regions(self) -> Sequence[Region]:
         return self._regions

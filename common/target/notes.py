@@ -36,6 +36,7 @@ class Process(NamedTuple):
     files: list[Mapping]
     auxv: dict[int, int]
     problems: list[str]
+    unit: int = 0  # the page size by which NT_FILE counts: the system's in the kernel's cores, 1 in GDB's; 0: there is no such note
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[bytes]) -> Thread:
@@ -56,6 +57,7 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     files: list[Mapping] = []
     auxv: dict[int, int] = {}
     problems: list[str] = []
+    unit = 0
     raw: list[tuple[int, bytes, list[bytes]]] = []
     tids: set[int] = set()
     order = arch.word_format[0]
@@ -80,10 +82,11 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
             auxv = auxiliary(arch, bytes(note.desc))
         elif note.type == NT_FILE and note.name == b"CORE":
             files = _files(arch, note.desc, problems)
+            unit = _unit(arch, note.desc)
     threads = [thread(arch, tid, registers, extra) for tid, registers, extra in raw if registers]
     if pid is None and threads:
         pid = threads[0].tid
-    return Process(pid, name, command, sorted(threads, key=lambda t: (t.tid != pid, t.tid)), files, auxv, problems)
+    return Process(pid, name, command, sorted(threads, key=lambda t: (t.tid != pid, t.tid)), files, auxv, problems, unit)
 
 
 def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:
@@ -106,6 +109,11 @@ def _psinfo(order: str, desc: memoryview) -> tuple[Optional[int], str, str]:
     name = bytes(desc[at[1] : at[1] + 16]).split(b"\0")[0].decode("utf-8", "replace")
     command = bytes(desc[at[2] : at[2] + 80]).split(b"\0")[0].decode("utf-8", "replace")
     return pid if pid > 0 else None, name, command.strip()
+
+
+def _unit(arch: Arch, desc: memoryview) -> int:
+    """NT_FILE's page size, in which it counts the places in files; 0 where the note is cut off."""
+    return int(struct.unpack_from(arch.word_format, desc, arch.word)[0]) if len(desc) >= 2 * arch.word else 0
 
 
 def _files(arch: Arch, desc: memoryview, problems: list[str]) -> list[Mapping]:

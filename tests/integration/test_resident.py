@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -41,3 +42,46 @@ def test_live_process_and_cores(program: Path, tmp_path: Path) -> None:
     subprocess.run(["gzip", "-1", str(core)], check=True)
     with open_core(f"{core}.gz") as target:
         assert target.resident(address, end) is None
+
+
+def test_copies_that_make_their_own_holes_tell_nothing(program: Path, tmp_path: Path) -> None:
+    """They leave out pages of zeros that were in memory; plain cp does so of a file with holes. The kernel's file tells, whether a page of
+    zeros lies in the middle of it or at its end, and so does a copy with the same holes."""
+    with cores.Running([str(program)], tmp_path / "run") as running:
+        address, expected = (int(word, 0) for word in running.output.split("\n")[0].split())
+        core = running.kernel_core()
+    end = address + (64 << 20)
+    sparse = tmp_path / "sparse"
+    subprocess.run(["cp", "--sparse=always", "--reflink=never", core, sparse], check=True)
+    for path in (sparse, through_tar(core, tmp_path / "raw", "raw")):
+        with open_core(str(path)) as target:
+            assert target.resident(address, end) is None
+            assert target.presence(lambda part: None) is None
+    page = last_page(sparse)  # with holes as the sparse copy has, but for one page of zeros in the middle
+    with sparse.open("r+b") as file:
+        at = next(at for at in range(page, 0, -4096) if is_hole(file.fileno(), at))
+        file.seek(at)
+        file.write(bytes(4096))
+    for path in (core, sparse, through_tar(core, tmp_path / "seek", "seek")):
+        with open_core(str(path)) as target:
+            assert target.resident(address, end) == expected
+            found = target.presence(lambda part: None)
+            assert found is not None
+            assert found.resident.bytes(address, end) == expected
+
+
+def through_tar(path: Path, folder: Path, holes: str) -> Path:
+    """A copy with the same holes ("seek"), or with holes where it is zero ("raw")."""
+    folder.mkdir()
+    pack = ["tar", "-C", path.parent, "--sparse", f"--hole-detection={holes}", "-cf", "-", path.name]
+    packed = subprocess.run(pack, check=True, capture_output=True).stdout
+    subprocess.run(["tar", "-C", folder, "-xf", "-"], check=True, input=packed)
+    return folder / path.name
+
+
+def last_page(path: Path) -> int:
+    return (path.stat().st_size - 1) // 4096 * 4096
+
+
+def is_hole(fd: int, at: int) -> bool:
+    return os.lseek(fd, at, os.SEEK_HOLE) == at

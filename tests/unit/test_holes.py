@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
 import random
+from array import array
 
+import elfcore
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from findleaks.target import elf
 from findleaks.target.base import Range, Region
-from findleaks.target.holes import presence, told
+from findleaks.target.holes import by_kernel, by_pages, page_of_zeros, presence
 from findleaks.target.layout import Load
 
 PAGE = 4096
@@ -47,12 +52,59 @@ def test_segments_that_overlap_tell_nothing() -> None:
     assert presence(data, [one, Load(0x12000, 0x14000, 6, 0x3000, 0x2000, 0x2000)], [region], True) is not None
 
 
-def test_holes_for_all_that_is_zero_tell_nothing() -> None:
+class Stopped(Exception):
+    """What Ctrl-C raises."""
+
+
+def zeros_in(core: bytes, data: list[Range]) -> int:
+    return page_of_zeros(memoryview(core), data, PAGE, lambda part: None)
+
+
+def test_a_page_of_zeros_that_is_no_hole() -> None:
+    core = bytearray(5 * PAGE + 7)
+    core[PAGE + 8] = core[3 * PAGE] = 1  # of the first of these, the first word is zero
+    assert zeros_in(core, [Range(PAGE, 2 * PAGE), Range(3 * PAGE, 4 * PAGE)]) == -1
+    assert zeros_in(core, [Range(PAGE, 4 * PAGE)]) == 2 * PAGE
+    assert zeros_in(core, [Range(PAGE + 16, 2 * PAGE + 16), Range(3 * PAGE + 1, 5 * PAGE)]) == 4 * PAGE  # whole pages only
+    assert zeros_in(core, [Range(5 * PAGE, 5 * PAGE + 7)]) == -1
+    assert zeros_in(core, []) == -1
+    assert zeros_in(core[: 5 * PAGE], [Range(PAGE, 5 * PAGE)]) == 4 * PAGE, "the last page is looked at first"
+
+
+def test_all_of_the_data_is_looked_through_and_ctrl_c_is_heard() -> None:
+    """A page of zeros behind more than 512 MiB of other data tells as much as one at the beginning."""
+    pages = (513 << 20) // PAGE
+    with mmap.mmap(-1, (pages + 2) * PAGE) as memory, memoryview(memory) as view:
+        view.cast("Q")[:: PAGE // 8] = memoryview(array("Q", [1]) * (pages + 2))
+        view.cast("Q")[pages * PAGE // 8] = 0
+        told: list[float] = []
+        assert page_of_zeros(view, [Range(0, len(view))], PAGE, told.append) == pages * PAGE
+        assert len(told) == 514
+        assert told == sorted(told)
+
+        def stop(part: float) -> None:
+            if part > 0.5:
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            page_of_zeros(view, [Range(0, len(view))], PAGE, stop)
+
+
+def test_the_form_of_the_kernels_cores() -> None:
+    head = elf.header(elfcore.core([]))
     load = Load(0x10000, 0x14000, 6, PAGE, 4 * PAGE, 4 * PAGE)
-    core = bytearray(5 * PAGE)
-    core[PAGE] = core[3 * PAGE] = 1
-    data = [Range(PAGE, 2 * PAGE), Range(3 * PAGE, 4 * PAGE)]
-    assert not told(memoryview(core), data, [load], PAGE)
-    assert told(memoryview(core), [Range(PAGE, 4 * PAGE)], [load], PAGE)  # a page of zeros that was written
-    shifted = Load(0x10000, 0x14000, 6, PAGE + 0x5B8, 3 * PAGE, 3 * PAGE)
-    assert not told(memoryview(core), [Range(PAGE, 4 * PAGE)], [shifted], PAGE)  # gcore's
+    assert by_kernel(head, [load], PAGE, PAGE)
+    assert by_kernel(head, [load], 0, PAGE)  # without NT_FILE
+    assert not by_kernel(head, [load], 1, PAGE)  # gcore's
+    assert not by_kernel(head._replace(shoff=0x5000, shnum=9), [load], PAGE, PAGE)
+    assert by_kernel(head._replace(shoff=0x5000, shnum=0, phnum=elf.PN_XNUM), [load], PAGE, PAGE)  # 70,000 segments
+    assert not by_kernel(head, [load._replace(offset=PAGE + 0x5B8)], PAGE, PAGE)
+
+
+def test_holes_that_were_not_made_page_by_page() -> None:
+    size = 100 * PAGE
+    assert by_pages([Range(0, 700), Range(3 * PAGE, 4 * PAGE), Range(8 * PAGE, size)], PAGE, size, PAGE)
+    assert not by_pages([Range(0, size)], PAGE, size, PAGE)
+    assert not by_pages([], PAGE, size, PAGE)
+    assert not by_pages([Range(PAGE, 3 * PAGE + 1024), Range(8 * PAGE, size)], PAGE, size, PAGE)
+    assert not by_pages([Range(0, 16 * PAGE), Range(32 * PAGE, size)], PAGE, size, PAGE)  # of 64 KiB each
