@@ -273,7 +273,7 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
     else:
         from findleaks.target.core import open_core
 
-        target = open_core(core, exe=args.exe, sysroot=args.sysroot)
+        target = open_core(core, exe=args.exe, sysroot=args.sysroot, progress=progress)
     return Session(target, progress=progress)
 
 

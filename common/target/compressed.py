@@ -1,49 +1,196 @@
-"""Compressed cores: unpacked into a file without a name, which goes away with the last that uses it."""
+"""Compressed cores: unpacked into a file without a name, which goes away with the last that uses it.
+
+A small file may hold a very large one, by mistake or to do harm. So what is unpacked comes in steps of bounded size, runs of zeros take
+no room on disk, and of the disk's free space a part stays free. What stands before damage is used, as of a core that was cut off.
+"""
 
 from __future__ import annotations
 
-import bz2
-import lzma
+import io
 import os
 import shutil
 import subprocess
 import tempfile
-import zlib
-from collections.abc import Callable, Iterator
-from typing import Any, Optional
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from findleaks.errors import TargetError
 from findleaks.report.text import size as human
+from findleaks.target.zstd import Damaged, Frames, Trailing
 
-_CHUNK = 1 << 20
+_STEP = 1 << 16
+"""Bytes unpacked at once, at most (zstd: a block, 128 KiB): as much may be lost in front of damage, and this often Ctrl-C is heard."""
 _BLOCK = 1 << 16
+"""Bytes that become a hole where all of them are zero."""
 _ZERO = bytes(_BLOCK)
+_KEPT_FREE = 10
+"""One part in so many of the disk's free space is not used."""
 
 
-def unpacked(fd: int, name: str, start: bytes) -> tuple[int, str]:
-    """(descriptor of the unpacked core, "" or a warning that the compressed data end too early). Takes over `fd` and closes it.
-    `start` are the file's first bytes. TargetError if it is in no known format, or nothing can be unpacked."""
-    with os.fdopen(fd, "rb", buffering=0) as file:
-        blocks = _blocks(file, start)
-        if blocks is None and start[:4] == b"MDMP":
-            raise TargetError(
-                f"{name}: a minidump, which has the stacks but not the heap: make the core with gcore, or let the kernel do it"
-            )
-        if blocks is None and start[:4] == b"\x04\x22\x4d\x18":
-            raise TargetError(f"{name}: packed with lz4: unpack it first (unlz4 {name})")
-        if blocks is None:
-            raise TargetError(f"{name}: not an ELF file, nor one packed with gzip, zstd, xz or bzip2: a core file is needed")
-        out = _unnamed(name)
+class Unpacked(NamedTuple):
+    """`fd` is the unpacked core; `warning` says what is wrong with the compressed file ("": nothing), `partial` that a part of the core is
+    missing or may be wrong."""
+
+    fd: int
+    warning: str
+    partial: bool
+
+
+class _Stream(Protocol):
+    """A file that unpacks what it reads: Python's GzipFile, LZMAFile, BZ2File, ZstdFile, or ours."""
+
+    def read1(self, size: int) -> bytes:
+        """Up to `size` bytes; b"" at the end. EOFError where the compressed data are cut off."""
+        ...
+
+
+def unpacked(fd: int, name: str, start: bytes, tell: Callable[[float], None] = lambda part: None) -> Unpacked:
+    """Unpack a file, which is taken over and closed. `start` are its first bytes; `tell` is called at each step with the part that is
+    done, and may raise. TargetError if it is in no known format, holds something else than a core, or nothing can be unpacked."""
+    with io.FileIO(fd) as file:
+        stream, errors = _stream(file, name, start)
         try:
-            cut = _write(blocks, out, name)
-        except BaseException:
-            os.close(out)
-            raise
-        return out, cut
+            out = _Output(name)
+            try:
+                warning, partial = _unpack(stream, errors, file, out, tell)
+                out.end(warning)
+            except BaseException:
+                os.close(out.fd)
+                raise
+        finally:
+            if isinstance(stream, _Program):
+                stream.close()
+        return Unpacked(out.fd, warning, partial)
 
 
-def _unnamed(name: str) -> int:
-    """A file without a name: in $TMPDIR, else in /var/tmp rather than /tmp, which is often in memory."""
+_Errors = tuple[type[Exception], ...]
+"""What a stream raises where the compressed data are bad; beside these all may raise OSError, of which EOFError is none."""
+
+
+def _stream(file: io.FileIO, name: str, start: bytes) -> tuple[_Stream, _Errors]:
+    try:
+        if start[:3] == b"\x1f\x8b\x08":
+            import gzip
+            import zlib
+
+            return gzip.GzipFile(fileobj=file), (zlib.error,)
+        if start[:6] == b"\xfd7zXZ\0":
+            import lzma
+
+            return lzma.LZMAFile(file, format=lzma.FORMAT_XZ), (lzma.LZMAError,)
+        if start[:3] == b"BZh":
+            import bz2
+
+            return bz2.BZ2File(file), (ValueError,)
+    except ImportError as error:
+        raise TargetError(f"{name}: this Python cannot unpack it ({error}): unpack it first") from None
+    if start[:4] == b"\x28\xb5\x2f\xfd" or (start[1:4] == b"\x2a\x4d\x18" and 0x50 <= start[0] <= 0x5F):
+        return _zstd(file, name)
+    if start[:4] == b"MDMP":
+        raise TargetError(f"{name}: a minidump, which has the stacks but not the heap: make the core with gcore, or let the kernel do it")
+    if start[:4] == b"\x04\x22\x4d\x18":
+        raise TargetError(f"{name}: packed with lz4: unpack it first (unlz4 {name})")
+    raise TargetError(f"{name}: not an ELF file, nor one packed with gzip, zstd, xz or bzip2: a core file is needed")
+
+
+def _zstd(file: io.FileIO, name: str) -> tuple[_Stream, _Errors]:
+    try:
+        from compression import zstd  # Python 3.14
+
+        return zstd.ZstdFile(file, options={zstd.DecompressionParameter.window_log_max: 31}), (zstd.ZstdError,)
+    except ImportError:
+        pass
+    try:
+        import zstandard
+    except ImportError:
+        return _Program(file, name), (Damaged,)
+    return Frames(file, zstandard), (Damaged,)
+
+
+class _Program:
+    """The zstd program, which unpacks the file that is its standard input."""
+
+    def __init__(self, file: io.FileIO, name: str) -> None:
+        program = shutil.which("zstd")
+        if program is None:
+            raise TargetError(
+                f"{name}: a core packed with zstd needs the zstd program (apt install zstd) or Python's zstandard module; "
+                "or unpack it first"
+            )
+        pipe, environment = subprocess.PIPE, {**os.environ, "LC_ALL": "C"}
+        self._child = subprocess.Popen([program, "-dcq", "--long=31"], stdin=file, stdout=pipe, stderr=pipe, env=environment)
+
+    def read1(self, size: int) -> bytes:
+        child = self._child
+        assert isinstance(child.stdout, io.BufferedReader)
+        assert child.stderr is not None
+        data = child.stdout.read1(size)
+        if not data:
+            message = child.stderr.read(4096).decode("utf-8", "replace").strip()
+            if child.wait():
+                raise Damaged(message.splitlines()[-1] if message else f"zstd ended with status {child.returncode}")
+        return data
+
+    def close(self) -> None:
+        """End the program, if it still runs."""
+        if self._child.poll() is None:
+            self._child.kill()
+        with self._child:
+            pass
+
+
+class _Full(Exception):
+    """No more may be written to the disk; says why."""
+
+
+class _Output:
+    """The unpacked file: has no name, and holes for zeros. `at` bytes are written, or left out as zeros."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.at = name, 0
+        self.fd, self.folder = _unnamed(name)
+        found = os.fstatvfs(self.fd)
+        self.free = found.f_bavail * found.f_frsize
+        self._left = self.free - self.free // _KEPT_FREE
+        self._start = b""
+
+    def add(self, data: bytes) -> None:
+        """Write behind what is there. _Full when the disk has no room for it, TargetError when this is going to be no core."""
+        if len(self._start) < 4:
+            self._start += data[:4]
+            if not self._start.startswith(b"\x7fELF"[: len(self._start)]):
+                raise TargetError(f"{self.name}: what is packed in it is not an ELF file: a core file is needed")
+        low = 0
+        while low < len(data):
+            part = data[low : low + _BLOCK - self.at % _BLOCK]
+            if part != _ZERO[: len(part)]:
+                self._left -= len(part)
+                if self._left < 0:
+                    raise _Full(f"of {human(self.free)} that were free a tenth stays so")
+                self._write(part)
+            self.at += len(part)
+            low += len(part)
+
+    def _write(self, part: bytes) -> None:
+        view, done = memoryview(part), 0
+        try:
+            while done < len(view):
+                done += os.pwrite(self.fd, view[done:], self.at + done)
+        except OSError as error:
+            raise _Full(error.strerror or str(error)) from None
+
+    def end(self, warning: str) -> None:
+        """Give the file its size; TargetError with the warning when nothing was unpacked."""
+        if not self.at:
+            raise TargetError(warning or f"{self.name}: there is nothing in the compressed file")
+        try:
+            os.ftruncate(self.fd, self.at)
+        except OSError as error:
+            raise TargetError(f"{self.name}: {self.at:,} bytes are more than {self.folder} takes: {error.strerror}") from None
+
+
+def _unnamed(name: str) -> tuple[int, str]:
+    """A file without a name, and its folder: $TMPDIR, else /var/tmp rather than /tmp, which is often in memory."""
     folders = [os.environ["TMPDIR"]] if os.environ.get("TMPDIR") else ["/var/tmp"]
     for folder in [*folders, tempfile.gettempdir()]:
         try:
@@ -51,135 +198,30 @@ def _unnamed(name: str) -> int:
         except OSError:
             continue
         os.unlink(path)
-        return fd
+        return fd, folder
     raise TargetError(f"{name}: no folder to unpack it in: set TMPDIR")
 
 
-def _write(blocks: Iterator[bytes], out: int, name: str) -> str:
-    """Write the blocks, leaving holes for zeros; returns "" or a warning."""
-    at = 0
-    cut = ""
-    try:
-        for data in blocks:
-            for low in range(0, len(data), _BLOCK):
-                part = data[low : low + _BLOCK]
-                if part != _ZERO[: len(part)]:
-                    view = memoryview(part)
-                    done = 0
-                    while done < len(view):
-                        done += os.pwrite(out, view[done:], at + done)
-                at += len(part)
-    except (EOFError, zlib.error, lzma.LZMAError, ValueError, _Broken) as error:
-        cut = f"{name}: the compressed file is cut off or damaged after {human(at)} of core ({error}): the rest is missing."
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise TargetError(
-            f"{name}: cannot be unpacked ({error.strerror or error}) after {human(at)}: set TMPDIR to a folder with room"
-        ) from None
-    if not at:
-        raise TargetError(cut or f"{name}: there is nothing in the compressed file")
-    os.ftruncate(out, at)
-    return cut
-
-
-class _Broken(Exception):
-    """Damaged compressed data, whatever the library calls it."""
-
-
-def _blocks(file: Any, start: bytes) -> Optional[Iterator[bytes]]:
-    if start[:3] == b"\x1f\x8b\x08":
-        return _stream(file, lambda: zlib.decompressobj(zlib.MAX_WBITS | 16))
-    if start[:6] == b"\xfd7zXZ\0":
-        return _stream(file, lzma.LZMADecompressor)
-    if start[:3] == b"BZh":
-        return _stream(file, bz2.BZ2Decompressor)
-    if start[:4] == b"\x28\xb5\x2f\xfd" or (start[1:4] == b"\x2a\x4d\x18" and 0x50 <= start[0] <= 0x5F):
-        return _zstd(file)
-    return None
-
-
-def _stream(file: Any, make: Callable[[], Any]) -> Iterator[bytes]:
-    """Unpack the concatenated streams of a decompressor object that is for one stream."""
-    machine = make()
-    begun = False
+def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, tell: Callable[[float], None]) -> tuple[str, bool]:
+    """Unpack to the end, or as far as can be: `warning` and `partial` of Unpacked."""
+    size = os.fstat(file.fileno()).st_size
+    bad: _Errors = (OSError, Trailing, *errors)
     while True:
-        data = file.read(_CHUNK)
+        tell(min(file.tell() / max(size, 1), 1.0))
+        try:
+            data = stream.read1(_STEP)
+        except EOFError:
+            return f"{out.name}: the compressed file is cut off after {human(out.at)} of the core: the rest is missing.", True
+        except bad as error:
+            why = " ".join(str(error).split())
+            if isinstance(error, Trailing) or (out.at and why.startswith("Not a gzipped file")):  # gzip.BadGzipFile of a further member
+                return f"{out.name}: something else stands behind the compressed core: it is left out.", False
+            where = f"the compressed file is damaged near byte {file.tell():,} of {size:,} ({why})"
+            return f"{out.name}: {where}: {human(out.at)} of the core are there, some of it maybe wrong, the rest is missing.", True
         if not data:
-            if begun:
-                raise EOFError("the end is missing")
-            return
-        while data:
-            begun = True
-            try:
-                block = machine.decompress(data)
-            except OSError as error:  # bz2's way of saying that the data are bad
-                raise _Broken(str(error)) from None
-            if block:
-                yield block
-            data = b""
-            if machine.eof:
-                data = machine.unused_data.lstrip(b"\0")
-                machine = make()
-                begun = False
-
-
-def _zstd(file: Any) -> Iterator[bytes]:
-    try:
-        from compression import zstd  # Python 3.14
-
-        return _stream(file, zstd.ZstdDecompressor)
-    except ImportError:
-        pass
-    try:
-        import zstandard
-    except ImportError:
-        return _zstd_program(file)
-    return _stream(file, lambda: _Zstandard(zstandard))
-
-
-class _Zstandard:
-    """python-zstandard's decompressor object with its own errors made ours."""
-
-    def __init__(self, module: Any) -> None:
-        self._error = module.ZstdError
-        self._machine = module.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-
-    def decompress(self, data: bytes) -> bytes:
+            return "", False
         try:
-            return bytes(self._machine.decompress(data))
-        except self._error as error:
-            raise _Broken(str(error)) from None
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._machine.eof)
-
-    @property
-    def unused_data(self) -> bytes:
-        return bytes(self._machine.unused_data)
-
-
-def _zstd_program(file: Any) -> Iterator[bytes]:
-    program = shutil.which("zstd")
-    if program is None:
-        raise TargetError(
-            "a core packed with zstd needs the zstd program (apt install zstd) or Python's zstandard module; or unpack it first"
-        )
-    with subprocess.Popen(
-        [program, "-dcq", "--long=31"], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"}
-    ) as child:
-        assert child.stdout is not None
-        assert child.stderr is not None
-        try:
-            while True:
-                data = child.stdout.read(_CHUNK)
-                if not data:
-                    break
-                yield data
-            message = child.stderr.read(4096).decode("utf-8", "replace")
-            if child.wait():
-                raise _Broken(message.strip().splitlines()[-1] if message.strip() else f"zstd ended with status {child.returncode}")
-        finally:
-            if child.poll() is None:
-                child.kill()
+            out.add(data)
+        except _Full as error:
+            there = f"{human(out.at)} of the core are unpacked in {out.folder}, and there is no room for more ({error})"
+            return f"{out.name}: {there}: the rest is missing. Set TMPDIR to a folder on a disk with more room.", True

@@ -361,10 +361,10 @@ def _short(build_id: str) -> str:
     return f"{build_id[:8]}…" if build_id else "none"
 
 
-def open_core(path: str, exe: str = "", sysroot: str = "") -> CoreTarget:
+def open_core(path: str, exe: str = "", sysroot: str = "", progress: Callable[[str, float], None] = lambda phase, part: None) -> CoreTarget:
     """The target of a core file, compressed (gzip, zstd, xz, bzip2) or not. `exe` is the program's file and `sysroot` the folder that
-    stands for "/" of the machine the core is from, for when they are not at the paths the core names. TargetError says in one
-    line why a file cannot be used."""
+    stands for "/" of the machine the core is from, for when they are not at the paths the core names. `progress` is told how far unpacking
+    is. TargetError says in one line why a file cannot be used."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -381,12 +381,12 @@ def open_core(path: str, exe: str = "", sysroot: str = "") -> CoreTarget:
         if not info.st_size:
             raise TargetError(f"{path}: the file is empty (ulimit -c 0, or no space left when it was written?)")
         start = os.pread(fd, 8, 0)
-        cut = ""
+        cut, partial = "", False
         if start[:4] != b"\x7fELF":
             from findleaks.target.compressed import unpacked  # slow to import, and seldom needed
 
             packed, fd = fd, -1
-            fd, cut = unpacked(packed, name, start)
+            fd, cut, partial = unpacked(packed, name, start, lambda part: progress("unpacking the core", part))
         size = os.fstat(fd).st_size
         try:
             target = CoreTarget(map_file(fd, size), path, exe, sysroot)
@@ -399,5 +399,5 @@ def open_core(path: str, exe: str = "", sysroot: str = "") -> CoreTarget:
             os.close(fd)
     if cut:
         target.warnings.insert(0, cut)
-        target.truncated = True
+    target.truncated = target.truncated or partial
     return target

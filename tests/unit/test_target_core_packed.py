@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import bz2
+import gc
 import gzip
 import lzma
 import os
 import random
+import resource
 import subprocess
+import tracemalloc
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import elfcore
 import pytest
@@ -16,7 +21,9 @@ from elfcore import Load, Task
 from handmade import HEAP, STACK, check_line, opened, page, refusal, usual
 
 from findleaks.errors import TargetError
+from findleaks.target.compressed import unpacked
 from findleaks.target.core import open_core
+from findleaks.target.zstd import Damaged, Frames, Trailing
 
 
 def pack_zstd(data: bytes) -> bytes:
@@ -56,18 +63,81 @@ def test_packed_cores_that_are_cut_or_damaged(tmp_path: Path, kind: str) -> None
             continue
         partial += 1
         assert core.truncated
-        assert "cut off or damaged" in core.warnings[0]
+        assert "the compressed file is cut off" in core.warnings[0]
         for piece in core.pieces(HEAP, HEAP + (1 << 20)):
             assert bytes(piece.data) == noise[piece.address - HEAP :][: len(piece.data)]
     assert refused >= 1
     assert kind == "bz2" or partial >= 1
-    damaged = bytearray(packed)
-    damaged[len(packed) // 2] ^= 0x55
-    path.write_bytes(damaged)
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_what_stands_before_damage_is_used(tmp_path: Path, kind: str) -> None:
+    chance = random.Random(6)
+    words = [chance.randbytes(16) for _ in range(3000)]
+    memory = b"".join(chance.choices(words, k=(2 << 20) // 16))
+    whole = elfcore.core([Load(HEAP, len(memory), memory), Load(STACK, 0x1000, page(b"s"))], [Task(100, {"rsp": STACK})])
+    packed = bytearray(PACKERS[kind](whole))
+    packed[len(packed) * 9 // 10] ^= 0x55
+    core = opened(tmp_path / f"core.{kind}", packed)
+    assert core.truncated
+    assert f"core.{kind}: the compressed file is damaged near byte " in core.warnings[0]
+    assert f" of {len(packed):,} (" in core.warnings[0]
+    same = 0
+    for piece in core.pieces(HEAP, HEAP + len(memory)):
+        at = piece.address - HEAP
+        same += sum(bytes(piece.data[low : low + 64]) == memory[at + low : at + low + 64] for low in range(0, len(piece.data), 64)) * 64
+    assert same > len(memory) * (0.65 if kind == "bz2" else 0.85)  # bzip2 unpacks 900,000 bytes at once
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_what_stands_behind_a_packed_core_is_left_out(tmp_path: Path, kind: str) -> None:
+    core = opened(tmp_path / f"core.{kind}", PACKERS[kind](usual()) + b"something else, and more of it" * 10)
+    assert not core.truncated
+    assert core.read(HEAP, 0x2000) == page(b"h") + page(b"H")
+    assert all("something else stands behind the compressed core" in line for line in core.warnings)
+    padded = opened(tmp_path / f"core.{kind}", PACKERS[kind](usual()) + bytes(512))
+    assert not padded.truncated
+
+
+def pack_zeros(kind: str, size: int, start: bytes) -> bytes:
+    """`start`, and so many zeros behind it, packed a thousand to one and better."""
+    if kind == "zst":
+        return pack_zstd(start) + pack_zstd(bytes(size))
+    if kind == "xz":
+        return lzma.compress(start) + lzma.compress(bytes(size), preset=0)
+    piece = PACKERS[kind](bytes(16 << 20))
+    return PACKERS[kind](start) + piece * (size // (16 << 20))
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_much_from_little_takes_neither_memory_nor_disk(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 64 << 20
+    path = tmp_path / f"core.{kind}"
+    path.write_bytes(pack_zeros(kind, size, b"\x7fELF"))
+    assert path.stat().st_size < 1 << 20
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    tracemalloc.start()
     try:
-        assert open_core(str(path)).warnings
-    except TargetError as error:
-        check_line(error)
+        fd, warning, in_part = unpacked(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    try:
+        assert (os.fstat(fd).st_size, warning, in_part) == (size + 4, "", False)
+        assert os.fstat(fd).st_blocks * 512 < 1 << 20
+        assert peak < 12 << 20, "of that 8 MiB are xz's dictionary"
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_what_is_no_core_is_not_unpacked(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"core.{kind}"
+    path.write_bytes(PACKERS[kind](b"a tar file, say" * 100_000))
+    told: list[float] = []
+    with pytest.raises(TargetError, match=f"^core.{kind}: what is packed in it is not an ELF file: a core file is needed$"):
+        unpacked(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8], told.append)
+    assert len(told) == 1
 
 
 def test_the_zstd_program_serves_where_python_has_no_zstd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,17 +154,19 @@ def test_the_zstd_program_serves_where_python_has_no_zstd(tmp_path: Path, monkey
 
 
 def test_unpacked_zeros_are_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from findleaks.target.compressed import unpacked
-
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     path = tmp_path / "zeros.gz"
     path.write_bytes(gzip.compress(b"\x7fELF" + bytes(64 << 20) + b"end"))
-    fd, cut = unpacked(os.open(path, os.O_RDONLY), "zeros.gz", path.read_bytes()[:8])
+    told: list[float] = []
+    fd, warning, in_part = unpacked(os.open(path, os.O_RDONLY), "zeros.gz", path.read_bytes()[:8], told.append)
     try:
         info = os.fstat(fd)
-        assert (info.st_size, cut) == ((64 << 20) + 7, "")
+        assert (info.st_size, warning, in_part) == ((64 << 20) + 7, "", False)
         assert info.st_blocks * 512 < 1 << 20
         assert os.pread(fd, 3, (64 << 20) + 4) == b"end"
+        assert len(told) > 1000, "as often Ctrl-C is heard"
+        assert told == sorted(told)
+        assert 0 <= told[0] < told[-1] <= 1
     finally:
         os.close(fd)
     assert os.listdir(tmp_path) == ["zeros.gz"], "the unpacked file has no name"
@@ -109,3 +181,75 @@ def test_no_room_to_unpack_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(TargetError, match=r"No space left on device.*TMPDIR"):
         open_core(str(path))
+
+
+@pytest.mark.parametrize("limit", ["free", "file"])
+def test_as_much_as_there_is_room_for_is_used(tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of what is free stays free; what the system refuses is told the same way."""
+    noise = random.Random(3).randbytes(1 << 20)
+    whole = elfcore.core([Load(HEAP, 1 << 20, noise), Load(STACK, 0x1000, page(b"s"))], [Task(100, {"rsp": STACK})])
+    path = tmp_path / "core.gz"
+    path.write_bytes(gzip.compress(whole))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == "free":
+        monkeypatch.setattr(os, "fstatvfs", lambda fd: SimpleNamespace(f_bavail=128, f_frsize=4096))
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (450 << 10, before[1]))
+    try:
+        core = open_core(str(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert core.truncated
+    why = {"free": "of 512 KiB that were free a tenth stays so", "file": "File too large"}[limit]
+    there = {"free": 460, "file": 448}[limit]
+    assert core.warnings[0] == (
+        f"core.gz: {there} KiB of the core are unpacked in {tmp_path}, and there is no room for more ({why}): the rest is missing. "
+        "Set TMPDIR to a folder on a disk with more room."
+    )
+    size = (there << 10) - 8192
+    assert core.read(HEAP, size) == noise[:size]
+    assert os.listdir(tmp_path) == ["core.gz"]
+
+
+def test_unpacking_can_be_broken_off(tmp_path: Path) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop(part: float) -> None:
+        if part > 0.5:
+            raise Stopped
+
+    gc.collect()  # cores of other tests
+    before = set(os.listdir("/proc/self/fd"))
+    for kind, pack in PACKERS.items():
+        path = tmp_path / f"core.{kind}"
+        path.write_bytes(pack(b"\x7fELF" + random.Random(2).randbytes(1 << 20)))
+        with pytest.raises(Stopped):
+            unpacked(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8], stop)
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def test_frames_of_zstd_of_every_kind(tmp_path: Path) -> None:
+    """Blocks that are raw, of one byte, and compressed; frames with and without checksum and size, skippable ones, and empty ones."""
+    import zstandard
+
+    chance = random.Random(9)
+    pieces = [chance.randbytes(300_000), b"a" * 1_000_000, b"", b"word " * 100_000, chance.randbytes(1), bytes(200_000)]
+    packed, whole = b"", b""
+    for number, piece in enumerate(pieces * 3):
+        maker = zstandard.ZstdCompressor(level=(1, 3, 19)[number % 3], write_checksum=number % 2 == 0, write_content_size=number % 4 < 2)
+        packed += maker.compress(piece) + b"\x53\x2a\x4d\x18" + (200_000).to_bytes(4, "little") + bytes(200_000)
+        whole += piece
+    path = tmp_path / "frames.zst"
+    path.write_bytes(packed)
+    with path.open("rb", buffering=0) as file:
+        frames, read = Frames(file, zstandard), b""
+        for data in iter(lambda: frames.read1(1 << 16), b""):
+            assert len(data) <= 1 << 17
+            read += data
+    assert read == whole
+    for size in chance.sample(range(1, len(packed)), 60):
+        path.write_bytes(packed[:size])
+        with path.open("rb", buffering=0) as file, pytest.raises((EOFError, Damaged, Trailing)):
+            b"".join(iter(partial(Frames(file, zstandard).read1, 1 << 16), b""))

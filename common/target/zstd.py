@@ -1,0 +1,92 @@
+"""Frames of zstd, unpacked block by block with python-zstandard, which has no bound of its own for what it makes of some input.
+
+Format: RFC 8878, sections 3.1.1 (frames: magic number, header, blocks of at most 128 KiB, checksum) and 3.1.2 (skippable frames).
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+_MAGIC, _SKIPPABLE = 0xFD2FB528, 0x184D2A50
+_RAW, _RLE, _COMPRESSED = 0, 1, 2
+_MOST = 1 << 17
+
+
+class Damaged(Exception):
+    """The compressed data are bad; says how."""
+
+
+class Trailing(Exception):
+    """Behind a whole frame stands something that is none."""
+
+
+class Frames:
+    """A file of frames, one behind the other. `module` is python-zstandard."""
+
+    def __init__(self, file: io.RawIOBase, module: Any) -> None:
+        self._file = io.BufferedReader(file, _MOST)
+        self._error = module.ZstdError
+        self._made = module.ZstdDecompressor(max_window_size=1 << 31)
+        self._machine: Any = None  # of the frame that was begun
+        self._checksum = 0  # bytes of it behind the last block
+        self._frames = 0
+
+    def read1(self, size: int) -> bytes:
+        """The next bytes, at most a block (128 KiB) of them whatever `size` is; b"" at the end. EOFError where the file is cut off, Damaged
+        or Trailing."""
+        while True:
+            if self._machine is None:
+                if not self._begin():
+                    return b""
+                continue
+            data = self._block()
+            if data:
+                return data
+
+    def _begin(self) -> bool:
+        """Read a frame's header, or a whole skippable frame; False at the end of the file."""
+        start = self._file.read(4)
+        if not start:
+            return False
+        magic = int.from_bytes(start, "little")
+        if magic & ~15 == _SKIPPABLE and len(start) == 4:
+            left = int.from_bytes(self._exactly(4), "little")
+            while left:
+                left -= len(self._exactly(min(left, _MOST)))
+            return True
+        if magic != _MAGIC or len(start) < 4:
+            raise Trailing if self._frames else Damaged("no frame of zstd")
+        flags = self._exactly(1)[0]
+        single = flags >> 5 & 1
+        rest = (0 if single else 1) + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
+        self._checksum = 4 * (flags >> 2 & 1)
+        self._machine = self._made.decompressobj()
+        self._unpack(start + bytes([flags]) + self._exactly(rest))
+        return True
+
+    def _block(self) -> bytes:
+        start = self._exactly(3)
+        number = int.from_bytes(start, "little")
+        last, kind, size = number & 1, number >> 1 & 3, number >> 3
+        if kind > _COMPRESSED or size > _MOST:
+            raise Damaged("no block of zstd")
+        data = self._unpack(start + self._exactly(1 if kind == _RLE else size) + (self._exactly(self._checksum) if last else b""))
+        if last:
+            if not self._machine.eof:
+                raise Damaged("a frame of zstd that does not end")
+            self._machine = None
+            self._frames += 1
+        return data
+
+    def _unpack(self, data: bytes) -> bytes:
+        try:
+            return bytes(self._machine.decompress(data))
+        except self._error as error:
+            raise Damaged(str(error)) from None
+
+    def _exactly(self, size: int) -> bytes:
+        data = self._file.read(size)
+        if len(data) < size:
+            raise EOFError
+        return data
