@@ -18,6 +18,7 @@ from findleaks.errors import TargetError, UsageError
 from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.lldb.disassembly import Disassembly
 from findleaks.target.base import Target, Thread
+from findleaks.target.files import open_regular
 from findleaks.target.live import LiveTarget
 from findleaks.target.thread_pointers import completed
 
@@ -82,7 +83,7 @@ def mapped_cores(maps: str) -> set[str]:
 
 def _is_core(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             head = file.read(18)
     except OSError:
         return False

@@ -85,7 +85,7 @@ def residency(session: Session, file: str = "") -> Residency:
         return read(file, target)
     warnings: list[str] = []
     beside = target.path + SUFFIX if target.path else ""
-    if beside and os.path.exists(beside):
+    if beside and os.path.isfile(beside):
         try:
             return read(beside, target)
         except FindleaksError as error:

@@ -15,6 +15,7 @@ from findleaks.report.text import size as human
 from findleaks.report.text import some
 from findleaks.target import elf, holes, notes
 from findleaks.target.base import Module, Range, Region, Thread
+from findleaks.target.files import Place
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of
 from findleaks.target.modules import DELETED, Check, FileSource, Image, bare, check, debug_data, images, tables
 from findleaks.target.notes import Mapping
@@ -162,11 +163,11 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         except UnreadableMemory:
             return ""
 
-    def _named_by_user(self, found: Image, path: str) -> list[str]:
+    def _named_by_user(self, found: Image, path: str) -> list[Place]:
         """Where the module's file lies by the user's word; `path` is where the core says."""
-        named = [self._exe] if found is self._main and self._exe else []
+        named = [Place(self._exe)] if found is self._main and self._exe else []
         if self._sysroot:
-            named += [os.path.normpath(self._sysroot + path), f"{self._sysroot}/{os.path.basename(path)}"]
+            named += [Place(path, self._sysroot), Place(os.path.basename(path), self._sysroot)]
         return named
 
     def _fill(self) -> None:
@@ -179,7 +180,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             if module.path == VDSO:
                 continue
             named = self._named_by_user(found, module.path.removesuffix(DELETED))
-            own = [path for path in [module.path.removesuffix(DELETED)] if path.startswith("/")]
+            own = [Place(path) for path in [module.path.removesuffix(DELETED)] if path.startswith("/")]
             result = check([*named, *own], found, named)
             self._checks[module.start] = result
             if result.mismatch:
@@ -302,12 +303,10 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
                     found += max(0, min(part.end, high) - max(part.start, low))
         return found
 
-    def keep_holes(self, fd: int) -> None:
-        """Note where the file has holes, for `resident` and `presence`."""
+    def keep_holes(self, data: list[Range]) -> None:
+        """Note where the file has holes, for `resident` and `presence`; `data` are the parts that are none."""
         first = min((load.offset for load in self._loads if load.there), default=0)
-        size, page = len(self._core.view()), self.arch.page
-        data = holes.parts(fd, size) if self._of_kernel else []
-        if holes.by_pages(data, first, size, page):
+        if self._of_kernel and holes.by_pages(data, first, len(self._core.view()), self.arch.page):
             self._data = data
 
     def _holes_tell(self, tell: Callable[[float], None] = lambda part: None) -> bool:
@@ -391,7 +390,7 @@ def open_core(path: str, exe: str = "", sysroot: str = "", progress: Callable[[s
         try:
             target = CoreTarget(map_file(fd, size), path, exe, sysroot)
             if start[:4] == b"\x7fELF":
-                target.keep_holes(fd)
+                target.keep_holes(holes.data_parts(fd, size) or [])
         except OSError as error:
             raise TargetError(f"{path}: cannot be mapped: {error.strerror}") from None
     finally:

@@ -11,6 +11,7 @@ from findleaks.arch import ARCHES, Arch, arch_of
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.base import Module, Piece, Range, Region, Thread
+from findleaks.target.files import Place
 from findleaks.target.modules import Image, check, debug_data, images, tables
 from findleaks.target.notes import Mapping
 from findleaks.target.presence import Presence
@@ -205,7 +206,7 @@ class DistantTarget(Symbolic, Closing):
     def debug_data(self, module: Module) -> Sequence[elf.Buffer]:
         for loaded in self._images:
             if loaded.module.start == module.start and module.path.startswith("/"):
-                source = check([self._sysroot + module.path, module.path], loaded).file
+                source = check([Place(module.path, self._sysroot), Place(module.path)], loaded).file
                 return debug_data(source, loaded.module.build_id, self._sysroot)
         return []
 
@@ -213,7 +214,7 @@ class DistantTarget(Symbolic, Closing):
         build_id = loaded.module.build_id
         found: list[elf.Table] = []
         if path.startswith("/"):
-            found = tables(check([self._sysroot + path, path], loaded).file, build_id, self._sysroot)
+            found = tables(check([Place(path, self._sysroot), Place(path)], loaded).file, build_id, self._sysroot)
         if not found and loaded.head is not None:
             table = elf.table_of_image(self.read, loaded.head, loaded.segments, loaded.module.bias)
             found = [table] if table is not None else []

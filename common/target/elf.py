@@ -205,6 +205,18 @@ def build_id(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[S
     return ""
 
 
+def build_id_of_file(data: Buffer) -> str:
+    """The GNU build-id of a file by its section headers, "" if there is none: a separate debug file's segments are not its own. ElfError
+    where it is no ELF file."""
+    head = header(data)
+    for section in sections(data, head):
+        if section.type == SHT_NOTE:
+            for note in notes(memoryview(data)[section.offset : section.offset + section.size], head):
+                if note.type == NT_GNU_BUILD_ID and note.name == b"GNU" and 0 < len(note.desc) <= 64:
+                    return bytes(note.desc).hex()
+    return ""
+
+
 def symbol_form(head: Header) -> str:
     """Elf_Sym: 64-bit name, info, other, shndx, value, size; 32-bit name, value, size, info, other, shndx."""
     return head.prefix + ("IBBHQQ" if head.bits == 64 else "IIIBBH")

@@ -37,20 +37,19 @@ _SLICE = 1 << 20
 """Bytes looked through between two looks at Ctrl-C."""
 
 
-def parts(fd: int, size: int) -> list[Range]:
-    """The parts of an open file of `size` bytes that are no holes, ascending; [] where it has no holes, or the system does not tell."""
-    found: list[Range] = []
-    at = 0
+def data_parts(fd: int, size: int) -> Optional[list[Range]]:
+    """The parts of an open file of `size` bytes that are no holes, ascending; None where the system does not tell."""
+    at, data = 0, []
     try:
         while at < size:
             at = os.lseek(fd, at, os.SEEK_DATA)
-            end = min(os.lseek(fd, at, os.SEEK_HOLE), size)
-            found.append(Range(at, end))
+            end = os.lseek(fd, at, os.SEEK_HOLE)
+            data.append(Range(at, end))
             at = end
     except OSError as error:
         if error.errno != errno.ENXIO:  # ENXIO: nothing but holes from here on
-            return []
-    return found if sum(end - start for start, end in found) < size else []
+            return None
+    return data
 
 
 def by_kernel(head: elf.Header, loads: Sequence[Load], unit: int, page: int) -> bool:

@@ -13,6 +13,7 @@ from findleaks.arch import ARCHES, Arch, arch_of
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf, presence
 from findleaks.target.base import Module, Piece, Range, Region, Thread
+from findleaks.target.files import Place
 from findleaks.target.modules import Image, check, debug_data, images, tables
 from findleaks.target.notes import Mapping, auxiliary
 from findleaks.target.pagemap import PageMap
@@ -342,7 +343,9 @@ class LiveTarget(Symbolic, Closing):
         mapping = next((m for m in self._mappings if m.start == module.start), None)
         if not module.path.startswith("/") or mapping is None:
             return None
-        return check([f"{self._proc}/map_files/{mapping.start:x}-{mapping.end:x}", f"{self._proc}/root{module.path}"], loaded).file
+        return check(
+            [Place(f"{self._proc}/map_files/{mapping.start:x}-{mapping.end:x}"), Place(module.path, f"{self._proc}/root")], loaded
+        ).file
 
     def _tables(self, loaded: Image) -> Sequence[elf.Table]:
         module, root = loaded.module, f"{self._proc}/root"

@@ -11,6 +11,7 @@ from typing import NamedTuple, Optional
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.base import Module
+from findleaks.target.files import Place, state
 from findleaks.target.notes import Mapping
 from findleaks.target.reader import Source, Zeros, map_file
 
@@ -29,20 +30,21 @@ class Image(NamedTuple):
 
 
 class FileSource(Source):
-    """A file on this machine, mapped when first needed; empty when it went away meanwhile."""
+    """A file on this machine that was looked at, mapped when first needed; zeros when it went away or changed meanwhile."""
 
-    def __init__(self, path: str, size: int) -> None:
+    def __init__(self, place: Place, fd: int) -> None:
         super().__init__()
-        self.path = path
-        self.size = size
+        self._place = place
+        self._state = state(fd)
+        self.size = os.fstat(fd).st_size
 
     def make(self) -> memoryview:
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._place.open()
         except OSError:
             return Zeros(self.size).make()
         try:
-            return map_file(fd, self.size)
+            return map_file(fd, self.size) if state(fd) == self._state else Zeros(self.size).make()
         finally:
             os.close(fd)
 
@@ -133,23 +135,23 @@ class Check(NamedTuple):
     mismatch: bool
 
 
-def check(candidates: Sequence[str], loaded: Image, named: Sequence[str] = ()) -> Check:
-    """Find the file a module was loaded from among candidate paths: the first whose build-id is the same.
+def check(candidates: Sequence[Place], loaded: Image, named: Sequence[Place] = ()) -> Check:
+    """Find the file a module was loaded from among candidates: the first whose build-id is the same.
 
     Where there is no build-id to compare, the first page decides, which has the size and place of every segment: of modules without
     one (musl's ld.so), and of files that the user `named`, whose note the core lacks (patchelf, and so every wheel that auditwheel
     repaired, moves it out of the first page).
     """
     seen = Check(None, "", "", False)
-    for path in candidates:
+    for place in candidates:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = place.open()
         except (OSError, ValueError):
             continue
         try:
-            size = os.fstat(fd).st_size
+            source = FileSource(place, fd)
             read = partial(_pread, fd)
-            found = headers(read, 0, size)
+            found = headers(read, 0, source.size)
             if found is None:
                 continue
             head, segments, page = found
@@ -159,10 +161,10 @@ def check(candidates: Sequence[str], loaded: Image, named: Sequence[str] = ()) -
         finally:
             os.close(fd)
         wanted = loaded.module.build_id
-        if (wanted and build_id == wanted) or (not wanted and page == loaded.page and (not build_id or path in named)):
-            return Check(FileSource(path, size), path, build_id, False)
+        if (wanted and build_id == wanted) or (not wanted and page == loaded.page and (not build_id or place in named)):
+            return Check(source, place.name, build_id, False)
         if not seen.path:
-            seen = Check(None, path, build_id, loaded.head is not None and bool(wanted or not build_id))
+            seen = Check(None, place.name, build_id, loaded.head is not None and bool(wanted or not build_id))
     return seen
 
 
@@ -176,13 +178,8 @@ def _pread(fd: int, at: int, size: int) -> bytes:
 def debug_data(source: Optional[Source], build_id: str, sysroot: str) -> list[elf.Buffer]:
     """A module's file, and its separate debug file where that is installed."""
     found: list[elf.Buffer] = [source.view()] if source is not None else []
-    if build_id:
-        try:
-            with open(f"{sysroot}/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug", "rb") as file:
-                found.append(map_file(file.fileno(), os.fstat(file.fileno()).st_size))
-        except (OSError, ValueError):
-            pass
-    return found
+    separate = _debug_file(build_id, sysroot)
+    return found if separate is None else [*found, separate]
 
 
 def tables(source: Optional[Source], build_id: str, sysroot: str) -> list[elf.Table]:
@@ -191,14 +188,28 @@ def tables(source: Optional[Source], build_id: str, sysroot: str) -> list[elf.Ta
     found: list[elf.Table] = []
     if source is not None:
         found += _tables(source.view())
-    if build_id and not any(len(t.symbols) for t in found[:1] if len(found) > 1):
-        path = f"{sysroot}/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
-        try:
-            with open(path, "rb") as file:
-                found = _tables(file.read()) + found
-        except (OSError, MemoryError):
-            pass
+    if not any(len(t.symbols) for t in found[:1] if len(found) > 1):
+        separate = _debug_file(build_id, sysroot)
+        if separate is not None:
+            found = _tables(separate) + found
     return found
+
+
+def _debug_file(build_id: str, sysroot: str) -> Optional[memoryview]:
+    """The separate debug file of a build-id, if it is installed and has that build-id itself."""
+    if not build_id:
+        return None
+    try:
+        fd = Place(f"/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug", sysroot).open()
+    except (OSError, ValueError):
+        return None
+    try:
+        data = map_file(fd, os.fstat(fd).st_size)
+        return data if elf.build_id_of_file(data) == build_id else None
+    except (OSError, ValueError, TargetError):  # ValueError: an empty file
+        return None
+    finally:
+        os.close(fd)
 
 
 def _tables(data: elf.Buffer) -> list[elf.Table]:

@@ -10,7 +10,7 @@ import elfcore
 import pytest
 from elfcore import Load, Task
 
-from findleaks.errors import FindleaksError, TargetError
+from findleaks.errors import FindleaksError, TargetError, UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.core import CoreTarget, open_core
 
@@ -95,3 +95,13 @@ def mapped_as(library: Path, path: str) -> list[tuple[int, int, int, str]]:
 def core_with(library: Path, path: str, only_first_page: bool = True) -> bytes:
     loads = [Load(HEAP, 0x1000, page(b"h")), *image_of(library, only_first_page)]
     return elfcore.core(loads, [Task(100, {"rsp": HEAP})], mapped=mapped_as(library, path))
+
+
+def constant_of(core: CoreTarget) -> bool:
+    """Whether the constant that stands in the file only can be read. (The symbol itself may come from the first page.)"""
+    text = core.symbol("text", "lib")
+    assert text is not None
+    try:
+        return core.read(text.address, 20) == b"constant in the file"
+    except UnreadableMemory:
+        return False

@@ -8,10 +8,9 @@ from pathlib import Path
 import elfcore
 import pytest
 from elfcore import Load, Task
-from handmade import HEAP, LIBRARY, built_library, core_with, image_of, mapped_as, opened, page
+from handmade import HEAP, LIBRARY, built_library, constant_of, core_with, image_of, mapped_as, opened, page
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.core import CoreTarget
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +36,6 @@ def test_modules_without_a_list_of_files_are_found_by_their_headers(tmp_path: Pa
     function = core.symbolize(core.symbol("shared_function").address + 1)  # type: ignore[union-attr]
     assert function is not None
     assert function.name == "shared_function"
-
-
-def constant_of(core: CoreTarget) -> bool:
-    """Whether the constant that stands in the file only can be read. (The symbol itself may come from the first page.)"""
-    text = core.symbol("text", "lib")
-    assert text is not None
-    try:
-        return core.read(text.address, 20) == b"constant in the file"
-    except UnreadableMemory:
-        return False
 
 
 def test_bytes_the_core_lacks_come_from_the_file_with_the_same_build_id(tmp_path: Path, library: Path) -> None:

@@ -1,0 +1,137 @@
+"""Files that a core names: below the folder they belong to, regular, and the very ones that were looked at."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from handmade import built_library, constant_of, core_with, opened
+
+from findleaks.target.core import CoreTarget
+from findleaks.target.files import Place, open_regular
+
+LOCAL = "frame_dummy"
+"""A symbol of every library of gcc's, which is in no dynamic symbol table."""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built_library(tmp_path_factory.mktemp("made"))
+
+
+def core_named(tmp_path: Path, library: Path, path: str) -> CoreTarget:
+    """A core whose library is at `path` of its machine, the files of which lie in the folder "root"."""
+    return opened(tmp_path / "core", core_with(library, path), sysroot=str(tmp_path / "root"))
+
+
+def put(library: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(library.read_bytes())
+
+
+def test_a_path_does_not_leave_the_sysroot(tmp_path: Path, library: Path) -> None:
+    put(library, tmp_path / "outside/libx.so")
+    (tmp_path / "root/lib").mkdir(parents=True)
+    assert not constant_of(core_named(tmp_path, library, "/../outside/libx.so"))
+    assert not constant_of(core_named(tmp_path, library, "/lib/../../outside/libx.so"))
+    put(library, tmp_path / "root/outside/libx.so")
+    assert constant_of(core_named(tmp_path, library, "/lib/../../outside/libx.so")), '".." of the root is the root'
+
+
+def test_symbolic_links_stay_below_the_sysroot(tmp_path: Path, library: Path) -> None:
+    """As behind chroot: an absolute link counts from the sysroot."""
+    put(library, tmp_path / "outside/libx.so")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/absolute").symlink_to(tmp_path / "outside")
+    (tmp_path / "root/relative").symlink_to("../outside")
+    (tmp_path / "root/libfile.so").symlink_to(tmp_path / "outside/libx.so")
+    (tmp_path / "root/circle").symlink_to("circle")
+    for path in ("/absolute/libx.so", "/relative/libx.so", "/libfile.so", "/circle/libx.so"):
+        assert not constant_of(core_named(tmp_path, library, path)), path
+    put(library, tmp_path / "root/usr/lib/libx.so.1")
+    (tmp_path / "root/lib").symlink_to("/usr/./lib")
+    (tmp_path / "root/usr/lib/libx.so").symlink_to("../../../lib/libx.so.1")
+    assert constant_of(core_named(tmp_path, library, "/lib/libx.so"))
+    assert not constant_of(core_named(tmp_path, library, "/lib/libx.so/libx.so"))
+
+
+def test_debug_files_are_found_below_the_sysroot_and_compared(tmp_path: Path, library: Path) -> None:
+    core = core_named(tmp_path, library, "/libx.so")
+    build_id = core.modules()[0].build_id
+    debug = tmp_path / f"root/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
+    debug.parent.mkdir(parents=True)
+    outside = tmp_path / "outside.debug"
+    subprocess.run(["objcopy", "--only-keep-debug", library, outside], check=True)
+    assert core.symbol(LOCAL) is None
+    debug.symlink_to(outside)
+    assert core_named(tmp_path, library, "/libx.so").symbol(LOCAL) is None
+    debug.unlink()
+    os.rename(outside, debug)
+    assert core_named(tmp_path, library, "/libx.so").symbol(LOCAL) is not None
+    assert len(core_named(tmp_path, library, "/libx.so").debug_data(core.modules()[0])) == 1
+    other = subprocess.run(["readelf", "-nW", debug], check=True, capture_output=True, text=True).stdout
+    assert build_id in other
+    wrong = debug.read_bytes().replace(bytes.fromhex(build_id), bytes(20))
+    debug.write_bytes(wrong)
+    assert core_named(tmp_path, library, "/libx.so").symbol(LOCAL) is None
+    assert core_named(tmp_path, library, "/libx.so").debug_data(core.modules()[0]) == []
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, library: Path) -> None:
+    """Nobody ever writes to the FIFO: whoever opens it to read waits."""
+    core = core_named(tmp_path, library, "/libx.so")
+    build_id = core.modules()[0].build_id
+    debug = tmp_path / f"root/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
+    debug.parent.mkdir(parents=True)
+    os.mkfifo(debug)
+    os.mkfifo(tmp_path / "root/libx.so")
+    program = (
+        "import sys; from findleaks.target.core import open_core; core = open_core(sys.argv[1], sysroot=sys.argv[2]); "
+        "print(core.symbol('frame_dummy'), core.debug_data(core.modules()[0]))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "core"), str(tmp_path / "root")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "None []\n"
+
+
+def test_the_door_refuses_what_is_not_regular(tmp_path: Path, library: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("fifo")
+    (tmp_path / "library").symlink_to(library)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(tmp_path / "socket"))
+        for name in ("fifo", "link", "socket", "."):
+            for place in (Place(str(tmp_path / name)), Place(f"/{name}", str(tmp_path))):
+                with pytest.raises(OSError, match=r"not a regular file|Is a directory|No such device"):
+                    place.open()
+    for device in ("/dev/zero", "/dev/null"):
+        for place in (Place(device), Place(device, "/")):
+            with pytest.raises(OSError, match="not a regular file"):
+                place.open()
+    before = len(os.listdir("/proc/self/fd"))
+    for place in (Place(str(library)), Place(str(library), "/"), Place(str(tmp_path / "library")), Place("../../etc/passwd", "/")):
+        fd = place.open()
+        assert not os.get_inheritable(fd)
+        os.close(fd)
+    os.close(open_regular(str(library)))
+    for bad in ("a\0b", "x" * 5000, "/no/such/file", ""):
+        for place in (Place(bad), Place(bad, "/")):
+            with pytest.raises((OSError, ValueError)):
+                place.open()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_that_was_replaced_after_it_was_looked_at_is_not_read(tmp_path: Path, library: Path) -> None:
+    mine = tmp_path / "libx.so"
+    put(library, mine)
+    data = core_with(library, str(mine))
+    place = opened(tmp_path / "core", data).symbol("text", "lib")
+    assert place is not None
+    core = opened(tmp_path / "core", data)
+    mine.with_suffix(".new").write_bytes(library.read_bytes().replace(b"constant in the file", b"something else there"))
+    os.replace(mine.with_suffix(".new"), mine)
+    assert core.read(place.address, 20) == bytes(20)
