@@ -46,7 +46,8 @@ def thread_locals(session: Session) -> Iterator[Local]:
     for thread in target.threads():
         if thread.thread_pointer and heap(thread.thread_pointer) is None:
             start = thread.thread_pointer
-            yield Local(thread.tid, CONTROL_NAME, "libc", [Range(start, start + CONTROL_BLOCK)])
+            end = min(start + CONTROL_BLOCK, session.target.arch.mask)  # of a register, which may have any value
+            yield Local(thread.tid, CONTROL_NAME, "libc", [Range(start, end)])
 
 
 def _of_block(block: Block, symbols: Iterable[Symbol]) -> Iterator[Local]:

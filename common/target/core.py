@@ -16,7 +16,7 @@ from findleaks.report.text import some
 from findleaks.target import elf, holes, notes
 from findleaks.target.base import Module, Range, Region, Thread
 from findleaks.target.files import Place
-from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of
+from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of, top_of
 from findleaks.target.modules import DELETED, Check, FileSource, Image, bare, check, debug_data, images, tables
 from findleaks.target.notes import Mapping
 from findleaks.target.presence import Presence
@@ -46,6 +46,8 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         self._expected = expected_size(headers)
         self.truncated = self._expected > len(view)
         self._check_loads(len(view))
+        if any(s.type == elf.PT_LOAD and s.vaddr + s.memsz > top_of(arch.word) for s in headers):
+            self.warnings.append(f"{self._name}: memory at the very end of the address space, where no process has any: left out")
         ExtentReader.__init__(self, arch, disjoint([Extent(d.start, d.start + d.there, d.offset, self._core) for d in loads]))
         self._process = self._notes(view, head, headers)
         self._of_kernel = holes.by_kernel(head, loads, self._process.unit, arch.page)
@@ -109,7 +111,8 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
     def _mappings(self, loads: Sequence[Load]) -> list[Mapping]:
         """The mapped files; where the core does not name them, the segments that start with an ELF header stand for them."""
         if self._process.files:
-            known = list(self._process.files)
+            top = top_of(self.arch.word)
+            known = [mapping._replace(end=min(mapping.end, top)) for mapping in self._process.files if mapping.start < top]
             vdso = self._process.auxv.get(notes.AT_SYSINFO_EHDR, 0)
             known += [Mapping(d.start, d.end, 0, VDSO) for d in loads if d.start == vdso]
             return sorted(known)
@@ -198,14 +201,14 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
     def _backing(self, found: Image, file: Optional[FileSource]) -> Iterator[Extent]:
         page, bias = self.arch.page, found.module.bias
         for s in found.segments:
-            if s.type != elf.PT_LOAD:
+            if s.type != elf.PT_LOAD or not s.memsz:
                 continue
             low = s.vaddr // page * page
             file_end = -(-(s.vaddr + s.filesz) // page) * page if s.filesz else low
             if file is not None and s.filesz:
                 offset = s.offset - (s.vaddr - low)
                 stop = min(file_end, low + max(0, file.size - offset))
-                for gap in gaps(low + bias, stop + bias, self._extents, self._starts):
+                for gap in gaps(low + bias, min(stop + bias, found.module.end), self._extents, self._starts):
                     yield Extent(gap.start, gap.end, offset + gap.start - low - bias, file)
             bss_end = -(-(s.vaddr + s.memsz) // page) * page + bias
             if s.flags & elf.PF_W and not self.truncated:

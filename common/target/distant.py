@@ -12,6 +12,7 @@ from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.base import Module, Piece, Range, Region, Thread
 from findleaks.target.files import Place
+from findleaks.target.layout import top_of
 from findleaks.target.modules import Image, check, debug_data, images, tables
 from findleaks.target.notes import Mapping
 from findleaks.target.presence import Presence
@@ -57,7 +58,7 @@ class DistantTarget(Symbolic, Closing):
         self.pid: Optional[int] = pid
         self.warnings: list[str] = []
         self.unread: list[Range] = []
-        self._regions = list(regions)
+        self._regions = [region for region in regions if region.end <= top_of(8)]
         self._starts = [region.start for region in self._regions]
         self._read_some, self._sysroot = read, sysroot.rstrip("/")
         self._pages: dict[int, bytes] = {}

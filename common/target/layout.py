@@ -13,6 +13,7 @@ from findleaks.target.reader import Extent, Source, gaps
 
 STACK, VDSO = "[stack]", "[vdso]"
 _MOST_BYTES = 1 << 62
+_LAST_PAGE = 4096
 
 
 class Load(NamedTuple):
@@ -26,14 +27,22 @@ class Load(NamedTuple):
     there: int
 
 
+def top_of(word: int) -> int:
+    """Where memory ends at the latest. Nothing is ever mapped in the last page of the address space, as its addresses are the kernel's
+    error numbers (Linux include/linux/err.h, MAX_ERRNO). What a core claims of it is left out, so that the end of a range, and that of a
+    word or a structure behind it, fits in 64 bits."""
+    return (1 << 8 * word) - _LAST_PAGE
+
+
 def loads_of(headers: Sequence[elf.Segment], size: int, word: int) -> list[Load]:
-    """The PT_LOADs of a core file of `size` bytes, by address."""
-    top = 1 << 8 * word
+    """The PT_LOADs of a core file of `size` bytes, by address, up to `top_of`."""
+    last = top_of(word)
     loads = []
     for s in headers:
-        if s.type == elf.PT_LOAD and s.memsz and s.vaddr + s.memsz <= top:
-            filesz = min(s.filesz, s.memsz)
-            loads.append(Load(s.vaddr, s.vaddr + s.memsz, s.flags, s.offset, filesz, max(0, min(filesz, size - s.offset))))
+        if s.type == elf.PT_LOAD and s.vaddr < last and 0 < s.memsz <= (1 << 8 * word) - s.vaddr:
+            end = min(s.vaddr + s.memsz, last)
+            filesz = min(s.filesz, end - s.vaddr)
+            loads.append(Load(s.vaddr, end, s.flags, s.offset, filesz, max(0, min(filesz, size - s.offset))))
     loads.sort()
     return loads
 
