@@ -217,7 +217,7 @@ def held_by(pid: int, debugger: int) -> bool:
 
 def _status(pid: int, field: str) -> int:
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:  # its name may have \r
             for line in file:
                 name, _, value = line.partition(":")
                 if name == field:

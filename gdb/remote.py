@@ -12,10 +12,10 @@ from typing import Any
 import gdb
 from findleaks.arch import Arch
 from findleaks.gdb.disassembly import Disassembly
-from findleaks.gdb.target import sysroot, threads
+from findleaks.gdb.target import printed, sysroot, threads
 from findleaks.target.base import Region, Thread
 from findleaks.target.distant import DistantTarget
-from findleaks.target.live import region_of
+from findleaks.target.live import regions_of
 
 _LINE = re.compile(
     r"^\s*0x(?P<start>[0-9a-f]+)\s+0x(?P<end>[0-9a-f]+)\s+0x[0-9a-f]+\s+0x(?P<offset>[0-9a-f]+)\s+(?P<mode>[r-][w-][x-][ps])\s*(?P<name>.*)$"
@@ -42,9 +42,7 @@ def open_remote(pid: int, inferior: Any) -> DistantTarget:
 def regions(pid: int) -> list[Region]:
     """What is mapped: the kernel's own table, fetched from there, or where the stub has no files GDB's view of it (with
     permissions since GDB 12); [] when there is neither."""
-    lines = [region_of(line) for line in _fetched(f"/proc/{pid}/maps").splitlines()]
-    found = [region for region in lines if region is not None]
-    return found or _shown()
+    return regions_of(_fetched(f"/proc/{pid}/maps")) or _shown()
 
 
 def _fetched(path: str) -> bytes:
@@ -62,11 +60,11 @@ def _fetched(path: str) -> bytes:
 
 def _shown() -> list[Region]:
     try:
-        text = gdb.execute("info proc mappings", to_string=True)
+        text = printed("info proc mappings")
     except gdb.error:
         return []
     found = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         match = _LINE.match(line)
         if match is not None:
             mode = match["mode"]

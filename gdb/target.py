@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
 from findleaks.arch import Arch
 from findleaks.errors import TargetError, UsageError
+from findleaks.escaping import shell_word
 from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.gdb.disassembly import Disassembly
 from findleaks.target.base import Target, Thread
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from findleaks.gdb.counting import Counting
     from findleaks.gdb.inject import Injecting
 
-_LOCAL_CORE = re.compile(r"core dump file:\s*[`'‘](?P<path>.*)['’], file type")
+_LOCAL_CORE = re.compile(r"core dump file:\s*[`'‘](?P<path>.*?)['’], file type", re.DOTALL)
 _STRATUM = re.compile(r"^\s*-\s+(\S+)", re.MULTILINE)
 
 
@@ -70,21 +73,46 @@ def core_path(inferior: Any) -> str:
     """The file of the core that is loaded."""
     corefile = getattr(inferior, "corefile", None)  # since GDB 17
     if corefile is not None:
-        return str(corefile.filename)
-    match = _LOCAL_CORE.search(gdb.execute("info files", to_string=True))
+        return _named(lambda: corefile.filename)
+    match = _LOCAL_CORE.search(printed("info files"))
     if match is None:
         raise TargetError("GDB does not tell which core file it has loaded: load it again with `core-file FILE`")
     return match["path"]
 
 
+def printed(command: str) -> str:
+    """What a command of GDB prints. GDB decodes that strictly, and fails on names of files in which bytes are no text: then it prints to a
+    file, which GDB 9 cannot."""
+    try:
+        return str(gdb.execute(command, to_string=True))
+    except UnicodeDecodeError:
+        with tempfile.TemporaryDirectory(prefix="findleaks-") as folder:
+            file = Path(folder, "printed")
+            gdb.execute(f"pipe {command} | cat >{shell_word(str(file))}")
+            return os.fsdecode(file.read_bytes())
+
+
+def _named(ask: Callable[[], object]) -> str:
+    """A name that GDB tells, "" for None. It decodes names strictly by its host-charset: where that fails, byte by byte."""
+    try:
+        return str(ask() or "")
+    except UnicodeDecodeError:
+        kept = gdb.parameter("host-charset")
+        gdb.execute("set host-charset ISO-8859-1", to_string=True)
+        try:
+            return os.fsdecode(str(ask() or "").encode("latin-1"))
+        finally:
+            gdb.execute(f"set host-charset {kept}", to_string=True)
+
+
 def _exe() -> str:
     """The program the user gave to GDB, "" if none; then the core's own notes name it."""
-    return str(gdb.current_progspace().filename or "")
+    return _named(lambda: gdb.current_progspace().filename)
 
 
 def sysroot() -> str:
     """Where the files of the process's machine lie on this one, as the user told GDB; "" if they are its own."""
-    return re.sub(r"^(target|remote):", "", str(gdb.parameter("sysroot") or "")).rstrip("/")
+    return re.sub(r"^(target|remote):", "", _named(lambda: gdb.parameter("sysroot"))).rstrip("/")
 
 
 class GdbProcess(LiveTarget):

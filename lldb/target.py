@@ -76,7 +76,7 @@ def core_path(process: Any) -> str:
 
 def mapped_cores(maps: str) -> set[str]:
     """Core files that are mapped into a process: older LLDBs keep them so, and do not tell their names."""
-    with open(maps, encoding="utf-8", errors="surrogateescape") as file:
+    with open(maps, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
         paths = {line.split(None, 5)[5].rstrip("\n") for line in file if line.count(" /")}
     return {path for path in paths if _is_core(path)}
 

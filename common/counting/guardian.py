@@ -46,7 +46,7 @@ def main(pid: int, memory: int, folder: str) -> None:
 def held(pid: int) -> bool:
     """Whether somebody traces the process."""
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:  # its name may have \r
             return not any(line.split() == ["TracerPid:", "0"] for line in file)
     except OSError:
         return False

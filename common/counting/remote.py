@@ -19,7 +19,7 @@ from typing import NamedTuple, Optional
 from findleaks.counting.seccomp import Step, allowed, program
 from findleaks.errors import TargetError
 from findleaks.target.base import Region
-from findleaks.target.live import region_of
+from findleaks.target.live import regions_of
 from findleaks.target.ptrace import state, status, tasks
 
 MMAP, MUNMAP, MADVISE, CLOSE, FTRUNCATE, MEMFD_CREATE = 9, 11, 28, 3, 77, 319
@@ -49,7 +49,7 @@ def mapped(pid: int) -> list[Region]:
     """What the process has mapped now; [] when it is gone."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
-            return [region for region in map(region_of, file.read().splitlines()) if region is not None]
+            return regions_of(file.read())
     except OSError:
         return []
 

@@ -101,11 +101,11 @@ class LiveTarget(Symbolic, Closing):
         try:
             self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
             with open(f"{self._proc}/maps", "rb") as file:
-                lines = file.read().splitlines()
+                data = file.read()
         except OSError as error:
             raise TargetError(refusal(pid, errno.ESRCH if error.errno == errno.ENOENT else error.errno or errno.EPERM)) from None
         self._pagemap = PageMap(self._proc, self._page)
-        self._regions = [region for region in map(region_of, lines) if region is not None]
+        self._regions = regions_of(data)
         self._starts = [r.start for r in self._regions]
         if not self._regions:
             raise TargetError(f"pid {pid}: the process has ended")
@@ -379,7 +379,13 @@ def _alive(pid: int) -> str:
     return next((f"/proc/{tid}" for tid in (pid, *tasks(pid)) if state(pid, tid) not in "ZX"), f"/proc/{pid}")
 
 
-def region_of(line: bytes) -> Optional[Region]:
+def regions_of(maps: bytes) -> list[Region]:
+    """/proc/PID/maps. The kernel escapes line feeds in names of files (seq_file_path in fs/proc/task_mmu.c), and nothing else: a name with
+    a carriage return in it is one name, not two lines."""
+    return [region for region in map(_region_of, maps.split(b"\n")) if region is not None]
+
+
+def _region_of(line: bytes) -> Optional[Region]:
     """A line of /proc/PID/maps: "start-end perms offset dev inode   path"; None if it is not one."""
     fields = line.split(None, 5)
     try:

@@ -216,7 +216,7 @@ def ended(pid: int) -> bool:
 def status(pid: int) -> dict[str, str]:
     """The lines of /proc/PID/status; {} when the process is gone."""
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:  # its name may have \r
             return {key: value.strip() for key, _, value in (line.partition(":") for line in file)}
     except OSError:
         return {}
