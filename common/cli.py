@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks import __version__
 from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
+from findleaks.escaping import visible
 from findleaks.report.encoding import HANDLER, install
 from findleaks.report.quoting import shell_quoted
 
@@ -291,4 +292,4 @@ def _help() -> int:
 
 def _complain(text: str) -> None:
     sys.stdout.flush()
-    print(text if text.startswith("findleaks") else f"findleaks: {text}", file=sys.stderr)
+    print(visible(text if text.startswith("findleaks") else f"findleaks: {text}"), file=sys.stderr)

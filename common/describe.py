@@ -84,7 +84,7 @@ class Answer:
                 "start": hex(self.region.start),
                 "end": hex(self.region.end),
                 "permissions": permissions(self.region),
-                "name": printable(self.region.name) or None,
+                "name": self.region.name or None,
             }
         return made
 
@@ -189,7 +189,7 @@ class Describer:
             symbol = self.symbol(address)
             name = printable(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
-            phrase = f"{symbol} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}, {section}"
+            phrase = f"{printable(symbol)} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}, {section}"
             return Answer(address, "module", phrase, region=region, symbol=symbol, root=root)
         name = printable(region.name) or "anonymous"
         phrase = (
@@ -232,12 +232,11 @@ class Describer:
         return None
 
     def symbol(self, address: int) -> str:
-        """ "g_agent+0x38", or "" """
+        """ "g_agent+0x38" with the name as the target has it, or "" """
         found = self.target.symbolize(address)
         if found is None:
             return ""
-        name = printable(found.name)
-        return name if address == found.address else f"{name}+{address - found.address:#x}"
+        return found.name if address == found.address else f"{found.name}+{address - found.address:#x}"
 
     def _stack_of(self, address: int, region: Region) -> tuple[Optional[Thread], Optional[Range]]:
         for tid, stack in self._stacks.items():

@@ -44,7 +44,7 @@ def json_line(item: object) -> str:
     A byte of a name that is no UTF-8 stands there as the four characters `\\xNN`, as in text: a lone surrogate, which Python would write,
     is no Unicode, and parsers refuse it (RFC 7493, 2.1; RFC 8259, 8.2).
     """
-    import json  # not needed for loading into a debugger, nor is shlex
+    import json  # not needed for loading into a debugger
 
     line = json.dumps(item)
     return _JSON_ESCAPE.sub(_well_formed, line) if "\\ud" in line else line
@@ -56,20 +56,3 @@ _JSON_ESCAPE = re.compile(r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|u(d
 
 def _well_formed(match: re.Match[str]) -> str:
     return "\\" + _escape(chr(int(match[3], 16))) if match[3] else match[0]
-
-
-def shell_word(word: str) -> str:
-    """A word quoted for a shell, in printable characters only: with others in it, as $'…', by bytes in octal (POSIX 2024, 2.2.4)."""
-    if word.isprintable():
-        import shlex
-
-        return shlex.quote(word)
-    return "$'" + "".join(_shell_character(c) for c in word) + "'"
-
-
-def _shell_character(character: str) -> str:
-    if character in "'\\":
-        return "\\" + character
-    if character.isprintable():
-        return character
-    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))

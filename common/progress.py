@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
+from findleaks.escaping import visible
+
 PATIENCE = 1.0
 """Seconds before anything is shown."""
 
@@ -29,7 +31,7 @@ class Bar:
         self._last = now
         self._shown = True
         percent = f" {part:4.0%}" if part else ""
-        self._stream.write(f"\r\x1b[Kfindleaks: {phase}{percent} ({now - self._began:.0f} s)")
+        self._stream.write(f"\r\x1b[Kfindleaks: {visible(phase)}{percent} ({now - self._began:.0f} s)")
         self._stream.flush()
 
     def clear(self) -> None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Optional
 import gdb
 from findleaks.arch import Arch
 from findleaks.errors import TargetError, UsageError
-from findleaks.escaping import shell_word
 from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.gdb.disassembly import Disassembly
+from findleaks.report.quoting import shell_quoted
 from findleaks.target.base import Target, Thread
 from findleaks.target.live import LiveTarget
 
@@ -88,7 +88,7 @@ def printed(command: str) -> str:
     except UnicodeDecodeError:
         with tempfile.TemporaryDirectory(prefix="findleaks-") as folder:
             file = Path(folder, "printed")
-            gdb.execute(f"pipe {command} | cat >{shell_word(str(file))}")
+            gdb.execute(f"pipe {command} | cat >{shell_quoted(str(file))}")
             return os.fsdecode(file.read_bytes())
 
 

@@ -361,10 +361,10 @@ def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: S
             sums["shared"] += held
         elif region.name.startswith("/") or module is not None:
             path = region.name if region.name.startswith("/") else module.path if module is not None else ""
-            name = printable(os.path.basename(path.removesuffix(" (deleted)")), 60)
+            name = os.path.basename(path.removesuffix(" (deleted)"))
             files[name] = files.get(name, 0) + held
         else:
-            nobody.append(Place(region.start, printable(region.name), held))
+            nobody.append(Place(region.start, region.name, held))
     largest = sorted((Place(0, name, size) for name, size in files.items()), key=lambda place: -place.bytes)
     yield Share("files", "", sum(files.values()), len(files), parts=tuple(largest))
     nobody.sort(key=lambda place: -place.bytes)

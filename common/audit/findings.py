@@ -232,7 +232,8 @@ def _held(session: Session, accounting: Accounting) -> Iterator[Finding]:
         cause = f"{found.field.name if found.field.place else 'What it is'}: {found.field.what}."
         facts.update({"field": found.field.name, "what": found.field.what, "length": found.length or None})
     tries = ("bound it, or take out what is no longer used",) if found.length else ()
-    shows = (f"roots {shell_quoted(found.owner.name)} --depth 4", "roots")
+    word = found.owner.word
+    shows = (f"roots {shell_quoted(word)} --depth 4", "roots") if word else ("roots",)
     yield Finding("held", retained.bytes, title, cause, tries, shows, facts)
 
 

@@ -47,7 +47,7 @@ class Native(NamedTuple):
             "unknown_bytes": self.untold,
             "types": [
                 {
-                    "name": printable(row.type.name),
+                    "name": row.type.name,
                     "objects": row.type.objects,
                     "native_blocks": row.native.blocks,
                     "native_bytes": row.native.bytes,

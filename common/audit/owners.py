@@ -58,6 +58,14 @@ class Owner:
         """ "g_agent (libagent.so, data)" """
         return f"{self.name} ({self.where})" if self.where else self.name
 
+    @property
+    def word(self) -> str:
+        """What names it on a command line, not quoted yet: its name, or its address where a debugger would evaluate the name whatever its
+        quotes, or it would be taken for an option; "" where it has none."""
+        if self.name and self.name[0] not in "$&*(-" and "`" not in self.name:
+            return self.name
+        return hex(self.ranges[0].start) if self.ranges else ""
+
 
 class Owners:
     """All owners of a session's roots: `bounds` and `numbers` as Graph.dominators takes them, `tiers` the numbers at which the later tiers

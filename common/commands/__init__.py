@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, Text
 
 from findleaks.catalogue import CATALOGUE, Entry
 from findleaks.errors import UsageError
+from findleaks.escaping import Markup, json_line, visible
 from findleaks.report.quoting import for_debugger
 
 if TYPE_CHECKING:
@@ -193,15 +193,16 @@ def execute(session: Callable[[], Session], words: Sequence[str], out: TextIO, *
 
 
 def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, door: Door, width: int) -> int:
-    """Run a parsed command and print what it found."""
+    """Run a parsed command and print what it found. This is where all text leaves: whatever a line has of the target, it stays one line,
+    and only characters that show."""
     result = cmd.run(session, args)
     session.done()
     if args.json:
         for item in result.json():
-            out.write(json.dumps(item) + "\n")
+            out.write(json_line(item) + "\n")
     else:
         for line in result.text(width, door):
-            out.write(line + "\n")
+            out.write((line if isinstance(line, Markup) else visible(line)) + "\n")
     return result.status
 
 

@@ -47,7 +47,7 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
         "arenas": [
             {
                 **_who(holding, instance),
-                "name": printable(arena.name),
+                "name": arena.name,
                 "in_use": arena.in_use,
                 "cached": arena.cached,
                 "free": arena.free,
@@ -63,7 +63,7 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
                 **_who(holding, instance),
                 "thread": kept.thread or None,
                 "address": hex(kept.address),
-                "name": printable(kept.name),
+                "name": kept.name,
                 "size": kept.size,
                 "blocks": kept.blocks,
                 "bytes": kept.bytes,
@@ -89,7 +89,7 @@ def _total(holding: Holding, instance: int) -> Mapping[str, object]:
     return {
         **_who(holding, instance),
         "version": holding.allocator.version,
-        "where": printable(holding.allocator.where),
+        "where": holding.allocator.where,
         "in_use": total.in_use_bytes,
         "cached": total.cached_bytes,
         "free": total.free_bytes,
@@ -104,8 +104,8 @@ def _total(holding: Holding, instance: int) -> Mapping[str, object]:
 
 def _cache(cache: Cache) -> Mapping[str, object]:
     return {
-        "arena": printable(cache.arena) or None,
-        "name": printable(cache.name),
+        "arena": cache.arena or None,
+        "name": cache.name,
         "size": cache.size,
         "in_use": cache.in_use,
         "cached": cache.cached,

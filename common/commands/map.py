@@ -16,6 +16,7 @@ from findleaks.commands.result import Plain
 from findleaks.errors import FindleaksError, UsageError
 from findleaks.graph.base import State
 from findleaks.report.heapmap.cells import LOOKS, Picture
+from findleaks.report.quoting import shell_quoted
 from findleaks.report.text import number, printable, size, wrapped
 from findleaks.runtimes.base import Part
 from findleaks.session import Session
@@ -92,7 +93,7 @@ def _saved(session: Session, file: str) -> Plain:
         pid = session.target.pid
         yield f"{rss}: saved to {printable(file)} ({size(os.path.getsize(file))})"
         first, core = (f"gcore {pid}", f"core.{pid}") if session.target.live else ("copy or pack the core", "CORE")
-        yield from wrapped(f"  next: {first}, then: {door.prog} map --residency {printable(file)} {core}", width)
+        yield from wrapped(f"  next: {first}, then: {door.prog} map --residency {shell_quoted(file)} {core}", width)
 
     return Plain(session, "map", body, text)
 
@@ -148,7 +149,7 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
                 "allocator": area.allocator.name,
                 "instance": instances[id(area.allocator)],
                 "version": area.allocator.version,
-                "arena": printable(area.arena) or None,
+                "arena": area.arena or None,
                 "mapped": area.size,
                 "resident": area.resident,
                 "swapped": area.swapped,
@@ -177,7 +178,7 @@ def _managed(session: Session, known: Residency) -> Iterator[tuple[str, int, Opt
         for part in runtime.parts():
             if not part.inside:
                 held = sum(known.resident.bytes(start, end) for start, end in part.ranges) if known else None
-                yield printable(f"{runtime.name} {part.name}"), part.bytes, held, part
+                yield f"{runtime.name} {part.name}", part.bytes, held, part
 
 
 def _runs(session: Session, area: Area) -> Iterator[dict[str, object]]:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Optional
 from findleaks.audit.fields import NOTHING
 from findleaks.audit.holdings import Holding
 from findleaks.commands import Door
+from findleaks.escaping import visible
 from findleaks.graph.base import Totals
 from findleaks.report.quoting import shell_quoted
 from findleaks.report.text import blocks, number, size, some
@@ -99,6 +100,7 @@ def _wrapped(head: str, said: str, width: int) -> Iterator[str]:
 
     inner = len(said) - len(said.lstrip(" └")) + 2
     room = max(width - len(head), 40)
+    said = visible(said)
     parts = textwrap.wrap(said, room, subsequent_indent=" " * inner, drop_whitespace=True, break_long_words=False, break_on_hyphens=False)
     lead = len(said) - len(said.lstrip(" "))
     for at, part in enumerate(parts or [said]):
@@ -112,7 +114,7 @@ def _next(shown: Shown) -> list[str]:
         made.append(f"path {shown.shared.address:#x}")
     row = shown.rows[0] if shown.rows else None
     if row is not None and row.owner is not None:
-        made.append(f"roots {shell_quoted(row.owner.name)} --depth 4")
+        made += [f"roots {shell_quoted(row.owner.word)} --depth 4"] if row.owner.word else []
     elif row is not None and row.address:
         made += [f"whatis {row.address:#x}", f"path {row.address:#x}"]
     return [*made, "find" if shown.lost else "roots --lost"]

@@ -47,13 +47,13 @@ def _json(one: Managed, sites: Sequence[Site]) -> Mapping[str, object]:
     return {
         "name": runtime.name,
         "version": runtime.version or None,
-        "where": printable(runtime.where) or None,
+        "where": runtime.where or None,
         "counters": {name: count.value for name, count in runtime.counters().items()},
         "parts": [_part(part) for part in runtime.parts()],
         "native": {"blocks": one.native.blocks, "bytes": one.native.bytes} if one.native is not None else None,
         "types": [
             {
-                "name": printable(row.type.name),
+                "name": row.type.name,
                 "objects": row.type.objects,
                 "bytes": row.type.bytes,
                 "native_blocks": row.native.blocks if row.native is not None else None,
@@ -63,7 +63,7 @@ def _json(one: Managed, sites: Sequence[Site]) -> Mapping[str, object]:
             }
             for row in one.types
         ],
-        "sites": [{"frames": [printable(frame) for frame in site.frames], "blocks": site.blocks, "bytes": site.bytes} for site in sites],
+        "sites": [{"frames": list(site.frames), "blocks": site.blocks, "bytes": site.bytes} for site in sites],
     }
 
 

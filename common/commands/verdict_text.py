@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.findings import Finding
 from findleaks.commands import Door
-from findleaks.report.text import number, size, some, wrapped
+from findleaks.report.text import number, printable, size, some, wrapped
 from findleaks.session import Session
 
 BAR = 20
@@ -78,7 +78,7 @@ def label(share: Share) -> str:
     """ "glibc 2.36: free but kept, in 16 arenas" """
     count, many = number(share.count), "" if share.count == 1 else "s"
     if share.sort == "files":
-        names = [part.name.partition(".so")[0] for part in share.parts[:3]]
+        names = [printable(part.name.partition(".so")[0], 60) for part in share.parts[:3]]
         return f"files mapped ({', '.join(names)}{' …' if share.count > 3 else ''})"
     words = {
         "in-use": f"{share.of}: in use, {count} block{many}",

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, Optional
 
 from findleaks.errors import FindleaksError, TargetError
+from findleaks.escaping import visible
 from findleaks.rc import gdb_line
 from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import refusal, status
@@ -81,7 +82,7 @@ def count_outside(args: argparse.Namespace, words: Sequence[str], width: int) ->
                 if line.startswith("\0"):
                     error = line[1:].strip()
                 else:
-                    sys.stdout.write(line)
+                    sys.stdout.write(visible(line.rstrip("\n")) + "\n")
                     sys.stdout.flush()
         complaints = process.stderr.read().decode("utf-8", "replace") if process.stderr is not None else ""
         ended = process.wait()

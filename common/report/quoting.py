@@ -7,8 +7,19 @@ import shlex
 
 
 def shell_quoted(word: str) -> str:
-    """A word as sh, bash and zsh take it (zsh replaces a word that begins with = by the path of a command). shlex.split reads it back."""
+    """A word as sh, bash and zsh take it (zsh replaces a word that begins with = by the path of a command), in printable characters only:
+    with others in it, as $'…', by bytes in octal (POSIX 2024, 2.2.4). shlex.split reads all other words back."""
+    if not word.isprintable():
+        return "$'" + "".join(map(_ansi_c, word)) + "'"
     return f"'{word}'" if word[:1] == "=" and "'" not in word else shlex.quote(word)
+
+
+def _ansi_c(character: str) -> str:
+    if character in "'\\":
+        return "\\" + character
+    if character.isprintable():
+        return character
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))
 
 
 def debugger_quoted(word: str) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from findleaks.escaping import visible
+
 UNITS = ("KiB", "MiB", "GiB", "TiB")
+NO_BREAK = "\u00a0"
 
 
 def size(count: int) -> str:
@@ -35,21 +38,25 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 
 def printable(text: str, limit: int = 200) -> str:
-    """Text out of the target made safe for a terminal: control characters escaped, cut at `limit` characters."""
-    safe = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode("ascii") for c in text[: limit + 1])
+    """Text out of the target made `visible`, and cut at `limit` characters."""
+    safe = visible(text[: limit + 1])
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A sentence on lines of at most `width` columns, the second and later ones indented; words, such as addresses, stay whole."""
+    """A sentence on lines of at most `width` columns, the second and later ones indented; words, such as addresses, stay whole.
+
+    No-break spaces of ours keep words together, and what else is not printable becomes `visible`: textwrap would take it for a space."""
     import textwrap  # not needed for loading into a debugger
 
-    return textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    safe = text if text.isprintable() else NO_BREAK.join(visible(part) for part in text.split(NO_BREAK))
+    return textwrap.wrap(safe, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int], width: int, cut: int = -1) -> list[str]:
-    """Columns two spaces apart, those in `right` right-aligned; column `cut` gives way where a line would exceed `width`."""
-    body = [list(head), *(list(row) for row in rows)]
+    """Columns two spaces apart, those in `right` right-aligned; column `cut` gives way where a line would exceed `width`. Cells are made
+    `visible` first: what they say is what their columns are measured by."""
+    body = [list(head), *([visible(cell) for cell in row] for row in rows)]
     wide = [max(len(row[i]) for row in body) for i in range(len(head))]
     over = sum(wide) + 2 * len(wide) - width
     if cut >= 0 and over > 0:

@@ -106,8 +106,8 @@ def _psinfo(order: str, desc: memoryview) -> tuple[Optional[int], str, str]:
     if at is None:
         return None, "", ""
     (pid,) = struct.unpack_from(order + "i", desc, at[0])
-    name = bytes(desc[at[1] : at[1] + 16]).split(b"\0")[0].decode("utf-8", "replace")
-    command = bytes(desc[at[2] : at[2] + 80]).split(b"\0")[0].decode("utf-8", "replace")
+    name = bytes(desc[at[1] : at[1] + 16]).split(b"\0")[0].decode("utf-8", "surrogateescape")
+    command = bytes(desc[at[2] : at[2] + 80]).split(b"\0")[0].decode("utf-8", "surrogateescape")
     return pid if pid > 0 else None, name, command.strip()
 
 

@@ -140,7 +140,7 @@ class Rtti:
         shown = demangle_type(info.name)
         if not shown and info.form:
             shown = info.name
-        return shown.encode("latin-1", "replace").decode("utf-8", "replace")
+        return shown.encode("latin-1", "replace").decode("utf-8", "surrogateescape")
 
     def has_virtual_bases(self, info: TypeInfo, depth: int = 0) -> bool:
         """True when the class or one of its bases inherits virtually: then it may also have construction vtables."""

@@ -1,7 +1,8 @@
 """The tree's own rules, checked by `make lint`: python3 tests/support/tree.py [ROOT]
 
-Files stay short; common/ imports no debugger; no package under tests/ and no conftest.py at the root, for pytest would put their folder's
-parent on sys.path, where gdb/ and lldb/ would shadow the debuggers' modules.
+Files stay short; common/ imports no debugger; few files write to the user, for what a target says must leave by one door; no package under
+tests/ and no conftest.py at the root, for pytest would put their folder's parent on sys.path, where gdb/ and lldb/ would shadow the
+debuggers' modules.
 """
 
 from __future__ import annotations
@@ -17,6 +18,18 @@ from pathlib import Path
 LONGEST = 420
 TEXTS = {".py", ".c", ".h", ".cpp", ".sh", ".md", ".toml", ""}
 AS_THEY_ARE = {"LICENSE"}
+WRITERS = {
+    "common/cli.py",
+    "common/rc.py",
+    "common/bootstrap.py",
+    "common/counting/guardian.py",
+    "common/counting/outside.py",
+    "gdb/findleaks_gdb.py",
+    "gdb/register.py",
+    "lldb/findleaks_lldb.py",
+    "lldb/register.py",
+}
+"""Files that may write to the user: everything else gives its text to `commands.emit`, or raises a FindleaksError."""
 
 
 def files(root: Path) -> list[str]:
@@ -40,6 +53,18 @@ def problems(root: Path, names: list[str]) -> Iterator[str]:
             yield f"{name}: belongs in tests/"
         if name.startswith("common/") and path.suffix == ".py":
             yield from debuggers(path, name)
+        if re.match(r"(common|gdb|lldb)/.*\.py$", name) and name not in WRITERS:
+            yield from writers(path, name)
+
+
+def writers(path: Path, name: str) -> Iterator[str]:
+    """Calls that write to the user's terminal."""
+    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+        if isinstance(node, ast.Call) and _WRITES.fullmatch(ast.unparse(node.func)):
+            yield f"{name}:{node.lineno}: writes by {ast.unparse(node.func)}: text goes through commands.emit, which makes it visible"
+
+
+_WRITES = re.compile(r"print|sys\.(std|__std)\w+\.(write|writelines)|gdb\.write|\w*result\w*\.(PutCString|AppendMessage|Print)|os\.write")
 
 
 def debuggers(path: Path, name: str) -> Iterator[str]:

@@ -290,7 +290,9 @@ def test_no_line_is_wider_than_the_terminal(width: int, options: tuple[str, ...]
 def test_a_name_out_of_the_target_is_made_safe() -> None:
     made = opened(counting([cache("\x1b[31mred", 32, 2, 0, 0), cache("a", 48, 1, 0, 0, "\x1b]0;x")], []))
     for options in ((), ("--by-arena",), ("--json",), ("--json", "--by-arena")):
-        assert "\x1b" not in run(made, *options)[1] and "\\u001b" not in run(made, *options)[1]
+        assert "\x1b" not in run(made, *options)[1]
+    caches = json.loads(run(made, "--json", "--by-arena")[1])["caches"]
+    assert {(one["arena"], one["name"]) for one in caches} == {("\x1b[31mred", "32"), ("a", "\x1b]0;x")}
 
 
 def test_classes_that_are_not_what_the_heaps_hold_are_told() -> None:

@@ -23,7 +23,7 @@ from findleaks.graph.base import State
         (Interrupted(), 130, "findleaks: interrupted"),
         (KeyboardInterrupt(), 130, "findleaks: interrupted"),
         (MemoryError(), 2, "findleaks: out of memory: close other programs, or use a machine with more"),
-        (TargetError("held by \x1b]0;evil\x07\n\x9b2J"), 2, "findleaks: held by \\x1b]0;evil\\x07\\n\\x9b2J"),
+        (TargetError("held by \x1b]0;evil\x07\n\x9b2J"), 2, "findleaks: held by \\x1b]0;evil\\x07\\n\\u009b2J"),
     ],
 )
 def test_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, status: int, line: str) -> None:

@@ -17,6 +17,9 @@ import tree
         ("common/b/c.py", "def f():\n    from lldb import SBTarget\n", "common/b/c.py:2: imports lldb"),
         ("common/a.py", "from findleaks.gdb.target import X\n", "imports findleaks.gdb"),
         ("common/a.py", "from findleaks import lldb\n", "imports findleaks.lldb"),
+        ("common/a.py", "def f(x):\n    print(x)\n", "common/a.py:2: writes by print"),
+        ("common/a.py", "import sys\nsys.stdout.write('')\n", "writes by sys.stdout.write"),
+        ("gdb/a.py", "import gdb\ngdb.write('')\n", "writes by gdb.write"),
         ("tests/unit/__init__.py", "", "must hold no packages"),
         ("conftest.py", "", "belongs in tests/"),
     ],
@@ -33,6 +36,7 @@ def test_what_is_allowed(tmp_path: Path) -> None:
     for name, text in {
         "common/a.py": "# import gdb\nfrom findleaks.target import base\nimport gdbm\n" + "\n" * 417,
         "gdb/target.py": "import gdb\n",
+        "common/cli.py": "print()\n",
         "tests/conftest.py": "",
         "LICENSE": "\n" * 1000,
     }.items():

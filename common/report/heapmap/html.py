@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 import os
 import zlib
 from array import array
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from findleaks.audit.pages import Area
+from findleaks.escaping import json_line, visible
 from findleaks.graph.base import State
 from findleaks.graph.pages import PageState
 from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture
@@ -86,13 +86,22 @@ def page(session: Session, picture: Picture) -> str:
 
 def _assembled(meta: dict[str, object], data: str) -> str:
     folder = os.path.dirname(os.path.abspath(__file__))
-    made = {"TITLE": html.escape(str(meta["title"])), "META": json.dumps(meta).replace("<", "\\u003c"), "DATA": data}
+    made = {"TITLE": html.escape(visible(str(meta["title"]))), "META": json_line(_shown(meta)).replace("<", "\\u003c"), "DATA": data}
     for name, file in (("CSS", "page.css"), ("JS", "page.js"), ("", "page.html")):
         with open(os.path.join(folder, file), encoding="utf-8") as source:
             made[name] = source.read()
     whole = made.pop("")
     pieces = whole.split("@")  # names stand between, and nowhere else: nothing of the target is searched for them
     return "".join(made[piece] if at % 2 else piece for at, piece in enumerate(pieces))
+
+
+def _shown(value: object) -> object:
+    """The same with all text `visible`: a page in a browser has no use for it as it is, and marks of direction act there too."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, (list, tuple)):
+        return [_shown(one) for one in value]
+    return {name: _shown(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def _summary(picture: Picture) -> str:

@@ -8,6 +8,7 @@ import io
 from typing import Any
 
 from findleaks.errors import FindleaksError
+from findleaks.escaping import visible
 from findleaks.graph.pages import PageState
 from findleaks.report.heapmap.cells import FAINT_LIGHT, LOOKS, Picture, blend
 from findleaks.report.heapmap.layout import WIDTH, layout
@@ -41,7 +42,7 @@ def image(picture: Picture) -> bytes:
             box = [SCALE * at for at in (words.x - 18, words.y - 11, words.x - 6, words.y + 1)]
             draw.rectangle(box, fill=LOOKS[words.look].light)
         place = (words.x * SCALE, words.y * SCALE)
-        text = words.text.encode("latin-1", "replace").decode("latin-1")
+        text = visible(words.text).encode("latin-1", "replace").decode("latin-1")
         colour = "#5a6370" if words.faint else "#1b1f24"
         try:
             draw.text(place, text, fill=colour, font=fonts[words.size], anchor="ls")

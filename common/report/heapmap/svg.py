@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
+from findleaks.escaping import visible
 from findleaks.graph.pages import PageState
 from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture, blend
 from findleaks.report.heapmap.layout import WIDTH, layout
@@ -26,7 +27,7 @@ def drawing(picture: Picture) -> str:
     size = f'viewBox="0 0 {WIDTH} {made.height}" width="{WIDTH}" height="{made.height}"'
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif" role="img">',
-        f"<title>{escape(made.words[0].text)}</title>",
+        f"<title>{escape(visible(made.words[0].text))}</title>",
         f"<style>{_colours(False)}@media (prefers-color-scheme: dark){{{_colours(True)}}}",
         ".m{font-family:ui-monospace,monospace}text{white-space:pre}</style>",
         f'<rect class="g" width="{WIDTH}" height="{made.height}"/>',
@@ -37,7 +38,7 @@ def drawing(picture: Picture) -> str:
             place = f'x="{words.x - 18}" y="{words.y - 11}" width="12" height="12" rx="2"'
             out.append(f'<rect class="s{int(LOOKS[words.look].state)}" {place}/>')
         kind = f' class="{kinds}"' if kinds else ""
-        out.append(f'<text x="{words.x}" y="{words.y}" font-size="{words.size}"{kind}>{escape(words.text)}</text>')
+        out.append(f'<text x="{words.x}" y="{words.y}" font-size="{words.size}"{kind}>{escape(visible(words.text))}</text>')
     for x, y, length, cell in made.strips:
         kind = f"u{cell.share}" if cell.state == PageState.IN_USE and cell.share else f"s{int(cell.state)}"
         out.append(f'<rect class="{kind}" x="{x}" y="{y}" width="{length * made.cell}" height="{made.cell}"/>')

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from findleaks.audit.pages import Area
+from findleaks.escaping import Markup
 from findleaks.graph.base import State
 from findleaks.graph.pages import PageState
 from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, cells, pages_a_cell
@@ -82,7 +83,7 @@ def _rows(area: Area, per: int, columns: int, style: Style) -> Iterator[str]:
         else:
             if repeated:
                 yield _more(repeated)
-            yield f"  {area.address(row[0].first):#014x}  {text}"
+            yield Markup(f"  {area.address(row[0].first):#014x}  {text}")
             last, repeated = text, 0
         row = []
     if repeated:
