@@ -85,7 +85,7 @@ setup(
             "hypothesis>=6",
             "mypy>=1.19,<2.5",
             "pillow>=9",
-            "pyelftools>=0.30",
+            "pyelftools>=0.30,<0.33",  # 0.33 raises on DW_CFA_GNU_args_size, and needs Python 3.10
             "pytest>=8",
             "ruff>=0.17,<0.18",
             "setuptools>=64",

@@ -299,7 +299,8 @@ def _run(data: Bytes, common: Common, row: Row, initial: Row, location: int, pc:
         elif high == 3:
             restore(low)
         elif code in (0x05, 0x11):
-            row.rules[data.uleb()] = Rule("offset", (data.uleb() if code == 0x05 else data.sleb()) * common.data_align)
+            register = data.uleb()  # by itself: of an assignment Python evaluates the right-hand side first
+            row.rules[register] = Rule("offset", (data.uleb() if code == 0x05 else data.sleb()) * common.data_align)
         elif code == 0x06:
             restore(data.uleb())
         elif code == 0x07:
@@ -307,7 +308,8 @@ def _run(data: Bytes, common: Common, row: Row, initial: Row, location: int, pc:
         elif code == 0x08:
             row.rules.pop(data.uleb(), None)
         elif code == 0x09:
-            row.rules[data.uleb()] = Rule("register", data.uleb())
+            register = data.uleb()
+            row.rules[register] = Rule("register", data.uleb())
         elif code == 0x0A:
             if len(kept) >= DEEPEST:
                 raise Malformed
@@ -329,7 +331,8 @@ def _run(data: Bytes, common: Common, row: Row, initial: Row, location: int, pc:
             register = data.uleb()
             row.rules[register] = Rule("saved" if code == 0x10 else "is", 0, data.take(data.uleb()))
         elif code in (0x14, 0x15):
-            row.rules[data.uleb()] = Rule("value", (data.uleb() if code == 0x14 else data.sleb()) * common.data_align)
+            register = data.uleb()
+            row.rules[register] = Rule("value", (data.uleb() if code == 0x14 else data.sleb()) * common.data_align)
         elif code == 0x2E:
             data.uleb()  # DW_CFA_GNU_args_size
         elif code not in (0x00, 0x2D):
