@@ -20,6 +20,7 @@ SOURCE = """
 typedef unsigned long word;
 struct half { word (*const *functions)(void *); word heap, committed, pages[3]; unsigned small; int sign; };
 struct space { word (*const *functions)(void *); struct half *next, to, from; word top, start, factor; };
+_Static_assert(sizeof(struct space) == WORDS * sizeof(word), "all that the functions read is there");
 word sum(struct space *s) { return s->to.committed + s->from.committed; }
 word difference(struct space *s) { return s->top - s->start; }
 word product(struct space *s) { return (s->top - s->start) * s->factor + 0x3eec0 * (s->factor >> 18); }
@@ -42,7 +43,8 @@ NAMES = (
     *("sum", "difference", "product", "shifted", "signs", "narrow", "followed", "indexed", "large", "masked", "nothing"),
     *("calls", "virtual_one", "virtual_last"),
 )
-WORDS = 18
+WORDS = 19
+"""Of a struct space; the compiler checks it."""
 
 
 class OwnMemory(FakeTarget):
@@ -65,7 +67,8 @@ class OwnMemory(FakeTarget):
 def test_as_the_processor(tmp_path: Path, level: str) -> None:
     source, library = tmp_path / "formulas.c", tmp_path / "formulas.so"
     source.write_text(SOURCE)
-    subprocess.run(["gcc", level, "-w", "-fcf-protection", "-shared", "-fPIC", "-Wl,-z,now", "-o", library, source], check=True)
+    flags = [level, f"-DWORDS={WORDS}", "-w", "-fcf-protection", "-shared", "-fPIC", "-Wl,-z,now"]
+    subprocess.run(["gcc", *flags, "-o", library, source], check=True)
     loaded = ctypes.CDLL(str(library))
     pick = random.Random(level)
     followed = 0
