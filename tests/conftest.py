@@ -24,6 +24,9 @@ settings.load_profile("steady")
 
 
 def pytest_configure() -> None:
+    # Background jobs of scripts start with SIGINT ignored, and what they start inherits that: a Ctrl-C in a test would go unheard.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Orphans of the processes that tests start become our children, so that we see them at the end.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

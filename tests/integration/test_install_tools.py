@@ -112,6 +112,31 @@ def test_continuous_integration_ends_with_pytests_closing_line_and_status(status
     assert (done.returncode, done.stdout.splitlines()[-1]) == (status, "= 1 failed, 2 passed in 0.50s =")
 
 
+INTERRUPTED = """
+import os, signal, subprocess, pytest
+
+def test_here():
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def test_in_a_process():
+    done = subprocess.run(["sh", "-c", "kill -INT $$"], check=False)
+    assert done.returncode == -signal.SIGINT
+"""
+
+
+def test_interrupts_are_heard_where_the_tests_are_a_background_job(tmp_path: Path) -> None:
+    """Of a script, which has it ignore SIGINT: `make test &`."""
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    shutil.copy(ROOT / "tests" / "conftest.py", folder)
+    (folder / "test_it.py").write_text(INTERRUPTED)
+    pytest_ = Path(layouts.sys.executable).parent / "pytest"
+    words = [pytest_, "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, folder]
+    done = run("sh", "-c", 'trap "" INT; exec "$@"', "sh", *words, cwd=tmp_path)
+    assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout
+
+
 def test_a_process_left_running_fails_the_tests(tmp_path: Path) -> None:
     folder = tmp_path / "tests"
     folder.mkdir()
