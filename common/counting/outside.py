@@ -74,7 +74,9 @@ def count_outside(args: argparse.Namespace, words: Sequence[str], width: int) ->
         pressed = True
         process.send_signal(signal.SIGINT)
 
-    before: dict[int, Any] = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    # What nohup, or a script for its background jobs, has us ignore stays ignored.
+    heard = [one for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    before: dict[int, Any] = {number: signal.signal(number, hand_on) for number in heard}
     error = ""
     try:
         with open(reading, encoding="utf-8", errors="replace") as found:

@@ -172,6 +172,25 @@ def test_ctrl_c_ends_with_the_table(running: Running, at: Places) -> None:
     unharmed(running, at, before)
 
 
+def test_what_a_background_job_ignores(running: Running, at: Places) -> None:
+    """nohup, and scripts for what they start with &, have SIGHUP and SIGINT ignored: neither ends the counting. SIGTERM does."""
+
+    def ignoring(pid: int, words: Sequence[str]) -> list[str]:
+        return ["sh", "-c", 'trap "" INT HUP; exec "$@"', "sh", *by_command_line(pid, words)]
+
+    before = code(running.pid, at)
+    counting = Counting(ignoring, ["event"], running, at)
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{counting.process.pid}/status").read_text().splitlines())
+    for number in (signal.SIGINT, signal.SIGHUP):
+        assert int(status["SigIgn"], 16) >> (number - 1) & 1
+        counting.process.send_signal(number)
+    (running.folder / "go").touch()
+    until(lambda: "done" in printed(running), "all calls")
+    counting.process.send_signal(signal.SIGTERM)
+    assert f"s: {TOTAL} calls, " in counting.finish()
+    unharmed(running, at, before)
+
+
 @pytest.mark.parametrize("terminal", [gdb_terminal, lldb_terminal], ids=["gdb", "lldb"])
 def test_keys_at_a_debuggers_prompt(terminal: Callable[..., Terminal], running: Running, at: Places) -> None:
     """Tables appear as they grow; Ctrl-C ends it, and the prompt is there again."""
