@@ -67,7 +67,7 @@ class Counting:
 
     def run(self, seconds: Optional[float]) -> Outcome:
         """Let the process run for that long at most."""
-        self._expired = self._interrupting = False
+        self._asked = self._expired = self._interrupting = False
         hear_keys(True)
         timers = []
         if seconds is not None:
@@ -108,18 +108,18 @@ class Counting:
 
     def reached(self, address: int) -> bool:
         """A breakpoint was hit; whether to stop there."""
-        if self._interrupting:  # its signal is under way, and has to arrive before we leave
+        if self._asked:  # that is all, but a signal is still under way
             return False
         try:
             self._asked = self._hit(address)
-            return self._asked or self._expired
         except KeyboardInterrupt:
-            self._pressed = True
-            return True
+            self._pressed = self._asked = True
+        # An interrupt's signal has to arrive before we leave.
+        return (self._asked or self._expired) and not self._interrupting
 
     def _continue(self) -> Optional[Outcome]:
         """Why it stopped; None for a reason to go on."""
-        self._asked, self._last = False, None
+        self._last = None
         try:
             gdb.execute("continue", to_string=True)
         except gdb.error as error:
@@ -143,7 +143,7 @@ class Counting:
 
     def _signalled(self, name: str) -> Optional[Outcome]:
         if name in ("SIGINT", "0", "SIG0"):
-            return Outcome("time" if self._interrupting else "interrupt")
+            return Outcome("interrupt" if not self._interrupting else "asked" if self._asked else "time")
         return Outcome("stop", f"it received {name}") if name in FATAL else None
 
     def _expire(self) -> None:

@@ -151,6 +151,23 @@ def test_when_and_every(door: Words, running: Running, at: Places) -> None:
     unharmed(running, at, before)
 
 
+INTERRUPTING = """python
+from findleaks.gdb.counting import Counting
+hits = []
+counting = Counting(gdb.selected_inferior().pid, gdb.selected_inferior())
+counting._hit = lambda address: hits.append(address) or len(hits) == 2
+counting._interrupting = True
+print("stops", [counting.reached(address) for address in (1, 2, 3)], "counted", hits, counting._signalled("SIGINT").why)
+end
+"""
+
+
+def test_calls_while_gdb_is_interrupting_are_counted(tmp_path: Path) -> None:
+    """Its signal is under way, and must arrive before the counting ends: the calls that come first count, up to the last that is wanted."""
+    (tmp_path / "interrupting").write_text(INTERRUPTING)
+    assert "stops [False, False, False] counted [1, 2] asked" in gdb([f"source {tmp_path / 'interrupting'}"])
+
+
 def test_an_idle_process_ends_in_time(door: Words, running: Running, at: Places) -> None:
     before = code(running.pid, at)
     (table,) = told(Counting(door, ["event", "--for", "1", "--json"], running, at).finish())
