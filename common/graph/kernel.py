@@ -10,10 +10,11 @@ from ctypes import byref, c_uint64
 from findleaks.arch import Arch
 from findleaks.graph import kernel_slabs, kernel_slots, shared
 from findleaks.graph.base import Blocks, Heuristic, Lists
-from findleaks.graph.kernel_blocks import KernelBlocks, Passed
+from findleaks.graph.kernel_blocks import KernelBlocks
 from findleaks.graph.kernel_graph import KernelGraph
-from findleaks.graph.kernel_library import CPiece, CRange, CWords, check, taken
+from findleaks.graph.kernel_library import CRange, CWords, check, taken
 from findleaks.graph.kernel_links import KernelLinkWalk
+from findleaks.graph.kernel_memory import Pieces, memory, passed, passed_all
 from findleaks.graph.kernel_trees import KernelTreeWalk
 from findleaks.graph.objects import ObjectTally
 from findleaks.graph.records import KernelRecords, Shape
@@ -31,8 +32,7 @@ class KernelEngine:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self._pieces: tuple[Piece, ...] = ()  # passed to follow() last
-        self._passed: list[Passed] = []
-        self._array = (CPiece * 0)()
+        self._passed: Pieces = passed_all(())
 
     def blocks(self, arch: Arch, granule: int) -> KernelBlocks:
         """See base.Engine."""
@@ -49,30 +49,27 @@ class KernelEngine:
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         """See base.Engine; `pieces` ascend (pass the same tuple again for many lists: it is converted once). A node is misaligned
         when its address is no multiple of the word size."""
-        self._pass(pieces)
         at, words = c_uint64(head), CWords()
         arguments = (byref(at), next_offset, mangled, max(0, limit), byref(words))
-        code = self._library.fl_follow(self._array, len(self._passed), *arguments)
+        code = self._library.fl_follow(*self._pass(pieces), *arguments)
         nodes = taken(self._library, words)
         return nodes, shared.list_problem(check(code, "nodes"), at.value, len(nodes))
 
     def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
         """See base.Engine; `pieces` as in `follow`."""
-        self._pass(pieces)
         starts, ends, nodes, problems = array("Q", heads), array("Q", bytes(8 * len(heads))), CWords(), CWords()
         bounds = array("Q", within)
         if within and len(bounds) != 2 * len(starts):
             raise ValueError(f"{len(bounds)} bounds for {len(starts)} lists")
         code = self._library.fl_follow_all(
-            self._array,
-            len(self._passed),
-            starts.buffer_info()[0],
+            *self._pass(pieces),
+            memory(starts),
             len(starts),
             next_offset,
             max(0, limit),
-            bounds.buffer_info()[0] if within else None,
+            memory(bounds) if within else None,
             byref(nodes),
-            ends.buffer_info()[0],
+            memory(ends),
             byref(problems),
         )
         found, bad = taken(self._library, nodes), taken(self._library, problems)
@@ -85,41 +82,36 @@ class KernelEngine:
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> KernelTreeWalk:
         """See base.Engine; `pieces` as in `follow`."""
-        self._pass(pieces)
-        passed = (self._array, len(self._passed))
-        return KernelTreeWalk(self._library, passed, self._passed, root, header, layout, most)
+        return KernelTreeWalk(self._library, self._pass(pieces), root, header, layout, most)
 
     def walk_links(
         self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0
     ) -> KernelLinkWalk:
         """See base.Engine; `pieces` as in `follow`."""
-        self._pass(pieces)
-        return KernelLinkWalk(self._library, (self._array, len(self._passed)), self._passed, heads, offsets, most, deepest)
+        return KernelLinkWalk(self._library, self._pass(pieces), heads, offsets, most, deepest)
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
         """See base.Engine; `pieces` as in `follow`."""
-        self._pass(pieces)
         wanted, records, missing = array("Q", addresses), bytearray(len(addresses) * size), CWords()
         if not records:
             return records, []
-        out = ctypes.addressof(ctypes.c_char.from_buffer(records))
-        arguments = (wanted.buffer_info()[0], len(wanted), size, out, byref(missing))
-        code = self._library.fl_gather(self._array, len(self._passed), *arguments)
+        arguments = (memory(wanted), len(wanted), size, memory(records), byref(missing))
+        code = self._library.fl_gather(*self._pass(pieces), *arguments)
         absent = taken(self._library, missing)
         check(code, "records")
         return records, absent.tolist()
 
-    def _pass(self, pieces: Sequence[Piece]) -> None:
-        """Have `pieces` ready for the kernel: a tuple's are kept for the next call."""
+    def _pass(self, pieces: Sequence[Piece]) -> Pieces:
+        """`pieces` as the kernel takes them: a tuple's are kept for the next call."""
         if not isinstance(pieces, tuple) or pieces is not self._pieces:
-            self._passed = [Passed(piece) for piece in pieces]
-            self._array = (CPiece * len(self._passed))(*(passed.piece for passed in self._passed))
+            self._passed = passed_all(pieces)
             self._pieces = pieces if isinstance(pieces, tuple) else ()
+        return self._passed
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:
         """See base.Engine; `distance` may be negative."""
         words = CWords()
-        code = self._library.fl_self_pointers(byref(Passed(piece).piece), distance, byref(words))
+        code = self._library.fl_self_pointers(passed(piece), distance, byref(words))
         found = taken(self._library, words)
         check(code, "words")
         return found
@@ -130,7 +122,7 @@ class KernelEngine:
         if low >= high:
             return array("Q")
         words = CWords()
-        code = self._library.fl_search(byref(Passed(piece).piece), low, high - 1 - low, byref(words))
+        code = self._library.fl_search(passed(piece), low, high - 1 - low, byref(words))
         found = taken(self._library, words)
         check(code, "words")
         return found
@@ -142,23 +134,22 @@ class KernelEngine:
         empty = bytes(8 * len(values))
         found, sums, room = array("Q", values), array("Q", weights or empty), array("Q", empty)
         more = array("Q", empty if weights else b"")
-        places = (one.buffer_info()[0] for one in (room, more))
-        number = self._library.fl_tally(found.buffer_info()[0], sums.buffer_info()[0], len(found), not weights, *places)
+        number = self._library.fl_tally(memory(found), memory(sums), len(found), not weights, memory(room), memory(more))
         return found[:number], sums[:number]
 
     def common(self, left: array[int], right: array[int]) -> int:
         """See base.Engine."""
-        return int(self._library.fl_common(left.buffer_info()[0], len(left) // 2, right.buffer_info()[0], len(right) // 2))
+        return int(self._library.fl_common(memory(left), len(left) // 2, memory(right), len(right) // 2))
 
     def count_objects(self, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
         """See base.Engine; `blocks` must be this engine's."""
         if not isinstance(blocks, KernelBlocks) or len(tally.found) != len(blocks):
             raise TypeError("blocks of another engine, or a tally of others")
         cut = CWords()
-        types = (tally.types.buffer_info()[0], tally.offsets, tally.marks, tally.leaves, len(tally.types))
-        program = byref(CRange(tally.low, tally.high))
-        outputs = (tally.found.buffer_info()[0], tally.stands.buffer_info()[0], tally.sums.buffer_info()[0], byref(cut))
-        code = self._library.fl_objects(blocks.handle, byref(Passed(piece).piece), *types, program, *outputs)
+        types = (memory(tally.types), tally.offsets, tally.marks, tally.leaves, len(tally.types))
+        program = CRange(tally.low, tally.high)
+        outputs = (memory(tally.found), memory(tally.stands), memory(tally.sums), byref(cut))
+        code = self._library.fl_objects(blocks.handle, passed(piece), *types, program, *outputs)
         found = taken(self._library, cut)
         check(code, "objects")
         return found
@@ -170,20 +161,18 @@ class KernelEngine:
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         """See base.Engine."""
         wanted, words = array("Q", sorted(set(values))), CWords()
-        code = self._library.fl_search_any(byref(Passed(piece).piece), wanted.buffer_info()[0], len(wanted), byref(words))
+        code = self._library.fl_search_any(passed(piece), memory(wanted), len(wanted), byref(words))
         found = taken(self._library, words)
         check(code, "words")
         return found
 
     def read_groups(self, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]) -> SlotGroups:
         """See base.Engine; `pieces` as in `follow`."""
-        self._pass(pieces)
-        return kernel_slots.read_groups(self._library, (self._array, len(self._passed)), areas, classes, regions)
+        return kernel_slots.read_groups(self._library, self._pass(pieces), areas, classes, regions)
 
     def read_slots(self, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
         """See base.Engine; `pieces` as in `follow`."""
-        self._pass(pieces)
-        return kernel_slots.read_slots(self._library, (self._array, len(self._passed)), groups, first, last, room)
+        return kernel_slots.read_slots(self._library, self._pass(pieces), groups, first, last, room)
 
     def walk_tags(self, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
         """See base.Engine."""
@@ -191,8 +180,7 @@ class KernelEngine:
 
     def read_slabs(self, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
         """See base.Engine; `pieces` as in `follow`."""
-        self._pass(pieces)
-        return kernel_slabs.read_slabs(self._library, (self._array, len(self._passed)), caches, regions)
+        return kernel_slabs.read_slabs(self._library, self._pass(pieces), caches, regions)
 
     def mark_cached(self, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
         """See base.Engine."""
@@ -202,5 +190,4 @@ class KernelEngine:
         """See base.Engine; `pieces` as in `follow`, and `blocks` must be this engine's."""
         if not isinstance(blocks, KernelBlocks):
             raise TypeError("blocks of another engine")
-        self._pass(pieces)
-        return kernel_slabs.read_buffers(self._library, blocks.open_handle(), (self._array, len(self._passed)), slabs, first, last, enough)
+        return kernel_slabs.read_buffers(self._library, blocks.open_handle(), self._pass(pieces), slabs, first, last, enough)

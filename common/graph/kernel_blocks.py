@@ -5,29 +5,16 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Iterable, Sequence
-from ctypes import byref, c_bool, c_char, c_uint64
+from ctypes import byref, c_bool, c_uint64
 from typing import Optional
 
 from findleaks.arch import Arch
 from findleaks.graph import kernel_pages, shared
 from findleaks.graph.base import RUN, Blocks, ChunkWalk, Size, State, Totals
-from findleaks.graph.kernel_library import DISORDER, NONE, CPiece, CWords, check, taken
+from findleaks.graph.kernel_library import DISORDER, NONE, CWords, check, taken
+from findleaks.graph.kernel_memory import memory, passed
 from findleaks.graph.pages import PageLists, PageRead
 from findleaks.target.base import Piece, Range
-
-
-class Passed:
-    """A piece as the kernel takes it. Keeps the bytes alive; those of a read-only view are copied, as ctypes cannot take their address."""
-
-    def __init__(self, piece: Piece) -> None:
-        data = piece.data
-        self.piece = CPiece(piece.address, None, len(data))
-        if len(data):
-            try:
-                self._held = c_char.from_buffer(data)
-            except TypeError:
-                self._held = c_char.from_buffer(bytearray(data))
-            self.piece.data = ctypes.addressof(self._held)
 
 
 def _packed(typecode: str, values: Sequence[int]) -> array[int]:
@@ -64,8 +51,7 @@ class KernelBlocks:
             except OverflowError:
                 pass
             else:
-                places = [ctypes.c_void_p(a.buffer_info()[0]) for a in packed]
-                code = self._library.fl_append(self.handle, *places, len(starts), byref(c_uint64()))
+                code = self._library.fl_append(self.handle, *map(memory, packed), len(starts), byref(c_uint64()))
         if code == DISORDER:
             floor = self._library.fl_floor(self.handle)
             raise ValueError(shared.check_ascending(starts, sizes, states, self.granule, floor, self.arch.mask))
@@ -76,7 +62,7 @@ class KernelBlocks:
         self._open()
         code = DISORDER
         if len(runs) % RUN == 0:
-            code = self._library.fl_append_runs(self.handle, runs.buffer_info()[0], len(runs) // RUN, bits, len(bits) * 8)
+            code = self._library.fl_append_runs(self.handle, memory(runs), len(runs) // RUN, bits, len(bits) * 8)
         if code == DISORDER:
             raise ValueError(shared.check_runs(runs, len(bits) * 8, self.granule, self._library.fl_floor(self.handle), self.arch.mask))
         check(code, "blocks")
@@ -101,7 +87,7 @@ class KernelBlocks:
         if not 0 <= chunk <= end <= self.arch.mask:
             return ChunkWalk(chunk, False, shared.chunk_problem(shared.MISPLACED, chunk, 0, end))
         at, size, done = c_uint64(chunk), c_uint64(), c_bool()
-        code = self._library.fl_walk_chunks(self.handle, byref(Passed(piece).piece), byref(at), end, byref(size), byref(done))
+        code = self._library.fl_walk_chunks(self.handle, passed(piece), byref(at), end, byref(size), byref(done))
         problem = shared.chunk_problem(check(code, "blocks"), at.value, size.value, end)
         return ChunkWalk(at.value, done.value, problem, code == shared.DIFFERS)
 
@@ -134,14 +120,12 @@ class KernelBlocks:
         self._ready()
         packed = addresses if isinstance(addresses, array) and addresses.typecode == "Q" else array("Q", addresses)
         indices, sizes = array("I", bytes(4 * len(packed))), array("Q", bytes(8 * len(packed)))
-        where = (packed.buffer_info()[0], len(packed), indices.buffer_info()[0], sizes.buffer_info()[0])
-        self._library.fl_holding(self.handle, *where)
+        self._library.fl_holding(self.handle, memory(packed), len(packed), memory(indices), memory(sizes))
         return indices, sizes
 
     def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
         """See base.Blocks."""
-        where = (labels.buffer_info()[0], len(labels), indices.buffer_info()[0], len(indices))
-        return bool(self._library.fl_claim(*where, label))
+        return bool(self._library.fl_claim(memory(labels), len(labels), memory(indices), len(indices), label))
 
     def at_or_after(self, address: int) -> int:
         """See base.Blocks."""
@@ -164,7 +148,7 @@ class KernelBlocks:
         self._ready()
         packed = addresses if isinstance(addresses, array) and addresses.typecode == "Q" else None
         wanted = array("Q", addresses) if packed is None else packed[:]
-        unknown = self._library.fl_set_state(self.handle, wanted.buffer_info()[0], len(wanted), int(state))
+        unknown = self._library.fl_set_state(self.handle, memory(wanted), len(wanted), int(state))
         return wanted[:unknown].tolist()
 
     def resize(self, index: int, size: int) -> None:
@@ -203,7 +187,7 @@ class KernelBlocks:
         """See base.Blocks."""
         self._ready()
         sums = (c_uint64 * len(State))()
-        self._library.fl_bytes_in(self.handle, ranges.buffer_info()[0], len(ranges) // 2, sums)
+        self._library.fl_bytes_in(self.handle, memory(ranges), len(ranges) // 2, sums)
         return list(sums)
 
     def gaps(self, start: int, end: int, least: int) -> list[Range]:
@@ -228,7 +212,7 @@ class KernelBlocks:
     def page_words(self, piece: Piece, types: Sequence[Range], where: Range, page: int, found: array[int], weights: array[int]) -> None:
         """See base.Blocks."""
         self._ready()
-        kernel_pages.page_words(self._library, self.handle, Passed(piece).piece, types, where, page, (found, weights))
+        kernel_pages.page_words(self._library, self.handle, piece, types, where, page, (found, weights))
 
     def _index(self, index: int) -> int:
         if not 0 <= index < len(self):

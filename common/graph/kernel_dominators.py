@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.graph.base import Totals
 from findleaks.graph.dominators import SHARED, Chain, Child, Spread, check_bounds, check_parts, check_stands, node_root, root_node
-from findleaks.graph.kernel_blocks import Passed
 from findleaks.graph.kernel_fields import KernelFields
-from findleaks.graph.kernel_library import CChain, CWords, check, taken, viewed
+from findleaks.graph.kernel_library import CChain, CWords, check, taken
+from findleaks.graph.kernel_memory import Memory, memory, passed, viewed
 from findleaks.target.base import Piece
 
 if TYPE_CHECKING:
@@ -39,12 +39,11 @@ class KernelDominators:
         check_bounds(roots, bounds, owners, tiers)
         self.roots = roots
         self._library, self._graph, self._graph_handle = library, graph, handle
-        self._bounds, self._owners = array("Q", bounds), array("I", owners)
+        self._bounds = memory(array("Q", bounds)), memory(array("I", owners)), len(bounds)
         self._lost = lost
         self._begun = self._done = False
-        self._parts: Optional[tuple[array[int], array[int]]] = None
-        later = array("I", tiers)
-        self._handle = library.fl_dominators_new(handle, roots, lost, later.buffer_info()[0], len(later))
+        self._kept: dict[str, tuple[Memory, ...]] = {}  # what the kernel goes on reading
+        self._handle = library.fl_dominators_new(handle, roots, lost, memory(array("I", tiers)), len(tiers))
         if not self._handle:
             raise MemoryError("not enough memory for the dominators")
         empty = memoryview(b"").cast("I")
@@ -57,14 +56,13 @@ class KernelDominators:
     def scan_roots(self, piece: Piece) -> None:
         """See dominators.Dominators."""
         self._before()
-        bounds, owners = self._bounds.buffer_info()[0], self._owners.buffer_info()[0]
-        check(self._library.fl_dominators_scan(self._handle, byref(Passed(piece).piece), bounds, owners, len(self._bounds)), "references")
+        check(self._library.fl_dominators_scan(self._handle, passed(piece), *self._bounds), "references")
 
     def root_words(self, words: Sequence[int], root: int) -> None:
         """See dominators.Dominators."""
         self._before()
         packed = array("Q", words)
-        check(self._library.fl_dominators_words(self._handle, packed.buffer_info()[0], len(packed), self._root(root)), "references")
+        check(self._library.fl_dominators_words(self._handle, memory(packed), len(packed), self._root(root)), "references")
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
         """See dominators.Dominators."""
@@ -75,7 +73,7 @@ class KernelDominators:
             if not 0 <= index < count:
                 raise IndexError(f"no block {index}")
         packed = array("I", blocks)
-        self._library.fl_dominators_refer(self._handle, root, packed.buffer_info()[0], len(packed))
+        self._library.fl_dominators_refer(self._handle, root, memory(packed), len(packed))
 
     def refer_lost(self, definite: int, possible: int) -> None:
         """See dominators.Dominators."""
@@ -89,19 +87,18 @@ class KernelDominators:
     def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
         """See dominators.Dominators."""
         self._before()
-        where = parts.buffer_info()
         sound = self._library.fl_labels_below
-        check_parts(parts, keepers, self.roots, len(self._graph.blocks), lambda: bool(sound(*where, len(keepers))))
+        check_parts(parts, keepers, self.roots, len(self._graph.blocks), lambda: bool(sound(memory(parts), len(parts), len(keepers))))
         nodes = array("I", [node if node >= 0 else _ROOT_NODE | node_root(node) for node in keepers])
-        self._parts = parts, nodes
-        self._library.fl_dominators_keep(self._handle, parts.buffer_info()[0], nodes.buffer_info()[0])
+        kept = self._kept["parts"] = memory(parts), memory(nodes)
+        self._library.fl_dominators_keep(self._handle, *kept)
 
     def stand_for(self, roots: array[int]) -> None:
         """See dominators.Dominators."""
         self._before()
         check_stands(roots, self.roots, len(self._graph.blocks))
-        self._stands = roots
-        self._library.fl_dominators_stand_for(self._handle, roots.buffer_info()[0])
+        kept = self._kept["stands"] = (memory(roots),)
+        self._library.fl_dominators_stand_for(self._handle, *kept)
 
     def compute(self, budget: int) -> bool:
         """See dominators.Dominators."""

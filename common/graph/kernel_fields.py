@@ -9,7 +9,8 @@ from ctypes import byref, c_uint32, c_void_p
 
 from findleaks.graph.fields import FieldsTree, Tree
 from findleaks.graph.kernel_blocks import KernelBlocks
-from findleaks.graph.kernel_library import CWords, check, taken, viewed
+from findleaks.graph.kernel_library import CWords, check, taken
+from findleaks.graph.kernel_memory import memory, viewed
 
 
 class KernelFields(FieldsTree):
@@ -32,7 +33,7 @@ class KernelFields(FieldsTree):
         """See dominators.Dominators."""
         self._before()
         packed = array("Q", words)
-        check(self._library.fl_fields_words(self._handle, self._root(root), packed.buffer_info()[0], len(packed)), "blocks")
+        check(self._library.fl_fields_words(self._handle, self._root(root), memory(packed), len(packed)), "blocks")
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
         """See dominators.Dominators."""
@@ -42,7 +43,7 @@ class KernelFields(FieldsTree):
             if not 0 <= index < count:
                 raise IndexError(f"no block {index}")
         packed = array("I", blocks)
-        check(self._library.fl_fields_refer(self._handle, self._root(root), packed.buffer_info()[0], len(packed)), "blocks")
+        check(self._library.fl_fields_refer(self._handle, self._root(root), memory(packed), len(packed)), "blocks")
 
     def compute(self, budget: int) -> bool:
         """See dominators.Dominators."""

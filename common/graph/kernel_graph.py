@@ -9,9 +9,10 @@ from ctypes import byref, c_uint32, c_uint64
 
 from findleaks.graph import shared
 from findleaks.graph.base import Group, Heuristic, Kind, Totals
-from findleaks.graph.kernel_blocks import KernelBlocks, Passed
+from findleaks.graph.kernel_blocks import KernelBlocks
 from findleaks.graph.kernel_dominators import KernelDominators
 from findleaks.graph.kernel_library import DISORDER, NONE, CGroup, CRange, check
+from findleaks.graph.kernel_memory import memory, passed
 from findleaks.target.base import Piece, Range
 
 
@@ -26,16 +27,16 @@ class KernelGraph:
         self._library = library
         self._handle = 0
         self._kinds = bytearray(len(blocks) or 1)
-        self._held = (ctypes.c_char * len(self._kinds)).from_buffer(self._kinds)  # neither moves nor goes while the kernel uses it
+        self._held = memory(self._kinds)  # neither moves nor goes while the kernel uses it
         self._marking = self._marked = self._classified = False
-        self._handle = library.fl_graph_new(blocks.handle, ctypes.addressof(self._held))
+        self._handle = library.fl_graph_new(blocks.handle, self._held)
         if not self._handle:
             raise MemoryError("not enough memory for the heap's graph")
         if heuristics:
             ranges = _ranges(vtables)
             check(library.fl_graph_hints(self._handle, int(heuristics), ranges, len(ranges)), "blocks")
             packed = array("Q", types)
-            check(library.fl_graph_objects(self._handle, packed.buffer_info()[0], len(packed)), "blocks")
+            check(library.fl_graph_objects(self._handle, memory(packed), len(packed)), "blocks")
 
     def __del__(self) -> None:
         if self._handle:
@@ -44,19 +45,19 @@ class KernelGraph:
     def scan_blocks(self, piece: Piece) -> None:
         """See base.Graph; ValueError when a piece begins below the end of the one before."""
         self._before_marking()
-        if check(self._library.fl_scan_blocks(self._handle, byref(Passed(piece).piece)), "references") == DISORDER:
+        if check(self._library.fl_scan_blocks(self._handle, passed(piece)), "references") == DISORDER:
             raise ValueError(f"piece {piece.address:#x} lies below what was scanned before")
 
     def scan_roots(self, piece: Piece) -> None:
         """See base.Graph."""
         self._before_marking()
-        check(self._library.fl_scan_roots(self._handle, byref(Passed(piece).piece)), "references")
+        check(self._library.fl_scan_roots(self._handle, passed(piece)), "references")
 
     def root_words(self, words: Sequence[int]) -> None:
         """See base.Graph."""
         self._before_marking()
         packed = array("Q", words)
-        check(self._library.fl_root_words(self._handle, packed.buffer_info()[0], len(packed)), "references")
+        check(self._library.fl_root_words(self._handle, memory(packed), len(packed)), "references")
 
     def settle(self) -> None:
         """See base.Graph."""
@@ -101,7 +102,7 @@ class KernelGraph:
             raise MemoryError("not enough memory to group blocks")
         try:
             for piece in pieces if len(ranges) else ():
-                if check(self._library.fl_groups_feed(handle, byref(Passed(piece).piece)), "groups") == DISORDER:
+                if check(self._library.fl_groups_feed(handle, passed(piece)), "groups") == DISORDER:
                     raise ValueError(f"piece {piece.address:#x} lies below the one before it")
             count = c_uint64()
             found = self._library.fl_groups_finish(handle, byref(count))

@@ -8,17 +8,12 @@ from array import array
 from ctypes import POINTER, Structure, c_bool, c_char_p, c_int, c_int64, c_ubyte, c_uint, c_uint32, c_uint64, c_void_p
 
 from findleaks.graph import shared
+from findleaks.graph.kernel_memory import CPiece
 
 LIBRARY = "_kernel.so"
 
 NO_MEMORY, TOO_MANY, DISORDER = -1, -2, -3  # kernel.h
 NONE = 0xFFFFFFFF
-
-
-class CPiece(Structure):
-    """kernel.h: piece."""
-
-    _fields_ = (("address", c_uint64), ("data", c_void_p), ("length", c_uint64))
 
 
 class CRange(Structure):
@@ -49,145 +44,117 @@ class CChain(Structure):
     _fields_ = (("length", c_uint32), ("end", c_uint32), *((name, c_uint64) for name in ("least", "most", "bytes")), ("more", c_bool))
 
 
-_U64S, _U32 = POINTER(c_uint64), POINTER(c_uint32)
-_PIECE = POINTER(CPiece)
+# Memory of ours is passed as what owns it: see kernel_memory.py. Only what the kernel itself made is named by a number.
+_U64S, _U32S, _U8S = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte)
+_PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
+_HANDLE = c_void_p
 
 SIGNATURES = {
     "fl_free": (None, [c_void_p]),
     "fl_blocks_new": (c_void_p, [c_uint]),
-    "fl_blocks_free": (None, [c_void_p]),
-    "fl_append": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, _U64S]),
-    "fl_append_runs": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p, c_uint64]),
-    "fl_append_blocks": (c_int, [c_void_p, c_void_p, c_uint32, c_uint32]),
-    "fl_by_size": (c_int, [c_void_p, c_uint64, c_uint64, c_bool, POINTER(CWords)]),
-    "fl_walk_chunks": (c_int, [c_void_p, _PIECE, _U64S, c_uint64, _U64S, POINTER(c_bool)]),
-    "fl_seal": (None, [c_void_p]),
-    "fl_count": (c_uint32, [c_void_p]),
-    "fl_floor": (c_uint64, [c_void_p]),
-    "fl_find": (c_uint32, [c_void_p, c_uint64]),
-    "fl_at_or_after": (c_uint32, [c_void_p, c_uint64]),
-    "fl_address": (c_uint64, [c_void_p, c_uint32]),
-    "fl_size": (c_uint64, [c_void_p, c_uint32]),
-    "fl_state": (c_ubyte, [c_void_p, c_uint32]),
-    "fl_set_state": (c_uint64, [c_void_p, c_void_p, c_uint64, c_ubyte]),
-    "fl_resize": (c_int, [c_void_p, c_uint32, c_uint64]),
-    "fl_totals": (None, [c_void_p, c_ubyte, c_uint64, c_uint64, c_bool, _U64S, _U64S]),
-    "fl_bytes_in": (None, [c_void_p, c_void_p, c_uint64, _U64S]),
-    "fl_gaps": (c_int, [c_void_p, c_uint64, c_uint64, c_uint64, POINTER(CWords)]),
-    "fl_pages": (None, [c_void_p, POINTER(CRange), c_uint, *([c_void_p] * 7)]),
-    "fl_free_runs": (c_int, [c_void_p, POINTER(CRange), c_uint64, POINTER(CWords)]),
-    "fl_common": (c_uint64, [c_void_p, c_uint64, c_void_p, c_uint64]),
-    "fl_page_words": (None, [c_void_p, _PIECE, c_void_p, c_uint32, POINTER(CRange), c_uint, c_void_p, c_void_p]),
-    "fl_graph_new": (c_void_p, [c_void_p, c_void_p]),
-    "fl_graph_free": (None, [c_void_p]),
-    "fl_graph_hints": (c_int, [c_void_p, c_uint, c_void_p, c_uint32]),
-    "fl_graph_objects": (c_int, [c_void_p, c_void_p, c_uint64]),
-    "fl_scan_blocks": (c_int, [c_void_p, _PIECE]),
-    "fl_scan_roots": (c_int, [c_void_p, _PIECE]),
-    "fl_root_words": (c_int, [c_void_p, c_void_p, c_uint64]),
-    "fl_mark": (c_int, [c_void_p, c_int64]),
-    "fl_classify": (c_int, [c_void_p, c_int64]),
-    "fl_rooted": (c_bool, [c_void_p, c_uint32]),
-    "fl_references": (c_uint32, [c_void_p, c_uint32, c_void_p, c_uint32]),
-    "fl_referrers": (c_uint32, [c_void_p, c_uint32, c_void_p, c_uint32]),
-    "fl_path": (c_void_p, [c_void_p, c_uint32, _U32]),
-    "fl_kind_totals": (None, [c_void_p, c_ubyte, _U64S, _U64S]),
-    "fl_leader": (c_uint32, [c_void_p, c_uint32]),
-    "fl_cycle": (c_uint32, [c_void_p, c_uint32]),
-    "fl_hanging": (None, [c_void_p, c_uint32, _U32, _U64S]),
-    "fl_groups_new": (c_void_p, [c_void_p, c_void_p, c_uint32]),
-    "fl_groups_free": (None, [c_void_p]),
-    "fl_groups_feed": (c_int, [c_void_p, _PIECE]),
-    "fl_groups_finish": (c_void_p, [c_void_p, _U64S]),
-    "fl_dominators_new": (c_void_p, [c_void_p, c_uint32, c_bool, c_void_p, c_uint32]),
-    "fl_dominators_free": (None, [c_void_p]),
-    "fl_dominators_scan": (c_int, [c_void_p, _PIECE, c_void_p, c_void_p, c_uint64]),
-    "fl_dominators_words": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32]),
-    "fl_dominators_refer": (None, [c_void_p, c_uint32, c_void_p, c_uint64]),
-    "fl_dominators_stand_for": (None, [c_void_p, c_void_p]),
-    "fl_dominators_keep": (None, [c_void_p, c_void_p, c_void_p]),
-    "fl_dominators_lost": (None, [c_void_p, c_uint32, c_uint32]),
-    "fl_dominators_compute": (c_int, [c_void_p, c_int64]),
-    "fl_dominators_part": (c_uint32, [c_void_p]),
-    "fl_dominators_arrays": (None, [c_void_p, c_void_p, _U32]),
-    "fl_dominators_children": (c_int, [c_void_p, c_uint32, c_uint64, POINTER(CWords)]),
-    "fl_dominators_spread": (c_int, [c_void_p, c_uint32, c_bool, POINTER(CWords)]),
-    "fl_dominators_chain": (None, [c_void_p, c_uint32, c_bool, c_uint32, POINTER(CChain)]),
-    "fl_fields_new": (c_void_p, [c_void_p, c_uint32, c_uint32, c_uint32]),
-    "fl_fields_free": (None, [c_void_p]),
-    "fl_fields_refer": (c_int, [c_void_p, c_uint32, c_void_p, c_uint64]),
-    "fl_fields_words": (c_int, [c_void_p, c_uint32, c_void_p, c_uint64]),
-    "fl_fields_compute": (c_int, [c_void_p, c_int64]),
-    "fl_fields_done": (c_uint64, [c_void_p]),
-    "fl_fields_children": (c_int, [c_void_p, c_uint32, c_uint64, POINTER(CWords)]),
-    "fl_fields_spread": (c_int, [c_void_p, c_uint32, c_bool, POINTER(CWords)]),
-    "fl_fields_arrays": (None, [c_void_p, c_void_p, _U32]),
-    "fl_tree_new": (c_void_p, [c_uint64, c_uint64, c_void_p, c_uint64]),
-    "fl_tree_free": (None, [c_void_p]),
-    "fl_tree_walk": (c_int, [c_void_p, c_void_p, c_uint64, c_int64]),
-    "fl_tree_done": (None, [c_void_p, POINTER(CWords), _U64S]),
-    "fl_links_new": (c_void_p, [c_void_p, c_uint64, c_void_p, c_uint64, c_uint64, c_uint64]),
-    "fl_links_free": (None, [c_void_p]),
-    "fl_links_walk": (c_int, [c_void_p, c_void_p, c_uint64, c_int64]),
-    "fl_links_done": (c_uint64, [c_void_p, POINTER(CWords)]),
-    "fl_holding": (None, [c_void_p, c_void_p, c_uint64, c_void_p, c_void_p]),
-    "fl_claim": (c_bool, [c_void_p, c_uint64, c_void_p, c_uint64, c_uint32]),
-    "fl_labels_below": (c_bool, [c_void_p, c_uint64, c_uint64]),
-    "fl_lookup": (c_uint32, [c_void_p, c_uint64, _U64S]),
-    "fl_follow": (c_int, [c_void_p, c_uint64, _U64S, c_int64, c_bool, c_uint64, POINTER(CWords)]),
-    "fl_follow_all": (
-        c_int,
-        [c_void_p, c_uint64, c_void_p, c_uint64, c_int64, c_uint64, c_void_p, POINTER(CWords), c_void_p, POINTER(CWords)],
-    ),
-    "fl_gather": (c_int, [c_void_p, c_uint64, c_void_p, c_uint64, c_uint64, c_void_p, POINTER(CWords)]),
-    "fl_self_pointers": (c_int, [_PIECE, c_int64, POINTER(CWords)]),
-    "fl_tally": (c_uint64, [c_void_p, c_void_p, c_uint64, c_bool, c_void_p, c_void_p]),
-    "fl_search": (c_int, [_PIECE, c_uint64, c_uint64, POINTER(CWords)]),
+    "fl_blocks_free": (None, [_HANDLE]),
+    "fl_append": (c_int, [_HANDLE, _U64S, _U64S, _U8S, c_uint64, _U64S]),
+    "fl_append_runs": (c_int, [_HANDLE, _U64S, c_uint64, c_char_p, c_uint64]),
+    "fl_append_blocks": (c_int, [_HANDLE, _HANDLE, c_uint32, c_uint32]),
+    "fl_by_size": (c_int, [_HANDLE, c_uint64, c_uint64, c_bool, _WORDS]),
+    "fl_walk_chunks": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U64S, POINTER(c_bool)]),
+    "fl_seal": (None, [_HANDLE]),
+    "fl_count": (c_uint32, [_HANDLE]),
+    "fl_floor": (c_uint64, [_HANDLE]),
+    "fl_find": (c_uint32, [_HANDLE, c_uint64]),
+    "fl_at_or_after": (c_uint32, [_HANDLE, c_uint64]),
+    "fl_address": (c_uint64, [_HANDLE, c_uint32]),
+    "fl_size": (c_uint64, [_HANDLE, c_uint32]),
+    "fl_state": (c_ubyte, [_HANDLE, c_uint32]),
+    "fl_set_state": (c_uint64, [_HANDLE, _U64S, c_uint64, c_ubyte]),
+    "fl_resize": (c_int, [_HANDLE, c_uint32, c_uint64]),
+    "fl_totals": (None, [_HANDLE, c_ubyte, c_uint64, c_uint64, c_bool, _U64S, _U64S]),
+    "fl_bytes_in": (None, [_HANDLE, _U64S, c_uint64, _U64S]),
+    "fl_gaps": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint64, _WORDS]),
+    "fl_pages": (None, [_HANDLE, _RANGES, c_uint, POINTER(_U64S), _U64S, _U8S, _U8S, _U32S, _U32S, _U64S]),
+    "fl_free_runs": (c_int, [_HANDLE, _RANGES, c_uint64, _WORDS]),
+    "fl_common": (c_uint64, [_U64S, c_uint64, _U64S, c_uint64]),
+    "fl_page_words": (None, [_HANDLE, _PIECES, _RANGES, c_uint32, _RANGES, c_uint, _U64S, _U64S]),
+    "fl_graph_new": (c_void_p, [_HANDLE, _U8S]),
+    "fl_graph_free": (None, [_HANDLE]),
+    "fl_graph_hints": (c_int, [_HANDLE, c_uint, _RANGES, c_uint32]),
+    "fl_graph_objects": (c_int, [_HANDLE, _U64S, c_uint64]),
+    "fl_scan_blocks": (c_int, [_HANDLE, _PIECES]),
+    "fl_scan_roots": (c_int, [_HANDLE, _PIECES]),
+    "fl_root_words": (c_int, [_HANDLE, _U64S, c_uint64]),
+    "fl_mark": (c_int, [_HANDLE, c_int64]),
+    "fl_classify": (c_int, [_HANDLE, c_int64]),
+    "fl_rooted": (c_bool, [_HANDLE, c_uint32]),
+    "fl_references": (c_uint32, [_HANDLE, c_uint32, _U32S, c_uint32]),
+    "fl_referrers": (c_uint32, [_HANDLE, c_uint32, _U32S, c_uint32]),
+    "fl_path": (c_void_p, [_HANDLE, c_uint32, _U32S]),
+    "fl_kind_totals": (None, [_HANDLE, c_ubyte, _U64S, _U64S]),
+    "fl_leader": (c_uint32, [_HANDLE, c_uint32]),
+    "fl_cycle": (c_uint32, [_HANDLE, c_uint32]),
+    "fl_hanging": (None, [_HANDLE, c_uint32, _U32S, _U64S]),
+    "fl_groups_new": (c_void_p, [_HANDLE, _RANGES, c_uint32]),
+    "fl_groups_free": (None, [_HANDLE]),
+    "fl_groups_feed": (c_int, [_HANDLE, _PIECES]),
+    "fl_groups_finish": (c_void_p, [_HANDLE, _U64S]),
+    "fl_dominators_new": (c_void_p, [_HANDLE, c_uint32, c_bool, _U32S, c_uint32]),
+    "fl_dominators_free": (None, [_HANDLE]),
+    "fl_dominators_scan": (c_int, [_HANDLE, _PIECES, _U64S, _U32S, c_uint64]),
+    "fl_dominators_words": (c_int, [_HANDLE, _U64S, c_uint64, c_uint32]),
+    "fl_dominators_refer": (None, [_HANDLE, c_uint32, _U32S, c_uint64]),
+    "fl_dominators_stand_for": (None, [_HANDLE, _U32S]),
+    "fl_dominators_keep": (None, [_HANDLE, _U32S, _U32S]),
+    "fl_dominators_lost": (None, [_HANDLE, c_uint32, c_uint32]),
+    "fl_dominators_compute": (c_int, [_HANDLE, c_int64]),
+    "fl_dominators_part": (c_uint32, [_HANDLE]),
+    "fl_dominators_arrays": (None, [_HANDLE, POINTER(c_void_p), _U32S]),
+    "fl_dominators_children": (c_int, [_HANDLE, c_uint32, c_uint64, _WORDS]),
+    "fl_dominators_spread": (c_int, [_HANDLE, c_uint32, c_bool, _WORDS]),
+    "fl_dominators_chain": (None, [_HANDLE, c_uint32, c_bool, c_uint32, POINTER(CChain)]),
+    "fl_fields_new": (c_void_p, [_HANDLE, c_uint32, c_uint32, c_uint32]),
+    "fl_fields_free": (None, [_HANDLE]),
+    "fl_fields_refer": (c_int, [_HANDLE, c_uint32, _U32S, c_uint64]),
+    "fl_fields_words": (c_int, [_HANDLE, c_uint32, _U64S, c_uint64]),
+    "fl_fields_compute": (c_int, [_HANDLE, c_int64]),
+    "fl_fields_done": (c_uint64, [_HANDLE]),
+    "fl_fields_children": (c_int, [_HANDLE, c_uint32, c_uint64, _WORDS]),
+    "fl_fields_spread": (c_int, [_HANDLE, c_uint32, c_bool, _WORDS]),
+    "fl_fields_arrays": (None, [_HANDLE, POINTER(c_void_p), _U32S]),
+    "fl_tree_new": (c_void_p, [c_uint64, c_uint64, _U64S, c_uint64]),
+    "fl_tree_free": (None, [_HANDLE]),
+    "fl_tree_walk": (c_int, [_HANDLE, _PIECES, c_uint64, c_int64]),
+    "fl_tree_done": (None, [_HANDLE, _WORDS, _U64S]),
+    "fl_links_new": (c_void_p, [_U64S, c_uint64, _U64S, c_uint64, c_uint64, c_uint64]),
+    "fl_links_free": (None, [_HANDLE]),
+    "fl_links_walk": (c_int, [_HANDLE, _PIECES, c_uint64, c_int64]),
+    "fl_links_done": (c_uint64, [_HANDLE, _WORDS]),
+    "fl_holding": (None, [_HANDLE, _U64S, c_uint64, _U32S, _U64S]),
+    "fl_claim": (c_bool, [_U32S, c_uint64, _U32S, c_uint64, c_uint32]),
+    "fl_labels_below": (c_bool, [_U32S, c_uint64, c_uint64]),
+    "fl_lookup": (c_uint32, [_HANDLE, c_uint64, _U64S]),
+    "fl_follow": (c_int, [_PIECES, c_uint64, _U64S, c_int64, c_bool, c_uint64, _WORDS]),
+    "fl_follow_all": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_int64, c_uint64, _U64S, _WORDS, _U64S, _WORDS]),
+    "fl_gather": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, _U8S, _WORDS]),
+    "fl_self_pointers": (c_int, [_PIECES, c_int64, _WORDS]),
+    "fl_tally": (c_uint64, [_U64S, _U64S, c_uint64, c_bool, _U64S, _U64S]),
+    "fl_search": (c_int, [_PIECES, c_uint64, c_uint64, _WORDS]),
     "fl_read_groups": (
         c_int,
-        [
-            *(c_void_p, c_uint64, c_void_p, c_uint64, c_void_p, c_uint64, c_void_p, c_uint32, c_uint64, c_uint64),
-            *(POINTER(CWords), POINTER(CWords), POINTER(CWords), c_void_p),
-        ],
+        [_PIECES, c_uint64, _U64S, c_uint64, _U64S, c_uint64, _RANGES, c_uint32, c_uint64, c_uint64, _WORDS, _WORDS, _WORDS, _U64S],
     ),
-    "fl_read_slots": (
-        c_int,
-        [c_void_p, c_uint64, c_void_p, c_uint64, c_uint64, c_uint64, c_void_p, c_void_p, c_void_p, _U64S, POINTER(CWords), c_void_p],
-    ),
-    "fl_walk_tags": (c_int, [_PIECE, _U64S, _U64S, c_uint64, c_uint64, c_void_p, c_void_p, c_void_p, _U64S]),
-    "fl_objects": (
-        c_int,
-        [
-            c_void_p,
-            _PIECE,
-            c_void_p,
-            *(c_char_p, c_char_p, c_char_p),
-            c_uint64,
-            POINTER(CRange),
-            *(c_void_p, c_void_p, c_void_p),
-            POINTER(CWords),
-        ],
-    ),
+    "fl_read_slots": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S, _WORDS, _U64S]),
+    "fl_walk_tags": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),
+    "fl_objects": (c_int, [_HANDLE, _PIECES, _U64S, c_char_p, c_char_p, c_char_p, c_uint64, _RANGES, _U32S, _U32S, _U64S, _WORDS]),
     "fl_read_slabs": (
         c_int,
-        [
-            *(c_void_p, c_uint64, c_void_p, c_uint64, c_void_p, c_uint32, POINTER(CWords), c_void_p, POINTER(c_void_p), _U64S),
-            *(POINTER(CWords), POINTER(CWords)),
-        ],
+        [_PIECES, c_uint64, _U64S, c_uint64, _RANGES, c_uint32, _WORDS, _U64S, POINTER(c_void_p), _U64S, _WORDS, _WORDS],
     ),
-    "fl_mark_cached": (c_int, [*(c_void_p, c_void_p, c_void_p, c_uint64, c_void_p, c_uint64, c_void_p, c_uint64, POINTER(CWords))]),
-    "fl_read_buffers": (
-        c_int,
-        [
-            *(c_void_p, c_void_p, c_uint64, c_void_p, c_void_p, c_void_p, _U64S, c_uint64, c_void_p, c_uint64),
-            *(POINTER(CWords), c_void_p),
-        ],
-    ),
-    "fl_records_new": (c_void_p, [c_void_p, c_uint64, c_uint64]),
-    "fl_records_free": (None, [c_void_p]),
-    "fl_records": (c_int, [c_void_p, _PIECE, c_void_p, c_uint64, c_void_p]),
-    "fl_records_keys": (c_uint64, [c_void_p, c_uint64, c_void_p, c_void_p, _U64S]),
-    "fl_search_any": (c_int, [_PIECE, c_void_p, c_uint64, POINTER(CWords)]),
+    "fl_mark_cached": (c_int, [_U64S, _U64S, _U64S, c_uint64, _U8S, c_uint64, _U64S, c_uint64, _WORDS]),
+    "fl_read_buffers": (c_int, [_HANDLE, _PIECES, c_uint64, _U64S, _U64S, _U64S, _U64S, c_uint64, _U8S, c_uint64, _WORDS, _U64S]),
+    "fl_records_new": (c_void_p, [_U64S, c_uint64, c_uint64]),
+    "fl_records_free": (None, [_HANDLE]),
+    "fl_records": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U32S]),
+    "fl_records_keys": (c_uint64, [_HANDLE, c_uint64, _U64S, _U64S, _U64S]),
+    "fl_search_any": (c_int, [_PIECES, _U64S, c_uint64, _WORDS]),
 }
 
 
@@ -220,11 +187,3 @@ def taken(loaded: ctypes.CDLL, words: CWords) -> array[int]:
         made.frombytes(ctypes.string_at(words.items, words.count * 8))
         loaded.fl_free(words.items)
     return made
-
-
-def viewed(address: int | None, count: int, size: int) -> memoryview:
-    """The kernel's array of `count` words of 4 or 8 bytes, read-only, for as long as the kernel keeps it."""
-    if not address or not count:
-        return memoryview(b"")
-    found = memoryview((ctypes.c_char * (count * size)).from_address(address)).toreadonly().cast("B")
-    return found.cast("I") if size == 4 else found.cast("Q")

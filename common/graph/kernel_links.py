@@ -7,25 +7,25 @@ from array import array
 from collections.abc import Sequence
 
 from findleaks.graph.kernel_library import CWords, check, taken
+from findleaks.graph.kernel_memory import Pieces, memory
 
 
 class KernelLinkWalk:
-    """See links.LinkWalk. `pieces` is what the engine passes to the kernel, and `held` what must stay as long. Up to 48 bytes a node."""
+    """See links.LinkWalk. Up to 48 bytes a node."""
 
     def __init__(
         self,
         library: ctypes.CDLL,
-        pieces: tuple[object, int],
-        held: object,
+        pieces: Pieces,
         heads: Sequence[int],
         offsets: Sequence[int],
         most: int,
         deepest: int,
     ) -> None:
         self._handle = 0
-        self._library, self._pieces, self._held = library, pieces, held
-        starts, self._offsets = array("Q", heads), array("Q", offsets)
-        where = (starts.buffer_info()[0], len(starts), self._offsets.buffer_info()[0], len(self._offsets))
+        self._library, self._pieces = library, pieces
+        starts, self._offsets = array("Q", heads), memory(array("Q", offsets))  # the kernel keeps the offsets
+        where = (memory(starts), len(starts), self._offsets, len(offsets))
         self._handle = library.fl_links_new(*where, max(0, most), max(0, deepest))
         if not self._handle:
             raise MemoryError("not enough memory to walk a container")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
-from ctypes import byref, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_uint64
+from typing import Any
 
-from findleaks.graph.kernel_library import CPiece, CRange, CWords, check, taken
+from findleaks.graph.kernel_library import CRange, CWords, check, taken
+from findleaks.graph.kernel_memory import Buffer, memory, passed
 from findleaks.graph.pages import COLUMNS, PageLists, PageRead, PageState
-from findleaks.target.base import Range
+from findleaks.target.base import Piece, Range
 
 
 def by_page(library: ctypes.CDLL, blocks: int, where: Range, page: int, lists: PageLists) -> PageRead:
@@ -18,20 +20,18 @@ def by_page(library: ctypes.CDLL, blocks: int, where: Range, page: int, lists: P
     read = PageRead(bytearray(count), bytearray(count), array("I", bytes(4 * count)), array("I", bytes(4 * count)), [])
     sums = array("Q", bytes(8 * len(PageState) * COLUMNS))
     if count:
-        places = (c_void_p * 4)(*(words.buffer_info()[0] for words in lists))
+        four: Any = POINTER(c_uint64) * 4
         counts = (c_uint64 * 4)(*(len(words) // 2 for words in lists))
-        out = [ctypes.addressof(ctypes.c_char.from_buffer(buffer)) for buffer in (read.states, read.shares)]
-        out += [read.used.buffer_info()[0], read.sizes.buffer_info()[0], sums.buffer_info()[0]]
-        bounds = byref(CRange(where.start, where.end))
-        shift = page.bit_length() - 1
-        library.fl_pages(blocks, bounds, shift, places, counts, *out)
+        out: tuple[Buffer, ...] = (read.states, read.shares, read.used, read.sizes, sums)
+        heads = four(*map(memory, lists))
+        library.fl_pages(blocks, CRange(where.start, where.end), page.bit_length() - 1, heads, counts, *map(memory, out))
     return read._replace(sums=sums.tolist())
 
 
 def free_runs(library: ctypes.CDLL, blocks: int, where: Range, least: int) -> array[int]:
     """See base.Blocks.free_runs."""
     words = CWords()
-    code = library.fl_free_runs(blocks, byref(CRange(where.start, where.end)), max(least, 0), byref(words))
+    code = library.fl_free_runs(blocks, CRange(where.start, where.end), max(least, 0), byref(words))
     found = taken(library, words)
     check(code, "free runs")
     return found
@@ -40,7 +40,7 @@ def free_runs(library: ctypes.CDLL, blocks: int, where: Range, least: int) -> ar
 def page_words(
     library: ctypes.CDLL,
     blocks: int,
-    piece: CPiece,
+    piece: Piece,
     types: Sequence[Range],
     where: Range,
     page: int,
@@ -53,5 +53,5 @@ def page_words(
     if any(len(words) < count for words in into):
         raise ValueError(f"{count} pages, room for {min(map(len, into))}")
     ranges = (CRange * len(types))(*(CRange(start, end) for start, end in types))
-    places = [words.buffer_info()[0] for words in into]
-    library.fl_page_words(blocks, byref(piece), ranges, len(types), byref(CRange(where.start, where.end)), page.bit_length() - 1, *places)
+    within = CRange(where.start, where.end)
+    library.fl_page_words(blocks, passed(piece), ranges, len(types), within, page.bit_length() - 1, *map(memory, into))

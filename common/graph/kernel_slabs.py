@@ -10,7 +10,7 @@ from ctypes import byref, c_uint64, c_void_p
 from findleaks.graph import shared
 from findleaks.graph import slabs as s
 from findleaks.graph.kernel_library import DISORDER, CRange, CWords, check, taken
-from findleaks.graph.kernel_slots import Pieces
+from findleaks.graph.kernel_memory import Pieces, memory
 from findleaks.graph.slabs import BufferRead, SlabRead, SlabWrong
 from findleaks.target.base import Range
 
@@ -21,8 +21,8 @@ def read_slabs(library: ctypes.CDLL, pieces: Pieces, caches: array[int], regions
     places = (CRange * len(regions))(*(CRange(*region) for region in regions))
     ends, states, chunks = array("Q", bytes(8 * count)), c_void_p(), c_uint64()
     records, users, wrong = CWords(), CWords(), CWords()
-    outputs = (byref(records), ends.buffer_info()[0], byref(states), byref(chunks), byref(users), byref(wrong))
-    code = library.fl_read_slabs(*pieces, caches.buffer_info()[0], count, places, len(regions), *outputs)
+    outputs = (byref(records), memory(ends), byref(states), byref(chunks), byref(users), byref(wrong))
+    code = library.fl_read_slabs(*pieces, memory(caches), count, places, len(regions), *outputs)
     found, placed, bad = (taken(library, words) for words in (records, users, wrong))
     marks = bytearray()
     if states:
@@ -40,9 +40,8 @@ def read_slabs(library: ctypes.CDLL, pieces: Pieces, caches: array[int], regions
 def mark_cached(library: ctypes.CDLL, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
     """See base.Engine."""
     wanted, wrong = array("Q", buffers), CWords()
-    states = (ctypes.c_ubyte * len(slabs.states)).from_buffer(slabs.states)
-    places = (slabs.caches.buffer_info()[0], slabs.records.buffer_info()[0], slabs.users.buffer_info()[0], len(slabs.users) // s.USER)
-    code = library.fl_mark_cached(*places, states, cache, wanted.buffer_info()[0], len(wanted), byref(wrong))
+    places = (memory(slabs.caches), memory(slabs.records), memory(slabs.users), len(slabs.users) // s.USER, memory(slabs.states))
+    code = library.fl_mark_cached(*places, cache, memory(wanted), len(wanted), byref(wrong))
     bad = taken(library, wrong)
     check(code, "buffers")
     return list(zip(bad[::2], bad[1::2]))
@@ -51,11 +50,10 @@ def mark_cached(library: ctypes.CDLL, slabs: SlabRead, cache: int, buffers: Sequ
 def read_buffers(library: ctypes.CDLL, blocks: int, pieces: Pieces, slabs: SlabRead, first: int, last: int, enough: int) -> BufferRead:
     """See base.Engine; `blocks` is the kernel's directory."""
     at, troubles = c_uint64(first), CWords()
-    states = (ctypes.c_ubyte * len(slabs.states)).from_buffer(slabs.states)
-    places = (slabs.caches.buffer_info()[0], slabs.records.buffer_info()[0], slabs.users.buffer_info()[0])
+    places = map(memory, (slabs.caches, slabs.records, slabs.users))
     last = min(last, len(slabs.users) // s.USER)
-    sums = slabs.sums.buffer_info()[0]
-    code = library.fl_read_buffers(blocks, *pieces, *places, byref(at), last, states, enough, byref(troubles), sums)
+    arguments = (byref(at), last, memory(slabs.states), enough, byref(troubles), memory(slabs.sums))
+    code = library.fl_read_buffers(blocks, *pieces, *places, *arguments)
     wrong = taken(library, troubles)
     if check(code, "blocks") == DISORDER:
         raise ValueError(f"slabs {first} to {last} do not lie above the blocks before them")

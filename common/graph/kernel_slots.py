@@ -8,13 +8,10 @@ from collections.abc import Sequence
 from ctypes import byref, c_uint64
 
 from findleaks.graph import slots as s
-from findleaks.graph.kernel_blocks import Passed
-from findleaks.graph.kernel_library import DISORDER, CPiece, CRange, CWords, check, taken
+from findleaks.graph.kernel_library import DISORDER, CRange, CWords, check, taken
+from findleaks.graph.kernel_memory import Pieces, memory, passed
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.target.base import Piece, Range
-
-Pieces = tuple["ctypes.Array[CPiece]", int]
-"""Pieces as the kernel takes them: an array of CPiece, and how many."""
 
 
 def read_groups(library: ctypes.CDLL, pieces: Pieces, areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]) -> SlotGroups:
@@ -23,8 +20,8 @@ def read_groups(library: ctypes.CDLL, pieces: Pieces, areas: Sequence[int], clas
     places = (CRange * len(regions))(*(CRange(*region) for region in regions))
     sums = array("Q", bytes(8 * len(s.LABELS) * s.CLASSES * s.SUMS))
     made = [CWords(), CWords(), CWords()]
-    lists = (wanted.buffer_info()[0], len(wanted), units.buffer_info()[0], len(units), places, len(regions))
-    code = library.fl_read_groups(*pieces, *lists, s.LONE, s.SPAN, *map(byref, made), sums.buffer_info()[0])
+    lists = (memory(wanted), len(wanted), memory(units), len(units), places, len(regions))
+    code = library.fl_read_groups(*pieces, *lists, s.LONE, s.SPAN, *map(byref, made), memory(sums))
     records, batches, wrong = (taken(library, words) for words in made)
     check(code, "groups")
     return SlotGroups(records, batches, wrong, sums)
@@ -35,8 +32,9 @@ def read_slots(library: ctypes.CDLL, pieces: Pieces, groups: SlotGroups, first: 
     starts, sizes, states = array("Q", bytes(8 * room)), array("Q", bytes(8 * room)), array("B", bytes(room))
     made, troubles = c_uint64(), CWords()
     last = min(last, len(groups.records) // s.GROUP)
-    outputs = (starts.buffer_info()[0], sizes.buffer_info()[0], states.buffer_info()[0], byref(made), byref(troubles))
-    code = library.fl_read_slots(*pieces, groups.records.buffer_info()[0], first, last, room, *outputs, groups.sums.buffer_info()[0])
+    slots = (memory(groups.records), first, last, room)
+    troubled = (byref(made), byref(troubles), memory(groups.sums))
+    code = library.fl_read_slots(*pieces, *slots, *map(memory, (starts, sizes, states)), *troubled)
     wrong = taken(library, troubles)
     if check(code, "slots") == DISORDER:
         raise ValueError(f"groups {first} to {last} have more than {room} slots, or are no batch")
@@ -49,8 +47,8 @@ def walk_tags(library: ctypes.CDLL, piece: Piece, chunk: int, before: int, limit
     """See base.Engine."""
     starts, sizes, states = array("Q", bytes(8 * room)), array("Q", bytes(8 * room)), array("B", bytes(room))
     at, last, made = c_uint64(chunk), c_uint64(before), c_uint64()
-    outputs = (starts.buffer_info()[0], sizes.buffer_info()[0], states.buffer_info()[0], byref(made))
-    code = library.fl_walk_tags(byref(Passed(piece).piece), byref(at), byref(last), limit, room, *outputs)
+    bounds = (byref(at), byref(last), limit, room)
+    code = library.fl_walk_tags(passed(piece), *bounds, *map(memory, (starts, sizes, states)), byref(made))
     if made.value < room:
         del starts[made.value :], sizes[made.value :], states[made.value :]
     return TagWalk(starts, sizes, bytearray(states), at.value, last.value, code)

@@ -7,19 +7,17 @@ from array import array
 from ctypes import c_uint64
 
 from findleaks.graph.kernel_library import CWords, check, taken
+from findleaks.graph.kernel_memory import Pieces, memory
 from findleaks.graph.trees import TreeLayout, tree_problem
 
 
 class KernelTreeWalk:
-    """See trees.TreeWalk. `pieces` is what the engine passes to the kernel, and `held` what must stay as long."""
+    """See trees.TreeWalk."""
 
-    def __init__(
-        self, library: ctypes.CDLL, pieces: tuple[object, int], held: object, root: int, header: int, layout: TreeLayout, most: int
-    ) -> None:
+    def __init__(self, library: ctypes.CDLL, pieces: Pieces, root: int, header: int, layout: TreeLayout, most: int) -> None:
         self._handle = 0
-        self._library, self._pieces, self._held = library, pieces, held
-        packed = array("Q", layout)
-        self._handle = library.fl_tree_new(root, header, packed.buffer_info()[0], most)
+        self._library, self._pieces = library, pieces
+        self._handle = library.fl_tree_new(root, header, memory(array("Q", layout)), most)
         if not self._handle:
             raise MemoryError("not enough memory to walk a tree")
 

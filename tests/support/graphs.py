@@ -34,8 +34,10 @@ def pure(arch: Arch = X86_64) -> PureEngine:
 
 
 def piece(address: int, data: bytes) -> Piece:
-    """Bytes in an allocation of just their size, so that a sanitizer sees whoever reads beyond."""
-    return Piece(address, memoryview(bytearray(data)))
+    """Bytes in an allocation of just their size, so that a sanitizer sees whoever reads beyond. Where there is one they are read-only:
+    then the kernel gets a copy, and a sanitizer sees whoever reads it when it is gone."""
+    view = memoryview(bytearray(data))
+    return Piece(address, view.toreadonly() if "FINDLEAKS_TEST_KERNEL" in os.environ else view)
 
 
 def cut(address: int, data: bytes, rng: random.Random, step: int = 8, cuts: int = 4) -> list[Piece]:

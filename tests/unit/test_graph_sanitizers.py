@@ -1,7 +1,9 @@
-"""The kernel under AddressSanitizer and UndefinedBehaviorSanitizer: the same tests again, in a process that has them loaded."""
+"""The kernel under AddressSanitizer and UndefinedBehaviorSanitizer, in processes that have them loaded: the same tests again, and whole
+commands."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -14,6 +16,7 @@ import graphs
 import held
 import pytest
 
+from findleaks import cli
 from findleaks.graph.dominators import SHARED, root_node
 
 ROOT = Path(__file__).parents[2]
@@ -55,18 +58,52 @@ def runs(request: pytest.FixtureRequest, environment: dict[str, str]) -> Iterato
 def test_the_sanitizer_sees_a_read_beyond_a_piece(environment: dict[str, str]) -> None:
     """Proof that the tests above could fail: a piece that claims to be longer than it is."""
     code = """
-from ctypes import byref
 import graphs
-from findleaks.graph.kernel_blocks import Passed
 from findleaks.graph.kernel_library import CWords
-passed = Passed(graphs.piece(0x1000, bytes(64)))
-passed.piece.length = 128
-graphs.kernel()._library.fl_search(byref(passed.piece), 1, 2, byref(CWords()))
+from findleaks.graph.kernel_memory import passed
+piece = passed(graphs.piece(0x1000, bytes(64)))
+piece.length = 128
+graphs.kernel()._library.fl_search(piece, 1, 2, CWords())
 """
     environment = {**environment, "PYTHONPATH": str(Path(graphs.__file__).parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert "heap-buffer-overflow" in done.stderr
+
+
+COMMANDS = """
+import os, sys
+from findleaks import cli
+from findleaks.arch import X86_64
+from findleaks.graph import engine, kernel_library
+kernel_library.LIBRARY = os.environ["FINDLEAKS_TEST_KERNEL"]
+assert engine.load(X86_64).name == "kernel"
+for line in sys.stdin:
+    print(line, end="", file=sys.stderr)
+    assert cli.main(line.split()) == 0
+"""
+
+
+def test_commands_under_sanitizers(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each on a real core: nothing to be said against it, and the same answers as from the kernel that users have."""
+    monkeypatch.delenv("FINDLEAKS_PURE", raising=False)
+    core = str(ROOT / "cores/sample.core.gz")
+
+    def answer(words: str) -> str:
+        assert cli.main([*words.split(), "--json", core]) == 0
+        return capsys.readouterr().out
+
+    leaked = json.loads(answer("find"))["groups"][0]["examples"][0]
+    held = json.loads(answer("roots"))["roots"][0]["address"]
+    commands = ["find", "roots", "roots --lost", "verdict", "caches", "map", "verify", "blocks", "stacks"]
+    commands += [f"{word} {address}" for word in ("whatis", "refs") for address in (leaked, held)]
+    lines = "".join(f"{words} --json {core}\n" for words in commands)
+    kept = {name: value for name, value in environment.items() if name != "FINDLEAKS_PURE"}
+    done = subprocess.run([sys.executable, "-c", COMMANDS], env=kept, input=lines, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert done.stdout == "".join(map(answer, commands))
 
 
 def test_memory_is_given_back() -> None:
@@ -130,6 +167,7 @@ def test_memory_of_trees_and_fields_is_given_back() -> None:
         "test_graph_bytes_in.py",
         "test_graph_follow.py",
         "test_graph_links.py",
+        "test_graph_memory.py",
         "test_graph_objects.py",
         "test_graph_pages.py",
         "test_graph_records.py",
