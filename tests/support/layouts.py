@@ -39,9 +39,10 @@ class Layout:
 
 
 def run(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run to the end and return what was printed; does not check the status."""
+    """Run to the end and return what was printed; does not check the status. The limit is for what hangs: `make demo` takes two
+    minutes on a busy machine."""
     words = [str(word) for word in command]
-    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, **options)  # type: ignore[call-overload,no-any-return]
 
 
 def checkout(folder: Path) -> Path:
