@@ -208,7 +208,7 @@ def test_ctrl_c_and_progress_on_a_terminal(leaky: Path, tmp_path: Path) -> None:
             os.environ.update(FINDLEAKS_PURE="1", TERM="xterm")
             os.execv(sys.executable, [*FINDLEAKS, "find", "--pid", str(running.pid)])
         seen = b""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while b"findleaks: " not in seen and time.monotonic() < deadline:
             if select.select([terminal], [], [], 0.1)[0]:
                 seen += os.read(terminal, 4096)
