@@ -19,7 +19,7 @@ CHUNK = 4096
 @dataclass(frozen=True)
 class Reference:
     """A word at `address` (0: in register `register` of thread `tid`) that holds `value`. `live`: in root memory, a register or
-    a block in use, so that it can keep something alive."""
+    a block in use, and not in a dead part of a managed heap, so that it can keep something alive."""
 
     address: int
     value: int
@@ -34,7 +34,7 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
     target = session.target
     ranges = [Range(r.start, r.end) for r in root_regions(target.regions())]
     word = target.arch.word
-    for piece in session.pieces(ranges, "searching memory"):
+    for piece in session.pieces(ranges, "searching memory", dead=True):
         for count, address in enumerate(session.engine.search(piece, low, high)):
             if count % CHUNK == CHUNK - 1 and target.interrupted():
                 raise Interrupted
@@ -68,7 +68,11 @@ def root_references(session: Session, low: int, high: int) -> Iterator[Reference
 
 
 def is_live(session: Session, address: int) -> bool:
-    """True if a word at `address` can keep something alive: it stands in root memory or in a block in use."""
+    """True if a word at `address` can keep something alive: it stands in root memory or in a block in use, and not in a part of a managed
+    heap that holds no object."""
+    at = bisect.bisect_right(session.dead, (address, session.target.arch.mask)) - 1
+    if at >= 0 and address < session.dead[at].end:
+        return False
     blocks = session.directory.blocks
     index = blocks.find(address)
     if index >= 0:

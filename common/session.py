@@ -108,15 +108,15 @@ class Session:
             self._graphs[Heuristic.NONE] = self._scanned(Heuristic.NONE)
         return next(reversed(self._graphs.values()))
 
-    def pieces(self, ranges: Sequence[Range], phase: str) -> Iterator[Piece]:
-        """Memory of these ranges, with progress and a look at Ctrl-C before each piece. Zeros stand for what is dead in managed heaps:
-        what is left there of former objects refers to nothing."""
+    def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False) -> Iterator[Piece]:
+        """Memory of these ranges, with progress and a look at Ctrl-C before each piece. Zeros stand for what is dead in managed heaps,
+        unless it is asked for: what is left there of former objects refers to nothing."""
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:
             for piece in self.target.pieces(start, end):
                 self.tell(phase, (done + piece.address - start) / total)
-                yield blanked(piece, self.dead)
+                yield piece if dead else blanked(piece, self.dead)
             done += end - start
 
     def heap_ranges(self) -> list[Range]:

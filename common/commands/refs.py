@@ -23,7 +23,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 @command(arguments=_arguments, positional="address")
 def refs(session: Session, args: argparse.Namespace) -> Plain:
     """List every aligned word of the process that points to ADDR, or into the block that holds it: in other blocks, in root
-    memory, in registers. Words in freed blocks and dead stack are listed too, and marked: they keep nothing alive."""
+    memory, in registers. Words in freed blocks, dead stack and dead parts of managed heaps are listed too, and marked: they keep
+    nothing alive."""
     address = address_word(args.address)
     describer = Describer(session)
     answer = describer.answer(address)
