@@ -27,4 +27,4 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
         return []
     from findleaks.runtimes.jvm.instance import HotSpot
 
-    return [HotSpot(target, directory, module)]
+    return [HotSpot(target, engine, directory, module)]

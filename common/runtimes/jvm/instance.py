@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.directory import Directory
-from findleaks.graph.base import State
+from findleaks.graph.base import Engine, State
 from findleaks.runtimes.base import Count, Part, Problem, Runtime, Site
-from findleaks.runtimes.jvm import parts, tracking
+from findleaks.runtimes.jvm import parts, spaces, tracking
+from findleaks.runtimes.jvm.spaces import Dead, Space
 from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.tracking import Tracking
-from findleaks.target.base import Module, Target
+from findleaks.target.base import Module, Range, Target
 
 
 class HotSpot(Runtime):
@@ -21,10 +24,10 @@ class HotSpot(Runtime):
 
     name = "JVM"
 
-    def __init__(self, target: Target, directory: Directory, module: Module) -> None:
+    def __init__(self, target: Target, engine: Engine, directory: Directory, module: Module) -> None:
         self.where = os.path.basename(module.path)
         self.problems: list[Problem] = []
-        self._directory = directory
+        self._engine, self._directory = engine, directory
         self._tables = Tables(target, module)
         if not self._tables.fields:
             self.problems.append(
@@ -43,7 +46,15 @@ class HotSpot(Runtime):
 
     @cached_property
     def _parts(self) -> list[Part]:
-        return parts.parts(self._tables)
+        return parts.parts(self._tables, self._spaces)
+
+    @cached_property
+    def _spaces(self) -> list[Space]:
+        return spaces.spaces(self._tables, self._engine)
+
+    @cached_property
+    def _dead(self) -> list[Dead]:
+        return spaces.dead(self._tables, self._engine, self._spaces)
 
     @cached_property
     def tracked(self) -> Optional[Tracking]:
@@ -61,12 +72,12 @@ class HotSpot(Runtime):
         collections = self._tables.int32("CollectedHeap", "_total_collections", heap or 0)
         if collections is not None:
             found["collections"] = Count(collections)
-        active = self._tables.place("CollectedHeap", "_is_gc_active", heap or 0)
-        if active and (self._tables.memory.int32(active) or 0) & 0xFF and not self.problems:
+        active = spaces.collecting(self._tables)
+        if active and not self.problems:
             self.problems.append(
                 Problem(active, "the JVM was stopped in the middle of a collection: what is in use of its heap is in flux", False)
             )
-        found["Java threads"] = Count(sum(1 for _ in parts.java_stacks(self._tables)))
+        found["Java threads"] = Count(sum(1 for _ in java_stacks(self._tables)))
         blocks = self._directory.blocks
         used = blocks.totals(State.IN_USE).bytes
         found["malloc: in use"] = Count(used, "bytes")
@@ -90,4 +101,12 @@ class HotSpot(Runtime):
     def describe(self, address: int) -> str:
         """See Runtime."""
         part = next((part for part in self._parts if any(start <= address < end for start, end in part.ranges)), None)
-        return f"{part.name} of the JVM" if part is not None else ""
+        if part is None:
+            return ""
+        at = bisect_right(self._dead, (address, self._tables.memory.arch.mask, "")) - 1
+        unused = f", in {self._dead[at].what}: dead" if at >= 0 and address < self._dead[at].end else ""
+        return f"{part.name} of the JVM{unused}"
+
+    def dead(self) -> Sequence[Range]:
+        """See Runtime: of the Java heap, where the collector is G1, Parallel or Serial."""
+        return spaces.ranges(self._dead)

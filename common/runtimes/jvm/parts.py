@@ -1,21 +1,20 @@
 """Memory that is the JVM's own: Java heap, code cache, metaspace, class data archive, stacks of Java threads.
 
-Sources: OpenJDK 17 and 21, src/hotspot/share: gc/g1/heapRegionManager.hpp, gc/serial, gc/parallel, memory/heap.hpp,
-memory/virtualspace.hpp, memory/metaspace/virtualSpaceNode.hpp, runtime/threadSMR.hpp.
+Sources: OpenJDK 17 and 21, src/hotspot/share: memory/heap.hpp, memory/virtualspace.hpp, memory/metaspace/virtualSpaceNode.hpp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.runtimes.base import Part
+from findleaks.runtimes.jvm.spaces import REGION, Space, reserved
 from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.target.base import Range
 from findleaks.target.ranges import merged
 
-MOST_REGIONS = 1 << 20
-MOST_THREADS = 1 << 16
 MOST_HEAPS = 64
 MOST_NODES = 1 << 16
 NODE = 3
@@ -27,9 +26,9 @@ CONTEXTS = ("_ZN9metaspace16MetaspaceContext23_nonclass_space_contextE", "_ZN9me
 PAGE = 4096
 
 
-def parts(tables: Tables) -> list[Part]:
-    """Those that are there, in the order in which they are best read."""
-    made = (_java_heap(tables), _code_cache(tables), _metaspace(tables), _archive(tables), _stacks(tables))
+def parts(tables: Tables, spaces: Sequence[Space]) -> list[Part]:
+    """Those that are there, in the order in which they are best read. `spaces` are the Java heap's."""
+    made = (_java_heap(tables, spaces), _code_cache(tables), _metaspace(tables), _archive(tables), _stacks(tables))
     return [part for part in made if part is not None]
 
 
@@ -40,69 +39,22 @@ def _committed(tables: Tables, start: int, end: int) -> list[Range]:
     return merged(found)
 
 
-def _java_heap(tables: Tables) -> Optional[Part]:
-    heap = tables.word("Universe", "_collectedHeap")
-    reserved = tables.place("CollectedHeap", "_reserved", heap or 0) if heap else 0
-    words = tables.memory.words(reserved, 2) if reserved else None
-    if words is None or heap is None:
+def _java_heap(tables: Tables, spaces: Sequence[Space]) -> Optional[Part]:
+    whole = reserved(tables)
+    if whole is None:
         return None
-    start, size = words[0], words[1] * tables.memory.size
-    committed = _committed(tables, start, start + size)
-    used, detail = _used(tables, heap, Range(start, start + size))
-    reserve = f"{size >> 20:,} MiB reserved"
-    return Part("Java heap", committed, used, False, f"{detail}, {reserve}" if detail else reserve)
+    used, detail = _used(spaces)
+    reserve = f"{(whole.end - whole.start) >> 20:,} MiB reserved"
+    return Part("Java heap", _committed(tables, *whole), used, False, f"{detail}, {reserve}" if detail else reserve)
 
 
-def _used(tables: Tables, heap: int, whole: Range) -> tuple[Optional[int], str]:
-    """Bytes below the tops of the heap's regions, or of its spaces; None for other collectors than G1, Parallel and Serial."""
-    table = tables.place("G1CollectedHeap", "_hrm", heap)
-    table = tables.place("HeapRegionManager", "_regions", table) if table else 0
-    if table:
-        found = _g1(tables, table, whole)
-        if found is not None:
-            return found
-    spaces = list(_spaces(tables, heap, whole))
-    return (sum(spaces), f"{len(spaces)} spaces") if spaces else (None, "")
-
-
-def _g1(tables: Tables, table: int, whole: Range) -> Optional[tuple[int, str]]:
-    base, length = tables.word("G1HeapRegionTable", "_base", table), tables.word("G1HeapRegionTable", "_length", table)
-    if not base or not length or length > MOST_REGIONS:
-        return None
-    regions = tables.memory.words(base, length)
-    used, count, size = 0, 0, 0
-    for region in regions or ():
-        if not region:
-            continue
-        bottom, top, end = (tables.word("HeapRegion", name, region) or 0 for name in ("_bottom", "_top", "_end"))
-        if whole.start <= bottom <= top <= end <= whole.end:
-            used += top - bottom
-            count += top > bottom
-            size = max(size, end - bottom)
-    return (used, f"{count:,} regions of {size >> 20} MiB in use") if size else None
-
-
-def _spaces(tables: Tables, heap: int, whole: Range) -> Iterator[int]:
-    """Bytes in use of the spaces of Serial's generations, or of Parallel's."""
-    young, old = tables.word("GenCollectedHeap", "_young_gen", heap), tables.word("GenCollectedHeap", "_old_gen", heap)
-    places = [("DefNewGeneration", f"_{name}_space", young) for name in ("eden", "from", "to")]
-    places.append(("TenuredGeneration", "_the_space", old))
-    kind, bottom_of = "ContiguousSpace", "Space"
-    if not (young and old and all(whole.start <= value < whole.end for value in _bottoms(tables, places, bottom_of))):
-        young, old = tables.word("ParallelScavengeHeap", "_young_gen"), tables.word("ParallelScavengeHeap", "_old_gen")
-        places = [("PSYoungGen", f"_{name}_space", young) for name in ("eden", "from", "to")]
-        places.append(("PSOldGen", "_object_space", old))
-        kind = bottom_of = "MutableSpace"
-    for owner, field, of in places:
-        space = tables.word(owner, field, of or 0)
-        bottom = tables.word(bottom_of, "_bottom", space or 0)
-        top = tables.word(kind, "_top", space or 0)
-        if bottom and top and whole.start <= bottom <= top <= whole.end:
-            yield top - bottom
-
-
-def _bottoms(tables: Tables, places: Sequence[tuple[str, str, Optional[int]]], kind: str) -> list[int]:
-    return [tables.word(kind, "_bottom", tables.word(owner, field, of or 0) or 0) or 0 for owner, field, of in places]
+def _used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
+    """Bytes below the tops of the heap's spaces; None where these are not known."""
+    used = sum(space.top - space.bottom for space in spaces)
+    if not spaces or spaces[0].name != REGION:
+        return (used, f"{len(spaces)} spaces") if spaces else (None, "")
+    count = sum(space.top > space.bottom for space in spaces)
+    return used, f"{count:,} regions of {(spaces[0].end - spaces[0].bottom) >> 20} MiB in use"
 
 
 def _code_cache(tables: Tables) -> Optional[Part]:
@@ -163,22 +115,5 @@ def _archive(tables: Tables) -> Optional[Part]:
 
 
 def _stacks(tables: Tables) -> Optional[Part]:
-    """Of Java threads, the compilers' among them; the collector's are threads like any other."""
     ranges = sorted(Range(base - size, base) for base, size in java_stacks(tables))
     return Part("stacks of Java threads", merged(ranges), None, False, f"{len(ranges):,} threads") if ranges else None
-
-
-def java_stacks(tables: Tables) -> Iterator[tuple[int, int]]:
-    """(upper end, size) of each Java thread's stack."""
-    listed = tables.word("ThreadsSMRSupport", "_java_thread_list")
-    count = tables.int32("ThreadsList", "_length", listed or 0)
-    array = tables.word("ThreadsList", "_threads", listed or 0)
-    if not listed or not count or not array or count > MOST_THREADS:
-        return
-    for thread in tables.memory.words(array, count) or ():
-        base = size = None
-        for kind in ("JavaThread", "Thread"):  # where the fields are moved between versions
-            base = base or tables.word(kind, "_stack_base", thread)
-            size = size or tables.word(kind, "_stack_size", thread)
-        if base and size and size < base and size < 1 << 40:
-            yield base, size

@@ -1,0 +1,182 @@
+"""The spaces of the Java heap, and which parts of them hold no object.
+
+Sources: OpenJDK 17, 21 and 25, src/hotspot/share: gc/g1/heapRegion.hpp and heapRegionManager.hpp (later g1HeapRegion.hpp), gc/serial,
+gc/parallel, gc/shared/space.hpp, gc/shared/threadLocalAllocBuffer.hpp. A space, or a region of G1's, has its objects in [bottom, top).
+In the space that is allocated from, a thread has a buffer (TLAB) of its own, of which [top, end) is not used, nor is a reserve behind its
+end; its top moves before an object is written. Only a collection moves objects, and says so while it does: its flag is `_is_gc_active`,
+since JDK 22 `_is_stw_gc_active`. ZGC and Shenandoah move objects while the program runs: nothing is told of theirs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.bulk import records
+from findleaks.graph.base import Engine
+from findleaks.runtimes.jvm.tables import Field, Tables
+from findleaks.runtimes.jvm.threads import java_threads
+from findleaks.target.base import Range
+from findleaks.target.ranges import merged
+
+MOST_REGIONS = 1 << 20
+MOST_RESERVE = 1 << 9
+"""Words behind the end of a TLAB that may be reserved, some times more than they ever are."""
+
+FILLER = 2
+"""Words that are reserved at least: those of the smallest array that can fill a gap."""
+
+REGIONS = ("HeapRegion", "G1HeapRegion")
+MANAGERS = ("HeapRegionManager", "G1HeapRegionManager")
+EDEN, REGION = "eden", "a region of G1's"
+
+
+class Space(NamedTuple):
+    """[bottom, top) holds its objects, [top, end) nothing."""
+
+    name: str
+    bottom: int
+    top: int
+    end: int
+
+
+def reserved(tables: Tables) -> Optional[Range]:
+    """The addresses that the Java heap may grow into."""
+    heap = tables.word("Universe", "_collectedHeap")
+    place = tables.place("CollectedHeap", "_reserved", heap or 0) if heap else 0
+    words = tables.memory.words(place, 2) if place else None
+    return Range(words[0], words[0] + words[1] * tables.memory.size) if words else None
+
+
+def collecting(tables: Tables) -> Optional[int]:
+    """Where it stands that a collection is going on; 0 where none is, and None where that cannot be told."""
+    heap = tables.word("Universe", "_collectedHeap")
+    for flag in ("_is_gc_active", "_is_stw_gc_active"):
+        place = tables.place("CollectedHeap", flag, heap or 0)
+        value = tables.memory.int32(place) if place else None
+        if value is not None:
+            return place if value & 0xFF else 0
+    return None
+
+
+def spaces(tables: Tables, engine: Engine) -> list[Space]:
+    """Those of G1, Parallel or Serial, ascending; [] for other collectors, and where they are not what they should be."""
+    heap, whole = tables.word("Universe", "_collectedHeap"), reserved(tables)
+    if not heap or whole is None or whole.start >= whole.end:
+        return []
+    found = _regions(tables, engine, heap, whole)
+    return found or _generations(tables, heap, whole)
+
+
+def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Space]:
+    """Regions of one size stand one behind the other, from the start of the heap on; each must be where its number puts it."""
+    table = tables.place("G1CollectedHeap", "_hrm", heap)
+    table = next((place for kind in MANAGERS if (place := tables.place(kind, "_regions", table))), 0) if table else 0
+    kind = next((kind for kind in REGIONS if (kind, "GrainBytes") in tables.fields), REGIONS[0])
+    size = tables.word(kind, "GrainBytes")
+    base, length = tables.word("G1HeapRegionTable", "_base", table), tables.word("G1HeapRegionTable", "_length", table)
+    bounds = [tables.fields.get((kind, name)) for name in ("_bottom", "_top", "_end")]
+    if not base or not length or length > MOST_REGIONS or not size or length * size != whole.end - whole.start:
+        return []
+    numbers = {region: number for number, region in enumerate(tables.memory.words(base, length) or ()) if region}
+    addresses = sorted(numbers)
+    found: list[Space] = []
+    for address, (bottom, top, end) in zip(addresses, _columns(tables, engine, addresses, bounds)):
+        start = whole.start + numbers[address] * size
+        if (bottom, end) == (start, start + size) and bottom <= top <= end:
+            found.append(Space(REGION, bottom, top, end))
+    return sorted(found, key=lambda space: space.bottom)
+
+
+def _columns(tables: Tables, engine: Engine, addresses: Sequence[int], fields: Sequence[Optional[Field]]) -> Iterator[tuple[int, ...]]:
+    """These fields, words, of each of the structures at ascending addresses; zeros where they cannot be read."""
+    word = tables.memory.size
+    offsets = [field.offset for field in fields if field is not None]
+    if not addresses or len(offsets) < len(fields) or max(offsets) >= 1 << 16 or any(offset % word for offset in offsets):
+        return iter([(0,) * len(fields)] * len(addresses))
+    count = max(offsets) // word + 1
+    data, _ = records(tables.target, engine, addresses, count * word)
+    words = tables.memory.arch.unpack(bytes(data))
+    return zip(*(words[offset // word :: count] for offset in offsets))
+
+
+def _generations(tables: Tables, heap: int, whole: Range) -> list[Space]:
+    """The four spaces of Parallel's generations, or of Serial's: whole, in the heap, and none in another."""
+    young, old = tables.word("ParallelScavengeHeap", "_young_gen"), tables.word("ParallelScavengeHeap", "_old_gen")
+    kinds, owners = ("PSYoungGen", "PSOldGen", "_object_space"), (young, old)
+    bounds: Sequence[str] = ("MutableSpace",)
+    if not (young and old):
+        serial = next((kind for kind in ("GenCollectedHeap", "SerialHeap") if (kind, "_young_gen") in tables.fields), "")
+        owners = (tables.word(serial, "_young_gen", heap), tables.word(serial, "_old_gen", heap))
+        kinds, bounds = ("DefNewGeneration", "TenuredGeneration", "_the_space"), ("ContiguousSpace", "Space")
+    places = [(name, tables.word(kinds[0], f"_{name}_space", owners[0] or 0)) for name in (EDEN, "from", "to")]
+    places.append(("old generation", tables.word(kinds[1], kinds[2], owners[1] or 0)))
+    found: list[Space] = []
+    for name, space in places:
+        words = [_bound(tables, bounds, field, space or 0) for field in ("_bottom", "_top", "_end")]
+        found.append(Space(name if name not in ("from", "to") else f"{name} space", *words))
+    found.sort(key=lambda space: space.bottom)
+    edges = [edge for space in found for edge in space[1:]]
+    return found if [whole.start, *edges, whole.end] == sorted([whole.start, *edges, whole.end]) else []
+
+
+def _bound(tables: Tables, kinds: Sequence[str], field: str, space: int) -> int:
+    """0 where there is none; the fields are moved between versions."""
+    return next((value for kind in kinds if (value := tables.word(kind, field, space))), 0)
+
+
+class Dead(NamedTuple):
+    """Part of a space that holds no object; `what` it is stands in a sentence."""
+
+    start: int
+    end: int
+    what: str
+
+
+def dead(tables: Tables, engine: Engine, found: Sequence[Space]) -> list[Dead]:
+    """Ascending and disjoint. None while a collection is going on."""
+    if not found or collecting(tables) != 0:
+        return []
+    made = [Dead(space.top, space.end, _unused(space)) for space in found if space.top < space.end]
+    made += _buffers(tables, engine, found)
+    made.sort()
+    return [part for number, part in enumerate(made) if not number or part.start >= made[number - 1].end]
+
+
+def _unused(space: Space) -> str:
+    if space.top == space.bottom:
+        return f"{space.name} that is free" if space.name == REGION else f"{space.name}, which is empty"
+    return f"{space.name} above its top"
+
+
+def _buffers(tables: Tables, engine: Engine, found: Sequence[Space]) -> Iterator[Dead]:
+    """What threads have not used of their buffers."""
+    tlab = tables.fields.get(("Thread", "_tlab"))
+    places = sorted({thread + tlab.offset for thread in java_threads(tables) if thread}) if tlab is not None else []
+    fields = [tables.fields.get(("ThreadLocalAllocBuffer", name)) for name in ("_start", "_top", "_end")]
+    behind = _reserve(tables) * tables.memory.size
+    bottoms = [space.bottom for space in found]
+    for start, top, end in _columns(tables, engine, places, fields):
+        at = bisect_right(bottoms, start) - 1
+        if at < 0 or not start <= top <= end <= found[at].top or found[at].name not in (EDEN, REGION):
+            continue
+        if end + behind <= found[at].top:
+            end += behind
+        if top < end:
+            yield Dead(top, end, f"{found[at].name}, what a thread has not used of its buffer")
+
+
+def _reserve(tables: Tables) -> int:
+    """Words behind the end of a TLAB that are its own, too (ThreadLocalAllocBuffer::end_reserve)."""
+    filler = tables.word("CollectedHeap", "_lab_alignment_reserve") or FILLER
+    prefetched = tables.int32("ThreadLocalAllocBuffer", "_reserve_for_allocation_prefetch") or 0
+    return max((words for words in (FILLER, filler, prefetched) if words <= MOST_RESERVE), default=0)
+
+
+def ranges(parts: Sequence[Dead]) -> list[Range]:
+    """Where they are, those that touch joined."""
+    return merged([Range(part.start, part.end) for part in parts])
+
+
+__all__ = ["REGION", "Dead", "Space", "collecting", "dead", "ranges", "reserved", "spaces"]

@@ -1,0 +1,80 @@
+"""What objects refer to that a collection has left behind: blocks that a Java program has forgotten, and such as it keeps, one by one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import debuggers
+import jvms
+import pytest
+
+COUNT = 200
+MADE = {"kept": 4 * COUNT + 4 * (COUNT // 10) * 4 + 25, "forgotten": 4 * COUNT + 25}
+"""Four blocks a connection, and 9 or 8 in a table."""
+
+LOST = ("definite", "possible", "indirect")
+COLLECTORS = ("Serial", "Parallel", "G1")
+MATRIX = [pytest.param(c, v, marks=pytest.mark.matrix) for c in COLLECTORS for v in jvms.VERSIONS]
+
+
+def kinds(output: str) -> dict[str, str]:
+    """Of blocks in use, by address."""
+    rows = map(json.loads, output.splitlines())
+    return {row["address"]: row["kind"] for row in rows if "address" in row}
+
+
+def exact(found: Mapping[str, str], truth: Mapping[str, str]) -> None:
+    """What is kept is reachable, every block of it; what is forgotten is lost."""
+    assert Counter(truth.values()) == MADE
+    assert {found[address] for address, what in truth.items() if what == "kept"} == {"reachable"}
+    forgotten = Counter(found[address] for address, what in truth.items() if what == "forgotten")
+    assert set(forgotten) <= set(LOST)
+    assert forgotten["definite"] >= 0.9 * MADE["forgotten"]  # a block may be handed out again, with an old word in it
+
+
+@pytest.mark.parametrize(("collector", "version"), [*((collector, jvms.SYSTEM) for collector in COLLECTORS), *MATRIX])
+def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, collector: str, version: str) -> None:
+    """Kept in objects that were moved, in young ones, and in arrays of all sizes. Live, and of the kernel's core."""
+    with jvms.addresses(tmp_path, version, COUNT, f"-XX:+Use{collector}GC", "-Xms64m", "-Xmx64m") as running:
+        truth = jvms.said(running.output)
+        exact(kinds(debuggers.findleaks("blocks", "--json", "--pid", str(running.pid))), truth)
+        core = running.kernel_core()
+    exact(kinds(debuggers.findleaks("blocks", "--json", str(core))), truth)
+
+
+def test_every_door_and_what_dead_words_are(tmp_path: Path) -> None:
+    """GDB and LLDB; `refs` lists what stands in the eden where no object is, and says that it is dead."""
+    with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, "-XX:+UseSerialGC", "-Xms64m", "-Xmx64m") as running:
+        truth, program = jvms.said(running.output), str(jvms.jdk() / "bin" / "java")
+        core = str(running.kernel_core())
+    outputs = [debuggers.gdb(["leaks find --json"], program, core), debuggers.lldb(["leaks find --json"], program, "-c", core)]
+    totals = [json.loads(debuggers.objects(output)[0])["totals"] for output in outputs]
+    told = json.loads(debuggers.findleaks("find", "--json", core))["totals"]
+    assert totals == [told, told]
+    assert told["definite"]["blocks"] >= 0.9 * MADE["forgotten"]
+    forgotten = [address for address, what in truth.items() if what == "forgotten"]
+    answer = json.loads(debuggers.findleaks("refs", "--json", forgotten[COUNT], core))
+    assert answer["references"] and answer["live"] == 0
+    assert all("; Java heap of the JVM, in eden" in row["from"]["text"] and not row["live"] for row in answer["references"])
+    assert all(row["from"]["text"].endswith(": dead") for row in answer["references"])
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("collector", COLLECTORS)
+def test_gcores_core(tmp_path: Path, collector: str) -> None:
+    with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, f"-XX:+Use{collector}GC", "-Xmx64m") as running:
+        core = str(running.gcore())
+    exact(kinds(debuggers.findleaks("blocks", "--json", core)), jvms.said(running.output))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("collector", ["Z", "Shenandoah"])
+def test_of_other_collectors_nothing_is_told(tmp_path: Path, collector: str) -> None:
+    """Their objects may be moved at any time: what they keep is held, and mostly what they forgot, too."""
+    with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, f"-XX:+Use{collector}GC", "-Xmx64m") as running:
+        truth = jvms.said(running.output)
+        found = kinds(debuggers.findleaks("blocks", "--json", "--pid", str(running.pid)))
+    assert {found[address] for address, what in truth.items() if what == "kept"} == {"reachable"}

@@ -1,0 +1,126 @@
+"""Which parts of a Java heap are dead, and that nothing is where a bound is wrong or a collection is going on."""
+
+from __future__ import annotations
+
+import jvmimage
+import pytest
+from fake import FakeTarget
+from heaps import ListAllocator, Listed, session
+from jvmimage import HEAP, HEAP_SIZE, OBJECTS, Image
+
+from findleaks.graph.base import Kind
+from findleaks.references import references_to
+from findleaks.runtimes.base import Runtime
+from findleaks.runtimes.jvm.spaces import REGION
+
+SPACES = [
+    (HEAP, HEAP + 0x4000, HEAP + 0x8000),
+    (HEAP + 0x8000, HEAP + 0x8100, HEAP + 0xA000),
+    (HEAP + 0xA000, HEAP + 0xA000, HEAP + 0xC000),
+    (HEAP + 0x10000, HEAP + 0x11000, HEAP + HEAP_SIZE),
+]
+REGIONS = [
+    (at, at + used, at + jvmimage.REGION)
+    for at, used in zip(range(HEAP, HEAP + HEAP_SIZE, jvmimage.REGION), [0x4000, 0, jvmimage.REGION, 8, 0] + [0] * 11)
+]
+BUFFERS = [(HEAP, HEAP + 0x800, HEAP + 0x1000 - 16), (HEAP + 0x1000, HEAP + 0x1000, HEAP + 0x1800 - 16), (0, 0, 0)]
+
+
+def jvm(target: FakeTarget) -> Runtime:
+    (found,) = session(target, []).runtimes
+    return found
+
+
+def dead(image: Image) -> list[tuple[int, int]]:
+    return [(start - HEAP, end - HEAP) for start, end in jvm(image.target()).dead()]
+
+
+@pytest.mark.parametrize("collector", ["Serial", "Parallel"])
+def test_above_the_tops_of_generations(collector: str) -> None:
+    joined = [(0x4000, 0x8000), (0x8100, 0xC000), (0x11000, HEAP_SIZE)]
+    assert dead(Image(collector, SPACES)) == joined
+    assert dead(Image(collector, SPACES, BUFFERS)) == [(0x800, 0x1800), *joined]
+
+
+@pytest.mark.parametrize("flag", ["_is_gc_active", "_is_stw_gc_active"])
+def test_above_the_tops_of_regions(flag: str) -> None:
+    image = Image("G1", REGIONS, BUFFERS, flag)
+    assert dead(image) == [(0x800, 0x1800), (0x4000, 0x20000), (0x30008, HEAP_SIZE)]
+    (heap,) = (part for part in jvm(image.target()).parts() if part.name == "Java heap")
+    assert (heap.used, heap.detail) == (0x14008, "3 regions of 0 MiB in use, 1 MiB reserved")
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        Image("Z", ()),
+        Image("Serial", SPACES, BUFFERS, active=True),
+        Image("G1", REGIONS, BUFFERS, active=True),
+        Image("Parallel", SPACES, BUFFERS, flag=""),
+    ],
+)
+def test_nothing_while_a_collection_goes_on_or_that_cannot_be_told(image: Image) -> None:
+    assert dead(image) == []
+
+
+@pytest.mark.parametrize("collector", ["Serial", "Parallel"])
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("wrong", [(0, HEAP + 0x20, HEAP + 0x40), (HEAP, HEAP + 0x5000, HEAP + 0x4000), (HEAP, HEAP, HEAP + 2 * HEAP_SIZE)])
+def test_nothing_where_a_bound_of_a_space_is_wrong(collector: str, which: int, wrong: tuple[int, int, int]) -> None:
+    """Not in the heap, its top above its end, or into another space: then the others may be wrong, too."""
+    assert dead(Image(collector, [wrong if number == which else space for number, space in enumerate(SPACES)], BUFFERS)) == []
+
+
+@pytest.mark.parametrize("wrong", [(HEAP, HEAP, HEAP + jvmimage.REGION), (HEAP + 0x30000, HEAP + 0x30000 - 8, HEAP + 0x40000), (0, 0, 0)])
+def test_a_region_that_is_not_where_it_should_be_is_left_out(wrong: tuple[int, int, int]) -> None:
+    image = Image("G1", [wrong if number == 3 else region for number, region in enumerate(REGIONS)])
+    assert dead(image) == [(0x4000, 0x20000), (0x40000, HEAP_SIZE)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (HEAP, HEAP + 0x1800, HEAP + 0x1000),
+        (HEAP + 0x800, HEAP, HEAP + 0x1000),
+        (HEAP, HEAP + 0x10, HEAP + 0x4008),  # beyond eden's top
+        (HEAP + 0x8000, HEAP + 0x8010, HEAP + 0x8080),  # not in eden
+        (HEAP - 0x100, HEAP - 0x80, HEAP),
+        (0, 0, HEAP + 0x1000),
+    ],
+)
+def test_a_buffer_that_is_not_in_eden_is_left_out(wrong: tuple[int, int, int]) -> None:
+    assert dead(Image("Serial", SPACES, [wrong])) == [(0x4000, 0x8000), (0x8100, 0xC000), (0x11000, HEAP_SIZE)]
+
+
+def test_buffers_that_overlap() -> None:
+    image = Image("Serial", SPACES, [(HEAP, HEAP + 0x100, HEAP + 0x200), (HEAP, HEAP + 0x180, HEAP + 0x300)])
+    found = dead(image)
+    assert found[1:] == [(0x4000, 0x8000), (0x8100, 0xC000), (0x11000, HEAP_SIZE)]
+    assert 0x100 <= found[0][0] < found[0][1] <= 0x310
+
+
+def test_what_dead_parts_refer_to() -> None:
+    """A block that only words above the top know is lost; these words are listed, and said to keep nothing alive."""
+    block = OBJECTS + 0x8000
+    image = Image("Serial", SPACES)
+    target = image.target()
+    target.write(HEAP, bytes(HEAP_SIZE))
+    for at in (HEAP + 0x4000, HEAP + 0x20000):
+        target.write(at, block.to_bytes(8, "little"))
+    made = session(target, [ListAllocator(OBJECTS + 0x8000, OBJECTS + 0x8100, [Listed(block, 0x40)])])
+    assert made.latest.kind(0) == Kind.DEFINITE
+    assert [(one.address, one.live) for one in references_to(made, block, block + 1)] == [(HEAP + 0x4000, False), (HEAP + 0x20000, False)]
+    (found,) = made.runtimes
+    assert found.describe(HEAP + 0x4000) == "Java heap of the JVM, in eden above its top: dead"
+    assert found.describe(HEAP + 0xA000) == "Java heap of the JVM, in to space, which is empty: dead"
+    assert found.describe(HEAP + 0x3FF8) == "Java heap of the JVM"
+    held = Image("Serial", [(HEAP, HEAP + 0x4008, HEAP + 0x8000), *SPACES[1:]]).target()
+    held.write(HEAP, bytes(HEAP_SIZE))
+    held.write(HEAP + 0x4000, block.to_bytes(8, "little"))
+    assert session(held, [ListAllocator(OBJECTS + 0x8000, OBJECTS + 0x8100, [Listed(block, 0x40)])]).latest.kind(0) == Kind.REACHABLE
+
+
+def test_the_name_of_a_free_region() -> None:
+    found = jvm(Image("G1", REGIONS, BUFFERS).target())
+    assert found.describe(HEAP + 0x10000) == f"Java heap of the JVM, in {REGION} that is free: dead"
+    assert found.describe(HEAP + 0x900).endswith("in a region of G1's, what a thread has not used of its buffer: dead")
