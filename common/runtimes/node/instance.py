@@ -12,8 +12,8 @@ from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 from findleaks.graph.dominators import NOBODY
 from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Type
+from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
-from findleaks.runtimes.node import shape, spaces
 from findleaks.runtimes.node.memory import parts
 from findleaks.runtimes.node.objects import STORE, Objects, objects
 from findleaks.runtimes.node.spaces import Spaces
@@ -47,7 +47,8 @@ class Node(Runtime):
                 module, "v8::Isolate::AdjustAmountOfExternalAllocatedMemory is not the code that was expected: V8's heap is not read"
             )
         self._isolates = self._found(module)
-        if any(self._collects(thread) for isolate in self._isolates for thread in isolate.threads):
+        self._in_flux = any(self._collects(thread) for isolate in self._isolates for thread in isolate.threads)
+        if self._in_flux:
             self._problem(module, "V8 was stopped in the middle of a collection: what its objects keep is in flux")
 
     def _problem(self, module: Module, what: str) -> None:
@@ -137,11 +138,24 @@ class Node(Runtime):
         """See Runtime: V8 counts what its ArrayBuffers have; what others have reported is in one sum only."""
         return self.objects.stored if name == STORE else None
 
+    def dead(self) -> Sequence[Range]:
+        """See Runtime: of the new space, of free lists, and of chunks that V8 has freed."""
+        return self._dead
+
+    @cached_property
+    def _dead(self) -> list[Range]:
+        if self._spaces is None or self._in_flux:
+            return []
+        stacks = [thread.sp for thread in self._target.threads()]
+        others = [*stacks, *(owned.start for owned in self._directory.heaps)]
+        return dead.dead(self._target, self._engine, self._spaces, others)
+
     def describe(self, address: int) -> str:
         """See Runtime."""
         part = next((part for part in self._parts if any(start <= address < end for start, end in part.ranges)), None)
         if part is not None:
-            return part.name + self._space(address)
+            unused = any(start <= address < end for start, end in self._dead)
+            return part.name + self._space(address) + (", where no object is: dead" if unused else "")
         index = self._directory.blocks.find(address)
         number = self.objects.blocks[index] if index >= 0 else len(self.objects.names)
         return f"of a JavaScript object: {self.objects.names[number]}" if number < len(self.objects.names) else ""

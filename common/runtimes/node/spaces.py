@@ -28,6 +28,7 @@ NODE, HEADS = 80, 64
 SAMPLE = 256
 """Chunks that are asked where the header has these."""
 
+NEW_SPACE = "new_space"
 PAGES = 1 << 12
 """Pages the read-only space may have, some times more than it ever had."""
 
@@ -35,10 +36,21 @@ LARGEST = 1 << 46
 T = TypeVar("T")
 
 
+class Placed(NamedTuple):
+    """A chunk in a list: of the space or the half of the new space at `owner`. `key` is what lists have of it, its own address or that of
+    what its header leads to; `following` is the next one's (0: it is the last)."""
+
+    chunk: Range
+    owner: int
+    key: int
+    following: int
+
+
 @dataclass
 class Space:
     """One space of an isolate, or the read-only one of all (isolate 0): its chunks, ascending, and the bytes that V8 itself counts as
-    committed and as used by objects; None where these could not be told."""
+    committed and as used by objects; None where these could not be told. `counted` is the latter with the areas that are allocated
+    from, of which `left` is not used yet."""
 
     isolate: int
     number: int
@@ -47,6 +59,9 @@ class Space:
     committed: Optional[int]
     used: Optional[int]
     chunks: list[Range] = field(default_factory=list)
+    counted: Optional[int] = None
+    left: list[Range] = field(default_factory=list)
+    placed: list[Placed] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
@@ -105,7 +120,7 @@ class _Reader:
                 self._owners[entry] = None
                 continue
             committed, used = self._value(entry, self.shape.committed), self._value(entry, self.shape.used)
-            space = Space(isolate, number, name, entry, committed, used)
+            space = Space(isolate, number, name, entry, committed, used, counted=used)
             self.spaces[heap, number] = self._owners[entry] = space
         self._subtract(heap)
 
@@ -135,13 +150,16 @@ class _Reader:
             if area is None or space is None or space.used is None:
                 continue
             _, top, limit = area
-            if not area[0] <= top <= limit <= area[0] + LARGEST or limit - top > space.used or not self._ends(space, limit):
+            if not area[0] <= top <= limit <= area[0] + LARGEST:
+                continue
+            space.left.append(Range(top, limit))
+            if limit - top > space.used or not self._ends(space, limit):
                 continue
             space.used -= limit - top
 
     def _ends(self, space: Space, limit: int) -> bool:
         """Whether the area that ends there counts as used: of the new space, what lies behind its own top does not."""
-        return space.name != "new_space" or limit in (self.memory.words(space.address, HEADS) or ())
+        return space.name != NEW_SPACE or limit in (self.memory.words(space.address, HEADS) or ())
 
     def _share(self, chunks: Sequence[Range]) -> tuple[list[Range], list[Range]]:
         """Each chunk to the space that its header names and whose list it is on. Gives those that are on none, and those that name none."""
@@ -158,6 +176,7 @@ class _Reader:
             space = self._owner(owner)
             if space is not None and self._linked(key, node, owner):
                 space.chunks.append(chunk)
+                space.placed.append(Placed(chunk, owner, key, (self.memory.word(key + node) or 0) if node else 0))
             elif space is not None or not owner:
                 freed.append(chunk)
             else:

@@ -1,0 +1,127 @@
+"""Which parts of V8's heap hold no object.
+
+Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/new-spaces.h, src/heap/semi-spaces.h, src/heap/basic-memory-chunk.h, later
+memory-chunk-metadata.h. The new space is two halves, each a list of pages. Objects stand in one of them, in the pages up to the one that is
+allocated from, and there up to the top; the space's size in use, which V8 counts by a formula of its own, is what this comes to. Between
+collections the other half holds none, nor do the pages behind. A page's objects stand between two addresses that its header has: where
+its area begins, and its end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.graph.base import Engine
+from findleaks.runtimes.node.free_lists import free
+from findleaks.runtimes.node.heap import CHUNK, PAGE
+from findleaks.runtimes.node.spaces import HEADS, NEW_SPACE, Placed, Space, Spaces
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import merged
+
+FIRST = 12
+"""Words of a page's header among which these two are."""
+
+LARGEST_HEADER = 2 * PAGE
+AREA = 3
+"""Words of {start, top, limit}, to which a space, or what allocates in it, points."""
+
+
+def dead(target: Target, engine: Engine, spaces: Spaces, others: Sequence[int]) -> list[Range]:
+    """Sorted and disjoint. `others` are addresses in memory that is not V8's: a chunk that has one is none. [] where anything about the
+    chunks is in doubt. Only for a process that was not stopped in a collection."""
+    if spaces.problems or spaces.wild:
+        return []
+    memory, known = Memory(target), sorted(others)
+    found: list[Range] = []
+    for space in spaces.spaces:
+        if space.isolate:
+            found += _left(space)
+            found += _new(memory, space) if space.name == NEW_SPACE else ()
+    found += free(target, engine, spaces)
+    # The header of a chunk that was freed may have become another's.
+    found += [Range(chunk.start + LARGEST_HEADER, chunk.end) for chunk in spaces.freed if not _has(known, chunk)]
+    return merged(found)
+
+
+def _has(addresses: Sequence[int], chunk: Range) -> bool:
+    at = bisect_left(addresses, chunk.start)
+    return at < len(addresses) and addresses[at] < chunk.end
+
+
+def _left(space: Space) -> Iterator[Range]:
+    """What is left of the areas that are allocated from, each within one of the space's chunks."""
+    starts = [chunk.start for chunk in space.chunks]
+    for start, end in space.left:
+        at = bisect_left(starts, start + 1) - 1
+        if at >= 0 and start < end <= space.chunks[at].end:
+            yield Range(start, end)
+
+
+def _new(memory: Memory, space: Space) -> list[Range]:
+    """Of the new space: what is behind the top, and the half that no object is in."""
+    halves: dict[int, list[Placed]] = {}
+    for placed in space.placed:
+        halves.setdefault(placed.owner, []).append(placed)
+    if space.counted is None or not 0 < len(halves) <= 2 or space.address in halves:
+        return []
+    tops = _tops(memory, space)
+    areas = {placed.key: _area(memory, placed) for placed in space.placed}
+    used = [
+        (half, placed, top) for half, its in halves.items() for placed, top in [_top(its, areas, space.counted)] if placed and top in tops
+    ]
+    if len(used) != 1 or not all(map(_listed, halves.values())):
+        return []
+    half, last, top = used[0]
+    found: list[Range] = []
+    for owner, its in halves.items():
+        behind = owner != half
+        for placed in _listed(its):
+            area = areas[placed.key]
+            if area is None:
+                return []
+            if behind or placed.key == last:
+                found.append(area if behind else Range(top, area.end))
+            behind = behind or placed.key == last
+    return [part for part in found if part.start < part.end]
+
+
+def _top(pages: Sequence[Placed], areas: dict[int, Optional[Range]], used: int) -> tuple[int, int]:
+    """The page that is allocated from, and up to where, so that as much is used; (0, 0) where there is none."""
+    for placed in _listed(pages):
+        area = areas[placed.key]
+        if area is None:
+            break
+        if used <= area.end - area.start:
+            return placed.key, area.start + used
+        used -= area.end - area.start
+    return 0, 0
+
+
+def _listed(pages: Sequence[Placed]) -> list[Placed]:
+    """In the order of their list; [] where it is not one list of them all."""
+    by_key = {placed.key: placed for placed in pages}
+    heads = set(by_key) - {placed.following for placed in pages}
+    placed = by_key.get(heads.pop()) if len(heads) == 1 else None
+    found: list[Placed] = []
+    while placed is not None and len(found) < len(pages):
+        found.append(placed)
+        placed = by_key.get(placed.following)
+    return found if len(found) == len(pages) and not found[-1].following else []
+
+
+def _area(memory: Memory, placed: Placed) -> Optional[Range]:
+    """Where the page's objects may stand: the header has the two addresses."""
+    start, end = placed.chunk
+    words = memory.words(placed.key, FIRST) or ()
+    begins = {word for word in words if start < word <= start + LARGEST_HEADER and word % memory.size == 0}
+    return Range(begins.pop(), end) if len(begins) == 1 and end in words and end - start == CHUNK else None
+
+
+def _tops(memory: Memory, space: Space) -> set[int]:
+    """What may be the top: words of the space, and the second ones of {start, top, limit} that it points to."""
+    words = memory.words(space.address, HEADS) or ()
+    pointed = [memory.words(word, AREA) for word in words if word % memory.size == 0 and word >= PAGE]
+    return {*words, *(area[1] for area in pointed if area is not None and area[0] <= area[1] <= area[2])}

@@ -1,0 +1,117 @@
+"""V8's free lists: parts of pages that were swept and that no object was put into since.
+
+Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/free-list.h, src/objects/free-space.h. A page's header points to an array of its
+categories; one is {number, bytes available (both 4 bytes), first entry}, and holds entries of this page only. An entry is a FreeSpace
+object {map, size, next}: addresses are tagged, and the size is a small integer, in the word's upper half. What a category counts as
+available is the sum of its entries' sizes: where that is not so, nothing is told of the page.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.allocators.bulk import records
+from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.graph.base import Engine
+from findleaks.runtimes.node.heap import CHUNK
+from findleaks.runtimes.node.spaces import NEW_SPACE, NODE, Placed, Spaces
+from findleaks.target.base import Range, Target
+
+CATEGORIES, FEWEST = 24, 6
+"""A list has so many categories at most, and at least."""
+
+SAMPLE = 32
+ENTRY = struct.Struct("<3Q")
+TAG = 1
+
+
+def free(target: Target, engine: Engine, spaces: Spaces) -> list[Range]:
+    """What is free, less the entries' own words, in no order. Raises nothing but Interrupted."""
+    ordinary = (space for space in spaces.spaces if space.isolate and space.name != NEW_SPACE)
+    pages = {placed.key: placed for space in ordinary for placed in space.placed if placed.chunk.end - placed.chunk.start == CHUNK}
+    if target.arch.word != 8 or not pages:
+        return []
+    reader = _Reader(target, engine)
+    keys = sorted(pages)
+    offset = reader.offset(keys[:: max(1, len(keys) // SAMPLE)])
+    if offset is None:
+        return []
+    found: list[Range] = []
+    for number, (key, categories) in enumerate(reader.categories(keys, offset)):
+        if not number % 64 and target.interrupted():
+            raise Interrupted
+        found += reader.entries(pages[key], categories)
+    return found
+
+
+class _Reader:
+    def __init__(self, target: Target, engine: Engine) -> None:
+        self.target, self.engine = target, engine
+        self.map = 0  # the first word of all entries
+
+    def _words(self, addresses: Sequence[int], count: int) -> dict[int, tuple[int, ...]]:
+        """As many words at each of these addresses, where they can be read."""
+        places = sorted({address for address in addresses if address > CHUNK and address % 8 == 0})
+        data, missing = records(self.target, self.engine, places, 8 * count)
+        words = self.target.arch.unpack(bytes(data))
+        return {place: words[count * at : count * (at + 1)] for at, place in enumerate(places) if at not in missing}
+
+    def offset(self, keys: Sequence[int]) -> Optional[int]:
+        """Where the header points to the categories: in most of these pages."""
+        votes: Counter[int] = Counter()
+        for words in self._words(keys, NODE).values():
+            arrays = self._words(words, FEWEST)
+            heads = self._words([entry for array in arrays.values() for entry in array], 1)
+            for at, word in enumerate(words):
+                its = [heads.get(entry, (-1,))[0] & 0xFFFFFFFF for entry in arrays.get(word, ())]
+                if its == list(range(FEWEST)):
+                    votes[8 * at] += 1
+        best = votes.most_common(1)
+        return best[0][0] if best and 2 * best[0][1] > len(keys) else None
+
+    def categories(self, keys: Sequence[int], offset: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """Of each page (bytes available, first entry) of its categories that have some."""
+        pointers = self._words([key + offset for key in keys], 1)
+        arrays = self._words([array for (array,) in pointers.values()], CATEGORIES)
+        heads = self._words([entry for array in arrays.values() for entry in array], 2)
+        for key in keys:
+            (array,) = pointers.get(key + offset, (0,))
+            found = []
+            for number, entry in enumerate(arrays.get(array, ())):
+                counts, first = heads.get(entry, (0, 0))
+                if counts & 0xFFFFFFFF != number:
+                    break
+                if counts >> 32 and first:
+                    found.append((counts >> 32, first))
+            if found:
+                yield key, found
+
+    def entries(self, page: Placed, categories: Sequence[tuple[int, int]]) -> list[Range]:
+        """What the entries of these categories have behind their own words; [] unless all of it is as it should be."""
+        start, end = page.chunk
+        try:
+            data = self.target.read(start, end - start)
+        except UnreadableMemory:
+            return []
+        found: list[Range] = []
+        for available, entry in categories:
+            while entry:
+                at = entry - TAG - start
+                if not 0 < at <= CHUNK - ENTRY.size or at % 8:
+                    return []
+                mapped, size, following = ENTRY.unpack_from(data, at)
+                self.map = self.map or mapped
+                size >>= 32
+                available -= size
+                if mapped != self.map or size < ENTRY.size or size % 8 or at + size > CHUNK or available < 0:
+                    return []
+                found.append(Range(start + at + ENTRY.size, start + at + size))
+                entry = following
+            if available:
+                return []
+        found.sort()
+        apart = all(one.end + ENTRY.size <= two.start for one, two in zip(found, found[1:]))
+        return [part for part in found if part.start < part.end] if apart else []

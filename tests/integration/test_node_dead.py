@@ -1,0 +1,61 @@
+"""What objects refer to that V8 has collected: blocks that a Node program has forgotten, and such as it keeps, one by one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import debuggers
+import nodes
+import pytest
+import truth
+from nodespaces import FLAGS
+
+import cores
+
+COUNT = 400
+MADE = {"kept": 3 * (2 * COUNT + COUNT // 10), "forgotten": 3 * 2 * COUNT}
+LOST = 0.9
+"""So many of the forgotten are lost for sure: V8's own lists, which malloc gave, and the stack may keep old words, too."""
+
+VERSIONS = [nodes.NEWEST, *(pytest.param(version, marks=pytest.mark.matrix) for version in ("18.20.8", "20.20.0", "22.12.0"))]
+
+
+def running(folder: Path, version: str) -> cores.Running:
+    subprocess.run(["gcc", *FLAGS, "-o", folder / "addresses.node", truth.PROGRAMS / "node_addresses.c"], check=True)
+    script = shutil.copy(truth.PROGRAMS / "node_addresses.js", folder)
+    return cores.Running([nodes.get(version), "--expose-gc", str(script), str(COUNT)], folder)
+
+
+def exact(output: str, said: Mapping[str, str]) -> list[str]:
+    """What is kept is reachable, every block of it; what is forgotten is lost, but for few. Gives those that are lost for sure."""
+    rows = map(json.loads, output.splitlines())
+    found = {row["address"]: row["kind"] for row in rows if "address" in row}
+    assert Counter(said.values()) == MADE
+    assert {found[address] for address, what in said.items() if what == "kept"} == {"reachable"}
+    definite = [address for address, what in said.items() if what == "forgotten" and found[address] == "definite"]
+    assert len(definite) >= LOST * MADE["forgotten"]
+    return definite
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, version: str) -> None:
+    """In young objects and old ones: Externals, BigInts, typed arrays. Live, of the kernel's core, in GDB and in LLDB."""
+    with running(tmp_path, version) as program:
+        lines = (line.split() for line in program.output.splitlines() if " " in line)
+        said = {address: what for what, address in lines}
+        exact(debuggers.findleaks("blocks", "--json", "--pid", str(program.pid)), said)
+        core = str(program.kernel_core())
+    definite = exact(debuggers.findleaks("blocks", "--json", core), said)
+    answers = [json.loads(debuggers.findleaks("refs", "--json", address, core)) for address in definite[:: len(definite) // 3]]
+    assert not any(row["live"] for answer in answers for row in answer["references"] if "; V8's heap" in row["from"]["text"])
+    places = [row["from"]["text"] for answer in answers for row in answer["references"]]
+    assert any("; V8's heap, a chunk of " in place and place.endswith(", where no object is: dead") for place in places)
+    told = json.loads(debuggers.findleaks("find", "--json", core))["totals"]
+    for door, words in ((debuggers.gdb, (core,)), (debuggers.lldb, ("-c", core))):
+        output = door(["leaks find --json"], nodes.get(version), *words)
+        assert json.loads(debuggers.objects(output)[0])["totals"] == told
