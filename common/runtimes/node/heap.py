@@ -9,6 +9,7 @@ that it calls. The second one stores the bytes of backing stores as the eighth w
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
@@ -34,6 +35,7 @@ FIRST = 8
 """Of these words the size of the chunk is among the first."""
 
 LENGTH = 256
+HIGHEST = 1 << 64
 
 
 class Heap(NamedTuple):
@@ -99,16 +101,25 @@ def chunks(target: Target, heaps: frozenset[int]) -> list[Range]:
     """The chunks of these heaps, ascending; large objects' are larger than others. Raises nothing but Interrupted."""
     memory = Memory(target)
     headed: list[tuple[int, int, dict[Header, tuple[int, ...]]]] = []  # where a chunk may begin, where memory ends, its headers
-    for start, end in merged([Range(region.start, region.end) for region in target.regions() if not region.name.startswith("/")]):
+    regions = [region for region in target.regions() if not region.name.startswith("/")]
+    hidden = merged([Range(region.start, region.end) for region in regions if not region.readable])  # a chunk may have such parts inside
+    for start, end in merged([Range(region.start, region.end) for region in regions]):
         for number, at in enumerate(range(-(-start // CHUNK) * CHUNK, end, CHUNK)):
             if not number % 256 and target.interrupted():
                 raise Interrupted
+            if _inside(hidden, at):
+                continue
             headers = dict(_headers(memory, at, heaps))
             if headers:
                 headed.append((at, end, headers))
     votes = Counter(header for _, _, headers in headed for header in headers)
     header = max(votes, key=lambda one: (votes[one], one)) if votes else None  # other memory may look like a chunk of another kind
     return _sized([(at, end, headers[header]) for at, end, headers in headed if header in headers]) if header is not None else []
+
+
+def _inside(ranges: Sequence[Range], address: int) -> bool:
+    at = bisect_right(ranges, (address, HIGHEST)) - 1
+    return at >= 0 and address < ranges[at].end
 
 
 def _headers(memory: Memory, at: int, heaps: frozenset[int]) -> Iterator[tuple[Header, tuple[int, ...]]]:
