@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 _LINE = 128
 """Cache lines that segments are aligned to are no longer than this."""
@@ -33,7 +34,7 @@ def table_blocks(target: Target) -> list[int]:
                 continue
             end = min(region.end, inside.end, region.start + left)
             left -= max(end - region.start, 0)
-            for piece in target.pieces(region.start, end):
+            for piece in nonzero_pieces(target, region.start, end):
                 if piece.address % word == 0:
                     words = target.arch.unpack(bytes(piece.data))
                     found += [start for start in (_start(target, segment) for segment in words) if start]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import Optional
 
 from findleaks.arch import ARCHES, Arch, arch_of
@@ -16,9 +14,9 @@ from findleaks.report.text import size as human
 from findleaks.report.text import some
 from findleaks.target import elf, notes
 from findleaks.target.base import Module, Range, Region, Thread
-from findleaks.target.holes import presence, told
+from findleaks.target.holes import data_parts, presence, told, without_long_holes
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of
-from findleaks.target.modules import DELETED, Check, FileSource, Image, bare, check, debug_data, images, tables
+from findleaks.target.modules import DELETED, Check, FileSource, Image, Places, bare, check, debug_data, images, tables
 from findleaks.target.notes import Mapping
 from findleaks.target.presence import Presence
 from findleaks.target.reader import Closing, Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
@@ -31,18 +29,19 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
 
     live = False
 
-    def __init__(self, view: memoryview, path: str, exe: str = "", sysroot: str = "") -> None:
+    def __init__(self, view: memoryview, path: str, exe: str = "", sysroot: str = "", parts: Optional[Sequence[Range]] = None) -> None:
+        """`parts` of the file are no holes (None: unknown)."""
         Symbolic.__init__(self)
         self.path = path
         self.warnings: list[str] = []
         self._name = os.path.basename(path) or path
-        self._core = Source(view)
+        self._core = Source(view, without_long_holes(parts) if parts is not None else None)
         self._data: list[Range] = []  # the parts of the file that are no holes, where they tell anything
         self._exe, self._sysroot = exe, sysroot.rstrip("/") or sysroot[:1]
         head = self._header(view)
         arch = self._arch(head)
-        headers = elf.segments(view, head)
-        self._loads = loads = loads_of(headers, len(view), arch.word)
+        headers = elf.segments(view, head, self._core.nonzero)
+        self._loads = loads = loads_of(headers, len(view), arch.word, self._core.data)
         self._expected = expected_size(headers)
         self.truncated = self._expected > len(view)
         self._check_loads(len(view))
@@ -53,13 +52,14 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         self._images = images(self.read, self._files, arch.machine, arch.page)
         if self._process.files:
             self._add_bare()
+        places = Places(self._images, arch.page)
         self._main = self._main_image()
         self._checks: dict[int, Check] = {}
         self._modules = [self._named(image) for image in self._images]
         self._fill()
         named = [m for m in self._files if m.path] if self._process.files else []
-        self._regions = regions_of(loads, named, self._stack(), self._code)
-        self.unread = self._find_unread()
+        self._regions = regions_of(loads, named, self._stack(), places.is_code)
+        self.unread = self._find_unread(places)
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
         self.description = self._describe()
 
@@ -91,14 +91,9 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         raise TargetError(f"{self._name}: the core holds no memory of the process")
 
     def _notes(self, view: memoryview, head: elf.Header, headers: Sequence[elf.Segment]) -> notes.Process:
-        found: list[elf.Note] = []
-        cut = False
-        for s in headers:
-            if s.type == elf.PT_NOTE:
-                data = view[s.offset : s.offset + s.filesz]
-                cut = cut or len(data) < s.filesz
-                found += elf.notes(data, head, s.align)
-        process = notes.parse(self.arch, found)
+        mine = [s for s in headers if s.type == elf.PT_NOTE]
+        cut = any(s.offset + s.filesz > len(view) for s in mine)
+        process = notes.parse(self.arch, elf.notes_of_core(view, head, mine))
         self.warnings += [f"{self._name}: {problem}" for problem in process.problems]
         if not process.threads:
             why = "the notes are cut off" if cut else "there are no notes of threads"
@@ -127,13 +122,15 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         """Add the modules whose headers were left out of the core (bit 4 of coredump_filter) or cut off, where they overlap no other."""
         code = {d.start for d in self._loads if d.flags & elf.PF_X}
         files = [m for m in self._files if self._at(m.start) < 0 or m.offset]
-        for found in bare(files, self._images, lambda mapping: mapping.start in code):
-            starts = [known.module.start for known in self._images]
+        starts = [known.module.start for known in self._images]
+        added: list[Image] = []
+        for found in sorted(bare(files, self._images, lambda mapping: mapping.start in code), key=_start):
             index = bisect_right(starts, found.module.start)
             after = self._images[index].module.start if index < len(starts) else found.module.end
-            before = self._images[index - 1].module.end if index else 0
+            before = max((one.module.end for one in [*self._images[max(index - 1, 0) : index], *added[-1:]]), default=0)
             if before <= found.module.start and found.module.end <= after:
-                self._images.insert(index, found)
+                added.append(found)
+        self._images = sorted([*self._images, *added], key=_start)
 
     def _main_image(self) -> Optional[Image]:
         at = self._process.auxv.get(notes.AT_PHDR, 0) or self._process.auxv.get(notes.AT_ENTRY, 0)
@@ -196,10 +193,12 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
 
     def _backing(self, found: Image, file: Optional[FileSource]) -> Iterator[Extent]:
         page, bias = self.arch.page, found.module.bias
-        for s in found.segments:
-            if s.type != elf.PT_LOAD:
-                continue
+        reached = 0  # a sound file's segments do not overlap
+        for s in sorted((s for s in found.segments if s.type == elf.PT_LOAD), key=lambda s: s.vaddr):
             low = s.vaddr // page * page
+            if low < reached:
+                continue
+            reached = max(s.vaddr + s.memsz, s.vaddr + s.filesz) // page * page
             file_end = -(-(s.vaddr + s.filesz) // page) * page if s.filesz else low
             if file is not None and s.filesz:
                 offset = s.offset - (s.vaddr - low)
@@ -209,7 +208,8 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             bss_end = -(-(s.vaddr + s.memsz) // page) * page + bias
             if s.flags & elf.PF_W and not self.truncated:
                 first = bisect_right(self._loads, (file_end + bias, 1 << 64)) - 1
-                for d in islice(self._loads, max(first, 0), None):
+                for index in range(max(first, 0), len(self._loads)):
+                    d = self._loads[index]
                     start, end = max(file_end + bias, d.start), min(bss_end, d.end)
                     if d.start >= bss_end:
                         break
@@ -218,7 +218,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
 
     # -- what is missing
 
-    def _find_unread(self) -> list[Range]:
+    def _find_unread(self, places: Places) -> list[Range]:
         """Writable memory the core lacks. Private memory (anonymous, or a module's data) without a byte in a core that has other such
         memory was never written to: the kernel leaves it out (fs/coredump.c, vma_dump_size), and it can hold no pointer."""
         unread: list[Range] = []
@@ -226,11 +226,13 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         writable = [d for d in self._loads if d.flags & elf.PF_W]
         names = [self._file_name(d.start) for d in writable]
         anonymous = any(d.there and not name for d, name in zip(writable, names))
+        reached = 0
         for d, name in zip(writable, names):
-            private = not name or any(i.module.start <= d.start < i.module.end for i in self._images)
-            if d.there == d.end - d.start or (not d.filesz and private and anonymous):
+            private = not name or places.at(d.start) is not None
+            start, reached = max(d.start + d.there, reached), max(d.end, reached)
+            if start >= d.end or (not d.filesz and private and anonymous):
                 continue
-            for gap in gaps(d.start + d.there, d.end, self._extents, self._starts):
+            for gap in gaps(start, d.end, self._extents, self._starts):
                 unread.append(gap)
                 if not d.filesz and name:
                     shared[name] = shared.get(name, 0) + gap.end - gap.start
@@ -263,19 +265,6 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         known = self._process.auxv.get(notes.AT_RANDOM, 0)
         return known or (self._process.threads[0].sp if self._process.threads else 0)
 
-    def _code(self, address: int, path: str, offset: int) -> bool:
-        """Whether a module's headers say that there is code here, or at this place of its file: V8 maps its own code a second time."""
-        page = self.arch.page
-        for found in self._images:
-            inside = found.module.start <= address < found.module.end
-            if inside or found.module.path == path:
-                code = [s for s in found.segments if s.type == elf.PT_LOAD and s.flags & elf.PF_X]
-                at = address - found.module.bias
-                if inside:
-                    return any(s.vaddr // page * page <= at < s.vaddr + s.memsz for s in code)
-                return any(s.offset // page * page <= offset < s.offset + s.filesz for s in code)
-        return False
-
     def _describe(self) -> str:
         n = len(self._process.threads)
         pid = f" (pid {self.pid})" if self.pid is not None else ""
@@ -289,32 +278,25 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             return None
         found = 0
         at = max(0, bisect_right(self._starts, start) - 1)
-        for extent in islice(self._extents, at, None):
+        for index in range(at, len(self._extents)):
+            extent = self._extents[index]
             if extent.start >= end:
                 break
             low, high = max(start, extent.start), min(end, extent.end)
             if low < high and extent.source is self._core:
                 low, high = low - extent.start + extent.offset, high - extent.start + extent.offset
                 first = max(0, bisect_right(self._data, (low, 1 << 64)) - 1)
-                for part in islice(self._data, first, None):
+                for number in range(first, len(self._data)):
+                    part = self._data[number]
                     if part.start >= high:
                         break
                     found += max(0, min(part.end, high) - max(part.start, low))
         return found
 
-    def keep_holes(self, fd: int) -> None:
+    def keep_holes(self, data: list[Range]) -> None:
         """Note where the file has holes, for `resident`. A file without any, or with holes for all that is zero, has been copied or written
         by a program: it tells nothing."""
-        size, at, data = len(self._core.view()), 0, []
-        try:
-            while at < size:
-                at = os.lseek(fd, at, os.SEEK_DATA)
-                end = os.lseek(fd, at, os.SEEK_HOLE)
-                data.append(Range(at, end))
-                at = end
-        except OSError as error:
-            if error.errno != errno.ENXIO:  # ENXIO: nothing but holes from here on
-                return
+        size = len(self._core.view())
         if sum(part.end - part.start for part in data) < size and told(self._core.view(), data, self._loads, self.arch.page):
             self._data = data
 
@@ -359,6 +341,10 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         self.close_extents()
 
 
+def _start(found: Image) -> int:
+    return found.module.start
+
+
 def _short(build_id: str) -> str:
     return f"{build_id[:8]}…" if build_id else "none"
 
@@ -391,9 +377,10 @@ def open_core(path: str, exe: str = "", sysroot: str = "") -> CoreTarget:
             fd, cut = unpacked(packed, name, start)
         size = os.fstat(fd).st_size
         try:
-            target = CoreTarget(map_file(fd, size), path, exe, sysroot)
-            if start[:4] == b"\x7fELF":
-                target.keep_holes(fd)
+            parts = data_parts(fd, size)
+            target = CoreTarget(map_file(fd, size), path, exe, sysroot, parts)
+            if start[:4] == b"\x7fELF" and parts is not None:
+                target.keep_holes(parts)
         except OSError as error:
             raise TargetError(f"{path}: cannot be mapped: {error.strerror}") from None
     finally:

@@ -16,6 +16,7 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.runtimes.v8.decode import JUMP, JUMP_SHORT, RIP, Instruction
 from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Region, Symbol, Target
+from findleaks.target.ranges import nonzero_pieces
 
 ARCHITECTURES = ("x86-64", "AArch64")
 
@@ -118,7 +119,7 @@ def _absent(target: Target) -> str:
 
 def _has(target: Target, region: Region, text: bytes) -> bool:
     tail = b""
-    for piece in target.pieces(region.start, region.end):
+    for piece in nonzero_pieces(target, region.start, region.end):
         if target.interrupted():
             raise Interrupted
         data = tail + bytes(piece.data)

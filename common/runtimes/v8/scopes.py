@@ -26,6 +26,7 @@ from findleaks.runtimes.v8.isolates import Isolate
 from findleaks.runtimes.v8.layout import OPENERS, Layout, first, through
 from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Symbol, Target, Thread
+from findleaks.target.ranges import nonzero_pieces
 from findleaks.unwind.frames import Frame, Kept, Trace, Unwinder
 
 LONGEST = 1 << 17
@@ -130,7 +131,7 @@ def _on_the_heap(target: Target, engine: Engine, isolate: Isolate, blocks: _Bloc
     for region in target.regions():
         if not (region.readable and region.writable and region.private) or any(sp in region for sp in stacks):
             continue
-        for piece in target.pieces(region.start, region.end):
+        for piece in nonzero_pieces(target, region.start, region.end):
             if target.interrupted():
                 raise Interrupted
             for address in engine.search(piece, isolate.address, isolate.address + 1):
