@@ -40,7 +40,10 @@ def loads_of(headers: Sequence[elf.Segment], size: int, word: int, data: Optiona
     if sum(known.bytes(d.offset, d.offset + d.there) for d in loads) > known.total:
         loads = _unshared(loads)
     loads.sort()
-    return loads
+    for index, after in enumerate(loads[1:]):
+        if after.start < loads[index].end:  # what the file does not have of a segment may not hide the next one
+            loads[index] = loads[index]._replace(end=max(loads[index].start + loads[index].filesz, after.start))
+    return [d for d in loads if d.start < d.end]
 
 
 def _unshared(loads: Sequence[Load]) -> list[Load]:

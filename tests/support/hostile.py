@@ -6,11 +6,13 @@ They are written to disk as sparse files, so that a terabyte takes a few pages. 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple
 
-from support.elfcore import PT_LOAD, PT_NOTE, Task, prstatus
+from elfcore import PT_LOAD, PT_NOTE, Task, prstatus
 
 _HEADER = struct.Struct("<IIQQQQQQ")  # Elf64_Phdr: type, flags, offset, vaddr, paddr, filesz, memsz, align
 PAGE = 4096
@@ -67,4 +69,33 @@ def tail(base: bytes) -> int:
 
 def threads(count: int, first: int = 1 << 20, sp: int = 0, step: int = 0) -> bytes:
     """Notes of `count` threads, whose stack pointers stand `step` bytes apart from `sp` on."""
-    return b"".join(prstatus(Task(first + i, {"rsp": sp + i * step, "fs_base": 0})) for i in range(count))
+    return b"".join(prstatus(Task(first + number, {"rsp": sp + number * step})) for number in range(count))
+
+
+class TooMuch(Exception):
+    """More work was done than a test allows."""
+
+
+def lines_run(function: Callable[[], object], most: int = 1 << 62) -> int:
+    """How many lines of findleaks' own sources (by the names of their modules) run in `function`: work, whatever else the machine does.
+    TooMuch once there are `most`."""
+    count = 0
+
+    def line(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        if event == "line":
+            count += 1
+            if count > most:
+                raise TooMuch(f"{count:,} lines, the last {frame.f_code.co_filename}:{frame.f_lineno}")
+        return line
+
+    def call(frame: FrameType, event: str, argument: Any) -> Any:
+        return line if frame.f_globals.get("__name__", "").startswith("findleaks.") else None
+
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
