@@ -52,14 +52,14 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         self._images = images(self.read, self._files, arch.machine, arch.page)
         if self._process.files:
             self._add_bare()
-        places = Places(self._images, arch.page)
+        self._places = Places(self._images, arch.page)
         self._main = self._main_image()
         self._checks: dict[int, Check] = {}
         self._modules = [self._named(image) for image in self._images]
         self._fill()
         named = [m for m in self._files if m.path] if self._process.files else []
-        self._regions = regions_of(loads, named, self._stack(), places.is_code)
-        self.unread = self._find_unread(places)
+        self._regions = regions_of(loads, named, self._stack(), self._places.is_code)
+        self.unread = self._find_unread()
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
         self.description = self._describe()
 
@@ -218,7 +218,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
 
     # -- what is missing
 
-    def _find_unread(self, places: Places) -> list[Range]:
+    def _find_unread(self) -> list[Range]:
         """Writable memory the core lacks. Private memory (anonymous, or a module's data) without a byte in a core that has other such
         memory was never written to: the kernel leaves it out (fs/coredump.c, vma_dump_size), and it can hold no pointer."""
         unread: list[Range] = []
@@ -228,7 +228,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         anonymous = any(d.there and not name for d, name in zip(writable, names))
         reached = 0
         for d, name in zip(writable, names):
-            private = not name or places.at(d.start) is not None
+            private = not name or self._places.at(d.start) is not None
             start, reached = max(d.start + d.there, reached), max(d.end, reached)
             if start >= d.end or (not d.filesz and private and anonymous):
                 continue
@@ -324,10 +324,10 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
     def symbol_tables(self, module: Module) -> Sequence[elf.Table]:
         result = self._checks.get(module.start)
         found = tables(result.file if result else None, module.build_id, self._sysroot)
-        for loaded in self._images:
-            if not found and loaded.module.start == module.start and loaded.head is not None:
-                table = elf.table_of_image(self.read, loaded.head, loaded.segments, module.bias)
-                found = [table] if table is not None else []
+        loaded = self._places.at(module.start)
+        if not found and loaded is not None and loaded.head is not None:
+            table = elf.table_of_image(self.read, loaded.head, loaded.segments, module.bias)
+            found = [table] if table is not None else []
         return found
 
     def debug_data(self, module: Module) -> Sequence[elf.Buffer]:

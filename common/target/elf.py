@@ -305,8 +305,11 @@ def table_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequ
             return None
         if count > MOST_SYMBOLS:
             return None
-        symbols = bytes(read(address(DT_SYMTAB), count * size))
-        return Table(symbols, bytes(read(address(DT_STRTAB), min(tags[DT_STRSZ], MOST_STRINGS))), form, head.bits == 64)
+        strings = min(tags[DT_STRSZ], MOST_STRINGS)
+        end = max((s.vaddr + s.memsz for s in loads if s.type == PT_LOAD), default=0) + bias
+        if max(address(DT_SYMTAB) + count * size, address(DT_STRTAB) + strings) > end:
+            return None  # of another image, or none: many images may name the same gigabytes
+        return Table(bytes(read(address(DT_SYMTAB), count * size)), bytes(read(address(DT_STRTAB), strings)), form, head.bits == 64)
     except UnreadableMemory:
         return None
 
@@ -321,9 +324,18 @@ def _gnu_hash_count(read: Callable[[int, int], Buffer], head: Header, at: int) -
     if last < offset:
         return int(offset)
     at += 4 * buckets
+    step = 16  # words read at once: chains are short, but one may lead through gigabytes of zeros
     while last - offset < MOST_SYMBOLS:
-        (value,) = struct.unpack(head.prefix + "I", read(at + 4 * (last - offset), 4))
-        last += 1
-        if value & 1:
-            return int(last)
+        try:
+            values = struct.unpack(f"{head.prefix}{step}I", read(at + 4 * (last - offset), 4 * step))
+        except UnreadableMemory:
+            if step == 1:
+                raise
+            step = 1
+            continue
+        for number, value in enumerate(values, 1):
+            if value & 1:
+                return int(last) + number
+        last += step
+        step = min(4 * step, 1 << 14) if step > 1 else 1
     return 0

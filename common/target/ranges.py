@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Optional
+from typing import Optional, TypeVar, Union
 
-from findleaks.target.base import Piece, Range, Region, Target
+from findleaks.target.base import Module, Piece, Range, Region, Target
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
@@ -67,8 +67,17 @@ def nonzero_pieces(target: Target, start: int, end: int) -> Iterator[Piece]:
         yield from target.pieces(*part)
 
 
-def region_index(regions: Sequence[Region], address: int) -> int:
-    """The number of the one of these sorted, disjoint regions that holds `address`, or -1. A bisection."""
+_Mapped = TypeVar("_Mapped", Region, Module)
+
+
+def holding(mapped: Sequence[_Mapped], address: int) -> Optional[_Mapped]:
+    """The one of these sorted, disjoint regions or modules that holds `address`. A bisection."""
+    index = region_index(mapped, address)
+    return mapped[index] if index >= 0 else None
+
+
+def region_index(regions: Union[Sequence[Region], Sequence[Module]], address: int) -> int:
+    """The number of the one of these sorted, disjoint regions or modules that holds `address`, or -1."""
     low, high = 0, len(regions)
     while low < high:
         middle = (low + high) // 2

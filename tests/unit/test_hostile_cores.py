@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import struct
 import subprocess
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -219,3 +220,16 @@ def test_bytes_that_many_segments_name_are_looked_at_once(base: bytes, tmp_path:
     with open_core(str(path)) as core:
         assert sum(len(piece.data) for piece in core.pieces(FREE, FREE + 1000 * size)) == size
         assert sum(gap.end - gap.start for gap in core.unread) >= 499 * size
+
+
+def test_work_grows_as_the_number_of_modules(base: bytes, tmp_path: Path) -> None:
+    """Each of a page, and named as a linker is, whose data is looked at."""
+    head = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
+    image = (head + struct.pack("<IIQQQQQQ", 1, 6, 0, 0, 0, PAGE, PAGE, PAGE)).ljust(PAGE, b"\1")
+    work = []
+    for count in (0, FEW, MANY):
+        rows = [(claim.start, claim.start + PAGE, 0, "/x/ld.so.1") for claim in apart(count, 0)]
+        data = [(number * PAGE, image) for number in range(count)]
+        core = hostile(tmp_path / str(count), base, apart(count, tail(base)), notes=elfcore.files(rows), hole=count * PAGE, data=data)
+        work.append(lines_run(partial(run, "find", core)))
+    assert work[2] - work[0] < 6 * (work[1] - work[0])

@@ -130,10 +130,12 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
     known = set(chain)
     found: dict[int, int] = {}
     low, high = (min(chain) - NEAR, max(chain) + NEAR) if chain else (1 << 16, 1 << 47)
+    seen: set[int] = set()
     for thread in memory.target.threads():
         pointer = thread.thread_pointer
-        if not pointer:
+        if not pointer or pointer in seen:
             continue
+        seen.add(pointer)
         for piece in memory.target.pieces(max(pointer - TLS_BELOW, WORD) & -WORD, pointer + TLS_ABOVE):
             for value in pointing(engine, piece, low, high)[1]:
                 if value in known or (value not in found and not inside(heaps, value) and is_cache(memory, place.sizes, value)):
