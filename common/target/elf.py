@@ -305,10 +305,11 @@ def table_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequ
             return None
         if count > MOST_SYMBOLS:
             return None
-        strings = min(tags[DT_STRSZ], MOST_STRINGS)
+        # What is not in the image is another's, or nobody's: many images may name the same gigabytes.
         end = max((s.vaddr + s.memsz for s in loads if s.type == PT_LOAD), default=0) + bias
-        if max(address(DT_SYMTAB) + count * size, address(DT_STRTAB) + strings) > end:
-            return None  # of another image, or none: many images may name the same gigabytes
+        strings = min(tags[DT_STRSZ], MOST_STRINGS, end - address(DT_STRTAB))
+        if strings < 0 or address(DT_SYMTAB) + count * size > end:
+            return None
         return Table(bytes(read(address(DT_SYMTAB), count * size)), bytes(read(address(DT_STRTAB), strings)), form, head.bits == 64)
     except UnreadableMemory:
         return None
