@@ -16,6 +16,7 @@ from findleaks.session import Session
 from findleaks.target.base import Module, Range, Region, Target, Thread
 from findleaks.target.elf import PT_TLS
 from findleaks.target.modules import headers
+from findleaks.target.ranges import holding
 
 STATES = {State.IN_USE: "in-use", State.CACHED: "cached", State.FREE: "free", State.METADATA: "metadata"}
 
@@ -226,10 +227,7 @@ class Describer:
         return static_tls(self.target)
 
     def module(self, address: int) -> Optional[Module]:
-        for module in self.target.modules():
-            if module.start <= address < module.end:
-                return module
-        return None
+        return holding(self.target.modules(), address)
 
     def symbol(self, address: int) -> str:
         """ "g_agent+0x38" with the name as the target has it, or "" """
@@ -242,10 +240,18 @@ class Describer:
         for tid, stack in self._stacks.items():
             if stack.start <= address < stack.end and tid in self._threads:
                 return self._threads[tid], stack
+        thread = self._on_region.get(region.start)
+        return (thread, stack_region(self._regions, thread.sp)) if thread is not None else (None, None)
+
+    @cached_property
+    def _on_region(self) -> dict[int, Thread]:
+        """The first of the threads without a known stack whose stack pointer lies in a region, by the region's start."""
+        found: dict[int, Thread] = {}
         for thread in self._threads.values():
-            if thread.tid not in self._stacks and thread.sp in region:
-                return thread, stack_region(self._regions, thread.sp)
-        return None, None
+            region = self.region(thread.sp)
+            if region is not None and thread.tid not in self._stacks:
+                found.setdefault(region.start, thread)
+        return found
 
     def _is_root(self, address: int) -> bool:
         roots = self.session.roots

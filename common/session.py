@@ -13,7 +13,7 @@ from findleaks.graph import engine as engines
 from findleaks.graph.base import Engine, Graph, Heuristic
 from findleaks.graph.roots import register_words, root_ranges
 from findleaks.target.base import Piece, Range, Target
-from findleaks.target.ranges import blanked
+from findleaks.target.ranges import blanked, nonzero_pieces
 from findleaks.types import Types
 
 if TYPE_CHECKING:
@@ -108,13 +108,13 @@ class Session:
             self._graphs[Heuristic.NONE] = self._scanned(Heuristic.NONE)
         return next(reversed(self._graphs.values()))
 
-    def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False) -> Iterator[Piece]:
+    def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
         """Memory of these ranges, with progress and a look at Ctrl-C before each piece. Zeros stand for what is dead in managed heaps,
-        unless it is asked for: what is left there of former objects refers to nothing."""
+        unless `dead`: what is left there of former objects refers to nothing. Long runs of zeros are left out, unless `whole`."""
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:
-            for piece in self.target.pieces(start, end):
+            for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end):
                 self.tell(phase, (done + piece.address - start) / total)
                 yield piece if dead else blanked(piece, self.dead)
             done += end - start

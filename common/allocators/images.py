@@ -31,7 +31,8 @@ def images(target: Target) -> list[Image]:
         while at < len(regions) and regions[at].end <= module.start:
             at += 1
         data = []
-        for region in regions[at:]:
+        for number in range(at, len(regions)):
+            region = regions[number]
             if region.start >= module.end:
                 break
             data.append(Range(max(region.start, module.start), min(region.end, module.end)))

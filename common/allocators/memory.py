@@ -7,6 +7,7 @@ from typing import Optional
 
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Target
+from findleaks.target.ranges import nonzero_pieces
 
 
 class Memory:
@@ -45,7 +46,7 @@ class Memory:
 
     def scan(self, start: int, end: int) -> Iterator[tuple[int, Sequence[int]]]:
         """(address of the first word, words) of each readable part of [start, end). Interrupted when the user asked to stop."""
-        for piece in self.target.pieces(start, end):
+        for piece in nonzero_pieces(self.target, start, end):
             if self.target.interrupted():
                 raise Interrupted
             skip = -piece.address % self.size

@@ -8,6 +8,7 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.images import Image, images
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Target
+from findleaks.target.ranges import nonzero_pieces
 
 MARKS = (8 << 32, 16 << 32 | 8)
 """How SizeMap::class_to_size_ (32-bit, from size class 0 up: 0, 8, 16, …) begins, as the words of either alignment that hold the 8."""
@@ -22,7 +23,7 @@ def class_tables(target: Target, engine: Engine, least: int) -> list[tuple[Image
         if image.size < least:
             continue
         for start, end in image.data:
-            for piece in target.pieces(start, end):
+            for piece in nonzero_pieces(target, start, end):
                 for address in engine.search_any(piece, MARKS):
                     low = piece.data[address - piece.address]  # 0 of the first mark, 8 of the other
                     found.append((image, address - (4 if low else 0)))

@@ -24,7 +24,7 @@ from findleaks.report.text import printable
 from findleaks.report.text import size as human
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
-from findleaks.target.ranges import merged, subtract
+from findleaks.target.ranges import holding, merged, subtract
 from findleaks.target.runs import Runs
 
 STEP, PURE_STEP = 1 << 30, 16 << 20
@@ -332,7 +332,7 @@ def _name(session: Session, routine: int) -> str:
     symbol = session.target.symbolize(routine) if routine else None
     if symbol is not None:
         return printable(symbol.name, 100)
-    module = next((module for module in session.target.modules() if module.start <= routine < module.end), None)
+    module = holding(session.target.modules(), routine)
     return printable(f"{os.path.basename(module.path)}+{routine - module.bias:#x}") if module is not None else ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Sequence
 
 from findleaks.allocators.directory import known
@@ -11,7 +10,7 @@ from findleaks.report.text import size
 from findleaks.runtimes.base import Part
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, subtract
+from findleaks.target.ranges import merged, region_index, subtract
 
 OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "libasan", "liblsan", "libtsan", "libtbbmalloc")
 """Modules with a malloc of their own that findleaks cannot read."""
@@ -46,21 +45,38 @@ def blank_stacks(target: Target) -> list[int]:
     gcore_copy_callback). glibc 2.42 and later guard stacks with such pages (MADV_GUARD_INSTALL) inside one mapping of many stacks.
     """
     regions = target.regions()
-    starts = [region.start for region in regions]
-    found = []
-    for thread in target.threads():
-        at = bisect.bisect_right(starts, thread.sp) - 1
-        if at >= 0 and thread.sp in regions[at]:
-            end = min(regions[at].end, thread.sp + STACK_LOOK)
-            if _zeros(target, thread.sp, min(end, thread.sp + 256)) and _zeros(target, thread.sp, end):
-                found.append(thread.tid)
-    return found
+    blank = set()
+    zeros, ended = (
+        0,
+        False,
+    )  # all is zero from the stack pointer before up to here, and no further, if it `ended`: each byte is looked at once
+    for thread in sorted(target.threads(), key=lambda thread: thread.sp):
+        at = region_index(regions, thread.sp)
+        if at < 0:
+            continue
+        end = min(regions[at].end, thread.sp + STACK_LOOK)
+        if thread.sp > zeros:
+            zeros, ended = thread.sp, False
+        if zeros < end and not ended:
+            zeros = _first(target, zeros, end)
+            ended = zeros < end
+        if zeros >= end and any(target.pieces(thread.sp, min(end, thread.sp + 256))):
+            blank.add(thread.tid)
+    return [thread.tid for thread in target.threads() if thread.tid in blank]
 
 
-def _zeros(target: Target, start: int, end: int) -> bool:
-    """Whether memory is there and all of it is zero."""
-    pieces = [bytes(piece.data) for piece in target.pieces(start, end)]
-    return bool(pieces) and not any(piece.strip(b"\0") for piece in pieces)
+def _first(target: Target, start: int, end: int) -> int:
+    """The first byte of [start, end) that is there and not zero, or `end`."""
+    for low, high in target.nonzero(start, end):
+        step = 256
+        while low < high:
+            for piece in target.pieces(low, min(low + step, high)):
+                left = len(bytes(piece.data).lstrip(b"\0"))
+                if left:
+                    return piece.address + len(piece.data) - left
+            low += step
+            step = 1 << 16
+    return end
 
 
 def _blank(target: Target) -> list[str]:

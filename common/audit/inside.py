@@ -9,6 +9,7 @@ from findleaks.allocators.base import Allocator
 from findleaks.libc.waiting import waits
 from findleaks.report.text import printable
 from findleaks.session import Session
+from findleaks.target.ranges import holding
 
 
 def inside_malloc(session: Session, allocators: Sequence[Allocator]) -> list[tuple[int, str]]:
@@ -18,7 +19,7 @@ def inside_malloc(session: Session, allocators: Sequence[Allocator]) -> list[tup
     modules = [module for module in target.modules() if os.path.basename(module.path) in names]
     found = []
     for thread in target.threads():
-        module = next((module for module in modules if module.start <= thread.pc < module.end), None)
+        module = holding(modules, thread.pc)
         if module is not None and not waits(target, thread.pc):
             symbol = target.symbolize(thread.pc)
             name = os.path.basename(module.path)

@@ -11,7 +11,7 @@ from findleaks.leaks import EXAMPLES, Leak
 from findleaks.report.text import printable
 from findleaks.session import Session
 from findleaks.suppressions import Rule, Suppressions
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import holding, inside
 
 HINT = 64
 """Bytes of a block looked at for a readable string."""
@@ -49,8 +49,8 @@ def _kept(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iter
 
 
 def _typed(session: Session, group: Group) -> tuple[Leak, str]:
-    module = next((m.path for m in session.target.modules() if m.start <= group.type_word < m.end), "")
-    return _leak(group, printable(session.types.name(group.type_word)), ""), module
+    module = holding(session.target.modules(), group.type_word)
+    return _leak(group, printable(session.types.name(group.type_word)), ""), module.path if module is not None else ""
 
 
 def _by_example(session: Session, group: Group) -> Leak:

@@ -22,7 +22,7 @@ from findleaks.libc.stacks import cached_thread_pointers
 from findleaks.report.text import printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
-from findleaks.target.ranges import intersection, subtract
+from findleaks.target.ranges import intersection, subtract, subtract_few
 
 
 class Sort(IntEnum):
@@ -122,7 +122,7 @@ def _words(session: Session, whose: Callable[[int], str], controls: Mapping[int,
         known = set(thread.registers.values())
         words = [*thread.registers.items(), *(("vector", value) for value in thread.words if value not in known)]
         zone = [Range(thread.sp - target.arch.red_zone, thread.sp)] if thread.sp > target.arch.red_zone else []
-        zone = intersection(session.roots, zone) if blocks.find(thread.sp) < 0 else []
+        zone = subtract_few(zone, subtract_few(zone, session.roots)) if blocks.find(thread.sp) < 0 else []
         yield Owner(Sort.REGISTERS, f"{whose(thread.tid)}'s registers", "", thread.tid, zone, words)
         for name, address in (("sp", thread.sp), ("tp", thread.thread_pointer)):
             index = blocks.find(address)

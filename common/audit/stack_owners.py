@@ -11,7 +11,7 @@ from findleaks.libc.thread_local import Block, thread_local_blocks
 from findleaks.report.text import printable
 from findleaks.session import Session
 from findleaks.target.base import Range, Symbol, Thread
-from findleaks.target.ranges import merged, subtract
+from findleaks.target.ranges import merged, subtract_few
 from findleaks.unwind.frames import Frame, Unwinder
 from findleaks.unwind.stacks import Namer, bare
 
@@ -90,7 +90,7 @@ def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
         for name, part in _parts(thread, stack, unwinder, namer):
             by_function.setdefault(name, []).append(part)
         for name, parts in by_function.items():
-            left = subtract(merged(parts), holes)
+            left = subtract_few(merged(parts), holes)
             if left:
                 yield Frames(thread.tid, name, left)
 

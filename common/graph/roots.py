@@ -13,7 +13,7 @@ from findleaks.graph.base import Engine
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, is_musl, thread_stacks
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import subtract
+from findleaks.target.ranges import region_index, subtract
 
 _KERNEL_PAGES = ("[vvar", "[vdso", "[vsyscall")
 _ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME): "[anon: glibc: malloc]"
@@ -61,11 +61,12 @@ def dead_ranges(target: Target, engine: Engine, candidates: Sequence[Region]) ->
 
 def stack_region(regions: Sequence[Region], sp: int) -> Range | None:
     """The region `sp` lies in, if it surely is a stack and nothing else: the main thread's, or one right above a guard."""
-    for before, region in zip([None, *regions[:-1]], regions):
-        if sp in region:
-            guarded = before is not None and before.end == region.start and not (before.readable or before.writable)
-            return Range(region.start, region.end) if region.name == "[stack]" or guarded else None
-    return None
+    index = region_index(regions, sp)
+    if index < 0:
+        return None
+    region, before = regions[index], regions[index - 1] if index else None
+    guarded = before is not None and before.end == region.start and not (before.readable or before.writable)
+    return Range(region.start, region.end) if region.name == "[stack]" or guarded else None
 
 
 def register_words(target: Target) -> list[int]:

@@ -7,8 +7,11 @@ block is `to_free`, in the segment: without this every program that loads plugin
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 _LINE = 128
 """Cache lines that segments are aligned to are no longer than this."""
@@ -23,17 +26,22 @@ def table_blocks(target: Target) -> list[int]:
     """Addresses that segments of the table name as the start of their block."""
     found: list[int] = []
     word = target.arch.word
+    regions = target.regions()
+    starts = [region.start for region in regions]
     for module in target.modules():
         if not module.path.rsplit("/", 1)[-1].startswith(_LINKERS):
             continue
         inside = Range(module.start, module.end)
         left = _MOST
-        for region in target.regions():
-            if not inside.start <= region.start < inside.end or region.executable or not region.readable:
+        for number in range(bisect_left(starts, inside.start), len(regions)):
+            region = regions[number]
+            if region.start >= inside.end:
+                break
+            if region.executable or not region.readable:
                 continue
             end = min(region.end, inside.end, region.start + left)
             left -= max(end - region.start, 0)
-            for piece in target.pieces(region.start, end):
+            for piece in nonzero_pieces(target, region.start, end):
                 if piece.address % word == 0:
                     words = target.arch.unpack(bytes(piece.data))
                     found += [start for start in (_start(target, segment) for segment in words) if start]

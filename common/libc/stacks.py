@@ -11,17 +11,20 @@ which every struct pthread is linked by its `list`, the two words in front of `t
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, TypeVar
 
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Region, Target, Thread
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import inside, merged, nonzero_pieces
 
 PTHREAD_BYTES = 2560  # more than struct pthread up to stackblock_size: 1696 in 2.31 to 2.43 on x86-64
+NOWHERE = -PTHREAD_BYTES - 1
+"""No offset in struct pthread; below the thread pointer they are negative."""
+
 LEAST_STACK = 4096
 MOST_STACK = 1 << 40
 HEADS_WINDOW = 1 << 15
@@ -29,6 +32,12 @@ HEADS_WINDOW = 1 << 15
 `__stack_user`, the ring of the main thread, in its .bss."""
 
 RING_LIMIT = 1 << 20  # nodes of all rings together
+
+ASKED = 256
+"""Threads that are asked where in struct pthread something stands, of any number: it is the same in all."""
+
+MOST_HEADS = 64
+"""Heads of rings near which further ones are looked for; there are two, or a few more in a core without some struct pthreads."""
 
 EXITING, TERMINATED = 0x10, 0x20
 """Bits of `cancelhandling` in struct pthread (nptl/descr.h, EXITING_BITMASK and TERMINATED_BITMASK): a thread that ended has the first, one
@@ -41,9 +50,8 @@ def thread_stacks(target: Target) -> dict[int, Range]:
     The main thread's stack is the kernel's and is not here, nor is a thread whose struct pthread cannot be read.
     """
     threads = [thread for thread in target.threads() if thread.thread_pointer]
-    found = {thread.tid: _candidates(target, thread.thread_pointer) for thread in threads}
-    offset = _live_offset(target, threads)
-    return {tid: candidates[offset] for tid, candidates in found.items() if offset in candidates}
+    found = _stacks_at(target, [thread.thread_pointer for thread in threads], _live_offset(target, threads))
+    return {thread.tid: stack for thread, stack in zip(threads, found) if stack is not None}
 
 
 def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Range]:
@@ -60,17 +68,16 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
     if cached is None:
         cached = list(_descriptors(target, engine, regions))
     ended = [tcb for tcb in cached if tcb not in live]
-    found = [_candidates(target, tcb) for tcb in ended]
     offset = _live_offset(target, threads)
-    if offset < 0:
-        offset = _offset(found)
+    if offset == NOWHERE:
+        offset = _offset(_candidates(target, tcb) for tcb in _some(ended))
     stacks = set()
-    for tcb, candidates in zip(ended, found):
-        if offset in candidates:
-            stack = candidates[offset]
+    for tcb, stack in zip(ended, _stacks_at(target, ended, offset)):
+        if stack is not None:
             # musl keeps only the stacks of threads that nobody joined yet: what they returned stands in struct pthread, above the stack.
             stacks.add(Range(stack.start, tcb) if is_musl(target, tcb) else stack)
-    return sorted(stack for stack in stacks if not any(stack.start <= tcb < stack.end for tcb in live))
+    running = sorted(live)
+    return sorted(stack for stack in stacks if bisect_left(running, stack.start) == bisect_left(running, stack.end))
 
 
 def cached_thread_pointers(target: Target) -> list[int]:
@@ -111,12 +118,12 @@ def unjoined(target: Target, engine: Engine, regions: Sequence[Region]) -> list[
         for tcb in sorted(ended - live)
         if _half(target, tcb + tid) == 0 and _half(target, tcb + handling) & (EXITING | TERMINATED) == EXITING
     ]
-    found = {tcb: _candidates(target, tcb) for tcb in chosen}
     bounds = _live_offset(target, threads)
-    if bounds < 0:
-        bounds = _offset(found.values())
+    if bounds == NOWHERE:
+        bounds = _offset(_candidates(target, tcb) for tcb in _some(chosen))
     routines = _routines(target, chosen, handling + word, bounds)
-    stacks = {candidates[bounds]: routines.get(tcb, 0) for tcb, candidates in found.items() if bounds in candidates}
+    found = zip(chosen, _stacks_at(target, chosen, bounds))
+    stacks = {stack: routines.get(tcb, 0) for tcb, stack in found if stack is not None}
     return [Ended(stack, routine) for stack, routine in sorted(stacks.items())]
 
 
@@ -166,6 +173,29 @@ def _candidates(target: Target, tcb: int) -> dict[int, Range]:
     }
 
 
+def _stacks_at(target: Target, descriptors: Sequence[int], offset: int) -> Iterator[Optional[Range]]:
+    """What `_candidates` has at `offset` for each of these, without a look at their other words."""
+    word = target.arch.word
+    for tcb in descriptors:
+        stack = None
+        if 0 <= offset < PTHREAD_BYTES if _variant_two(target, tcb) else -PTHREAD_BYTES <= offset < 0 and tcb > PTHREAD_BYTES:
+            try:
+                start, size = target.word(tcb + offset), target.word(tcb + offset + word)
+            except UnreadableMemory:
+                start = size = 0
+            if LEAST_STACK <= size <= MOST_STACK and 0 < start <= tcb < start + size:
+                stack = Range(start, start + size)
+        yield stack
+
+
+_T = TypeVar("_T")
+
+
+def _some(items: Sequence[_T]) -> Sequence[_T]:
+    """All, or ASKED of them from the first to the last."""
+    return items[:: -(-len(items) // ASKED)] if len(items) > ASKED else items
+
+
 def _variant_two(target: Target, tcb: int) -> bool:
     """True where struct pthread starts at the thread pointer: its first word (tcbhead_t.tcb) is its own address."""
     try:
@@ -175,30 +205,32 @@ def _variant_two(target: Target, tcb: int) -> bool:
 
 
 def _offset(found: Iterable[dict[int, Range]]) -> int:
-    """The offset most descriptors agree on, page-aligned bounds counting double; -1 if there is none."""
+    """The offset most descriptors agree on, page-aligned bounds counting double; NOWHERE if there is none."""
     votes: Counter[int] = Counter()
     for candidates in found:
         for offset, (start, end) in candidates.items():
             votes[offset] += 1 if (start | end) % LEAST_STACK else 2
-    return max(votes, key=lambda offset: (votes[offset], -offset)) if votes else -1
+    return max(votes, key=lambda offset: (votes[offset], -offset)) if votes else NOWHERE
 
 
 def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
-    """The offset most of these threads agree on; -1 if there is none.
+    """The offset most of these threads agree on; NOWHERE if there is none.
 
     A thread runs on its stack, or has page-aligned bounds that no module lies in. The main thread's stack is not in its struct pthread:
     of a static program's, whose words are small numbers, two that make a range around it may be anything.
     """
     modules = target.modules()
+    starts = [module.start for module in modules]
 
     def plausible(thread: Thread, stack: Range) -> bool:
         if stack.start <= thread.sp < stack.end:
             return True
-        return not (stack.start | stack.end) % LEAST_STACK and not any(m.start < stack.end and stack.start < m.end for m in modules)
+        below = bisect_left(starts, stack.end)
+        return not (stack.start | stack.end) % LEAST_STACK and not (below and modules[below - 1].end > stack.start)
 
     return _offset(
         {offset: stack for offset, stack in _candidates(target, thread.thread_pointer).items() if plausible(thread, stack)}
-        for thread in threads
+        for thread in _some(threads)
     )
 
 
@@ -225,7 +257,7 @@ def _is_descriptor(target: Target, tcb: int) -> bool:
 def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
     """Offset of `list` in struct pthread: two words whose neighbours point back, directly in front of the thread's tid; -1 if unseen."""
     word = target.arch.word
-    for thread in threads:
+    for thread in _some(threads):
         tcb = thread.thread_pointer
         words = _words(target, tcb, PTHREAD_BYTES)
         for index in range(len(words) - 2):
@@ -273,7 +305,7 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
     if not heads:
         return None
     cached: list[int] = []
-    for start, end in _windows(_in_modules(target, heads) or heads, word):
+    for start, end in _windows(sorted(_in_modules(target, heads) or heads)[:MOST_HEADS], word):
         for address, words in _aligned(target, start, end):
             for index, (after, before) in enumerate(zip(words, words[1:])):
                 head = address + index * word
@@ -304,7 +336,7 @@ def _windows(heads: Iterable[int], word: int) -> list[Range]:
 
 def _aligned(target: Target, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
     """(address, words) of what is there of [start, end)."""
-    for piece in target.pieces(start, end):
+    for piece in nonzero_pieces(target, start, end):
         skip = -piece.address % target.arch.word
         yield piece.address + skip, target.arch.unpack(bytes(piece.data[skip:]))
 
@@ -313,5 +345,5 @@ def _descriptors(target: Target, engine: Engine, regions: Sequence[Region]) -> I
     """struct pthread headers anywhere in the anonymous ones of `regions`."""
     for region in regions:
         if region.writable and not region.name.startswith(("/", "[heap", "[stack")):
-            for piece in target.pieces(region.start, region.end):
+            for piece in nonzero_pieces(target, region.start, region.end):
                 yield from engine.self_pointers(piece, 2 * target.arch.word)

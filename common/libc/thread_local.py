@@ -21,6 +21,9 @@ LINK_MAP = 1600
 
 MOST_MODULES = 1 << 16
 
+MOST_BLOCKS = 1 << 20
+"""Of all threads together: a thousand files in each of a thousand threads."""
+
 
 class Block(NamedTuple):
     """One thread's variables of one file."""
@@ -40,10 +43,12 @@ class _Template(NamedTuple):
 def thread_local_blocks(target: Target) -> list[Block]:
     """Those of all threads that exist, ascending; [] where ld.so's list of files cannot be read, but for the program's own."""
     templates = list(_templates(target))
-    found = []
+    found: list[Block] = []
     for thread in target.threads():
         if thread.thread_pointer:
             for template in templates:
+                if len(found) == MOST_BLOCKS:
+                    break
                 start = _start(target, thread, template)
                 if start:
                     found.append(Block(thread.tid, template.module, Range(start, start + template.size)))

@@ -12,6 +12,7 @@ from typing import Optional
 
 from findleaks.errors import Interrupted
 from findleaks.target.base import Piece, Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 PREFIX = "jni_"
 EXPORTED = "JNI_GetCreatedJavaVMs"
@@ -82,7 +83,7 @@ def functions(target: Target) -> Mapping[str, int]:
     for region in target.regions():
         if region.writable and region.readable and region.start < module.end and module.start < region.end:
             start, end = max(region.start, module.start), min(region.end, module.end)
-            for piece in target.pieces(start, min(end, start + MOST_DATA)):
+            for piece in nonzero_pieces(target, start, min(end, start + MOST_DATA)):
                 if target.interrupted():
                     raise Interrupted
                 table = _table(target, piece, code)

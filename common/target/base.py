@@ -137,6 +137,11 @@ class Target(Protocol):
         """The readable parts of [start, end) in ascending order, each at most PIECE long; what is absent is left out."""
         ...
 
+    def nonzero(self, start: int, end: int) -> Iterator[Range]:
+        """What of [start, end) may be there and hold anything but zeros, ascending: all of it, less what is absent from a core, and the
+        long holes of its file, which are zeros. Found out without a look at the bytes. For searches, which find nothing in zeros."""
+        ...
+
     def resident(self, start: int, end: int) -> Optional[int]:
         """Bytes of [start, end) that lay in memory (or in swap) at the stop; None where that is not known. Live: of private anonymous
         memory. A core tells by the holes in its file, which the kernel leaves for pages that were never touched, or given back; copies

@@ -6,7 +6,6 @@ import os
 import stat
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import Optional
 
 from findleaks.arch import ARCHES, Arch, arch_of
@@ -17,7 +16,7 @@ from findleaks.target import elf, holes, notes
 from findleaks.target.base import Module, Range, Region, Thread
 from findleaks.target.files import Place
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of, top_of
-from findleaks.target.modules import DELETED, Check, FileSource, Image, bare, check, debug_data, images, tables
+from findleaks.target.modules import DELETED, Check, FileSource, Image, Places, bare, check, debug_data, images, tables
 from findleaks.target.notes import Mapping
 from findleaks.target.presence import Presence
 from findleaks.target.reader import Closing, Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
@@ -30,19 +29,20 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
 
     live = False
 
-    def __init__(self, view: memoryview, path: str, exe: str = "", sysroot: str = "") -> None:
+    def __init__(self, view: memoryview, path: str, exe: str = "", sysroot: str = "", parts: Optional[Sequence[Range]] = None) -> None:
+        """`parts` of the file are no holes (None: unknown)."""
         Symbolic.__init__(self)
         self.path = path
         self.warnings: list[str] = []
         self._name = os.path.basename(path) or path
-        self._core = Source(view)
+        self._core = Source(view, holes.without_long_holes(parts) if parts is not None else None)
         self._data: list[Range] = []  # the parts of the file that are no holes, if they may tell anything
         self._trusted: Optional[bool] = None  # whether they do; None: not looked yet
         self._exe, self._sysroot = exe, sysroot.rstrip("/") or sysroot[:1]
         head = self._header(view)
         arch = self._arch(head)
-        headers = elf.segments(view, head)
-        self._loads = loads = loads_of(headers, len(view), arch.word)
+        headers = elf.segments(view, head, self._core.nonzero)
+        self._loads = loads = loads_of(headers, len(view), arch.word, self._core.data)
         self._expected = expected_size(headers)
         self.truncated = self._expected > len(view)
         self._check_loads(len(view))
@@ -56,12 +56,13 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         self._images = images(self.read, self._files, arch.machine, arch.page)
         if self._process.files:
             self._add_bare()
+        self._places = Places(self._images, arch.page)
         self._main = self._main_image()
         self._checks: dict[int, Check] = {}
         self._modules = [self._named(image) for image in self._images]
         self._fill()
         named = [m for m in self._files if m.path] if self._process.files else []
-        self._regions = regions_of(loads, named, self._stack(), self._code)
+        self._regions = regions_of(loads, named, self._stack(), self._places.is_code)
         self.unread = self._find_unread()
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
         self.description = self._describe()
@@ -94,14 +95,9 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         raise TargetError(f"{self._name}: the core holds no memory of the process")
 
     def _notes(self, view: memoryview, head: elf.Header, headers: Sequence[elf.Segment]) -> notes.Process:
-        found: list[elf.Note] = []
-        cut = False
-        for s in headers:
-            if s.type == elf.PT_NOTE:
-                data = view[s.offset : s.offset + s.filesz]
-                cut = cut or len(data) < s.filesz
-                found += elf.notes(data, head, s.align)
-        process = notes.parse(self.arch, found)
+        mine = [s for s in headers if s.type == elf.PT_NOTE]
+        cut = any(s.offset + s.filesz > len(view) for s in mine)
+        process = notes.parse(self.arch, elf.notes_of_core(view, head, mine))
         self.warnings += [f"{self._name}: {problem}" for problem in process.problems]
         if not process.threads:
             why = "the notes are cut off" if cut else "there are no notes of threads"
@@ -131,13 +127,15 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         """Add the modules whose headers were left out of the core (bit 4 of coredump_filter) or cut off, where they overlap no other."""
         code = {d.start for d in self._loads if d.flags & elf.PF_X}
         files = [m for m in self._files if self._at(m.start) < 0 or m.offset]
-        for found in bare(files, self._images, lambda mapping: mapping.start in code):
-            starts = [known.module.start for known in self._images]
+        starts = [known.module.start for known in self._images]
+        added: list[Image] = []
+        for found in sorted(bare(files, self._images, lambda mapping: mapping.start in code), key=_start):
             index = bisect_right(starts, found.module.start)
             after = self._images[index].module.start if index < len(starts) else found.module.end
-            before = self._images[index - 1].module.end if index else 0
+            before = max((one.module.end for one in [*self._images[max(index - 1, 0) : index], *added[-1:]]), default=0)
             if before <= found.module.start and found.module.end <= after:
-                self._images.insert(index, found)
+                added.append(found)
+        self._images = sorted([*self._images, *added], key=_start)
 
     def _main_image(self) -> Optional[Image]:
         at = self._process.auxv.get(notes.AT_PHDR, 0) or self._process.auxv.get(notes.AT_ENTRY, 0)
@@ -200,10 +198,12 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
 
     def _backing(self, found: Image, file: Optional[FileSource]) -> Iterator[Extent]:
         page, bias = self.arch.page, found.module.bias
-        for s in found.segments:
-            if s.type != elf.PT_LOAD or not s.memsz:
-                continue
+        reached = 0  # a sound file's segments do not overlap
+        for s in sorted((s for s in found.segments if s.type == elf.PT_LOAD and s.memsz), key=lambda s: s.vaddr):
             low = s.vaddr // page * page
+            if low < reached:
+                continue
+            reached = max(s.vaddr + s.memsz, s.vaddr + s.filesz) // page * page
             file_end = -(-(s.vaddr + s.filesz) // page) * page if s.filesz else low
             if file is not None and s.filesz:
                 offset = s.offset - (s.vaddr - low)
@@ -213,7 +213,8 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             bss_end = -(-(s.vaddr + s.memsz) // page) * page + bias
             if s.flags & elf.PF_W and not self.truncated:
                 first = bisect_right(self._loads, (file_end + bias, 1 << 64)) - 1
-                for d in islice(self._loads, max(first, 0), None):
+                for index in range(max(first, 0), len(self._loads)):
+                    d = self._loads[index]
                     start, end = max(file_end + bias, d.start), min(bss_end, d.end)
                     if d.start >= bss_end:
                         break
@@ -230,11 +231,13 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         writable = [d for d in self._loads if d.flags & elf.PF_W]
         names = [self._file_name(d.start) for d in writable]
         anonymous = any(d.there and not name for d, name in zip(writable, names))
+        reached = 0
         for d, name in zip(writable, names):
-            private = not name or any(i.module.start <= d.start < i.module.end for i in self._images)
-            if d.there == d.end - d.start or (not d.filesz and private and anonymous):
+            private = not name or self._places.at(d.start) is not None
+            start, reached = max(d.start + d.there, reached), max(d.end, reached)
+            if start >= d.end or (not d.filesz and private and anonymous):
                 continue
-            for gap in gaps(d.start + d.there, d.end, self._extents, self._starts):
+            for gap in gaps(start, d.end, self._extents, self._starts):
                 unread.append(gap)
                 if not d.filesz and name:
                     shared[name] = shared.get(name, 0) + gap.end - gap.start
@@ -267,19 +270,6 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         known = self._process.auxv.get(notes.AT_RANDOM, 0)
         return known or (self._process.threads[0].sp if self._process.threads else 0)
 
-    def _code(self, address: int, path: str, offset: int) -> bool:
-        """Whether a module's headers say that there is code here, or at this place of its file: V8 maps its own code a second time."""
-        page = self.arch.page
-        for found in self._images:
-            inside = found.module.start <= address < found.module.end
-            if inside or found.module.path == path:
-                code = [s for s in found.segments if s.type == elf.PT_LOAD and s.flags & elf.PF_X]
-                at = address - found.module.bias
-                if inside:
-                    return any(s.vaddr // page * page <= at < s.vaddr + s.memsz for s in code)
-                return any(s.offset // page * page <= offset < s.offset + s.filesz for s in code)
-        return False
-
     def _describe(self) -> str:
         n = len(self._process.threads)
         pid = f" (pid {self.pid})" if self.pid is not None else ""
@@ -293,14 +283,16 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             return None
         found = 0
         at = max(0, bisect_right(self._starts, start) - 1)
-        for extent in islice(self._extents, at, None):
+        for index in range(at, len(self._extents)):
+            extent = self._extents[index]
             if extent.start >= end:
                 break
             low, high = max(start, extent.start), min(end, extent.end)
             if low < high and extent.source is self._core:
                 low, high = low - extent.start + extent.offset, high - extent.start + extent.offset
                 first = max(0, bisect_right(self._data, (low, 1 << 64)) - 1)
-                for part in islice(self._data, first, None):
+                for number in range(first, len(self._data)):
+                    part = self._data[number]
                     if part.start >= high:
                         break
                     found += max(0, min(part.end, high) - max(part.start, low))
@@ -342,10 +334,10 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
     def symbol_tables(self, module: Module) -> Sequence[elf.Table]:
         result = self._checks.get(module.start)
         found = tables(result.file if result else None, module.build_id, self._sysroot)
-        for loaded in self._images:
-            if not found and loaded.module.start == module.start and loaded.head is not None:
-                table = elf.table_of_image(self.read, loaded.head, loaded.segments, module.bias)
-                found = [table] if table is not None else []
+        loaded = self._places.at(module.start)
+        if not found and loaded is not None and loaded.head is not None:
+            table = elf.table_of_image(self.read, loaded.head, loaded.segments, module.bias)
+            found = [table] if table is not None else []
         return found
 
     def debug_data(self, module: Module) -> Sequence[elf.Buffer]:
@@ -357,6 +349,10 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
 
     def close(self) -> None:
         self.close_extents()
+
+
+def _start(found: Image) -> int:
+    return found.module.start
 
 
 def _short(build_id: str) -> str:
@@ -391,9 +387,10 @@ def open_core(path: str, exe: str = "", sysroot: str = "", progress: Callable[[s
             fd, cut, partial = unpacked(packed, name, start, lambda part: progress("unpacking the core", part))
         size = os.fstat(fd).st_size
         try:
-            target = CoreTarget(map_file(fd, size), path, exe, sysroot)
-            if start[:4] == b"\x7fELF":
-                target.keep_holes(holes.data_parts(fd, size) or [])
+            parts = holes.data_parts(fd, size)
+            target = CoreTarget(map_file(fd, size), path, exe, sysroot, parts)
+            if start[:4] == b"\x7fELF" and parts is not None:
+                target.keep_holes(parts)
         except OSError as error:
             raise TargetError(f"{path}: cannot be mapped: {error.strerror}") from None
     finally:

@@ -150,6 +150,10 @@ class DistantTarget(Symbolic, Closing):
             return int(self._unpack(page, at)[0])
         return int(self._unpack(self.read(address, self.arch.word))[0])
 
+    def nonzero(self, start: int, end: int) -> Iterator[Range]:
+        """See Target."""
+        return iter((Range(start, end),))
+
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
         """The readable parts of [start, end), ascending, each at most 1 MiB."""
         index = max(bisect_right(self._starts, start) - 1, 0)

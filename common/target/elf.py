@@ -9,7 +9,7 @@ does not hold.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional, Union
 
 from findleaks.errors import TargetError, UnreadableMemory
@@ -25,6 +25,12 @@ NT_GNU_BUILD_ID = 3
 DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SONAME, DT_GNU_HASH = 4, 5, 6, 10, 14, 0x6FFFFEF5
 MOST_SYMBOLS = 1 << 22
 """More dynamic symbols than any real image has; a corrupt hash table must not make us read on for ever."""
+
+MOST_SEGMENTS = 1 << 21
+"""Program headers that are read: Linux's default limit of mappings is 2^16, and 2^20 in some distributions."""
+
+MOST_NOTES = 1 << 22
+"""Notes that are read: a process has at most 2^22 threads, which few come near to."""
 
 MOST_STRINGS = 1 << 28
 """Bytes of an image's string table: a corrupt DT_STRSZ must not make us copy gigabytes of heap."""
@@ -124,18 +130,32 @@ def _rows(data: Buffer, offset: int, count: int, entsize: int, form: str) -> Ite
     return struct.iter_unpack(form, memoryview(data)[offset : offset + count * entsize])
 
 
-def segments(data: Buffer, head: Header) -> list[Segment]:
-    """The program headers that are there, with more than 65,534 of them too (PN_XNUM: the count is section 0's sh_info)."""
+def segments(data: Buffer, head: Header, nonzero: Optional[Callable[[int, int], Iterable[tuple[int, int]]]] = None) -> list[Segment]:
+    """The program headers that are there, but for PT_NULL, with more than 65,534 of them too (PN_XNUM: the count is section 0's sh_info).
+    `nonzero` gives what of a part of the file is no hole: a count may claim gigabytes of headers in one."""
     count = head.phnum
     if count == PN_XNUM:
         first = next(_rows(data, head.shoff, 1, max(head.shentsize, 1), head.prefix + _section_form(head)), None)
         if first is not None:
             count = first[7]
-    if head.bits == 64:
-        rows = _rows(data, head.phoff, count, head.phentsize, head.prefix + "IIQQQQQQ")
-        return [Segment(t, flags, off, va, filesz, memsz, align) for t, flags, off, va, _, filesz, memsz, align in rows]
-    rows = _rows(data, head.phoff, count, head.phentsize, head.prefix + "IIIIIIII")
-    return [Segment(t, flags, off, va, filesz, memsz, align) for t, off, va, _, filesz, memsz, flags, align in rows]
+    wide, size = head.bits == 64, head.phentsize
+    form = head.prefix + ("IIQQQQQQ" if wide else "IIIIIIII")
+    end = min(head.phoff + count * size, len(data))
+    found: list[Segment] = []
+    reached = 0
+    for low, high in nonzero(head.phoff, end) if nonzero and size else [(head.phoff, end)]:
+        number, reached = max((low - head.phoff) // max(size, 1), reached), -(-(high - head.phoff) // max(size, 1))
+        for row in _rows(data, head.phoff + number * size, reached - number, size, form):
+            if row[0] == 0:
+                continue
+            if wide:
+                kind, flags, offset, vaddr, _, filesz, memsz, align = row
+            else:
+                kind, offset, vaddr, _, filesz, memsz, flags, align = row
+            found.append(Segment(kind, flags, offset, vaddr, filesz, memsz, align))
+            if len(found) == MOST_SEGMENTS:
+                return found
+    return found
 
 
 def _section_form(head: Header) -> str:
@@ -173,13 +193,16 @@ def text(strings: Buffer, offset: int, most: int = 1 << 16) -> str:
 
 
 def notes(data: Buffer, head: Header, align: int = 4) -> Iterator[Note]:
-    """The notes of a PT_NOTE segment's bytes, up to the first whose sizes do not fit in them."""
+    """The notes of a PT_NOTE segment's bytes, up to the first whose sizes do not fit in them, or whose header is all zeros, which is
+    padding, or a hole."""
     view = memoryview(data)
     step = 8 if align == 8 else 4
     form = struct.Struct(head.prefix + "III")
     at = 0
     while at + 12 <= len(view):
         namesz, descsz, kind = form.unpack_from(view, at)
+        if not namesz and not descsz and not kind:
+            return
         desc = at + 12 + namesz
         desc += -desc % step
         if namesz > len(view) or desc + descsz > len(view):
@@ -187,6 +210,19 @@ def notes(data: Buffer, head: Header, align: int = 4) -> Iterator[Note]:
         yield Note(bytes(view[at + 12 : at + 12 + namesz]).rstrip(b"\0"), kind, view[desc : desc + descsz])
         at = desc + descsz
         at += -at % step
+
+
+def notes_of_core(data: Buffer, head: Header, headers: Sequence[Segment]) -> Iterator[Note]:
+    """The notes of these PT_NOTE segments of a file, at most MOST_NOTES; a segment that overlaps one before it in the file has none."""
+    left, reached = MOST_NOTES, 0
+    for segment in sorted(headers, key=lambda s: s.offset):
+        if segment.offset >= reached and segment.filesz:
+            reached = segment.offset + segment.filesz
+            for note in notes(memoryview(data)[segment.offset : reached], head, segment.align):
+                if not left:
+                    return
+                left -= 1
+                yield note
 
 
 def build_id(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Segment], bias: Optional[int]) -> str:
@@ -281,8 +317,12 @@ def table_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequ
             return None
         if count > MOST_SYMBOLS:
             return None
-        symbols = bytes(read(address(DT_SYMTAB), count * size))
-        return Table(symbols, bytes(read(address(DT_STRTAB), min(tags[DT_STRSZ], MOST_STRINGS))), form, head.bits == 64)
+        # What is not in the image is another's, or nobody's: many images may name the same gigabytes.
+        end = max((s.vaddr + s.memsz for s in loads if s.type == PT_LOAD), default=0) + bias
+        strings = min(tags[DT_STRSZ], MOST_STRINGS, end - address(DT_STRTAB))
+        if strings < 0 or address(DT_SYMTAB) + count * size > end:
+            return None
+        return Table(bytes(read(address(DT_SYMTAB), count * size)), bytes(read(address(DT_STRTAB), strings)), form, head.bits == 64)
     except UnreadableMemory:
         return None
 
@@ -297,9 +337,18 @@ def _gnu_hash_count(read: Callable[[int, int], Buffer], head: Header, at: int) -
     if last < offset:
         return int(offset)
     at += 4 * buckets
+    step = 16  # words read at once: chains are short, but one may lead through gigabytes of zeros
     while last - offset < MOST_SYMBOLS:
-        (value,) = struct.unpack(head.prefix + "I", read(at + 4 * (last - offset), 4))
-        last += 1
-        if value & 1:
-            return int(last)
+        try:
+            values = struct.unpack(f"{head.prefix}{step}I", read(at + 4 * (last - offset), 4 * step))
+        except UnreadableMemory:
+            if step == 1:
+                raise
+            step = 1
+            continue
+        for number, value in enumerate(values, 1):
+            if value & 1:
+                return int(last) + number
+        last += step
+        step = min(4 * step, 1 << 14) if step > 1 else 1
     return 0

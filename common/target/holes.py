@@ -37,6 +37,10 @@ _SLICE = 1 << 20
 """Bytes looked through between two looks at Ctrl-C."""
 
 
+_SHORT = 1 << 20
+"""Holes shorter than this are read as what they are, zeros: as fast as leaving them out, and fewer pieces."""
+
+
 def data_parts(fd: int, size: int) -> Optional[list[Range]]:
     """The parts of an open file of `size` bytes that are no holes, ascending; None where the system does not tell."""
     at, data = 0, []
@@ -50,6 +54,18 @@ def data_parts(fd: int, size: int) -> Optional[list[Range]]:
         if error.errno != errno.ENXIO:  # ENXIO: nothing but holes from here on
             return None
     return data
+
+
+def without_long_holes(data: Sequence[Range]) -> Runs:
+    """The parts with the short holes between them."""
+    words: array[int] = array("Q")
+    for start, end in data:
+        if words and start - words[-1] < _SHORT:
+            words[-1] = end
+        else:
+            words.append(start)
+            words.append(end)
+    return Runs(words)
 
 
 def by_kernel(head: elf.Header, loads: Sequence[Load], unit: int, page: int) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from findleaks.target import elf
 from findleaks.target.base import Region
 from findleaks.target.notes import Mapping
 from findleaks.target.reader import Extent, Source, gaps
+from findleaks.target.runs import Runs
 
 STACK, VDSO = "[stack]", "[vdso]"
 _MOST_BYTES = 1 << 62
@@ -34,8 +35,10 @@ def top_of(word: int) -> int:
     return (1 << 8 * word) - _LAST_PAGE
 
 
-def loads_of(headers: Sequence[elf.Segment], size: int, word: int) -> list[Load]:
-    """The PT_LOADs of a core file of `size` bytes, by address, up to `top_of`."""
+def loads_of(headers: Sequence[elf.Segment], size: int, word: int, data: Optional[Runs] = None) -> list[Load]:
+    """The PT_LOADs of a core file of `size` bytes, by address, up to `top_of`. `data` are the parts of it that are no holes. Where segments
+    name more bytes than the file has, each byte is the first's: no writer of cores makes such ones, and 60,000 may name the same
+    megabytes."""
     last = top_of(word)
     loads = []
     for s in headers:
@@ -43,8 +46,27 @@ def loads_of(headers: Sequence[elf.Segment], size: int, word: int) -> list[Load]
             end = min(s.vaddr + s.memsz, last)
             filesz = min(s.filesz, end - s.vaddr)
             loads.append(Load(s.vaddr, end, s.flags, s.offset, filesz, max(0, min(filesz, size - s.offset))))
+    known = data if data is not None else Runs.of([(0, size)])
+    if sum(known.bytes(d.offset, d.offset + d.there) for d in loads) > known.total:
+        loads = _unshared(loads)
     loads.sort()
-    return loads
+    for index, after in enumerate(loads[1:]):
+        if after.start < loads[index].end:  # what the file does not have of a segment may not hide the next one
+            loads[index] = loads[index]._replace(end=max(loads[index].start + loads[index].filesz, after.start))
+    return [d for d in loads if d.start < d.end]
+
+
+def _unshared(loads: Sequence[Load]) -> list[Load]:
+    """What segments before, in the order of the file, have of it is absent from those behind."""
+    found = []
+    reached = 0
+    for d in sorted(loads, key=lambda d: (d.offset, -d.there, d.start)):
+        if d.there and d.offset < reached:
+            found.append(d._replace(there=0))
+        else:
+            found.append(d)
+            reached = max(reached, d.offset + d.there)
+    return found
 
 
 def expected_size(headers: Sequence[elf.Segment]) -> int:

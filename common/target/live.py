@@ -210,6 +210,10 @@ class LiveTarget(Symbolic, Closing):
             else:
                 yield from self._plain(low, high)
 
+    def nonzero(self, start: int, end: int) -> Iterator[Range]:
+        """See Target."""
+        return iter((Range(start, end),))
+
     def _plain(self, low: int, high: int) -> Iterator[Piece]:
         bad = 0
         while low < high:

@@ -10,10 +10,12 @@ from typing import NamedTuple, Optional
 
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf
-from findleaks.target.base import Module
+from findleaks.target.base import Module, Range
 from findleaks.target.files import Place, state
 from findleaks.target.notes import Mapping
-from findleaks.target.reader import Source, Zeros, map_file
+from findleaks.target.ranges import merged
+from findleaks.target.reader import Source, map_file, zeros
+from findleaks.target.runs import Runs
 
 DELETED = " (deleted)"
 _HEADERS = 4096
@@ -42,9 +44,9 @@ class FileSource(Source):
         try:
             fd = self._place.open()
         except OSError:
-            return Zeros(self.size).make()
+            return zeros(self.size)
         try:
-            return map_file(fd, self.size) if state(fd) == self._state else Zeros(self.size).make()
+            return map_file(fd, self.size) if state(fd) == self._state else zeros(self.size)
         finally:
             os.close(fd)
 
@@ -124,6 +126,45 @@ def bare(mappings: Sequence[Mapping], known: Sequence[Image], is_code: Callable[
         if not rows[0].offset and (any(map(is_code, rows)) or ".so" in os.path.basename(path)):
             result.append(Image(Module(path, rows[0].start, rows[0].start, rows[-1].end), None, (), b""))
     return result
+
+
+class Places:
+    """Where modules lie, and which of their memory is code. The images are sorted and disjoint."""
+
+    def __init__(self, found: Sequence[Image], page: int) -> None:
+        self._images, self._page = found, page
+        self._starts = [one.module.start for one in found]
+        self._by_path = {one.module.path: one for one in reversed(found)}  # the first of each file
+        self._known: dict[int, tuple[Runs, Runs]] = {}
+
+    def at(self, address: int) -> Optional[Image]:
+        """The module that has this address."""
+        index = bisect_right(self._starts, address) - 1
+        return self._images[index] if index >= 0 and address < self._images[index].module.end else None
+
+    def is_code(self, address: int, path: str, offset: int) -> bool:
+        """Whether a module's headers say that there is code here, or at this place of its file: V8 maps its own code a second time."""
+        found = self.at(address)
+        if found is not None:
+            return address - found.module.bias in self._code(found)[0]
+        found = self._by_path.get(path)
+        return found is not None and offset in self._code(found)[1]
+
+    def _code(self, found: Image) -> tuple[Runs, Runs]:
+        """By the file's own addresses, and by places in the file."""
+        known = self._known.get(found.module.start)
+        if known is None:
+            page = self._page
+            code = [s for s in found.segments if s.type == elf.PT_LOAD and s.flags & elf.PF_X]
+            addresses = merged(Range(s.vaddr // page * page, s.vaddr + s.memsz) for s in code)
+            offsets = merged(Range(s.offset // page * page, s.offset + s.filesz) for s in code)
+            known = self._known[found.module.start] = _runs(addresses), _runs(offsets)
+        return known
+
+
+def _runs(ranges: Sequence[Range]) -> Runs:
+    """Headers may claim any numbers: those beyond 64 bits are left out."""
+    return Runs.of(one for one in ranges if one.end < 1 << 64)
 
 
 class Check(NamedTuple):

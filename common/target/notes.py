@@ -50,13 +50,25 @@ def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[bytes]) -> Th
     return Thread(tid, named, named.get(arch.sp, 0), named.get(arch.pc, 0), pointer, tuple(words))
 
 
+class _Problems(list[str]):
+    """The first few are told, the others only counted: a core may have millions of bad notes."""
+
+    most, more = 8, 0
+
+    def append(self, problem: str) -> None:
+        if len(self) < self.most:
+            super().append(problem)
+        else:
+            self.more += 1
+
+
 def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     """What a core's notes say. Register notes belong to the NT_PRSTATUS before them."""
     pid: Optional[int] = None
     name = command = ""
     files: list[Mapping] = []
     auxv: dict[int, int] = {}
-    problems: list[str] = []
+    problems = _Problems()
     unit = 0
     raw: list[tuple[int, bytes, list[bytes]]] = []
     tids: set[int] = set()
@@ -83,6 +95,8 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
         elif note.type == NT_FILE and note.name == b"CORE":
             files = _files(arch, note.desc, problems)
             unit = _unit(arch, note.desc)
+    if problems.more:
+        problems.extend([f"{problems.more:,} more notes that make no sense"])
     threads = [thread(arch, tid, registers, extra) for tid, registers, extra in raw if registers]
     if pid is None and threads:
         pid = threads[0].tid
@@ -130,9 +144,14 @@ def _files(arch: Arch, desc: memoryview, problems: list[str]) -> list[Mapping]:
         page = page if 0 < page <= 1 << 20 else arch.page
         count = min(count, fits)
     rows = struct.iter_unpack(form[0] + 3 * form[1], desc[2 * word : (2 + 3 * count) * word])
-    names = bytes(desc[(2 + 3 * count) * word :]).split(b"\0")
-    found = []
-    for (start, end, offset), path in zip(rows, names):
-        if start < end:
+    names = bytes(desc[(2 + 3 * count) * word :]).split(b"\0", count)
+    found: list[Mapping] = []
+    overlaps = 0
+    for (start, end, offset), path in sorted(zip(rows, names)):
+        if found and start < found[-1].end:
+            overlaps += 1
+        elif start < end:
             found.append(Mapping(start, end, offset * page, path.decode("utf-8", "surrogateescape")))
-    return sorted(found)
+    if overlaps:
+        problems.append(f"{overlaps:,} of the mapped files overlap others: they are not used")
+    return found

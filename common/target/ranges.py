@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from typing import Optional
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Optional, TypeVar, Union
 
-from findleaks.target.base import Piece, Range
+from findleaks.target.base import Module, Piece, Range, Region, Target
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
@@ -48,9 +48,44 @@ def inside(ranges: Sequence[Range], address: int) -> Optional[Range]:
     return ranges[index] if index >= 0 and address < ranges[index].end else None
 
 
+def subtract_few(ranges: Sequence[Range], holes: Sequence[Range]) -> list[Range]:
+    """`subtract` for a few ranges of many `holes`, which are sorted and disjoint: only those near the ranges are looked at."""
+    if not ranges:
+        return []
+    first, last = bisect_right(holes, (ranges[0].start, 0)), bisect_right(holes, (ranges[-1].end, 0))
+    return subtract(ranges, holes[max(first - 1, 0) : last])
+
+
 def intersection(ranges: Sequence[Range], others: Iterable[Range]) -> list[Range]:
     """What of `others` lies in the sorted, disjoint `ranges`."""
     return subtract(merged(others), subtract(merged(others), ranges))
+
+
+def nonzero_pieces(target: Target, start: int, end: int) -> Iterator[Piece]:
+    """`Target.pieces` for searches: long runs of what is known to be zeros are left out."""
+    for part in target.nonzero(start, end):
+        yield from target.pieces(*part)
+
+
+_Mapped = TypeVar("_Mapped", Region, Module)
+
+
+def holding(mapped: Sequence[_Mapped], address: int) -> Optional[_Mapped]:
+    """The one of these sorted, disjoint regions or modules that holds `address`. A bisection."""
+    index = region_index(mapped, address)
+    return mapped[index] if index >= 0 else None
+
+
+def region_index(regions: Union[Sequence[Region], Sequence[Module]], address: int) -> int:
+    """The number of the one of these sorted, disjoint regions or modules that holds `address`, or -1."""
+    low, high = 0, len(regions)
+    while low < high:
+        middle = (low + high) // 2
+        if regions[middle].start <= address:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1 if low and address < regions[low - 1].end else -1
 
 
 def blanked(piece: Piece, holes: Sequence[Range]) -> Piece:

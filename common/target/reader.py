@@ -11,8 +11,17 @@ from typing import NamedTuple, Optional, TypeVar
 from findleaks.arch import Arch
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import PIECE, Piece, Range
+from findleaks.target.runs import Runs
 
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+SKIP = 256 << 20
+"""Runs of known zeros at least this long are left out of `pieces`, as those of a live process are."""
+
+PAGE = 4096
+
+_MARGIN = 64 << 10
+"""Zeros around data that `nonzero` counts as data, for structures that end in zeros, or begin with them."""
 
 
 def map_file(fd: int, size: int) -> memoryview:
@@ -24,6 +33,11 @@ def map_file(fd: int, size: int) -> memoryview:
         return memoryview(mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE))
     except OSError:
         return memoryview(mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ))
+
+
+def zeros(size: int) -> memoryview:
+    """`size` bytes of zeros that take no memory."""
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE))
 
 
 _Self = TypeVar("_Self")
@@ -43,10 +57,12 @@ class Closing:
 
 
 class Source:
-    """A buffer, made when first needed."""
+    """A buffer, made when first needed. `data` are its parts that may hold anything but zeros, where that is known without a look at them:
+    holes of a file are zeros, and a core's may take terabytes."""
 
-    def __init__(self, view: Optional[memoryview] = None) -> None:
+    def __init__(self, view: Optional[memoryview] = None, data: Optional[Runs] = None) -> None:
         self._view = view
+        self.data = data
 
     def view(self) -> memoryview:
         if self._view is None:
@@ -56,17 +72,25 @@ class Source:
     def make(self) -> memoryview:
         raise NotImplementedError
 
+    def part(self, offset: int, size: int) -> memoryview:
+        """These bytes, fewer at the buffer's end."""
+        return self.view()[offset : offset + size]
+
+    def nonzero(self, offset: int, end: int) -> Iterator[Range]:
+        """What of [offset, end) may hold anything but zeros, ascending."""
+        return iter((Range(offset, end),)) if self.data is None else self.data.within(offset, end)
+
     def ahead(self, offset: int, size: int) -> None:
         """Have the system begin to read these bytes, which are wanted soon: three times as fast as page faults on a cold file."""
         owner = self.view().obj
         if isinstance(owner, mmap.mmap) and hasattr(owner, "madvise"):
-            low = offset // mmap.PAGESIZE * mmap.PAGESIZE
-            high = min(offset + size, len(owner))
-            if low < high:
-                try:
-                    owner.madvise(mmap.MADV_WILLNEED, low, high - low)
-                except (OSError, ValueError):  # advice only
-                    pass
+            for start, end in self.nonzero(offset, min(offset + size, len(owner))):
+                low = start // mmap.PAGESIZE * mmap.PAGESIZE
+                if low < end:
+                    try:
+                        owner.madvise(mmap.MADV_WILLNEED, low, end - low)
+                    except (OSError, ValueError):  # advice only
+                        pass
 
     def close(self) -> None:
         """Give the memory back, unless somebody still holds a piece of it: then that happens when the last is dropped."""
@@ -82,14 +106,19 @@ class Source:
 
 
 class Zeros(Source):
-    """`size` bytes of zeros that take no memory."""
+    """`size` bytes of zeros that take no memory. `view` has no more than PIECE of them: a core's headers may claim any number."""
 
     def __init__(self, size: int) -> None:
-        super().__init__()
+        super().__init__(data=Runs.of(()))
         self.size = size
 
     def make(self) -> memoryview:
-        return memoryview(mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE))
+        return zeros(min(self.size, PIECE))
+
+    def part(self, offset: int, size: int) -> memoryview:
+        """These bytes."""
+        size = min(size, self.size - offset)
+        return self.view()[:size] if size <= PIECE else memoryview(bytearray(size))
 
     def ahead(self, offset: int, size: int) -> None:
         pass
@@ -169,7 +198,7 @@ class ExtentReader:
         extent = self._extents[index]
         at = address - extent.start + extent.offset
         if address + size <= extent.end:
-            return extent.source.view()[at : at + size].tobytes()
+            return extent.source.part(at, size).tobytes()
         first, reached = index, extent.end
         while reached < address + size:  # look before copying: a corrupt size may be huge
             index += 1
@@ -180,7 +209,7 @@ class ExtentReader:
         for extent in self._extents[first : index + 1]:
             low, high = max(address, extent.start), min(address + size, extent.end)
             at = low - extent.start + extent.offset
-            parts.append(extent.source.view()[at : at + high - low])
+            parts.append(extent.source.part(at, high - low))
         return b"".join(parts)
 
     def word(self, address: int) -> int:
@@ -191,31 +220,62 @@ class ExtentReader:
         if index < 0:
             raise UnreadableMemory(address, self._size)
         extent = self._extents[index]
-        if address + self._size > extent.end:
+        if address + self._size > extent.end or isinstance(extent.source, Zeros):
             return int(self._unpack(self.read(address, self._size))[0])
         self._view = extent.source.view()
         self._low, self._high, self._delta = extent.start, extent.end - self._size, extent.start - extent.offset
         return int(self._unpack(self._view, address - self._delta)[0])
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
-        """The parts of [start, end) that are there, ascending, each at most PIECE long."""
+        """The parts of [start, end) that are there, ascending, each at most PIECE long; very long runs of known zeros are left out."""
         index = max(bisect_right(self._starts, start) - 1, 0)
         while index < len(self._extents):
             extent = self._extents[index]
             if extent.start >= end:
                 return
             low, high = max(start, extent.start), min(end, extent.end)
-            while low < high:
-                at = low - extent.start + extent.offset
-                size = min(high - low, PIECE)
-                if high - low > size:
-                    extent.source.ahead(at + size, min(high - low - size, PIECE))
-                data = extent.source.view()[at : at + size]
-                if data.readonly:
-                    data = memoryview(bytearray(data))
-                yield Piece(low, data)
-                low += size
+            if extent.source.data is None or high - low < SKIP:
+                yield from self._sliced(extent, low, high)
+            else:
+                following = low  # what is not given yet begins here
+                for part in self._nonzero(extent, low, high):
+                    if part.start - following >= SKIP:
+                        yield from self._sliced(extent, low, following)
+                        low = part.start
+                    following = part.end
+                yield from self._sliced(extent, low, following if high - following >= SKIP else high)
             index += 1
+
+    @staticmethod
+    def _sliced(extent: Extent, low: int, high: int) -> Iterator[Piece]:
+        while low < high:
+            at = low - extent.start + extent.offset
+            size = min(high - low, PIECE)
+            if high - low > size:
+                extent.source.ahead(at + size, min(high - low - size, PIECE))
+            data = extent.source.part(at, size)
+            if data.readonly:
+                data = memoryview(bytearray(data))
+            yield Piece(low, data)
+            low += size
+
+    def nonzero(self, start: int, end: int) -> Iterator[Range]:
+        """See Target."""
+        index = max(bisect_right(self._starts, start) - 1, 0)
+        while index < len(self._extents) and self._extents[index].start < end:
+            extent = self._extents[index]
+            yield from self._nonzero(extent, max(start, extent.start), min(end, extent.end))
+            index += 1
+
+    @staticmethod
+    def _nonzero(extent: Extent, low: int, high: int) -> Iterator[Range]:
+        """What of [low, high) may hold anything but zeros, in whole pages, and a little around it."""
+        move, reached = extent.start - extent.offset, low
+        for start, end in extent.source.nonzero(max(low - move - _MARGIN, extent.offset), high - move + _MARGIN):
+            start = max((start + move - _MARGIN) & -PAGE, reached)
+            reached = max(min(-(-(end + move + _MARGIN) // PAGE) * PAGE, high), reached)
+            if start < reached:
+                yield Range(start, reached)
 
     def close_extents(self) -> None:
         self._view = memoryview(b"")

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target, Thread
+from findleaks.target.ranges import nonzero_pieces
 
 _MOST_OF_STACK = 16 << 20
 _MOST_OF_REGION = 1 << 20
@@ -81,7 +82,7 @@ def _anywhere(target: Target) -> Iterator[int]:
 
 def _between(target: Target, start: int, end: int) -> Iterator[int]:
     word = target.arch.word
-    for piece in target.pieces(start & -word, end):
+    for piece in nonzero_pieces(target, start & -word, end):
         first = piece.address + -piece.address % word
         for index, value in enumerate(target.arch.unpack(bytes(piece.data[first - piece.address :]))):
             if value == first + index * word and _self(target, value):

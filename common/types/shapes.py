@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
+from findleaks.target.ranges import holding
 
 _IO_MAGIC = 0xFBAD0000  # glibc 2.36 libio/libio.h, high half of _flags
 _SMALLEST_FILE = 216
@@ -77,4 +78,5 @@ def _loaded(target: Target, value: int) -> bool:
     regions = target.regions()
     if not regions or value < regions[0].start:
         return False
-    return any(m.start <= value < m.end for m in target.modules()) or any(value in r for r in regions if r.executable)
+    region = holding(regions, value)
+    return holding(target.modules(), value) is not None or (region is not None and region.executable)

@@ -243,9 +243,9 @@ def test_a_string_table_of_any_size_is_read_up_to_a_bound() -> None:
         return {0x1000: dynamic, 0x2000: bytes(24), 0x3000: b"\0", 0x4000: struct.pack("<II", 1, 1)}[at]
 
     head = elf.Header(64, "little", elf.ET_DYN, 62, 0, 64, 0, 56, 2, 64, 0, 0)
-    parts = [
-        elf.Segment(elf.PT_LOAD, 4, 0, 0x1000, 0x4000, 0x4000, 4096),
-        elf.Segment(elf.PT_DYNAMIC, 4, 0, 0x1000, len(dynamic), len(dynamic), 8),
-    ]
-    assert elf.table_of_image(read, head, parts, 0) is not None
-    assert max(asked) == elf.MOST_STRINGS
+    part = elf.Segment(elf.PT_DYNAMIC, 4, 0, 0x1000, len(dynamic), len(dynamic), 8)
+    for size, most in ((1 << 40, elf.MOST_STRINGS), (0x4000, 0x2000)):  # the image ends before, too
+        asked.clear()
+        assert elf.table_of_image(read, head, [elf.Segment(elf.PT_LOAD, 4, 0, 0x1000, 0x4000, size, 4096), part], 0) is not None
+        assert max(asked) == most
+    assert elf.table_of_image(read, head, [elf.Segment(elf.PT_LOAD, 4, 0, 0x1000, 0x1000, 0x1000, 4096), part], 0) is None

@@ -27,6 +27,9 @@ LONGEST_STATE = max(layout.size for layout in STATES)
 
 TLS_WINDOW = 16 << 10  # where thread_arena, an arena's address, stands near the thread pointer
 
+MOST_ASKED = 256
+"""Threads of which that is looked at: of more, these tell enough."""
+
 PAR_WINDOW = 64 << 10
 """How far from main_arena mp_ is looked for; 2304 to 2400 bytes before it in what was seen."""
 
@@ -72,7 +75,7 @@ def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
                 found.setdefault(instance.main.address, instance)
     if not found:  # no file names (qemu's cores), or .data that ld.so copied elsewhere
         for region in regions:
-            if region not in files:
+            if not region.name.startswith("/"):
                 for instance in _in_region(memory, region, layouts, False, taken):
                     if not _in_thread_heap(memory, instance.main.address):
                         found.setdefault(instance.main.address, instance)
@@ -149,10 +152,9 @@ def _standing(memory: Memory, instance: Instance) -> int:
     The bins alone do not tell where the structure starts."""
     find_par(memory, instance)
     used = 0
-    for thread in memory.target.threads():
-        if thread.thread_pointer:
-            for _, words in memory.scan(max(thread.thread_pointer - TLS_WINDOW, 1) & -memory.size, thread.thread_pointer + TLS_WINDOW):
-                used += instance.main.address in words
+    for pointer in list(dict.fromkeys(thread.thread_pointer for thread in memory.target.threads() if thread.thread_pointer))[:MOST_ASKED]:
+        for _, words in memory.scan(max(pointer - TLS_WINDOW, 1) & -memory.size, pointer + TLS_WINDOW):
+            used += instance.main.address in words
     return 100 * (len(instance.arenas) - 1) + 50 * used + (instance.par != 0)
 
 

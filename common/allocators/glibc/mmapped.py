@@ -17,6 +17,7 @@ from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
+from findleaks.target.ranges import nonzero_pieces
 
 
 class Mapped(NamedTuple):
@@ -87,7 +88,7 @@ def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[in
     offset = -2 * word % align + word  # i386: chunks stand 8 bytes into the page
     at = start + -start % page
     order = "little" if memory.arch.byteorder == "little" else "big"
-    for piece in memory.target.pieces(at, end):
+    for piece in nonzero_pieces(memory.target, at, end):
         if memory.target.interrupted():
             raise Interrupted()
         skip = -piece.address % page + offset

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from findleaks.allocators.glibc.layout import SAFE_LINKING, Version, span, span_text
 from findleaks.target.base import Region, Target
+from findleaks.target.ranges import nonzero_pieces
 
 BANNER = re.compile(rb"GNU C Library [^\n]{0,200}? release version (\d{1,3}\.\d{1,4})")
 MARK = b"GNU C Library "
@@ -19,7 +20,7 @@ def from_text(target: Target, home: Region | None) -> str:
         return ""
     parts = [region for region in target.regions() if region.name == home.name and region.readable and not region.writable]
     for region in sorted(parts, key=lambda r: r.executable):
-        for piece in target.pieces(region.start, region.end):
+        for piece in nonzero_pieces(target, region.start, region.end):
             data = bytes(piece.data)
             at = data.find(MARK)
             while at >= 0:

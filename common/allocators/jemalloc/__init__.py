@@ -50,7 +50,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
     for image in images(target):
         if image.size < LEAST:
             continue
-        for low, high in image.data:
+        for low, high in (part for whole in image.data for part in target.nonzero(*whole)):
             for start in range(low, high, PART):
                 for piece in target.pieces(start, min(start + PART, high)):
                     found = engine.search(piece, SECOND, SECOND + 1)

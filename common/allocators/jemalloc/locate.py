@@ -17,6 +17,7 @@ from findleaks.allocators.jemalloc.layout import EDATA, EXTENT, KEPT
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Target
+from findleaks.target.ranges import nonzero_pieces
 
 VERSION = re.compile(rb"\0(\d{1,2}\.\d{1,3}\.\d{1,3})-\d{1,6}-g[0-9a-f]{7,40}\0")
 """JEMALLOC_VERSION: the release, commits since, and the commit."""
@@ -99,7 +100,7 @@ def _version(target: Target, image: Image) -> str:
     module = image.module
     for region in target.regions():
         if module.start <= region.start < module.end and region.readable and not region.writable:
-            for piece in target.pieces(region.start, region.end):
+            for piece in nonzero_pieces(target, region.start, region.end):
                 match = VERSION.search(bytes(piece.data))
                 if match:
                     return match.group(1).decode("ascii")

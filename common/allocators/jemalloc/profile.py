@@ -18,6 +18,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range
+from findleaks.target.ranges import nonzero_pieces
 
 BUCKET = 64  # bytes: four cells of {key, data}
 LARGEST = 26  # log of the most buckets
@@ -86,7 +87,7 @@ def _tables(memory: Memory, engine: Engine, image: Image, extents: Extents) -> I
     low, high = extents.start[0], extents.end(len(extents) - 1)
     module = image.module
     for start, end in image.data:
-        for piece in memory.target.pieces(start, end):
+        for piece in nonzero_pieces(memory.target, start, end):
             places = engine.search(piece, low, high)
             values, _ = engine.gather((piece,), places, 8)
             for place, value in zip(places, array("Q", bytes(values))):

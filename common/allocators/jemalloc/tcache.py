@@ -17,6 +17,7 @@ from findleaks.allocators.jemalloc.layout import EDATA, Extent
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Thread
+from findleaks.target.ranges import holding
 
 STACKS = 4 << 20  # bytes the stacks of a cache can take in all
 SLOW = 512  # bytes of tcache_slow_s looked at
@@ -105,7 +106,8 @@ def unlisted(memory: Memory, engine: Engine, classes: Classes, layout: Extent, t
     by_address = {arena.address: arena for arena in arenas}
     regions = memory.target.regions()
     for pointer in sorted({thread.thread_pointer for thread in threads if thread.thread_pointer}):
-        low = max((region.start for region in regions if pointer in region), default=pointer)
+        home = holding(regions, pointer)
+        low = home.start if home is not None else pointer
         for piece in memory.target.pieces(max(pointer - STATIC, low), pointer + NEAR):
             for place in engine.search_any(piece, list(by_address)):
                 address = _around(memory, classes, layout, place)
@@ -176,5 +178,6 @@ def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread]
 
 def storage(memory: Memory, cache: Cache) -> Range:
     """The part of thread-local storage in which what jemalloc has there (tsd_t) lies around a thread cache."""
-    low = max((region.start for region in memory.target.regions() if cache.address in region), default=0)
+    home = holding(memory.target.regions(), cache.address)
+    low = home.start if home is not None else 0
     return Range(max(cache.address - NEAR, low), cache.address + 2 * NEAR)

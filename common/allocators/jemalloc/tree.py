@@ -14,6 +14,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Range
+from findleaks.target.ranges import nonzero_pieces
 
 ALIGNED = 64  # descriptors are, at least
 CONFIRMED = 3
@@ -45,7 +46,7 @@ def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> It
     low, high = regions[0].start, regions[-1].end
     frames: dict[int, bool] = {}
     for start, end in image.data:
-        for piece in memory.target.pieces(start, end):
+        for piece in nonzero_pieces(memory.target, start, end):
             if memory.target.interrupted():
                 raise Interrupted
             for address, value in zip(*pointing(engine, piece, low, high)):
@@ -111,9 +112,10 @@ def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, addres
 
 def _filled(memory: Memory, engine: Engine, start: int, end: int) -> Iterator[tuple[int, int]]:
     """(address, value) of the words that are not zero."""
-    for at in range(start, end, PART):
-        for piece in memory.target.pieces(at, min(at + PART, end)):
-            yield from zip(*pointing(engine, piece, 1, 1 << 64))
+    for low, high in memory.target.nonzero(start, end):
+        for at in range(low, high, PART):
+            for piece in memory.target.pieces(at, min(at + PART, high)):
+                yield from zip(*pointing(engine, piece, 1, 1 << 64))
 
 
 def _descriptor(word: int, shape: Levels) -> int:

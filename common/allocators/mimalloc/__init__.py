@@ -16,7 +16,7 @@ from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import inside, merged, nonzero_pieces
 
 SEGMENT = 1 << 25
 MAP_HEADER = 80
@@ -43,10 +43,12 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
 
 def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range]) -> Iterator[int]:
     """Multiples of 32 MiB where a segment of 2.x may begin: the numbers of its header make sense (instance.py looks closer)."""
-    for start, end in writable:
-        for at in range(-(-start // SEGMENT) * SEGMENT, end - 512, SEGMENT):
+    reached = 0
+    for start, end in (part for whole in writable for part in memory.target.nonzero(*whole)):
+        for at in range(max(-(-start // SEGMENT) * SEGMENT, reached), end, SEGMENT):
+            reached = at + SEGMENT
             words = memory.words(at + 208, 12)
-            if words is None or any(low <= at < high for low, high in taken):
+            if words is None or inside(taken, at) is not None:
                 continue
             for shift, gap in ((0, 1), (1, 3), (1, 2)):  # used, cookie, …, segment_slices, info_slices, kind, slice_entries
                 used, slices, info, kind, entries = words[shift], *words[shift + 1 + gap : shift + 5 + gap]
@@ -74,7 +76,7 @@ def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> lis
     for image in images(memory.target):
         tried = 0
         for start, end in image.data:
-            for piece in memory.target.pieces(start, end):
+            for piece in nonzero_pieces(memory.target, start, end):
                 addresses, values = pointing(engine, piece, low, high)
                 for number in _zeros(memoryview(values).cast("B")[::8].tobytes()):
                     at, value = addresses[number], values[number]

@@ -26,6 +26,7 @@ from findleaks.allocators.mimalloc.lists import decode
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 UNINITIALISED = 0xD0D0D0D0D0D0D0D0
 """MI_DEBUG_UNINIT, which debug builds fill new blocks with."""
@@ -86,7 +87,7 @@ def moved(
             suspects[block].refer(value, 0)
     low, high = min(where), max(where) + 1
     for start, end, heap in [*((*root, False) for root in roots), *((*part, True) for part in heaps)]:
-        for piece in target.pieces(start, end):
+        for piece in nonzero_pieces(target, start, end):
             if target.interrupted():
                 raise Interrupted
             for at, value in zip(*pointing(engine, piece, low, high)):

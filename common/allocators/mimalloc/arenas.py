@@ -12,7 +12,7 @@ from findleaks.allocators.images import images
 from findleaks.allocators.mimalloc.layout import SEGMENT
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, subtract
+from findleaks.target.ranges import merged, nonzero_pieces, subtract
 
 MOST_BLOCKS = 1 << 20
 REACH = 1 << 40
@@ -26,7 +26,7 @@ def spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Ran
     low, high = max(segments[0].start - REACH, SEGMENT), segments[-1].end
     for image in images(target):
         for start, end in image.data:
-            for piece in target.pieces(start, end):
+            for piece in nonzero_pieces(target, start, end):
                 skip = -piece.address % 8
                 words = piece.data[skip : skip + (len(piece.data) - skip) // 8 * 8].cast("Q")
                 for at in engine.search(piece, low, high):

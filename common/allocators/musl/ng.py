@@ -14,6 +14,7 @@ from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, UNIT, Contex
 from findleaks.allocators.musl.slots import Slots
 from findleaks.graph.base import Blocks, Engine
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 MOST_AREAS = 1 << 22
 
@@ -34,7 +35,7 @@ def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocat
     found: dict[int, Found] = {}
     for image in images(target):
         for start, end in image.data:
-            for piece in target.pieces(start, end):
+            for piece in nonzero_pieces(target, start, end):
                 for secret in secrets:
                     low = secret & target.arch.mask
                     for address in engine.search(piece, low, low + 1):

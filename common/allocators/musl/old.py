@@ -13,6 +13,7 @@ from findleaks.allocators.musl.layout import Old, bin_of
 from findleaks.allocators.musl.old_heaps import Mapped, Segment, find_heaps
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 _FEW = 512 << 10
 """Bytes of a file's data in which heads of bins that are not empty are looked for, too, where no empty bin is."""
@@ -53,7 +54,7 @@ def _mal(memory: Memory, engine: Engine, image: Image, layout: Old) -> int:
     votes: dict[int, int] = {}
     seen = 0
     for start, end in image.data:
-        for piece in memory.target.pieces(start, end):
+        for piece in nonzero_pieces(memory.target, start, end):
             for head in engine.search(piece, start, end):
                 empty = head - layout.overhead
                 seen += 1

@@ -23,7 +23,7 @@ from findleaks.graph.base import Engine, State
 from findleaks.graph.slots import DIFFERS, ENDS, MORE
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import subtract
+from findleaks.target.ranges import nonzero_pieces, subtract
 
 PAGE = 4096
 _NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
@@ -135,7 +135,7 @@ def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: 
     word, header, align = layout.word, layout.overhead, layout.align
     start = -(-free.start // PAGE) * PAGE
     skip = start
-    for piece in memory.target.pieces(start, free.end):
+    for piece in nonzero_pieces(memory.target, start, free.end):
         if memory.target.interrupted():
             raise Interrupted
         at, end = -(-piece.address // PAGE) * PAGE, piece.address + len(piece.data)
@@ -182,7 +182,7 @@ def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> O
 def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterator[Segment]:
     """Stretches in the gaps of a loaded file's data (reclaim_gaps in ldso/dynlink.c): they begin anywhere that chunks may."""
     skip = 0
-    for piece in memory.target.pieces(data.start, data.end):
+    for piece in nonzero_pieces(memory.target, data.start, data.end):
         for chunk in engine.search(piece, 1, 2):
             if chunk < skip or (chunk + layout.overhead) % layout.align:
                 continue

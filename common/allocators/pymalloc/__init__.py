@@ -17,6 +17,7 @@ from findleaks.allocators.base import Allocator
 from findleaks.allocators.images import Image, images
 from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 LOOK = 32 << 20
 """Bytes of a file's initialised data that are searched for the type of types: an interpreter's is a megabyte or two."""
@@ -45,9 +46,9 @@ def type_of_types(target: Target, engine: Engine, image: Image, initialised: Seq
     """The address of PyType_Type in this file's data, or None where there is no interpreter in it. It is its own type: the word behind its
     first holds its address, and many other objects in the data name it as their type. `initialised`: the parts that come from the file."""
     for start, end in initialised:
-        for piece in target.pieces(start, end):
+        for piece in nonzero_pieces(target, start, end):
             for metatype in _own_types(target, engine, piece):
-                named = (len(engine.search(one, metatype, metatype + 1)) for part in initialised for one in target.pieces(*part))
+                named = (len(engine.search(one, metatype, metatype + 1)) for part in initialised for one in nonzero_pieces(target, *part))
                 if sum(named) >= STATIC_TYPES:
                     return metatype
     return None

@@ -17,7 +17,7 @@ from findleaks.allocators.pymalloc.types import types
 from findleaks.graph.base import Blocks, Engine, Heuristic
 from findleaks.graph.base import State as BlockState
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import inside, nonzero_pieces
 
 VERSION = re.compile(rb"3\.\d{1,2}\.\d{1,2}(?:(?:a|b|rc)\d{1,2})?\+? \([^\0]{1,100}\) ?\[?[^\0]{0,80}(?:GCC|Clang|clang|MSC)")
 """What Py_GetVersion made of the version, builder and compiler (Python/getversion.c): sys.version. It begins with a literal, without
@@ -246,7 +246,7 @@ def _apart(group: list[ArenaObject], taken: Sequence[Range]) -> list[list[ArenaO
 def version_of(target: Target, image: Image) -> str:
     """The interpreter's version as its data tells it, or ""."""
     for start, end in image.data:
-        for piece in target.pieces(start, end):
+        for piece in nonzero_pieces(target, start, end):
             for found in VERSION.finditer(piece.data):
                 before = bytes(piece.data[max(0, found.start() - 1) : found.start()])
                 if not before.isalnum() and before != b".":

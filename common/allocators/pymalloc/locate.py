@@ -28,7 +28,7 @@ from findleaks.allocators.pymalloc.layout import (
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Range, Target
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import inside, merged, nonzero_pieces
 
 PAGE = 4096
 INTERPRETER = 1 << 14
@@ -121,7 +121,7 @@ class _Finder:
             return
         low, high, align = self.anonymous[0].start, self.anonymous[-1].end, self.layout.align
         for start, end in self.image.data:
-            for piece in self.target.pieces(start, end):
+            for piece in nonzero_pieces(self.target, start, end):
                 addresses = self.engine.search(piece, low, high)
                 values = self.target.arch.unpack(bytes(self.engine.gather((piece,), addresses, self.layout.word)[0]))
                 for address, value in zip(addresses, values):
@@ -265,7 +265,7 @@ class _Finder:
 
     def _pieces(self) -> Iterator[Piece]:
         for start, end in self.image.data:
-            yield from self.target.pieces(start, end)
+            yield from nonzero_pieces(self.target, start, end)
 
     def _heads(self, begin: int) -> Iterator[tuple[int, int]]:
         """Neighbouring words of the image's data: one points to a block, the next into the data."""

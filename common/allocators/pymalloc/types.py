@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 FLAGS = 21
 """Words into a type at which tp_flags stands, from 3.8 on: behind tp_as_buffer."""
@@ -49,7 +50,7 @@ def _ready(memory: Memory, address: int) -> bool:
 def _named(target: Target, engine: Engine, wanted: Iterable[int], ranges: Iterable[Range]) -> Iterable[int]:
     values = sorted(wanted)
     for start, end in ranges:
-        for piece in target.pieces(start, end):
+        for piece in nonzero_pieces(target, start, end):
             yield from _search(engine, piece, values)
 
 

@@ -25,7 +25,7 @@ from findleaks.allocators.tcmalloc.locate import Place
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, subtract
+from findleaks.target.ranges import inside, nonzero_pieces, subtract
 
 TLS_BELOW, TLS_ABOVE = 16 << 10, 4 << 10
 """How far from a thread pointer the pointer to the thread's cache is looked for: in static TLS in front of it, as the value of a pthread
@@ -96,7 +96,7 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
     """What the image's data points to and looks like a ThreadCache."""
     found: dict[int, None] = {}
     for start, end in subtract(place.image.data, place.variables()):
-        for piece in memory.target.pieces(start, end):
+        for piece in nonzero_pieces(memory.target, start, end):
             _, values = pointing(engine, piece, 1 << 16, 1 << 47)
             for number, value in enumerate(dict.fromkeys(values)):  # a program may have a million pointers here
                 if number % 4096 == 0 and memory.target.interrupted():
@@ -130,10 +130,12 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
     known = set(chain)
     found: dict[int, int] = {}
     low, high = (min(chain) - NEAR, max(chain) + NEAR) if chain else (1 << 16, 1 << 47)
+    seen: set[int] = set()
     for thread in memory.target.threads():
         pointer = thread.thread_pointer
-        if not pointer:
+        if not pointer or pointer in seen:
             continue
+        seen.add(pointer)
         for piece in memory.target.pieces(max(pointer - TLS_BELOW, WORD) & -WORD, pointer + TLS_ABOVE):
             for value in pointing(engine, piece, low, high)[1]:
                 if value in known or (value not in found and not inside(heaps, value) and is_cache(memory, place.sizes, value)):

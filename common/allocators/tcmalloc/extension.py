@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from findleaks.allocators.tcmalloc.layout import IN_USE, WORD
 from findleaks.graph.base import Blocks, State
 from findleaks.target.base import Range
+from findleaks.target.ranges import nonzero_pieces
 
 if TYPE_CHECKING:
     from findleaks.allocators.tcmalloc.instance import Tcmalloc
@@ -36,7 +37,7 @@ def replaced(one: Tcmalloc, blocks: Blocks) -> list[int]:
         for table in _tables(one, base):
             found = []
             for span in spans:
-                for piece in one.target.pieces(span.start, span.end):
+                for piece in nonzero_pieces(one.target, span.start, span.end):
                     for at in one.engine.search(piece, table, table + 1):
                         index = blocks.find(at)
                         if index >= 0 and blocks.state(index) == State.IN_USE:
@@ -52,7 +53,7 @@ def _bases(one: Tcmalloc, blocks: Blocks) -> Iterator[int]:
     low, high = min(span.start for span in one.spans), max(span.end for span in one.spans)
     left = MOST_VARIABLES
     for start, end in one.place.image.data:
-        for piece in one.target.pieces(start, end):
+        for piece in nonzero_pieces(one.target, start, end):
             for at in one.engine.search(piece, low, high):
                 left -= 1
                 span = one.span_at(memory.word(at) or 0) if left > 0 else None
@@ -71,7 +72,7 @@ def _tables(one: Tcmalloc, kind: int) -> Iterator[int]:
     for region in one.target.regions():
         part = Range(max(region.start, module.start), min(region.end, module.end))
         if region.readable and not region.executable and part.start < part.end:
-            for piece in one.target.pieces(*part):
+            for piece in nonzero_pieces(one.target, *part):
                 for at in one.engine.search(piece, kind, kind + 1):
                     if _slots(one, at + WORD):
                         yield at + WORD
@@ -93,7 +94,7 @@ def hints(one: Tcmalloc) -> list[Range]:
     memory, module, found = one.memory, one.place.image.module, []
     low, high = min(span.start for span in one.spans), max(span.end for span in one.spans)
     for start, end in one.place.image.data:
-        for piece in one.target.pieces(start, end):
+        for piece in nonzero_pieces(one.target, start, end):
             for at in one.engine.search(piece, low, high + 1):
                 table = memory.word(at - WORD) or 0
                 if not (memory.word(at) or 1) % memory.arch.page and module.start <= table < module.end:

@@ -19,7 +19,7 @@ from findleaks.allocators.tcmalloc.spans import Span, bridged, contiguous, read_
 from findleaks.allocators.tcmallocs import mark
 from findleaks.graph.base import Blocks, Engine, State
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, merged, subtract
+from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 
 BANNER = re.compile(rb"gperftools (\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)")
 MOST_TEXT = 64 << 20  # of read-only bytes looked through for it
@@ -57,7 +57,7 @@ class Tcmalloc(Allocator):
         module, left = self.place.image.module, MOST_TEXT
         for region in self.target.regions():
             if region.readable and not region.writable and module.start <= region.start < module.end and left > 0:
-                for piece in self.target.pieces(region.start, min(region.end, region.start + left)):
+                for piece in nonzero_pieces(self.target, region.start, min(region.end, region.start + left)):
                     match = BANNER.search(piece.data)
                     if match:
                         return match.group(1).decode("ascii")

@@ -28,6 +28,7 @@ from findleaks.allocators.tcmalloc.layout import (
 )
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 SAMPLES = 24
 """Spans with which the page map's root is looked for; the first leads to it, unless it is corrupt."""
@@ -96,7 +97,7 @@ def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequ
     # A span of the largest blocks is one such block (common.cc, SizeMap::Init), which tells how large its pages are.
     pages = memory.word(pages_table(table) + WORD * (len(sizes) - 1)) or 0
     layouts = [layout for layout in LAYOUTS if pages << layout.shift == MOST_SMALL] or LAYOUTS
-    pieces = [piece for start, end in image.data for piece in memory.target.pieces(start, end)]
+    pieces = [piece for start, end in image.data for piece in nonzero_pieces(memory.target, start, end)]
     probes = [at for piece in pieces for at in engine.search(piece, PROBE, PROBE + 1)]
     for slots in dict.fromkeys(layout.slots for layout in layouts):
         alike = [layout for layout in layouts if layout.slots == slots]
@@ -139,7 +140,7 @@ def _root(memory: Memory, engine: Engine, image: Image, layout: Layout, span: in
     for low, end in image.data:
         # All of the root lies in the data, so its entry for this page does in no more than a window.
         first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
-        for piece in memory.target.pieces(first, last) if first < last else ():
+        for piece in nonzero_pieces(memory.target, first, last) if first < last else ():
             for at in engine.search(piece, regions[0].start, regions[-1].end):
                 node = memory.word(at) or 0
                 index = bisect.bisect_right(starts, node) - 1

@@ -18,6 +18,7 @@ from findleaks.allocators.tcmalloc.layout import IN_USE, SPAN, SPAN_WORDS, WORD
 from findleaks.allocators.tcmalloc.locate import Place
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 NEAR = 1 << 20
 """Metadata no farther apart than this, with no span between, is of one piece: descriptors stand in blocks of 128 KB, those freed among
@@ -69,7 +70,7 @@ def read_tree(memory: Memory, engine: Engine, place: Place) -> Tree:
 
 def _entries(target: Target, engine: Engine, node: Range) -> Iterator[tuple[int, int]]:
     """(number, value) of the words of a node that are not 0."""
-    for piece in target.pieces(*node):
+    for piece in nonzero_pieces(target, *node):
         for at, value in zip(*pointing(engine, piece, 1, 1 << 64)):
             yield (at - node.start) // WORD, value
 

@@ -29,7 +29,7 @@ from findleaks.allocators.tcmalloc_google.locate import Place
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, merged, subtract
+from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 
 MOST_CPUS = 1 << 13
 MOST_CACHES = 1 << 20
@@ -107,7 +107,7 @@ def find(memory: Memory, engine: Engine, place: Place, own: Sequence[Range], pro
 def _pointers(memory: Memory, engine: Engine, place: Place, own: Sequence[Range]) -> Iterator[tuple[int, int]]:
     """(address, value) of variables that point into `own`."""
     for start, end in subtract(merged(place.image.data), place.variables()):
-        for piece in memory.target.pieces(start, end):
+        for piece in nonzero_pieces(memory.target, start, end):
             for low, high in own:
                 yield from zip(*pointing(engine, piece, low, high))
 

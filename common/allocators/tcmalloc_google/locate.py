@@ -24,7 +24,7 @@ from findleaks.allocators.tcmalloc_google.layout import (
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merged, nonzero_pieces
 
 SAMPLES = 24
 """Spans with which the page map's root is looked for; the first leads to it, unless it is corrupt."""
@@ -126,7 +126,7 @@ def locate(
 def _central(memory: Memory, engine: Engine, image: Image, layout: Layout, sizes: Sequence[int]) -> Iterator[int]:
     """Addresses from which on each central list names its own size class and size."""
     for start, end in image.data:
-        for piece in memory.target.pieces(start, end):
+        for piece in nonzero_pieces(memory.target, start, end):
             for at in engine.search(piece, PROBE, PROBE + 1):
                 lists = at - SIZE_CLASS - PROBE * layout.stride
                 if all(_names(memory, lists + number * layout.stride, number, sizes) for number in range(layout.classes)):
@@ -161,7 +161,7 @@ def _root(memory: Memory, engine: Engine, image: Image, layout: Layout, span: in
         for low, end in merged(image.data):
             # All of the root lies in the data, so its entry for this page does in no more than a window.
             first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
-            for piece in memory.target.pieces(first, last) if first < last else ():
+            for piece in nonzero_pieces(memory.target, first, last) if first < last else ():
                 for at in engine.search(piece, least, most):
                     node = memory.word(at) or 0
                     index = bisect_right(starts, node) - 1

@@ -11,7 +11,7 @@ from findleaks.allocators.tcmalloc_google.layout import WORD
 from findleaks.allocators.tcmalloc_google.locate import Place
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, merged, subtract
+from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 
 # absl/base/internal/low_level_alloc.cc: in front of what it gives out stand the size, a magic number ^ its own address, the arena, a word.
 MAGIC = 0x4C833E95
@@ -26,7 +26,7 @@ def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence
     between = subtract([Range(regions[0].start, regions[-1].end)], [*heaps, *own, *place.image.data])
     found: set[Range] = set()
     for start, end in merged(place.image.data):
-        for piece in memory.target.pieces(start, end):
+        for piece in nonzero_pieces(memory.target, start, end):
             for low, high in between:
                 for record in pointing(engine, piece, low, high)[1]:
                     header = record - HEADER

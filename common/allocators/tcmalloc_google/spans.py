@@ -39,6 +39,7 @@ from findleaks.allocators.tcmalloc_google.locate import SPAN_MASK, Place
 from findleaks.errors import Interrupted
 from findleaks.graph.base import RUN, Engine, State, run_states
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 MOST_PROBLEMS = 20
 STEP = 1 << 14  # spans between two looks whether the user wants to stop
@@ -120,7 +121,7 @@ def _bytes(target: Target, start: int, size: int) -> bytearray:
 def _entries(target: Target, engine: Engine, node: Range) -> list[tuple[int, int]]:
     """(number, value) of the words of a node that are not 0."""
     found: list[tuple[int, int]] = []
-    for piece in target.pieces(*node):
+    for piece in nonzero_pieces(target, *node):
         found += [((at - node.start) // WORD, value) for at, value in zip(*pointing(engine, piece, 1, 1 << 64))]
     return found
 

@@ -9,7 +9,7 @@ from findleaks.allocators.base import Allocator
 from findleaks.allocators.images import Image, images
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, subtract
+from findleaks.target.ranges import merged, nonzero_pieces, subtract
 
 MARK = re.compile(b"invalid_cache\0")
 
@@ -32,6 +32,6 @@ def _names(target: Target) -> Iterator[tuple[Image, int]]:
     for image in images(target):
         named = subtract(image.data, anonymous)
         for start, end in named or image.data:  # a core may not name its mappings
-            for piece in target.pieces(start, end):
+            for piece in nonzero_pieces(target, start, end):
                 for match in MARK.finditer(piece.data):
                     yield image, piece.address + match.start()

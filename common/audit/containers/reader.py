@@ -114,7 +114,7 @@ class Reader:
     @cached_property
     def _pieces(self) -> tuple[Piece, ...]:
         """All heaps. Of a core these are parts of the mapped file, and cost nothing."""
-        return tuple(self.session.pieces(self.session.heap_ranges(), "reading containers"))
+        return tuple(self.session.pieces(self.session.heap_ranges(), "reading containers", whole=True))
 
     def follow(self, head: int, offset: int, most: int) -> tuple[array[int], str]:
         """Places on the singly linked list from `head`, whose links stand at `offset`, up to a link of 0; and "" or why it ended before.

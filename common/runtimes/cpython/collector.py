@@ -17,6 +17,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 GENERATIONS = 3
 GENERATION = 3
@@ -46,7 +47,7 @@ def _empty_rings(target: Target, engine: Engine, image: Image, directory: Direct
     """Places that point to themselves twice: first of the file's data, then of the heaps that are not the interpreter's own."""
     heaps = [Range(owned.start, owned.end) for owned in directory.heaps if owned.allocator.name != "pymalloc"]
     for start, end in [*image.data, *heaps]:
-        for piece in target.pieces(start, end):
+        for piece in nonzero_pieces(target, start, end):
             if target.interrupted():
                 raise Interrupted
             yield from engine.self_pointers(piece, target.arch.word)

@@ -20,6 +20,7 @@ from findleaks.graph.base import Engine, State
 from findleaks.runtimes.base import Site
 from findleaks.runtimes.cpython.types import Types
 from findleaks.target.base import Target
+from findleaks.target.ranges import nonzero_pieces
 
 TABLE = 10
 """Words of a hash table."""
@@ -72,7 +73,7 @@ class _Reader:
         seen: set[int] = set()
         code = [(region.start, region.end) for region in self._target.regions() if region.executable]
         for start, end in self._image.data:
-            for piece in self._target.pieces(start, end):
+            for piece in nonzero_pieces(self._target, start, end):
                 if self._target.interrupted():
                     raise Interrupted
                 places = self._engine.search(piece, low, high)

@@ -23,8 +23,12 @@ LEAST = 16 << 20
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
     """See base.Finder."""
+    asked: set[str] = set()
     for module in target.modules():
-        if module.end - module.start >= LEAST and target.symbol(ADJUST, _name(module)) is not None:
+        if module.end - module.start < LEAST or _name(module) in asked:
+            continue
+        asked.add(_name(module))
+        if target.symbol(ADJUST, _name(module)) is not None:
             from findleaks.runtimes.node.instance import Node
 
             return [Node(target, engine, directory, module)]

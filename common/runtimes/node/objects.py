@@ -19,6 +19,7 @@ from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine, State
 from findleaks.graph.dominators import NOBODY, SILENT
 from findleaks.target.base import Target
+from findleaks.target.ranges import nonzero_pieces
 
 TABLE = "_ZTV"
 PREFIX = "vtable for "
@@ -88,7 +89,7 @@ def _headed(target: Target, engine: Engine, directory: Directory, tables: Mappin
     blocks = directory.blocks
     values = sorted(tables)
     for owned in directory.heaps if values else ():
-        for piece in target.pieces(owned.start, owned.end):
+        for piece in nonzero_pieces(target, owned.start, owned.end):
             if target.interrupted():
                 raise Interrupted
             places = engine.search_any(piece, values)

@@ -16,6 +16,7 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.runtimes.v8.decode import JUMP, JUMP_SHORT, RIP, Instruction
 from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Region, Symbol, Target
+from findleaks.target.ranges import holding, nonzero_pieces
 
 ARCHITECTURES = ("x86-64", "AArch64")
 
@@ -107,9 +108,10 @@ def derive(target: Target) -> Layout:
 def _absent(target: Target) -> str:
     """Why the first function has no symbol: V8 is not there, or was stripped. Interrupted when the user asked to stop."""
     regions = [region for region in target.regions() if region.readable and not region.writable]
-    for module in target.modules():
-        for region in regions:
-            if module.start <= region.start < module.end and _has(target, region, SIGN):
+    for region in regions:
+        module = holding(target.modules(), region.start)
+        if module is not None:
+            if _has(target, region, SIGN):
                 files = module.build_id and f": install them as /usr/lib/debug/.build-id/{module.build_id[:2]}/{module.build_id[2:]}.debug"
                 name = module.path.rsplit("/", 1)[-1]
                 return f"v8::HandleScope::NumberOfHandles has no symbol: {name} has V8, but not its symbols{files}"
@@ -118,7 +120,7 @@ def _absent(target: Target) -> str:
 
 def _has(target: Target, region: Region, text: bytes) -> bool:
     tail = b""
-    for piece in target.pieces(region.start, region.end):
+    for piece in nonzero_pieces(target, region.start, region.end):
         if target.interrupted():
             raise Interrupted
         data = tail + bytes(piece.data)

@@ -14,7 +14,7 @@ of candidates for which that holds is taken.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
@@ -26,6 +26,7 @@ from findleaks.runtimes.v8.isolates import Isolate
 from findleaks.runtimes.v8.layout import OPENERS, Layout, first, through
 from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Symbol, Target, Thread
+from findleaks.target.ranges import holding, nonzero_pieces
 from findleaks.unwind.frames import Frame, Kept, Trace, Unwinder
 
 LONGEST = 1 << 17
@@ -125,12 +126,14 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
 
 def _on_the_heap(target: Target, engine: Engine, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
     """Whole scopes in writable memory that is no thread's stack."""
-    stacks = [thread.sp for thread in target.threads()]
+    stacks = sorted(thread.sp for thread in target.threads())
     seen: set[int] = set()
     for region in target.regions():
-        if not (region.readable and region.writable and region.private) or any(sp in region for sp in stacks):
+        if not (region.readable and region.writable and region.private) or bisect_left(stacks, region.start) < bisect_left(
+            stacks, region.end
+        ):
             continue
-        for piece in target.pieces(region.start, region.end):
+        for piece in nonzero_pieces(target, region.start, region.end):
             if target.interrupted():
                 raise Interrupted
             for address in engine.search(piece, isolate.address, isolate.address + 1):
@@ -150,7 +153,7 @@ class Stack:
         self.frames, self.kept, self.cut = trace.frames, kept, bool(trace.end)
         self.start = thread.sp & ~7
         self.words: Sequence[int] = ()
-        region = next((region for region in target.regions() if thread.sp in region), None)
+        region = holding(target.regions(), thread.sp)
         if region is not None:
             end = min(region.end, self.start + MOST_STACK)
             try:

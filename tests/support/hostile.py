@@ -1,0 +1,101 @@
+"""A writer of cores whose headers claim far more than there is: a sound core, with program headers, notes and holes added to it.
+
+They are written to disk as sparse files, so that a terabyte takes a few pages. Layouts as in elfcore.py.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from elfcore import PT_LOAD, PT_NOTE, Task, prstatus
+
+_HEADER = struct.Struct("<IIQQQQQQ")  # Elf64_Phdr: type, flags, offset, vaddr, paddr, filesz, memsz, align
+PAGE = 4096
+
+
+class Claim(NamedTuple):
+    """A program header to add: [start, start + size) is mapped, and the file has `there` bytes of it at `offset`."""
+
+    start: int
+    size: int
+    offset: int = 0
+    there: int = 0
+    flags: int = 6
+    type: int = PT_LOAD
+
+
+def hostile(
+    path: Path, base: bytes, claims: Sequence[Claim] = (), *, notes: bytes = b"", hole: int = 0, data: Iterable[tuple[int, bytes]] = ()
+) -> Path:
+    """Write `base`, a 64-bit little-endian core, with more program headers and notes. Behind its bytes the file has a hole of `hole` bytes,
+    from `tail(base)` on; `data` are (offset in the hole, bytes) written into it. Returns `path`."""
+    phoff, count = struct.unpack_from("<Q", base, 32)[0], struct.unpack_from("<H", base, 56)[0]
+    assert count < 0xFFFF
+    headers = bytearray(base[phoff : phoff + 56 * count])
+    begin = tail(base)
+    at = begin + -(-hole // PAGE) * PAGE
+    with path.open("wb") as file:
+        file.write(base)
+        for where, content in data:
+            file.seek(begin + where)
+            file.write(content)
+        file.seek(at)
+        file.write(notes)
+        if notes:
+            headers += _HEADER.pack(PT_NOTE, 0, at, 0, 0, len(notes), 0, 4)
+        for claim in claims:
+            headers += _HEADER.pack(claim.type, claim.flags, claim.offset, claim.start, 0, claim.there, claim.size, PAGE)
+        at = -(-file.tell() // PAGE) * PAGE
+        count = len(headers) // 56
+        section = struct.pack("<IIQQQQIIQQ", 0, 0, 0, 0, 0, 0, 0, count, 0, 0)
+        file.seek(at)
+        file.write(section + headers)
+        file.seek(32)
+        file.write(struct.pack("<QQ", at + len(section), at))  # e_phoff, e_shoff
+        file.seek(54)
+        file.write(struct.pack("<HHHHH", 56, min(count, 0xFFFF), 64, 1, 0))
+    return path
+
+
+def tail(base: bytes) -> int:
+    """Where `hostile` begins to add to these bytes."""
+    return -(-len(base) // PAGE) * PAGE
+
+
+def threads(count: int, first: int = 1 << 20, sp: int = 0, step: int = 0) -> bytes:
+    """Notes of `count` threads, whose stack pointers stand `step` bytes apart from `sp` on."""
+    return b"".join(prstatus(Task(first + number, {"rsp": sp + number * step})) for number in range(count))
+
+
+class TooMuch(Exception):
+    """More work was done than a test allows."""
+
+
+def lines_run(function: Callable[[], object], most: int = 1 << 62) -> int:
+    """How many lines of findleaks' own sources (by the names of their modules) run in `function`: work, whatever else the machine does.
+    TooMuch once there are `most`."""
+    count = 0
+
+    def line(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        if event == "line":
+            count += 1
+            if count > most:
+                raise TooMuch(f"{count:,} lines, the last {frame.f_code.co_filename}:{frame.f_lineno}")
+        return line
+
+    def call(frame: FrameType, event: str, argument: Any) -> Any:
+        return line if frame.f_globals.get("__name__", "").startswith("findleaks.") else None
+
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
