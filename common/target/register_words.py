@@ -1,0 +1,84 @@
+"""Which register each word of a core's notes, of ptrace's register sets and of a signal's frame belongs to.
+
+Layouts: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 10.5.1 (FXSAVE) and 13.4 (XSAVE, standard format), which
+Linux uses in notes and signal frames whatever it uses itself (arch/x86/kernel/fpu/xstate.c, 6.x, copy_xstate_to_uabi_buf). Where the
+parts behind the AVX one stand is the processor's matter (CPUID leaf 0xD); Intel leaves room for MPX, AMD does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+LEGACY = 512
+"""Bytes of the part that FXSAVE writes."""
+FEATURES_AT = 464
+"""Where Linux tells in a note's image, in bytes the processor leaves alone, which parts it may have (XCR0)."""
+
+_AVX, _OPMASK, _ZMM, _ZMM16, _PKRU = 2, 5, 6, 7, 9
+_UPPER = 576
+# Offsets of k0-7, of the upper halves of zmm0-15, of zmm16-31, and where these end
+_INTEL, _AMD = (1088, 1152, 1664, 2688), (832, 896, 1408, 2432)
+
+
+@lru_cache(maxsize=16)
+def xsave_words(features: int, size: int) -> tuple[str, ...]:
+    """The names of the 8-byte words of an XSAVE image of this size, or of its beginning, the FXSAVE image (512). "" has no name, and so
+    may be anything: "xmm3" is a word of its low 128 bits, "ymm3" of the next 128, "zmm3" of the upper 256."""
+    names = [""] * (size // 8)
+
+    def put(at: int, name: str, count: int) -> None:
+        if at // 8 + count <= len(names):
+            names[at // 8 : at // 8 + count] = [name] * count
+
+    for number in range(8):
+        put(32 + 16 * number, f"st{number}", 2)
+    for number in range(16):
+        put(160 + 16 * number, f"xmm{number}", 2)
+    if size > LEGACY and features >> _AVX & 1:
+        for number in range(16):
+            put(_UPPER + 16 * number, f"ymm{number}", 2)
+    places = _places(features, size)
+    if places is not None:
+        masks, upper, more, _ = places
+        for number in range(8):
+            put(masks + 8 * number, f"k{number}", 1)
+        for number in range(16):
+            put(upper + 32 * number, f"zmm{number}", 4)
+            put(more + 64 * number, f"xmm{16 + number}", 2)
+            put(more + 64 * number + 16, f"ymm{16 + number}", 2)
+            put(more + 64 * number + 32, f"zmm{16 + number}", 4)
+    return tuple(names)
+
+
+def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
+    """Where AVX-512's parts stand. The image ends behind its last part, which is known of these: PKRU (8 bytes), or they themselves;
+    AMX's tiles, which only Intel has, stand behind."""
+    if features >> _OPMASK & 7 != 7 or features >> 10:
+        return _INTEL if features >> _OPMASK & 7 == 7 and features >> 17 & 3 == 3 and size == 11008 else None
+    for places in (_INTEL, _AMD):
+        if size == places[3] + (8 if features >> _PKRU & 1 else 0):
+            return places
+    return None
+
+
+@lru_cache(maxsize=64)
+def note_words(registers: tuple[str, ...], images: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
+    """The names of the words of a register set that has `registers`, followed by images of (features, size): one tuple for all threads."""
+    names = list(registers)
+    for features, size in images:
+        names += xsave_words(features, size)
+    return tuple(names)
+
+
+def vector_words(name: str, count: int) -> list[str]:
+    """The names of the words of a vector register as a debugger shows it whole: "zmm3" has 8, "ymm3" 4, "xmm3" 2; "" for all others."""
+    kind, number = name[:3], name[3:]
+    if kind not in ("xmm", "ymm", "zmm") or not number.isdigit() or count > 8:
+        return [""] * count
+    return [f"{'xmm' if word < 2 else 'ymm' if word < 4 else 'zmm'}{number}" for word in range(count)]
+
+
+def image_of(note: Sequence[int], size: int) -> tuple[int, int]:
+    """(features, size) of a note's image, from its words."""
+    return (note[FEATURES_AT // 8] if size > LEGACY else 0, size)
