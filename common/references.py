@@ -19,13 +19,15 @@ CHUNK = 4096
 @dataclass(frozen=True)
 class Reference:
     """A word at `address` (0: in register `register` of thread `tid`) that holds `value`. `live`: in root memory, a register or
-    a block in use, and not in a dead part of a managed heap, so that it can keep something alive."""
+    a block in use, and not in a dead part of a managed heap, so that it can keep something alive. `why` it is not, for words that a thread
+    will not read again."""
 
     address: int
     value: int
     live: bool
     register: str = ""
     tid: int = 0
+    why: str = ""
 
 
 def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
@@ -40,25 +42,22 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
                 raise Interrupted
             at = address - piece.address
             value = int.from_bytes(piece.data[at : at + word], target.arch.byteorder)
-            yield Reference(address, value, is_live(session, address))
+            live = is_live(session, address)
+            yield Reference(address, value, live, why="" if live else session.unread.what(address))
 
 
 def register_references(session: Session, low: int, high: int) -> Iterator[Reference]:
-    """Registers with a value in [low, high): general ones by name, vector words as "vector"."""
+    """Registers with a value in [low, high), each once: those that are read again first, then by name; "vector" of which no more is
+    known."""
     for thread in session.target.threads():
-        named = {value for name, value in thread.registers.items() if low <= value < high}
-        for name, value in thread.registers.items():
-            if low <= value < high:
-                yield Reference(0, value, True, name, thread.tid)
-        for value in thread.words:
-            if low <= value < high and value not in named:
-                named.add(value)
-                yield Reference(0, value, True, "vector", thread.tid)
+        found = {(not read, name or "vector", value) for name, value, read in session.unread.words(thread) if low <= value < high}
+        for unread, name, value in sorted(found):
+            yield Reference(0, value, not unread, name, thread.tid, "not read again" if unread else "")
 
 
 def root_references(session: Session, low: int, high: int) -> Iterator[Reference]:
     """Like `references_to`, from registers and root memory only: what can keep [low, high) alive directly."""
-    yield from register_references(session, low, high)
+    yield from (reference for reference in register_references(session, low, high) if reference.live)
     word = session.target.arch.word
     order = session.target.arch.byteorder
     for piece in session.pieces(session.roots, "searching the roots"):

@@ -12,6 +12,7 @@ from findleaks.errors import Interrupted
 from findleaks.graph import engine as engines
 from findleaks.graph.base import Engine, Graph, Heuristic
 from findleaks.graph.roots import register_words, root_ranges
+from findleaks.graph.unread import Unread, unread
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import blanked, nonzero_pieces
 from findleaks.types import Types
@@ -61,7 +62,21 @@ class Session:
     @cached_property
     def roots(self) -> list[Range]:
         """Root memory, sorted and disjoint; registers are roots beside it."""
-        return root_ranges(self.target, self.engine, self.directory.claimed())
+        return root_ranges(self.target, self.engine, self.directory.claimed(), self.unread.ranges())
+
+    @cached_property
+    def unread(self) -> Unread:
+        """What threads have in registers and below their stack pointers, and will not read again."""
+        began = time.perf_counter()
+        blocks = self.directory.blocks
+        self.tell("reading what threads do next", 0.0)
+        made = unread(self.target, self.engine, blocks)
+        self.seconds["unread"] = time.perf_counter() - began
+        return made
+
+    def register_words(self) -> list[int]:
+        """The words of registers that are roots, and what else no memory holds."""
+        return register_words(self.target, self.unread)
 
     @cached_property
     def customary(self) -> tuple[Heuristic, list[int]]:
@@ -140,7 +155,7 @@ class Session:
             graph.scan_blocks(piece)
         for piece in self.pieces(self.roots, "reading the roots"):
             graph.scan_roots(piece)
-        graph.root_words([*register_words(self.target), *self._running_on()])
+        graph.root_words([*self.register_words(), *self._running_on()])
         graph.settle()
         self.seconds["scan"] = time.perf_counter() - began
         return graph

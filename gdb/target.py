@@ -23,6 +23,7 @@ from findleaks.gdb.disassembly import Disassembly
 from findleaks.report.quoting import shell_quoted
 from findleaks.target.base import Target, Thread
 from findleaks.target.live import LiveTarget
+from findleaks.target.register_words import vector_words
 
 if TYPE_CHECKING:
     from findleaks.gdb.counting import Counting
@@ -176,12 +177,14 @@ def _thread(thread: Any, frame: Any, arch: Arch) -> Thread:
             registers[name] = int(frame.read_register(name)) & arch.mask
         except (ValueError, gdb.error):  # GDB names it otherwise, or the remote side does not have it
             continue
-    words = list(registers.values())
+    words, names = list(registers.values()), list(registers)
     for name in _wide_registers(frame):
-        words += _words(frame, name, arch)
+        found = _words(frame, name, arch)
+        words += found
+        names += vector_words(name, len(found))
     tid = thread.ptid[1] or thread.ptid[2] or thread.ptid[0]
     pointer = registers.get(arch.thread_pointer, 0)
-    return Thread(tid, registers, registers.get(arch.sp, 0), registers.get(arch.pc, 0), pointer, tuple(words))
+    return Thread(tid, registers, registers.get(arch.sp, 0), registers.get(arch.pc, 0), pointer, tuple(words), tuple(names))
 
 
 def _wide_registers(frame: Any) -> list[str]:

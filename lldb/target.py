@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
 import lldb
@@ -20,6 +21,8 @@ from findleaks.lldb.disassembly import Disassembly
 from findleaks.target.base import Target, Thread
 from findleaks.target.files import open_regular
 from findleaks.target.live import LiveTarget
+from findleaks.target.ptrace import system_call
+from findleaks.target.register_words import vector_words
 from findleaks.target.thread_pointers import completed
 
 if TYPE_CHECKING:
@@ -117,8 +120,16 @@ class LldbProcess(LiveTarget):
         """All threads in the order of their ids, which is the order /proc has them in."""
         if self._threads is None:
             # LLDB before 17 does not tell fs_base.
-            self._threads = completed(self, sorted(threads(self._process, self.arch), key=lambda thread: thread.tid))
+            found = completed(self, sorted(threads(self._process, self.arch), key=lambda thread: thread.tid))
+            self._threads = [self._with_system_call(thread) for thread in found]
         return self._threads
+
+    def _with_system_call(self, thread: Thread) -> Thread:
+        """The thread, and in orig_rax the number of the system call it is in, which LLDB does not tell but the kernel does."""
+        call = system_call(self._pid, thread.tid)
+        if call is None or "orig_rax" in thread.registers or "orig_rax" not in self.arch.registers:
+            return thread
+        return replace(thread, registers={**thread.registers, "orig_rax": call & self.arch.mask})
 
     def counting(self) -> Counting:
         """Breakpoints for `count`."""
@@ -155,10 +166,13 @@ def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
         if ours in arch.registers and theirs in registers:
             registers[ours] = registers.pop(theirs)
     words += registers.values()
+    names = list(registers)
     for register in wide.values():
-        words += _words(register, arch)
+        found = _words(register, arch)
+        words += found
+        names += vector_words(register.GetName(), len(found))
     pointer = registers.get(arch.thread_pointer, 0)
-    return Thread(tid, registers, registers.get(arch.sp, 0), registers.get(arch.pc, 0), pointer, tuple(words))
+    return Thread(tid, registers, registers.get(arch.sp, 0), registers.get(arch.pc, 0), pointer, tuple(words), tuple(names))
 
 
 def _words(register: Any, arch: Arch) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from typing import NamedTuple, Optional
 
 from findleaks.graph.base import Totals
 from findleaks.graph.dominators import NOBODY, SILENT
-from findleaks.graph.roots import register_words
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import SLICE, Session
 
@@ -114,7 +113,7 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
             tree.refer(start + kind, owned)
     for piece in session.pieces(sorted([*session.roots, *pages]), "reading what managed objects refer to"):
         tree.scan_roots(piece)
-    tree.root_words(register_words(session.target), rest)
+    tree.root_words(session.register_words(), rest)
     while not tree.compute(SLICE):
         session.tell("finding what managed objects hold", tree.part())
     totals = tree.by_root()

@@ -119,8 +119,7 @@ def _words(session: Session, whose: Callable[[int], str], controls: Mapping[int,
     target = session.target
     blocks = session.directory.blocks
     for thread in target.threads():
-        known = set(thread.registers.values())
-        words = [*thread.registers.items(), *(("vector", value) for value in thread.words if value not in known)]
+        words = [(name or "vector", value) for name, value, read in session.unread.words(thread) if read]
         zone = [Range(thread.sp - target.arch.red_zone, thread.sp)] if thread.sp > target.arch.red_zone else []
         zone = subtract_few(zone, subtract_few(zone, session.roots)) if blocks.find(thread.sp) < 0 else []
         yield Owner(Sort.REGISTERS, f"{whose(thread.tid)}'s registers", "", thread.tid, zone, words)

@@ -54,6 +54,8 @@ def _json(reference: Reference, origin: Answer | None, low: int) -> dict[str, ob
         "interior": reference.value != low,
         "live": reference.live,
     }
+    if reference.why:
+        made["why"] = reference.why
     if origin is None:
         return {"register": reference.register, "thread": reference.tid, **made}
     return {"address": hex(reference.address), **made, "from": origin.json()}
@@ -64,8 +66,8 @@ def _text(answer: Answer, origins: list[tuple[Reference, Answer | None]], count:
     yield ""
     rows = []
     for reference, origin in origins:
-        where = hex(reference.address) if origin is not None else f"register {reference.register}"
-        what = origin.phrase if origin is not None else f"thread {reference.tid}"
+        where = hex(reference.address) if origin is not None else f"{'dead ' if reference.why else ''}register {reference.register}"
+        what = (reference.why if reference.why else origin.phrase) if origin is not None else f"thread {reference.tid}"
         rows.append((where, hex(reference.value), what if reference.live else f"(keeps nothing alive) {what}"))
     if rows:
         yield from table(("WORD AT", "POINTS TO", "IN"), rows, (), width, cut=2)

@@ -21,7 +21,9 @@ SLOW = 3.0
 
 def warnings_of(session: Session) -> list[str]:
     """What the user must know before trusting a result, safe to print."""
-    return [printable(warning, 600) for warning in [*session.target.warnings, *doubts(session), *_slow(session)]]
+    unread = session.unread.warning if "unread" in vars(session) else ""
+    found = [*session.target.warnings, *doubts(session), *([unread] if unread else []), *_slow(session)]
+    return [printable(warning, 600) for warning in found]
 
 
 def _slow(session: Session) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
+from findleaks.graph.unread import Unread
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, is_musl, thread_stacks
 from findleaks.target.base import Range, Region, Target
@@ -37,11 +38,11 @@ def root_regions(regions: Sequence[Region]) -> list[Region]:
     return found
 
 
-def root_ranges(target: Target, engine: Engine, claimed: Iterable[Range]) -> list[Range]:
-    """Sorted, disjoint ranges to scan: root regions less what allocators claim and less dead stack."""
+def root_ranges(target: Target, engine: Engine, claimed: Iterable[Range], unread: Iterable[Range] = ()) -> list[Range]:
+    """Sorted, disjoint ranges to scan: root regions less what allocators claim, less dead stack and what else of it is `unread`."""
     candidates = root_regions(target.regions())
     dead = dead_ranges(target, engine, candidates)
-    return subtract([Range(r.start, r.end) for r in candidates], [*claimed, *dead])
+    return subtract([Range(r.start, r.end) for r in candidates], [*claimed, *dead, *unread])
 
 
 def dead_ranges(target: Target, engine: Engine, candidates: Sequence[Region]) -> list[Range]:
@@ -69,8 +70,9 @@ def stack_region(regions: Sequence[Region], sp: int) -> Range | None:
     return Range(region.start, region.end) if region.name == "[stack]" or guarded else None
 
 
-def register_words(target: Target) -> list[int]:
-    """Every register of every thread, the address each thread's DTV was allocated at, and those of ld.so's table of loaded files.
+def register_words(target: Target, unread: Unread | None = None) -> list[int]:
+    """Every register of every thread, less those that are `unread`; the address each thread's DTV was allocated at, and those of ld.so's
+    table of loaded files.
 
     glibc stores in the thread control block a pointer to the *second* entry of the DTV (elf/dl-tls.c, allocate_dtv), the only
     reference to it: an interior pointer that would make every thread's DTV "possibly lost", as it does in memcheck. Threads that
@@ -78,7 +80,7 @@ def register_words(target: Target) -> list[int]:
     """
     words: list[int] = []
     for thread in target.threads():
-        words += thread.words or thread.registers.values()
+        words += unread.live(thread) if unread is not None else thread.words or thread.registers.values()
         if thread.thread_pointer:
             words += dtv_words(target, thread.thread_pointer)
     for ended in cached_thread_pointers(target):

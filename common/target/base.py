@@ -72,8 +72,9 @@ class Thread:
     """A thread at the moment of the stop.
 
     `registers` has the general registers under the architecture's own names; `words` every aligned word of the general
-    and the vector registers (they are roots); `sp`, `pc` and `thread_pointer` are among them where the architecture has
-    them (`thread_pointer` 0: unknown).
+    and the vector registers, which are roots if they are read again; `names` the register of each, as far as that is known ("" or
+    none: it is not), vector registers by their parts ("xmm3" is the low 128 bits, "ymm3" the next 128, "zmm3" the upper 256); `sp`,
+    `pc` and `thread_pointer` are among them where the architecture has them (`thread_pointer` 0: unknown).
     """
 
     tid: int
@@ -82,6 +83,7 @@ class Thread:
     pc: int
     thread_pointer: int
     words: Sequence[int] = field(default=(), repr=False)
+    names: Sequence[str] = field(default=(), repr=False)
 
 
 class Piece(NamedTuple):

@@ -12,6 +12,7 @@ from typing import NamedTuple, Optional
 from findleaks.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.elf import Note
+from findleaks.target.register_words import image_of, note_words
 
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE = 1, 3, 6, 0x46494C45
 AT_PHDR, AT_PAGESZ, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 3, 6, 7, 9, 25, 31, 33
@@ -44,10 +45,14 @@ def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[bytes]) -> Th
     values = arch.unpack(registers)
     named = dict(zip(arch.registers, values))
     words = list(values)
+    images = []
     for note in extra:
-        words += arch.unpack(note)
+        unpacked = arch.unpack(note)
+        words += unpacked
+        images.append(image_of(unpacked, len(note)))
+    names = note_words(arch.registers, tuple(images)) if len(values) == len(arch.registers) else ()
     pointer = named.get(arch.thread_pointer, 0) if arch.thread_pointer else 0
-    return Thread(tid, named, named.get(arch.sp, 0), named.get(arch.pc, 0), pointer, tuple(words))
+    return Thread(tid, named, named.get(arch.sp, 0), named.get(arch.pc, 0), pointer, tuple(words), names)
 
 
 class _Problems(list[str]):

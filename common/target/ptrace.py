@@ -236,6 +236,15 @@ def sleeping(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
     return Thread(tid, {arch.sp: sp, arch.pc: pc}, sp, pc, 0, tuple(values))
 
 
+def system_call(pid: int, tid: int) -> Optional[int]:
+    """The number of the system call that a stopped thread is in, -1 if it is in none; None where the kernel does not tell."""
+    try:
+        with open(f"/proc/{pid}/task/{tid}/syscall", encoding="ascii") as file:
+            return int(file.read().split()[0])
+    except (OSError, ValueError, IndexError):  # "running"
+        return None
+
+
 def refusal(pid: int, error: int) -> str:
     """Why the kernel refused us the process, and what to do."""
     if error == errno.ESRCH:

@@ -69,8 +69,8 @@ class Unwinder:
         """The stack of a thread; DEEPEST frames at most."""
         return self.steps(thread, [])
 
-    def steps(self, thread: Thread, kept: list[Kept]) -> Trace:
-        """The same; what registers hold goes to `kept`, which has one entry a frame in the end."""
+    def steps(self, thread: Thread, kept: list[Kept], most: int = DEEPEST) -> Trace:
+        """The same, `most` frames at most; what registers hold goes to `kept`, which has one entry a frame in the end."""
         registers = {number: thread.registers[name] for number, name in enumerate(self._names) if name in thread.registers}
         pc, sp = thread.pc, thread.sp
         frames = [Frame(pc, pc, sp, "top")]
@@ -78,7 +78,7 @@ class Unwinder:
         if not self._names:
             kept.append(Kept({}, None))
             return Trace(tuple(frames), f"stacks of {self.target.arch.name} are not unwound")
-        while len(frames) < DEEPEST:
+        while len(frames) < most:
             row = self.row(pc if exact else pc - 1)
             kept.append(Kept(registers, frozenset(row.rules) if row is not None else None))
             if row is not None and row.outermost:
@@ -100,7 +100,7 @@ class Unwinder:
             exact, registers = signal, caller
             frames.append(Frame(pc, pc if exact else pc - 1, after, how))
         kept.append(Kept(registers, frozenset()))
-        return Trace(tuple(frames), f"more than {DEEPEST:,} frames")
+        return Trace(tuple(frames), f"more than {most:,} frames")
 
     def row(self, pc: int) -> Optional[Row]:
         """The call frame information at `pc`."""
@@ -116,6 +116,11 @@ class Unwinder:
     def executable(self, address: int) -> bool:
         region = self._region(address)
         return region is not None and region.executable
+
+    def extent(self, pc: int) -> Optional[Range]:
+        """What the call frame information at `pc` covers: its function, commonly."""
+        module = self.module(pc)
+        return self._table(module).extent(pc) if module is not None else None
 
     def _table(self, module: Module) -> FrameTable:
         if module.start not in self._tables:

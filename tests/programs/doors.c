@@ -34,7 +34,7 @@ static void *hold(void *unused) {
       "mov %0, %%rbx\n not %%rbx\n"
       "mov %1, %%rax\n not %%rax\n"
       "movq %%rax, %%xmm9\n pslldq $8, %%xmm9\n"
-      "1: mov $34, %%eax\n syscall\n jmp 1b\n" /* pause */
+      "1: mov $34, %%eax\n syscall\n movmskpd %%xmm9, %%eax\n jmp 1b\n" /* pause; xmm9 is used again */
       :
       : "m"(hidden[GENERAL]), "m"(hidden[VECTOR])
       : "rax", "rbx", "rcx", "r11", "xmm9", "memory");

@@ -228,6 +228,7 @@ static inline void stop(const hidden *in, uint64_t say) {
                      "test %%eax, %%eax; jz 1f\n\t"
                      "mov $1, %%eax; mov $1, %%edi; lea ready_text(%%rip), %%rsi; mov $6, %%edx; syscall\n\t"
                      "1: mov $34, %%eax; xor %%edi, %%edi; xor %%esi, %%esi; xor %%edx, %%edx; syscall\n\t" /* pause */
+                     "mov %%r8, %%rax; movq %%xmm3, %%rax; mov -64(%%rsp), %%rax\n\t" /* they are used again */
                      "jmp 1b"
                      : : "D"(in), "S"(say) : "memory", "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15");
     __builtin_unreachable();

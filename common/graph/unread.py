@@ -1,0 +1,232 @@
+"""Words of threads that no code reads again: left over in registers, in red zones, and in frames that signals interrupted.
+
+They are no roots. Code is only looked at where such a word points into a block in use; all other words of threads hold nothing anyway.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from findleaks.errors import Interrupted as Stopped
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.base import Blocks, Engine, State
+from findleaks.libc.stacks import thread_stacks
+from findleaks.target.base import Range, Region, Target, Thread
+from findleaks.target.register_words import xsave_words
+
+KEPT = {"rbx", "rbp", "rsp", "rip", "r12", "r13", "r14", "r15", "fs_base", "gs_base", "orig_rax"}
+"""Registers that are roots always: a function gives them back to its caller as it got them."""
+
+DEEPEST = 1 << 20
+"""Bytes of a stack that are searched for signals' frames."""
+
+# struct ucontext: uc_mcontext at 40, which begins with these and ends with the address of the FPU's state
+# (Linux arch/x86/include/uapi/asm/sigcontext.h, struct sigcontext_64)
+_CONTEXT = 40
+_SAVED = ("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rdi", "rsi", "rbp", "rbx", "rdx", "rax", "rcx")
+_STATE_AT = _CONTEXT + 23 * 8
+_MAGIC = 0x46505853  # FP_XSTATE_MAGIC1, in the bytes 464 on of that state; extended_size, xfeatures and xstate_size follow
+_CODE = ("libc.", "libc-", "libpthread", "ld-musl")
+_NO_BLOCK = 0xFFFFFFFF
+
+
+if TYPE_CHECKING:
+    from findleaks.unwind.live import Interrupted, Reader
+
+
+class Place(NamedTuple):
+    """Memory that is not read again, and what it is: "below the stack pointer of thread 2, not read again"."""
+
+    start: int
+    end: int
+    what: str
+
+
+class Unread:
+    """`registers` are the names of those of each thread (by tid) that are not read again; `places` is memory, sorted and disjoint.
+    `warning` is "" or why all count as read."""
+
+    def __init__(self) -> None:
+        self.registers: dict[int, frozenset[str]] = {}
+        self.places: list[Place] = []
+        self.warning = ""
+        self.known: dict[tuple[int, int], frozenset[str]] = {}  # by the names of words (the tuple's identity) and what is read again
+
+    def ranges(self) -> list[Range]:
+        return [Range(place.start, place.end) for place in self.places]
+
+    def words(self, thread: Thread) -> Iterator[tuple[str, int, bool]]:
+        """(register, value, whether it is read again) of all words of a thread; the register is "" where that is not known."""
+        dead = self.registers.get(thread.tid, frozenset())
+        if not thread.names:
+            yield from ((name, value, True) for name, value in thread.registers.items())
+            known = set(thread.registers.values())
+            yield from (("", value, True) for value in thread.words if value not in known)
+            return
+        for at, value in enumerate(thread.words):
+            name = thread.names[at] if at < len(thread.names) else ""
+            yield name, value, name not in dead
+
+    def live(self, thread: Thread) -> Iterable[int]:
+        """The words of a thread's registers that hold what they point to."""
+        return (
+            (value for _, value, read in self.words(thread) if read)
+            if thread.tid in self.registers
+            else thread.words or thread.registers.values()
+        )
+
+    def what(self, address: int) -> str:
+        """Why a word in memory holds nothing; "" if it is not one of these."""
+        at = bisect_right(self.places, (address, 1 << 64, "")) - 1
+        return self.places[at].what if at >= 0 and self.places[at].start <= address < self.places[at].end else ""
+
+
+def unread(target: Target, engine: Engine, blocks: Blocks) -> Unread:
+    """Look at every thread; errors.Interrupted when the user asked to stop."""
+    found = Unread()
+    if target.arch.name != "x86-64" or not len(blocks):
+        return found
+    threads = list(target.threads())
+    restorers = _restorers(target)
+    doubtful = []
+    for thread, suspects in zip(threads, _suspects(target, blocks, threads)):
+        signals = _interrupted(target, engine, thread, restorers)
+        if suspects or signals:
+            doubtful.append((thread, signals))
+    if not doubtful:
+        return found
+    from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone  # it takes 50 ms to import
+
+    capstone = load_capstone()
+    if capstone is None:
+        found.warning = f"every register counts as still in use, so that leftovers may hold lost blocks: {CAPSTONE_MISSING}"
+        return found
+    from findleaks.unwind.live import Reader
+
+    reader = Reader(target, capstone)
+    numbers = {thread.tid: number for number, thread in enumerate(threads, 1)}
+    regions = list(target.regions())
+    for thread, signals in doubtful:
+        if target.interrupted():
+            raise Stopped
+        _judge(found, reader, target, blocks, regions, thread, f"thread {numbers[thread.tid]} (tid {thread.tid})", signals)
+    found.places.sort()
+    return found
+
+
+def _judge(
+    found: Unread, reader: Reader, target: Target, blocks: Blocks, regions: Sequence[Region], thread: Thread, who: str, signals: bool
+) -> None:
+    from findleaks.disasm.effects import mask_of
+    from findleaks.unwind.live import zone_bytes
+
+    awaited = reader.awaited(thread, signals)
+    key = id(thread.names), awaited.live
+    dead = found.known.get(key)
+    if dead is None:
+        names = {name for name in thread.names if name and name not in KEPT}
+        dead = found.known[key] = frozenset(name for name in names if (mask := mask_of(name)) and not mask & awaited.live)
+    if dead:
+        found.registers[thread.tid] = dead
+
+    def put(start: int, end: int, what: str) -> None:
+        if start % target.arch.word == 0 and start < end and blocks.find(start) < 0 and blocks.find(end - 1) < 0:
+            found.places.append(Place(start, end, what))
+
+    for sp, live in [(thread.sp, awaited.live), *((one.sp, one.live) for one in awaited.interrupted)]:
+        within = f"{who}'s interrupted function" if sp != thread.sp else who
+        for start, end in zone_bytes(live):  # words
+            put(sp + start, sp + end, f"below the stack pointer of {within}, not read again")
+    for one in awaited.interrupted:
+        for start, end in _alternate(target, one, thread, regions):
+            put(start & -target.arch.word, end, f"dead stack of {who}, whose signal handler runs on a stack of its own")
+        for name, address in _saved_words(target, one.context):
+            if name and name not in KEPT and (mask := mask_of(name)) and not mask & one.live:
+                put(address, address + 8, f"{name} of {who}, saved at a signal, not read again")
+
+
+def _alternate(target: Target, one: Interrupted, thread: Thread, regions: Sequence[Region]) -> Iterator[Range]:
+    """What is below the stack pointers of a handler that runs on a stack of its own (uc_stack in its struct ucontext: address, flags,
+    size), and of what it interrupted."""
+    try:
+        low, _, size = target.arch.unpack(target.read(one.context + 16, 24))
+    except UnreadableMemory:
+        return
+    if not (low <= thread.sp < low + size <= low + (1 << 30)) or low <= one.sp < low + size:
+        return
+    yield Range(low, thread.sp - target.arch.red_zone)
+    stack = thread_stacks(target).get(thread.tid)
+    if stack is None:
+        stack = next((Range(region.start, region.end) for region in regions if region.name == "[stack]" and one.sp in region), None)
+    if stack is not None and stack.start < one.sp - target.arch.red_zone < stack.end:
+        yield Range(stack.start, one.sp - target.arch.red_zone)
+
+
+def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iterator[bool]:
+    """Whether a word of a register that may be dead, or of the red zone, points into a block in use; of each thread."""
+    low = blocks.address(0)
+    high = blocks.address(len(blocks) - 1) + blocks.size(len(blocks) - 1)
+    for thread in threads:
+        values = {value for name, value in zip(thread.names, thread.words) if low <= value < high and name and name not in KEPT}
+        try:
+            zone = target.arch.unpack(target.read(thread.sp - target.arch.red_zone, target.arch.red_zone))
+        except UnreadableMemory:
+            zone = ()
+        values.update(value for value in zone if low <= value < high)
+        indices, _ = blocks.holding(array("Q", values)) if values else ((), ())
+        yield any(index != _NO_BLOCK and blocks.state(index) == State.IN_USE for index in indices)
+
+
+def _restorers(target: Target) -> list[int]:
+    """Where handlers of signals return to: in libc, or in a static program."""
+    from findleaks.disasm.system_calls import SIGRETURN
+
+    modules = target.modules()
+    chosen = [m for m in modules if m.path.rsplit("/", 1)[-1].startswith(_CODE)] or list(modules[:1])
+    found = []
+    for region in target.regions():
+        if region.executable and any(m.start <= region.start < m.end for m in chosen):
+            for piece in target.pieces(region.start, region.end):
+                data = bytes(piece.data)
+                at = data.find(SIGRETURN)
+                while at >= 0:
+                    found.append(piece.address + at)
+                    at = data.find(SIGRETURN, at + 1)
+    return found
+
+
+def _interrupted(target: Target, engine: Engine, thread: Thread, restorers: Sequence[int]) -> bool:
+    """Whether the return address of a signal handler stands on the thread's stack."""
+    if not restorers:
+        return False
+    end = thread.sp + DEEPEST
+    if thread.sp < thread.thread_pointer < end:
+        end = thread.thread_pointer
+    wanted = set(restorers)
+    for piece in target.pieces(thread.sp & -target.arch.word, end):
+        for address in engine.search(piece, min(restorers), max(restorers) + 1):
+            at = address - piece.address
+            if int.from_bytes(piece.data[at : at + 8], target.arch.byteorder) in wanted:
+                return True
+    return False
+
+
+def _saved_words(target: Target, context: int) -> Iterator[tuple[str, int]]:
+    """(register, address) of the words that the kernel saved at a signal."""
+    for number, name in enumerate(_SAVED):
+        yield name, context + _CONTEXT + 8 * number
+    try:
+        state = target.word(context + _STATE_AT)
+        marks = target.read(state + 464, 24) if state and state % 8 == 0 else b""
+    except UnreadableMemory:
+        return
+    if int.from_bytes(marks[:4], "little") == _MAGIC:
+        features, size = int.from_bytes(marks[8:16], "little"), int.from_bytes(marks[16:20], "little")
+    else:
+        features, size = 0, 512
+    if marks and size <= 1 << 14:
+        for number, name in enumerate(xsave_words(features, size)):
+            yield name, state + 8 * number

@@ -1,0 +1,292 @@
+"""Which registers a thread will read again, and which bytes below its stack pointer; and the same where a signal interrupted it.
+
+From the place where the thread stands, and behind the end of its function from the return address on, frame by frame, as far as it
+takes. Three facts beside the code itself:
+
+- Who calls a function of another module keeps nothing over the call in registers that the ABI lets it overwrite (System V ABI, AMD64
+  supplement 1.0, 3.2.1). Within a module gcc may know better (-fipa-ra), of those that the function leaves alone. TLS descriptors
+  (`call *(%rax)`) and a few functions of libc keep all registers.
+- A function of libc that makes a system call takes, returns and passes on nothing in vector registers, and returns at most rax.
+- sigreturn loads every register from the signal's frame.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+from findleaks.disasm.effects import (
+    ALL_VECTORS,
+    ALL_ZONE,
+    CALLEE_SAVED,
+    GENERAL,
+    REGISTERS,
+    RETURNED,
+    ZONE,
+    ZONE_AT,
+    Effect,
+    general,
+)
+from findleaks.disasm.liveness import Liveness
+from findleaks.disasm.system_calls import ENDING, RESTARTED, SIGRETURN, SYSCALL, taken
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Range, Symbol, Target, Thread
+from findleaks.unwind.frames import Frame, Kept, Unwinder
+
+_NEAREST = 3
+"""Frames unwound at first: most threads sleep a few calls deep in libc, and what is behind matters no more."""
+_DEEPEST = 64
+
+_LIBC = re.compile(r"(libc|libpthread|librt|ld)[-.][\w.-]*so[\w.]*|ld-linux-x86-64\.so\.2")
+_KEEPING = {"mcount", "_mcount", "__fentry__", "__morestack", "_dl_tlsdesc_return", "_dl_tlsdesc_undefweak", "_dl_tlsdesc_dynamic"}
+_LAST = {
+    "abort": 0,
+    "__stack_chk_fail": 0,
+    "__chk_fail": 0,
+    "__fortify_fail": 1,
+    "__libc_fatal": 1,
+    "__assert_fail": 4,
+    "_exit": 1,
+    "exit": 1,
+}
+"""Functions of libc that never return, by the number of their arguments."""
+
+
+class Interrupted(NamedTuple):
+    """A frame that a signal interrupted: where the kernel saved its registers (struct ucontext), and what of them is read again."""
+
+    context: int
+    sp: int
+    live: int
+
+
+class Awaited(NamedTuple):
+    """What of a thread's registers and of its red zone is read again (a mask of effects.py), and the same of interrupted frames."""
+
+    live: int
+    interrupted: tuple[Interrupted, ...]
+
+
+class ProcessCode:
+    """findleaks.disasm.liveness.Code of a process."""
+
+    def __init__(self, target: Target, unwinder: Unwinder) -> None:
+        self._target, self._unwinder = target, unwinder
+        self._extents: dict[int, Range | None] = {}
+        self._starts: list[int] = []
+        self._found: list[Range] = []
+        self._last: dict[int, int] | None = None
+        self._writable = sorted((region.start, region.end) for region in target.regions() if region.writable)
+
+    def read(self, address: int, size: int) -> bytes:
+        """See Code."""
+        try:
+            return self._target.read(address, size)
+        except UnreadableMemory:
+            return self._target.read(address, min(size, 4096 - address % 4096))
+
+    def extent(self, pc: int) -> Range | None:
+        """See Code."""
+        at = bisect_right(self._starts, pc) - 1
+        if at >= 0 and pc < self._found[at].end:
+            return self._found[at]
+        if pc not in self._extents:
+            found = self._extents[pc] = self._unwinder.extent(pc) if self._unwinder.executable(pc) else None
+            if found is not None:
+                at = bisect_right(self._starts, found.start)
+                self._starts.insert(at, found.start)
+                self._found.insert(at, found)
+        return self._extents[pc]
+
+    def at_top(self, pc: int) -> bool:
+        """See Code."""
+        row = self._unwinder.row(pc)
+        return row is not None and (row.register, row.offset, row.expression) == (7, 8, b"") and not row.signal
+
+    def pointer(self, slot: int, jump: Effect) -> int:
+        """See Code: of a slot that was made read-only (RELRO), or of a stub of the procedure linkage table, whose slot may still change,
+        but to the same function."""
+        at = bisect_right(self._writable, (slot, 1 << 64)) - 1
+        if at >= 0 and slot < self._writable[at][1] and not self._is_stub(jump):
+            return 0
+        try:
+            found = self._target.word(slot)
+        except UnreadableMemory:
+            return 0
+        return found if self.extent(found) is not None else 0
+
+    def _is_stub(self, jump: Effect) -> bool:
+        if jump.flow != "jump":
+            return False
+        try:
+            around = self._target.read(jump.address - 4, 4 + jump.size + 10)
+        except UnreadableMemory:
+            return False
+        behind = around[4 + jump.size :]
+        guarded = around[:4] == b"\xf3\x0f\x1e\xfa" and behind[:3] in (b"\x0f\x1f\x44", b"\x66\x0f\x1f", b"\x66\x90\xf3")
+        return guarded or behind[:2] == b"\x66\x90" or (behind[0] == 0x68 and behind[5] == 0xE9)
+
+    def arguments_of_last(self, address: int) -> int | None:
+        """See Code."""
+        if self._last is None:
+            found = ((self._target.symbol(name, "libc.so"), count) for name, count in _LAST.items())
+            self._last = {symbol.address: count for symbol, count in found if symbol is not None}
+        return self._last.get(address)
+
+    def system_call(self, numbers: tuple[int | None, ...]) -> tuple[int, str]:
+        """See Code."""
+        number = -1 if numbers[0] is None else numbers[0]
+        known = {name: value for name, value in zip(GENERAL, numbers) if value is not None}
+        return taken(number, known), "stop" if number in ENDING else "next"
+
+    def libc(self, pc: int) -> bool:
+        """Whether the place is in libc, or what belongs to it."""
+        module = self._unwinder.module(pc)
+        return module is not None and _LIBC.fullmatch(module.path.rsplit("/", 1)[-1]) is not None
+
+    def bytes_at(self, address: int, size: int) -> bytes:
+        """b"" where they cannot be read."""
+        try:
+            return self._target.read(address, size)
+        except UnreadableMemory:
+            return b""
+
+
+class Reader:
+    """What threads read again; what was found out about code is kept, so that many threads asleep at one place cost little more than
+    one."""
+
+    def __init__(self, target: Target, capstone: ModuleType) -> None:
+        self._target = target
+        self._unwinder = Unwinder(target)
+        self._code = ProcessCode(target, self._unwinder)
+        self._liveness = Liveness(self._code, capstone)
+
+    def awaited(self, thread: Thread, signals: bool) -> Awaited:
+        """Of this thread; with `signals`, of the frames on its stack that signals interrupted, too."""
+        kept: list[Kept] = []
+        most = _DEEPEST if signals else _NEAREST
+        trace = self._unwinder.steps(thread, kept, most)
+        live = self._from(trace.frames, kept, 0, thread.registers)
+        if live is None and not signals:
+            kept = []
+            trace = self._unwinder.steps(thread, kept, _DEEPEST)
+            live = self._from(trace.frames, kept, 0, thread.registers)
+        found = []
+        for index in range(1, len(trace.frames)) if signals else ():
+            before = trace.frames[index - 1]
+            if self._returns_from_signal(before):
+                saved = self._registers(kept[index])
+                part = self._from(trace.frames, kept, index, saved)
+                everything = REGISTERS | ALL_ZONE
+                found.append(Interrupted(before.sp, trace.frames[index].sp, everything if part is None else part))
+        return Awaited(REGISTERS | ALL_ZONE if live is None else live, tuple(found))
+
+    def _registers(self, kept: Kept) -> dict[str, int]:
+        return {GENERAL_BY_DWARF[number]: value for number, value in kept.registers.items() if number < len(GENERAL_BY_DWARF)}
+
+    def _returns_from_signal(self, frame: Frame) -> bool:
+        row = self._unwinder.row(frame.pc)
+        return row is not None and row.signal and self._code.bytes_at(frame.pc, len(SIGRETURN)) == SIGRETURN
+
+    def _from(self, frames: Sequence[Frame], kept: Sequence[Kept], first: int, registers: Mapping[str, int]) -> int | None:
+        """What is read again from frame `first` on, which was interrupted with these registers; None where further frames would tell."""
+        top = frames[first]
+        sp, pc = top.sp, top.pc
+        called = self._code.bytes_at(pc - 2, 2) == SYSCALL
+        plain = called and self._code.libc(pc)
+        live = self._in_call(registers) if called else 0
+        rest = REGISTERS
+        for index in range(first, len(frames)):
+            frame = frames[index]
+            if self._code.extent(frame.call) is None:
+                return live | rest | (ALL_ZONE if index == first else 0)
+            own = registers if index == first else self._registers(kept[index])
+            bp = own["rbp"] - frame.sp if "rbp" in own else None
+            near = bp if bp is not None and -ZONE <= bp < 1 << 20 else None
+            flow = self._liveness.at(frame.pc, near, not plain, own.get("rax", -1) if index == first and not called else -1)
+            live |= flow.use & rest
+            if index == first:
+                live |= self._zone(pc, sp, near, flow.use, registers, live)
+            rest &= flow.through & ~CALLEE_SAVED & ~live
+            if not rest:
+                return live
+            if index + 1 == len(frames):
+                break
+            caller = frames[index + 1]
+            if self._returns_from_signal(caller):
+                return live
+            rest &= self._over_return(frame, caller, plain)
+            plain = plain and self._code.libc(caller.call)
+            if not rest:
+                return live
+        return None if len(frames) < _DEEPEST else live | rest
+
+    def _in_call(self, registers: Mapping[str, int]) -> int:
+        """The arguments of a system call that goes on."""
+        rax = registers.get("rax", 0)
+        signed = rax - (1 << 64) if rax >> 63 else rax
+        if signed not in RESTARTED:
+            return 0
+        number = registers.get("orig_rax", -1)
+        return taken(-1 if number >> 63 else number, registers)
+
+    def _over_return(self, frame: Frame, caller: Frame, plain: bool) -> int:
+        """What a function may leave for its caller to read."""
+        before = self._code.bytes_at(caller.pc - 7, 7)
+        if caller.how != "cfi" or self._code.extent(caller.call) is None or len(before) < 7 or not _is_call(before):
+            return REGISTERS
+        one, other = self._unwinder.module(frame.call), self._unwinder.module(caller.call)
+        if one is None or other is None or (not plain and self._keeps_all(frame)):
+            return REGISTERS
+        if one.start != other.start:
+            over = REGISTERS if before[5:7] != b"\xff\x10" else 0
+        else:
+            over = self._liveness.clobbered(frame.call)
+        over &= ~CALLEE_SAVED
+        return REGISTERS & ~over | (general("rax") if plain else RETURNED)
+
+    def _keeps_all(self, frame: Frame) -> bool:
+        symbol: Symbol | None = self._target.symbolize(frame.call)
+        return symbol is not None and symbol.name.split("@")[0] in _KEEPING
+
+    def _zone(self, pc: int, sp: int, bp: int | None, use: int, registers: Mapping[str, int], live: int) -> int:
+        """What is read again of the red zone."""
+        how = self._liveness.below(pc, bp)
+        pointing = 0
+        for number, name in enumerate(GENERAL):
+            if name != "rsp" and sp - ZONE <= registers.get(name, 0) < sp:
+                pointing |= 1 << number
+        if how == "pointed to" or pointing & (live | CALLEE_SAVED):
+            return ALL_ZONE
+        if how == "never":
+            return 0
+        words = self._target.arch.unpack(self._code.bytes_at(sp - ZONE, ZONE))
+        return ALL_ZONE if not words or any(sp - ZONE <= word < sp for word in words) else use & ALL_ZONE
+
+
+def _is_call(before: bytes) -> bool:
+    """Whether these 7 bytes in front of a return address end in a call."""
+    if before[2] == 0xE8:
+        return True
+    return any(before[-size] == 0xFF and before[-size + 1] >> 3 & 7 == 2 for size in (2, 3, 4, 6, 7))
+
+
+def zone_bytes(live: int) -> list[Range]:
+    """The parts of the red zone that are not read again, as offsets from the stack pointer (-128 to 0), by words."""
+    found: list[Range] = []
+    for at in range(0, ZONE, 8):
+        if not live >> (ZONE_AT + at) & 0xFF:
+            if found and found[-1].end == at - ZONE:
+                found[-1] = Range(found[-1].start, at - ZONE + 8)
+            else:
+                found.append(Range(at - ZONE, at - ZONE + 8))
+    return found
+
+
+GENERAL_BY_DWARF = ("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
+
+__all__ = ["ALL_VECTORS", "Awaited", "Interrupted", "ProcessCode", "Reader", "zone_bytes"]

@@ -1,0 +1,45 @@
+"""What is said not to be read again is overwritten in a running program, over and over: it goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import truth
+from poison import Outcome, Poisoned
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("programs")
+
+    def build(level: str) -> Path:
+        output = folder / f"mixed{level}"
+        if not output.exists():
+            subprocess.run(["gcc", level, "-o", str(output), str(truth.PROGRAMS / "mixed.c"), "-lm"], check=True)
+        return output
+
+    return build
+
+
+def poisoned(program: Path, folder: Path, stops: int, blind: bool = False) -> tuple[Outcome, bytes]:
+    """The outcome, and what the program prints when nobody disturbs it."""
+    plain = subprocess.run([str(program)], capture_output=True, check=True).stdout
+    return Poisoned([str(program), "trap"], 1, 40, stops, folder / "out", -1, blind).run(), plain
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O2", "-O3"])
+def test_a_program_does_not_notice(build, tmp_path: Path, level: str) -> None:
+    made, plain = poisoned(build(level), tmp_path, 60)
+    assert (made.status, made.output) == (0, plain), made.last
+    assert made.stops == 60
+    assert made.dead[0] >= 60, "general registers"
+    assert made.dead[1] >= 120, "words of vector registers"
+    assert made.dead[2] >= 60 * 16, "bytes of red zones"
+
+
+def test_it_would_notice_otherwise(build, tmp_path: Path) -> None:
+    """The same with what is read again overwritten, too."""
+    made, plain = poisoned(build("-O2"), tmp_path, 60, blind=True)
+    assert (made.status, made.output) != (0, plain)
