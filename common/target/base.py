@@ -121,6 +121,7 @@ class Target(Protocol):
     unread: list[Range]  # writable memory that was mapped and is not there
     truncated: bool  # the core ends before its headers say
     warnings: list[str]  # what the user must know: unread memory, a truncated core, files that do not match
+    crashed: int  # the thread that a fault of its own, or abort(), ended; 0: none, or not known
     disassembler: Optional[Disassembler]  # of the debugger that has the process; None where there is none
 
     def regions(self) -> Sequence[Region]:
@@ -182,6 +183,11 @@ class Target(Protocol):
 
     def thread_names(self) -> Mapping[int, str]:
         """tid -> the name that the thread was given (prctl PR_SET_NAME), of a process of this machine; cores do not have them: {}."""
+        ...
+
+    def run_on(self, seconds: float) -> bool:
+        """Let the process run for so long and stop it again: all that was read of it before is void. False, and nothing is done, where it
+        is a core, or not ours to let go."""
         ...
 
     def interrupted(self) -> bool:

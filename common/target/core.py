@@ -52,6 +52,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         self._process = self._notes(view, head, headers)
         self._of_kernel = holes.by_kernel(head, loads, self._process.unit, arch.page)
         self.pid: Optional[int] = self._process.pid
+        self.crashed = self._process.crashed
         self._files = self._mappings(loads)
         self._images = images(self.read, self._files, arch.machine, arch.page)
         if self._process.files:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
@@ -148,6 +149,8 @@ class LiveTarget(Symbolic, Closing):
                 if region is None:
                     raise UnreadableMemory(address, size)
                 reached = region.end
+        if self._region_at(address) is None:
+            raise UnreadableMemory(address, size, self._why(address))
         parts = []
         at, end = address, address + size
         while at < end:
@@ -159,10 +162,10 @@ class LiveTarget(Symbolic, Closing):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _why(self, address: int) -> str:
-        if ended(self._pid):
-            return "the process has ended"
         region = self._region_at(address)
-        return "not in the target" if region is None else f"{region.name or 'the mapping'} cannot be read at {address:#x}"
+        if region is None:
+            return "not in the target"  # at once: whoever follows words that may be no addresses comes here thousands of times
+        return "the process has ended" if ended(self._pid) else f"{region.name or 'the mapping'} cannot be read at {address:#x}"
 
     def _cached(self, address: int, size: int) -> Optional[bytes]:
         page, last = address // self._page, (address + size - 1) // self._page
@@ -361,6 +364,24 @@ class LiveTarget(Symbolic, Closing):
 
     def interrupted(self) -> bool:
         return False
+
+    def run_on(self, seconds: float) -> bool:
+        """See Target."""
+        if self._tracer is None:
+            return False
+        self.close()
+        time.sleep(seconds)
+        self.unread, self.warnings = [], []
+        Symbolic.__init__(self)
+        tracer = self._tracer = Tracer(self._pid, self.arch)
+        try:
+            tracer.stop()
+            self.warnings += tracer.warnings
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        return True
 
     def close(self) -> None:
         """Let the process run on, if it was stopped here. May be called more than once."""

@@ -14,8 +14,14 @@ from findleaks.target.base import Thread
 from findleaks.target.elf import Note
 from findleaks.target.register_words import image_of, note_words
 
-NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE = 1, 3, 6, 0x46494C45
+NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE, NT_SIGINFO = 1, 3, 6, 0x46494C45, 0x53494749
 AT_PHDR, AT_PAGESZ, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 3, 6, 7, 9, 25, 31, 33
+
+
+FAULTS = (4, 7, 8, 11, 31)
+"""SIGILL, SIGBUS, SIGFPE, SIGSEGV and SIGSYS, which a thread gets for what it does itself: their si_code is above 0 then."""
+
+SIGABRT, SI_TKILL = 6, -6
 
 
 class Mapping(NamedTuple):
@@ -38,6 +44,7 @@ class Process(NamedTuple):
     auxv: dict[int, int]
     problems: list[str]
     unit: int = 0  # the page size by which NT_FILE counts: the system's in the kernel's cores, 1 in GDB's; 0: there is no such note
+    crashed: int = 0  # the thread that a fault or its own abort() ended
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[bytes]) -> Thread:
@@ -77,6 +84,7 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     unit = 0
     raw: list[tuple[int, bytes, list[bytes]]] = []
     tids: set[int] = set()
+    crashed = 0
     order = arch.word_format[0]
     for note in notes:
         if note.type == NT_PRSTATUS and note.name == b"CORE":
@@ -93,6 +101,8 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
             raw.append((tid, bytes(note.desc[arch.prstatus_registers : end]), []))
         elif note.type in arch.extra_register_notes and note.name in (b"CORE", b"LINUX") and raw:
             raw[-1][2].append(bytes(note.desc))
+        elif note.type == NT_SIGINFO and note.name == b"CORE" and raw and not crashed:
+            crashed = raw[-1][0] if _own_fault(order, note.desc) else 0
         elif note.type == NT_PRPSINFO and note.name == b"CORE":
             pid, name, command = _psinfo(order, note.desc)
         elif note.type == NT_AUXV and note.name == b"CORE":
@@ -105,7 +115,16 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     threads = [thread(arch, tid, registers, extra) for tid, registers, extra in raw if registers]
     if pid is None and threads:
         pid = threads[0].tid
-    return Process(pid, name, command, sorted(threads, key=lambda t: (t.tid != pid, t.tid)), files, auxv, problems, unit)
+    return Process(pid, name, command, sorted(threads, key=lambda t: (t.tid != pid, t.tid)), files, auxv, problems, unit, crashed)
+
+
+def _own_fault(order: str, info: memoryview) -> bool:
+    """Whether siginfo_t (Linux, include/uapi/asm-generic/siginfo.h: si_signo, si_errno, si_code) tells of what the thread did itself: a
+    fault, or abort(), which signals its own thread. `kill` from outside gives si_code 0."""
+    if len(info) < 12:
+        return False
+    number, _, code = struct.unpack_from(order + "3i", info)
+    return bool((number in FAULTS and code > 0) or (number == SIGABRT and code == SI_TKILL))
 
 
 def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:

@@ -170,6 +170,11 @@ class Symbolic:
     """`symbol` and `symbolize` of the Target protocol over `modules()` and `symbol_tables(module)`, loaded when first asked for."""
 
     disassembler: Optional[Disassembler] = None
+    crashed = 0
+
+    def run_on(self, seconds: float) -> bool:
+        """See Target."""
+        return False
 
     def __init__(self) -> None:
         self._symbols: dict[int, ModuleSymbols] = {}

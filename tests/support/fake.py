@@ -31,6 +31,7 @@ class FakeTarget(ExtentReader):
     """
 
     disassembler: Optional[Disassembler] = None
+    crashed = 0
 
     def __init__(
         self,
@@ -118,6 +119,9 @@ class FakeTarget(ExtentReader):
 
     def threads(self) -> Sequence[Thread]:
         return self._threads
+
+    def run_on(self, seconds: float) -> bool:
+        return False
 
     def interrupted(self) -> bool:
         if self._left is None:
