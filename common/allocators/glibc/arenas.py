@@ -119,7 +119,9 @@ def first_heap(memory: Memory, arena: Arena) -> Optional[HeapInfoLayout]:
 
 def plausible(memory: Memory, arena: Arena) -> bool:
     """Whether this can be an arena at all: counters in order, bins all circular (a few broken by corruption), or all still 0."""
-    if arena.system_mem > arena.max_system_mem or arena.attached >= 1 << 22:
+    page = memory.arch.page  # sysmalloc adds to system_mem first: for some instructions it may exceed its own maximum
+    growing = arena.system_mem % page == 0 and arena.max_system_mem % page == 0 and arena.max_system_mem > 0
+    if (arena.system_mem > arena.max_system_mem and not growing) or arena.attached >= 1 << 22:
         return False
     if not any(arena.bins):
         return arena.top == 0 and arena.system_mem == 0

@@ -122,8 +122,8 @@ class Glibc(Allocator):
         for cache in self.tcaches.caches:
             whose = f"of thread {cache.tid} " if cache.tid else ""
             self.problems += [Problem(cache.address, f"thread cache {whose}at {cache.address:#x}: {what}") for what in cache.bad]
-        blind = self._cached() and bool(self.spans) and not self.target.threads()
-        if blind or (self.tcaches.unread and count != 0):
+        blind = bool(self.spans) and not self.target.threads()
+        if self._cached() and (blind or self.tcaches.unread):
             whose = "no thread is known" if blind else f"those of {len(self.tcaches.unread)} of the threads"
             what = f"thread caches not looked up: {whose}; freed blocks in them count as in use"
             self.problems.append(Problem(self.instance.main.address, what, False))
@@ -138,7 +138,7 @@ class Glibc(Allocator):
         return self.par("tcache_count") != 0 and (layout is None or layout.tcache_bins >= 0)
 
     def _version(self) -> str:
-        text = version.from_text(self.target, self.instance.region)
+        text = version.from_text(self.target, self.instance.region) or version.from_name(self.instance.region)
         if text:
             return text
         rows = [(self.instance.layout.since, self.instance.layout.until)]

@@ -1,4 +1,6 @@
-"""Which release of glibc this is: from its own banner where its bytes can be read, else from the layouts that were found."""
+"""Which release of glibc this is: from its own banner where its bytes can be read, or the name of its file; else from the layouts found.
+
+Layouts may be newer than the release that a file's name tells: distributions take changes over (RHEL 7's 2.17 has 2.23's malloc_state)."""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from findleaks.target.base import Region, Target
 from findleaks.target.ranges import nonzero_pieces
 
 BANNER = re.compile(rb"GNU C Library [^\n]{0,200}? release version (\d{1,3}\.\d{1,4})")
+NAME = re.compile(r"libc-(\d{1,3}\.\d{1,4})(\.\d{1,4})?\.so")
 MARK = b"GNU C Library "
 
 
@@ -29,6 +32,12 @@ def from_text(target: Target, home: Region | None) -> str:
                     return match.group(1).decode("ascii")
                 at = data.find(MARK, at + 1)
     return ""
+
+
+def from_name(home: Region | None) -> str:
+    """The version in the name of the file, as glibc installed itself before 2.34: "2.17" of libc-2.17.so. "" where there is none."""
+    match = NAME.fullmatch(where(home))
+    return match.group(1) if match else ""
 
 
 def from_layouts(rows: Iterable[tuple[Version, Version]], mangled: bool | None) -> str:
