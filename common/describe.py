@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Optional
 
+from findleaks.audit.inside import holder
 from findleaks.audit.lost import hint_of
 from findleaks.graph.base import Kind, State
 from findleaks.graph.roots import stack_region
@@ -177,6 +178,8 @@ class Describer:
         place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
         article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({block.allocator}, {block.arena}){self._managed(address)}"
+        holds = holder(self.session, block.address)
+        phrase += f"; {holds}" if holds else ""
         return Answer(address, "block", phrase, block=block, region=region)
 
     def _in_region(self, address: int, region: Region) -> Answer:

@@ -11,6 +11,7 @@ from findleaks.allocators.directory import Directory, build
 from findleaks.errors import Interrupted
 from findleaks.graph import engine as engines
 from findleaks.graph.base import Engine, Graph, Heuristic
+from findleaks.graph.in_flight import Inside, held, threads_inside
 from findleaks.graph.roots import register_words, root_ranges
 from findleaks.graph.unread import Unread, unread
 from findleaks.target.base import Piece, Range, Target
@@ -24,6 +25,12 @@ SLICE = 1 << 20
 """Blocks visited between two looks at Ctrl-C: some 50 ms in the kernel."""
 
 PURE_SLICE = 1 << 15
+
+MOST_READS = 5
+"""How often a live process is read where threads are inside an allocator and what they change does not agree."""
+
+PAUSE = 0.003
+"""Seconds that it runs in between."""
 
 
 class Progress(Protocol):
@@ -47,6 +54,8 @@ class Session:
         self.engine = engine or engines.load(target.arch)
         self.progress = progress
         self.seconds: dict[str, float] = {}
+        self.inside: Sequence[Inside] = []  # threads stopped inside an allocator, once `directory` is known
+        self.reads = 1
         self._graphs: dict[Heuristic, Graph] = {}
         self._sorted: list[Graph] = []  # those of them that are marked and classified
 
@@ -54,10 +63,33 @@ class Session:
     def directory(self) -> Directory:
         """Every allocator, every block."""
         began = time.perf_counter()
-        self.tell("finding the heaps", 0.0)
-        made = build(self.target, self.engine)
+        while True:
+            self.tell("finding the heaps", 0.0)
+            made = build(self.target, self.engine)
+            self.inside = threads_inside(self.target, made.allocators, made.blocks)
+            made.excuse(self.inside)
+            if not made.problems or not self.read_again():
+                break
         self.seconds["walk"] = time.perf_counter() - began
         return made
+
+    def read_again(self) -> bool:
+        """Let a live process run on for a moment and stop it again, where a thread inside an allocator may be why what was read does not
+        agree. All that was computed is dropped then. False: nothing was done."""
+        if not self.inside or self.reads >= MOST_READS or not self.target.run_on(PAUSE):
+            return False
+        self.reads += 1
+        for name in ("directory", "roots", "unread", "customary", "runtimes", "dead", "types", "in_flight"):
+            self.__dict__.pop(name, None)
+        self._graphs.clear()
+        self._sorted.clear()
+        return True
+
+    @cached_property
+    def in_flight(self) -> dict[int, Inside]:
+        """Addresses of the blocks in use that threads inside an allocator hold, in its own form maybe, and who."""
+        blocks = self.directory.blocks  # first, for `inside` is known after it
+        return held(self.inside, blocks)
 
     @cached_property
     def roots(self) -> list[Range]:
@@ -155,7 +187,7 @@ class Session:
             graph.scan_blocks(piece)
         for piece in self.pieces(self.roots, "reading the roots"):
             graph.scan_roots(piece)
-        graph.root_words([*self.register_words(), *self._running_on()])
+        graph.root_words([*self.register_words(), *self._running_on(), *self.in_flight])
         graph.settle()
         self.seconds["scan"] = time.perf_counter() - began
         return graph

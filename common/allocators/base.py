@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional, Protocol
@@ -187,11 +188,49 @@ class Allocator:
         """The allocator's own totals, under its own names, as it would print them itself (bytes or counts); {} where it keeps none."""
         return {}
 
+    structure = 4096
+    """Bytes that its descriptors, bins and lists take at most, one of each: who changes one has a pointer into it."""
+
+    def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterable[int]:
+        """Further addresses that a thread inside this allocator has in its hands with these words, in whatever form: of a block by its
+        header or descriptor, of the list it is on. See graph/in_flight.py."""
+        return ()
+
+    def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
+        """Whether a thread inside this allocator that has these words, ascending, was just changing what the problem is about. Here: one
+        of them is an address of a block or structure there."""
+        near = Range(problem.address - self.structure, problem.address + self.structure)
+        return any_within(words, [*around(problem, blocks, 0), *([] if blocks.find(problem.address) >= 0 else [near])])
+
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """Everything that is wrong beyond `problems`: what walking need not look at (both directions of links, bitmaps against counts,
         canaries). Yields as it goes, None where nothing is wrong for a while (say, every 100 ms): the caller shows progress and looks at
         Ctrl-C then."""
         return iter(())
+
+
+def starts(blocks: Blocks, start: int, end: int) -> Iterator[int]:
+    """Addresses of the blocks that start in [start, end)."""
+    return (blocks.address(index) for index in range(blocks.at_or_after(start), blocks.at_or_after(end)))
+
+
+def around(problem: Problem, blocks: Blocks, header: int) -> Iterator[Range]:
+    """The bytes a problem names, and the blocks there and right before, each with a header of `header` bytes before it."""
+    place = problem.damaged or Range(problem.address, problem.address)
+    yield Range(place.start, max(place.end, place.start + 1))
+    yield Range(problem.address, problem.address + 1)
+    for address in {place.start, place.start + header, problem.address, problem.address + header}:
+        index = blocks.at_or_after(address + 1) - 1
+        if index >= 0:
+            start = blocks.address(index)
+            end = start + blocks.size(index)
+            if address <= end + header:
+                yield Range(start - header, max(end, address + 1))
+
+
+def any_within(words: Sequence[int], ranges: Iterable[Range]) -> bool:
+    """Whether one of the words, ascending, lies in one of the ranges."""
+    return any(words[at] < high for low, high in ranges for at in (bisect_left(words, low),) if at < len(words))
 
 
 class Finder(Protocol):

@@ -12,6 +12,7 @@ from typing import Optional
 from findleaks.allocators.base import Allocator, Finder, Heap, Problem
 from findleaks.allocators.nesting import Owned, nest, walk
 from findleaks.graph.base import Blocks, Engine
+from findleaks.graph.in_flight import Inside, half_changed
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
@@ -27,6 +28,10 @@ FINDERS = (
 )
 """Modules with a `find(target, engine, taken)`, in the order they are asked; a new allocator adds itself here. glibc comes last: what
 tells its mmapped chunks from other memory is weak, so it should know what is others'."""
+
+
+MOST_CHANGED = 1000
+"""Problems from which on it is damage and no moment in between: malloc changes a few places at a time."""
 
 
 def known() -> list[str]:
@@ -46,7 +51,22 @@ class Directory:
         self.blocks = blocks
         self.heaps = heaps
         self.problems = problems
+        self.half_changed: list[tuple[Problem, Inside]] = []
         self._starts = [owned.start for owned in heaps]
+
+    def excuse(self, inside: Sequence[Inside]) -> None:
+        """Take what threads inside an allocator were just changing from the problems."""
+        self.problems[:], self.half_changed = self.sorted_out(self.problems, inside)
+        excused = {id(problem) for problem, _ in self.half_changed}
+        for allocator in self.allocators:
+            allocator.problems[:] = [problem for problem in allocator.problems if id(problem) not in excused]
+
+    def sorted_out(self, problems: Sequence[Problem], inside: Sequence[Inside]) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
+        """The problems that no thread inside an allocator explains, and those that one does, with it."""
+        if not inside or len(problems) > MOST_CHANGED:
+            return list(problems), []
+        found = [(problem, half_changed(problem, inside, self.blocks)) for problem in problems]
+        return [problem for problem, one in found if one is None], [(problem, one) for problem, one in found if one is not None]
 
     def owner(self, address: int) -> Optional[Owned]:
         """The heap that holds `address`, or None."""

@@ -1,27 +1,45 @@
-"""Threads that were stopped inside an allocator: what they were changing may look wrong at that moment."""
+"""Threads that were stopped inside an allocator: what they hold is in flight, and what they were changing may look wrong at that moment."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from findleaks.allocators.base import Allocator
-from findleaks.libc.waiting import waits
-from findleaks.report.text import printable
+from findleaks.allocators.base import Problem
+from findleaks.graph.in_flight import Inside
+from findleaks.report.text import number, printable
 from findleaks.session import Session
-from findleaks.target.ranges import holding
 
 
-def inside_malloc(session: Session, allocators: Sequence[Allocator]) -> list[tuple[int, str]]:
-    """(thread, where) of the threads whose program counter lies in the file an allocator is in, and not behind a system call."""
-    target = session.target
-    names = {os.path.basename(allocator.where) for allocator in allocators if allocator.where}
-    modules = [module for module in target.modules() if os.path.basename(module.path) in names]
-    found = []
-    for thread in target.threads():
-        module = holding(modules, thread.pc)
-        if module is not None and not waits(target, thread.pc):
-            symbol = target.symbolize(thread.pc)
-            name = os.path.basename(module.path)
-            found.append((thread.tid, printable(f"{name} ({symbol.name})" if symbol is not None else name)))
-    return found
+def in_flight_json(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) -> dict[str, object]:
+    """Blocks in the hands of threads inside an allocator, which count as reachable; what those threads were just changing (`half_changed`;
+    `changed` is more of that); and how often a live process was read, since at first what was read did not agree."""
+    blocks, places = session.directory.blocks, [*session.directory.half_changed, *changed]
+    sizes = [blocks.size(blocks.find(address)) for address in session.in_flight]
+    return {
+        "blocks": len(sizes),
+        "bytes": sum(sizes),
+        "threads": [{"thread": one.thread, "where": printable(one.where), "unwound": one.unwound} for one in session.inside],
+        "half_changed": [{"thread": one.thread, "what": printable(problem.what, 600)} for problem, one in places],
+        "reads": session.reads,
+    }
+
+
+def in_flight_line(body: Mapping[str, Any]) -> str:
+    """ "2 threads were stopped inside malloc or free: 3 blocks in flight count as reachable", or "" """
+    threads, blocks, changed = len(body["threads"]), body["blocks"], len(body["half_changed"])
+    if not threads:
+        return ""
+    whose = f"{number(threads)} threads were" if threads > 1 else "1 thread was"
+    seems = "" if all(one["unwound"] for one in body["threads"]) else " (or so it seems: not all frames are known)"
+    held = f"{number(blocks)} block{'' if blocks == 1 else 's'} in flight count{'s' if blocks == 1 else ''} as reachable"
+    places = f"{changed} places of the heap that were" if changed > 1 else "1 place of the heap that was"
+    rest = f"; {places} just being changed {'are' if changed > 1 else 'is'} taken for sound" if changed else ""
+    rest += f"; read {body['reads']} times" if body["reads"] > 1 else ""
+    return f"{whose} stopped inside malloc or free{seems}: {held}{rest}"
+
+
+def holder(session: Session, address: int) -> str:
+    """ "in flight: thread 17 is in libc.so.6 (malloc)", or "" where no thread inside an allocator holds the block at `address`."""
+    one = session.in_flight.get(address)
+    return f"in flight: thread {one.thread} is in {printable(one.where)}" if one is not None else ""

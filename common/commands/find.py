@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 
 from findleaks.audit.doubts import trusted
+from findleaks.audit.inside import in_flight_json
 from findleaks.audit.lost import lost
 from findleaks.commands import command
 from findleaks.commands.find_text import text
@@ -52,6 +53,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         "trusted": trusted(session),
         "allocators": _allocators(session),
         "totals": _totals(session, graph),
+        "in_flight": in_flight_json(session),
         "groups": [leak.json() for leak in shown],
         "suppressed": [
             {"rule": str(rule), "groups": use.groups, "blocks": use.blocks, "bytes": use.bytes} for rule, use in suppressions.uses.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from findleaks.audit.inside import in_flight_line
 from findleaks.commands import Door
 from findleaks.graph.base import Kind
 from findleaks.leaks import Leak, add, what
@@ -27,6 +28,7 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
         return
     if not body["trusted"]:
         yield "NOT TRUSTED: memory is missing or corrupt; what is called lost may be held there"
+    yield from wrapped(in_flight_line(body["in_flight"]), width)
     yield ""
     rows, rest = _cut(leaks, limit)
     if rows:

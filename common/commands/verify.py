@@ -8,11 +8,12 @@ from typing import Any
 
 from findleaks.allocators.base import Allocator, Problem
 from findleaks.audit.corruption import Explainer, Finding, Neighbour, first_each
-from findleaks.audit.inside import inside_malloc
+from findleaks.audit.inside import in_flight_json, in_flight_line
 from findleaks.commands import Door, command
 from findleaks.commands.result import Plain
 from findleaks.errors import UsageError
 from findleaks.graph.base import State
+from findleaks.graph.in_flight import Inside
 from findleaks.report.text import blocks as blocks_of
 from findleaks.report.text import number, printable, wrapped
 from findleaks.session import Session
@@ -39,11 +40,14 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
 
     Exit status: 0 sound, 1 corrupt, 2 nothing can be said, or nothing wrong in what could be read of a target that is not whole."""
     chosen = _chosen(session, args.allocator)
+    found = [_problems(session, allocator) for allocator in chosen]
+    while any(problem.corrupt for problems, _ in found for problem in problems) and session.read_again():
+        chosen = _chosen(session, args.allocator)
+        found = [_problems(session, allocator) for allocator in chosen]
     entries: list[dict[str, object]] = []
     findings: list[Finding] = []
     explainer = Explainer(session)
-    for allocator in chosen:
-        problems = _problems(session, allocator)
+    for allocator, (problems, _) in zip(chosen, found):
         corrupt = [problem for problem in problems if problem.corrupt]
         findings += explainer.explain_all(allocator.name, problems[:MOST])
         entries.append(_entry(session, allocator, corrupt, len(problems) - len(corrupt), max(0, len(problems) - MOST)))
@@ -52,13 +56,13 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
     doubt = [finding for finding in findings if not finding.problem.corrupt]
     whole = not (session.target.truncated or _unread(session) or doubt)
     corrupt_ = any(entry["problems"] for entry in entries)
-    running = inside_malloc(session, chosen) if corrupt_ else []
     body = {
         "sound": None if not _blocks(session, chosen) else not corrupt_,
         "complete": whole,
         "allocators": entries,
         "problems": [finding.json() for finding in findings],
-        "inside": [{"thread": tid, "where": where} for tid, where in running],
+        "inside": [{"thread": one.thread, "where": printable(one.where)} for one in session.inside if corrupt_ and one.allocator in chosen],
+        "in_flight": in_flight_json(session, [one for _, changed in found for one in changed]),
     }
     status = 1 if corrupt_ else 0 if whole and _blocks(session, chosen) else 2
     result = Plain(session, "verify", body, lambda width, door: _text(body, findings, args.limit, width, door), status)
@@ -75,16 +79,17 @@ def _chosen(session: Session, name: str | None) -> list[Allocator]:
     return [allocator for allocator in allocators if name in (None, allocator.name)]
 
 
-def _problems(session: Session, allocator: Allocator) -> list[Problem]:
-    """Everything wrong with one allocator, each damaged place once. The reader's own come last to be looked at: `verify` may have made
-    them more exact."""
+def _problems(session: Session, allocator: Allocator) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
+    """Everything wrong with one allocator, each damaged place once, and what threads inside it were just changing. The reader's own come
+    last to be looked at: `verify` may have made them more exact."""
     found: list[Problem] = []
     phase = f"checking the heap of {allocator.name}"
     for problem in allocator.verify(session.directory.blocks):
         session.tell(phase, 0.0)
         if problem is not None:
             found.append(problem)
-    return first_each([*allocator.problems, *found])
+    left, changed = session.directory.sorted_out(found, session.inside)
+    return first_each([*allocator.problems, *left]), changed
 
 
 def _unread(session: Session) -> bool:
@@ -126,6 +131,7 @@ def _text(body: Mapping[str, Any], findings: Sequence[Finding], limit: int, widt
     if not body["allocators"]:
         yield "nothing can be said: no allocator was found"
     damage = [finding for finding in findings if finding.problem.corrupt and finding.part_of is None]
+    being_changed = in_flight_line(body["in_flight"]) if body["in_flight"]["half_changed"] else ""
     parts: dict[int, list[Finding]] = {}
     for finding in findings:
         if finding.part_of is not None:
@@ -146,6 +152,9 @@ def _text(body: Mapping[str, Any], findings: Sequence[Finding], limit: int, widt
         yield ""
         line = f"thread {one['thread']} was stopped inside {one['where']}: what it was changing may look wrong for that moment. Ask again"
         yield from wrapped(f"  {line}, or let it run on and stop it elsewhere.", width)
+    if being_changed:
+        yield ""
+        yield from wrapped(f"  {being_changed}", width)
     if damage:
         yield ""
         yield from door.next(width, *_next(damage[0]))

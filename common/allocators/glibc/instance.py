@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache
-from findleaks.allocators.glibc import caches, doubts, spans, tcache, version
+from findleaks.allocators.glibc import caches, doubts, in_flight, spans, tcache, version
 from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc.arenas import find_heaps, read_top
 from findleaks.allocators.glibc.layout import FIRST
@@ -284,6 +284,14 @@ class Glibc(Allocator):
         if address >= span.start + span.system:
             return f"unused tail of a heap of {arena.name}"
         return "fencepost" if any(part.start <= address < part.end for part in span.metadata) else ""
+
+    def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+        """See Allocator."""
+        return in_flight.in_hand(self, words, blocks)
+
+    def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
+        """See Allocator."""
+        return in_flight.changing(self, problem, words, blocks)
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """See Allocator."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Allocator, Heap, Problem
 from findleaks.allocators.images import Image
-from findleaks.allocators.jemalloc import arenas, extents, pageslabs, profile, report, tcache, tree, verify
+from findleaks.allocators.jemalloc import arenas, extents, in_flight, pageslabs, profile, report, tcache, tree, verify
 from findleaks.allocators.jemalloc.arenas import Arena, Shape
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
@@ -190,6 +190,10 @@ class Jemalloc(Allocator):
     def counted(self) -> Mapping[str, int]:
         """See Allocator: stats.* as malloc_stats_print prints them."""
         return report.totals(self)
+
+    def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+        """See Allocator: the stacks of caches that it fills or flushes, slabs by their descriptors."""
+        return in_flight.in_hand(self, words, blocks)
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:
         """See Allocator."""

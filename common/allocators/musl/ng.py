@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Optional
 
-from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, starts
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import ng_verify
@@ -13,6 +13,7 @@ from findleaks.allocators.musl.groups import Batch, Groups, read_groups
 from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, UNIT, Context, Meta, contexts
 from findleaks.allocators.musl.slots import Slots
 from findleaks.graph.base import Blocks, Engine
+from findleaks.graph.slots import GROUP
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
@@ -187,6 +188,14 @@ class MallocNG(Allocator):
     def counted(self) -> Mapping[str, int]:
         """See Allocator: mallocng counts the slots of each class, donated ones left out."""
         return {f"usage_by_class[{number}]": count for number, count in enumerate(self._usage()) if count}
+
+    def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+        """See Allocator: all blocks of a group whose meta it has."""
+        records = self.groups.table.records
+        metas = records[1::GROUP]
+        for meta in set(words).intersection(metas):
+            group = self.groups.one(metas.index(meta))
+            yield from starts(blocks, group.mem, group.end)
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """See Allocator."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache, any_within, starts
 from findleaks.allocators.bulk import clusters
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc import caches, counts, extension, integrity
@@ -182,6 +182,21 @@ class Tcmalloc(Allocator):
     def counted(self) -> dict[str, int]:
         """See Allocator: names of MallocExtension::GetNumericProperty."""
         return counts.properties(self)
+
+    def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+        """See Allocator: all blocks of a span whose descriptor it has: one that is being cut up, or emptied."""
+        named = set(words)
+        return (start for span in self.spans if span.address in named for start in starts(blocks, span.start, span.end))
+
+    def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
+        """See Allocator. A thread changes lists of its own cache, and has the address of that; what it does with the page heap's lists and
+        counters it does with a span in its hands."""
+        if super().changing(problem, words, blocks):
+            return True
+        if problem.address == self.place.root + self.place.layout.stats:
+            return not {span.address for span in self.spans}.isdisjoint(words)
+        caches_ = [one.cache for one in self.cached_lists() if problem.address in (one.head, one.cache)]
+        return any_within(words, (Range(cache, cache + self.structure) for cache in caches_))
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """See Allocator."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, ThreadCache
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, ThreadCache, starts
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google import caches, counts, integrity
 from findleaks.allocators.tcmalloc_google.caches import Held
@@ -174,6 +174,11 @@ class GoogleTcmalloc(Allocator):
     def counted(self) -> dict[str, int]:
         """See Allocator: names of MallocExtension's properties."""
         return counts.properties(self)
+
+    def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+        """See Allocator: all blocks of a span whose descriptor it has: one that is being cut up, or emptied."""
+        named = set(words)
+        return (start for span in self.spans.found if span.address in named for start in starts(blocks, span.start, span.end))
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """See Allocator."""

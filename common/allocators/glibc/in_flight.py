@@ -1,0 +1,69 @@
+"""What a thread inside malloc or free has in its hands: chunks by their headers, lists taken out of a bin, arenas half changed.
+
+malloc.c works on chunks by the address of the header (mem2chunk: two words before the block). malloc_consolidate takes a whole fastbin
+out of its arena first, so that only a local variable holds the chunks, the next each from the one before (malloc.c of 2.17 to 2.42).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from findleaks.allocators.base import Problem, any_within, around
+from findleaks.graph.base import Blocks, State
+from findleaks.target.base import Range
+from findleaks.target.ranges import subtract
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.instance import Glibc
+
+MANGLED_BY = 12  # PROTECT_PTR: a link is stored XORed with its own address >> 12
+
+
+def in_hand(heap: Glibc, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+    """See Allocator.in_hand: blocks whose headers these words name, and those that hang from them as free lists do."""
+    header, mask = 2 * heap.memory.size, heap.memory.arch.mask
+    yield from ((word + header) & mask for word in words)
+    todo = [word for one in words for word in (one, (one + header) & mask) if _starts(blocks, word)]
+    seen = set(todo)
+    while todo:
+        block = todo.pop()
+        link = heap.memory.word(block)
+        if link is None:
+            continue
+        links = {False: {link}, True: {link ^ block >> MANGLED_BY}, None: {link, link ^ block >> MANGLED_BY}}[heap.mangled]
+        for address in {(one + header) & mask for one in links} | links:
+            if address not in seen and _starts(blocks, address):
+                seen.add(address)
+                todo.append(address)
+                yield address
+
+
+def _starts(blocks: Blocks, address: int) -> bool:
+    """Whether a block in use starts there."""
+    index = blocks.find(address)
+    return index >= 0 and blocks.address(index) == address and blocks.state(index) == State.IN_USE
+
+
+def changing(heap: Glibc, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
+    """See Allocator.changing. What is wrong with an arena as a whole is about its structure and its top; with a thread cache, about
+    that; with the count of mapped chunks, about a page where one may begin."""
+    if any_within(words, _about(heap, problem, blocks)):
+        return True
+    if not heap.instance.par or problem.address != heap.instance.par:
+        return False
+    page, spans = heap.memory.arch.page, [Range(span.start, span.end) for span in heap.spans]
+    anonymous = [Range(r.start, r.end) for r in heap.target.regions() if r.writable and r.private and not r.name]
+    return any(any_within([word], subtract(anonymous, spans)) for word in words if word and word % page == 0)
+
+
+def _about(heap: Glibc, problem: Problem, blocks: Blocks) -> Iterator[Range]:
+    header = 2 * heap.memory.size
+    yield from around(problem, blocks, header)
+    for arena in heap.instance.arenas:
+        if arena.address <= problem.address < arena.end or problem.address == arena.top:
+            yield Range(arena.address, arena.end)
+            yield Range(arena.top, arena.top + header)
+    for cache in heap.tcaches.caches:
+        if cache.address <= problem.address < cache.address + cache.layout.size:
+            yield Range(cache.address, cache.address + cache.layout.size)

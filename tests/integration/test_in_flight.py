@@ -1,0 +1,238 @@
+"""A thread stopped at any instruction of malloc and free: nothing is lost, nothing is untrusted, nothing is corrupt.
+
+tests/programs/in_flight.c has each of its blocks in a global slot, or in the call that frees it: at no moment is one lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mallocs_musl
+import mallocs_tcmalloc
+import pytest
+from stepping import Stepped
+from truth import PROGRAMS
+
+from findleaks.allocators.glibc.instance import Glibc
+from findleaks.audit.doubts import trusted
+from findleaks.commands import verify
+from findleaks.graph.base import Kind
+from findleaks.session import Session
+from findleaks.target.core import open_core
+from findleaks.target.live import attach
+
+SOURCE = PROGRAMS / "in_flight.c"
+FLAGS = ("-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread")
+JEMALLOC = {"LD_PRELOAD": "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"}
+CALLS = ("small", "several", "large", "mapped", "resized", "cleared", "aligned", "grown")
+MATRIX = pytest.mark.matrix
+
+SEGV, ABRT = (11, 0, 1), (6, 0, -6)  # si_signo, si_errno, si_code
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("in_flight") / "in_flight"
+    subprocess.run(["gcc", *FLAGS, "-o", str(made), str(SOURCE)], check=True)
+    return made
+
+
+def wrong(session: Session) -> list[str]:
+    """Whatever is said to be wrong with what is right."""
+    graph = session.graph()
+    lost = {kind.name: graph.totals(kind).blocks for kind in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE)}
+    found = [f"{count} {name}" for name, count in lost.items() if count]
+    if not trusted(session):
+        found += ["not trusted", *(problem.what for problem in session.directory.problems)]
+    result = verify.verify.run(session, argparse.Namespace(allocator=None, limit=10))
+    if result.status:
+        found += [f"verify: {result.status}", *(problem["what"] for problem in next(iter(result.json()))["problems"])]  # type: ignore[attr-defined]
+    return found
+
+
+def step_through(program: Path, calls: str, every: int, environment: Mapping[str, str]) -> None:
+    """Looks before each `every`-th instruction of the calls."""
+    looks, inside, found = 0, 0, {}
+    with Stepped([str(program), "step", calls], {**os.environ, **environment}) as stepped:
+        for step in stepped.steps(every):
+            session = stepped.session()
+            try:
+                said = wrong(session)
+                if said:
+                    found[step] = said
+                looks, inside = looks + 1, inside + bool(session.inside)
+            finally:
+                session.close()
+    assert looks > 5 and inside > looks // 2, "the program was not stopped inside its allocator"
+    assert found == {}
+
+
+@pytest.mark.parametrize(("calls", "every"), [("small", 17), ("large", 251), ("mapped", 311)])
+def test_any_instruction_of_glibc(program: Path, calls: str, every: int) -> None:
+    step_through(program, calls, every, {})
+
+
+def test_instructions_of_jemalloc(program: Path) -> None:
+    step_through(program, "several", 1531, JEMALLOC)
+
+
+@MATRIX
+@pytest.mark.parametrize("calls", CALLS)
+def test_all_instructions_of_glibc(program: Path, calls: str) -> None:
+    step_through(program, calls, 1 if calls == "small" else 7, {})
+
+
+@MATRIX
+@pytest.mark.parametrize("calls", CALLS)
+def test_all_instructions_of_jemalloc(program: Path, calls: str) -> None:
+    step_through(program, calls, 1 if calls == "small" else 7, JEMALLOC)
+
+
+@MATRIX
+@pytest.mark.parametrize("calls", CALLS)
+def test_all_instructions_of_tcmalloc(calls: str, tmp_path: Path) -> None:
+    one = mallocs_tcmalloc.get("2.10")
+    step_through(one.compile(SOURCE, tmp_path / "in_flight", FLAGS), calls, 1 if calls == "small" else 7, one.environment())
+
+
+@MATRIX
+@pytest.mark.parametrize("calls", CALLS)
+def test_all_instructions_of_musl(calls: str, tmp_path: Path) -> None:
+    program = mallocs_musl.get("1.2.5").compile(SOURCE, tmp_path / "in_flight", "dynamic", *FLAGS)
+    step_through(program, calls, 1 if calls == "small" else 7, {})
+
+
+def hidden(stepped: Stepped) -> int:
+    """Goes to the first instruction at which only what free() has in its hands leads to a block; the block's address."""
+    for _ in stepped.steps(8):
+        session = stepped.session()
+        try:
+            with_, session.inside = session.in_flight, []
+            del session.__dict__["in_flight"]
+            graph = session.graph()
+            lost = [session.directory.blocks.address(index) for index, kind in enumerate(graph.kinds()) if kind == Kind.DEFINITE]
+            if lost and lost[0] in with_:
+                return lost[0]
+        finally:
+            session.close()
+    raise AssertionError("no block was in flight")
+
+
+def asked(*words: str) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, "-m", "findleaks", *words, "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1, 2), done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_a_core_of_that_moment(program: Path, tmp_path: Path) -> None:
+    """Who holds the block is said; in a core of a thread that crashed there, it is no excuse."""
+    with Stepped([str(program), "step", "small"]) as stepped:
+        block = hidden(stepped)
+        core = stepped.core(tmp_path / "core")
+        crashed = stepped.core(tmp_path / "crashed", SEGV)
+        aborted = stepped.core(tmp_path / "aborted", ABRT)
+        killed = stepped.core(tmp_path / "killed", (11, 0, 0))
+        tid = stepped.process.pid
+    found = asked("find", str(core))
+    assert found["trusted"] and found["groups"] == []
+    assert found["in_flight"]["blocks"] >= 1 and [one["thread"] for one in found["in_flight"]["threads"]] == [tid]
+    said = asked("whatis", hex(block), str(core))["answers"][0]
+    assert said["block"]["kind"] == "reachable" and f"in flight: thread {tid} is in libc.so.6 (" in said["text"]
+    assert asked("refs", hex(block), str(core))["target"]["text"] == said["text"]
+    text = subprocess.run([sys.executable, "-m", "findleaks", "find", str(core)], capture_output=True, text=True, check=True).stdout
+    assert "1 thread was stopped inside malloc or free: " in text
+    for one in (crashed, aborted):
+        assert asked("find", str(one))["in_flight"]["threads"] == []
+    assert asked("find", str(killed))["in_flight"] == found["in_flight"]
+
+
+def half_changed(stepped: Stepped) -> None:
+    """Goes on to where the heap is half changed."""
+    for step in stepped.steps(5):
+        session = stepped.session()
+        try:
+            session.directory  # noqa: B018
+            if session.directory.half_changed and step:
+                return
+        finally:
+            session.close()
+    raise AssertionError("the heap was whole at all times")
+
+
+def test_damage_elsewhere_is_told(program: Path, tmp_path: Path) -> None:
+    """A size is overwritten of a block that the thread inside malloc has nothing to do with."""
+    with Stepped([str(program), "step", "large"]) as stepped:
+        half_changed(stepped)
+        session = stepped.session()
+        blocks = session.directory.blocks
+        first = session.in_flight
+        index = next(index for index in range(8, len(blocks)) if blocks.address(index) not in first and blocks.size(index) == 24)
+        header = blocks.address(index) - 8
+        session.close()
+        stepped.write(header, 0x4141414141414141)
+        session = stepped.session()
+        said = [problem for problem in session.directory.problems if "AAAAAAAA" in problem.what]
+        assert len(said) == 1 and said[0].corrupt and session.directory.half_changed
+        assert not trusted(session)
+        session.close()
+
+
+def test_a_live_process_is_read_again(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no evidence tells who was changing what does not agree: let it run on, look again; a few times at most."""
+    monkeypatch.setattr(Glibc, "changing", lambda *_: False)
+    with Stepped([str(program), "step", "large"]) as stepped:
+        monkeypatch.undo()
+        half_changed(stepped)
+        monkeypatch.setattr(Glibc, "changing", lambda *_: False)
+        session = stepped.session(onward=lambda: stepped.go(400))
+        session.directory  # noqa: B018
+        assert session.directory.problems == [] and 1 < session.reads <= 5
+        session.close()
+    with Stepped([str(program), "step", "large"]) as stepped:
+        monkeypatch.undo()
+        half_changed(stepped)
+        monkeypatch.setattr(Glibc, "changing", lambda *_: False)
+        calls: list[int] = []
+        session = stepped.session(onward=lambda: calls.append(1))
+        assert session.directory.problems != [] and session.reads == 5 and len(calls) == 4
+        session.close()
+
+
+def test_a_process_runs_on_between_reads(program: Path) -> None:
+    with subprocess.Popen([str(program), "spin", "2"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            with attach(process.pid) as target:
+                used = sum(ticks(process.pid, thread.tid) for thread in target.threads())
+                assert target.run_on(0.1)
+                assert sum(ticks(process.pid, thread.tid) for thread in target.threads()) > used
+                assert target.read(target.threads()[0].sp, 8)
+        finally:
+            process.kill()
+
+
+def ticks(pid: int, tid: int) -> int:
+    """What the scheduler counts for a thread: nanoseconds that it ran."""
+    return int(Path(f"/proc/{pid}/task/{tid}/schedstat").read_text().split()[0])
+
+
+def test_the_version_is_the_files(program: Path, tmp_path: Path) -> None:
+    """Its name says 2.17, its structures are those of a later release, as RHEL 7's are; its banner is not in the core."""
+    with Stepped([str(program), "step", "small"]) as stepped:
+        core = stepped.core(tmp_path / "core", old="/libc.so.6", new="/libc-2.17.so")
+        other = stepped.core(tmp_path / "other", old="/libc.so.6", new="/libc-old.so")
+    for path in (core, other):
+        path.write_bytes(path.read_bytes().replace(b"GNU C Library", b"GNU X Library"))
+    with open_core(str(core)) as target:
+        allocator = Session(target).directory.allocators[0]
+        assert (allocator.version, allocator.where) == ("2.17", "libc-2.17.so")
+    with open_core(str(other)) as target:
+        version = Session(target).directory.allocators[0].version
+        assert "-" in version or version.endswith("or newer")

@@ -1,0 +1,43 @@
+"""A chunk that a register names by its header, of a thread inside malloc of a libc whose code and symbols are not in the core."""
+
+from __future__ import annotations
+
+import fake
+import ptmalloc
+
+from findleaks.graph.base import Kind
+from findleaks.session import Session
+
+HEADER = 16
+NO_CALL = (1 << 64) - 1
+
+
+def kinds(inside: bool, offset: int, crashed: bool = False) -> list[Kind]:
+    """Of the main heap's blocks in use, where a thread, inside libc or not, has the address `offset` bytes before the first one's."""
+    image = ptmalloc.of_release((2, 31))
+    target = image.build()
+    used = [block for block in image.blocks["used"] if block < image.places.heap + ptmalloc.SIZE]
+    pc = image.places.data + 0x3000 if inside else 0x1234
+    registers = {"rax": used[0] - offset, "rip": pc, "orig_rax": NO_CALL}
+    target._threads = [fake.thread(7, image.places.tls + 0x100, registers, image.places.pointer)]
+    target.crashed = 7 if crashed else 0
+    session = Session(target)
+    graph, blocks = session.graph(), session.directory.blocks
+    return [graph.kind(blocks.find(block)) for block in used]
+
+
+def test_a_header_holds_its_block_inside_malloc() -> None:
+    assert kinds(True, HEADER) == [Kind.REACHABLE, Kind.DEFINITE]
+
+
+def test_elsewhere_it_does_not() -> None:
+    assert kinds(False, HEADER) == [Kind.DEFINITE, Kind.DEFINITE]
+    assert kinds(False, 0) == [Kind.REACHABLE, Kind.DEFINITE]
+
+
+def test_nor_in_a_thread_that_crashed_there() -> None:
+    assert kinds(True, HEADER, crashed=True) == [Kind.DEFINITE, Kind.DEFINITE]
+
+
+def test_another_distance_is_no_header() -> None:
+    assert kinds(True, 2 * HEADER) == [Kind.DEFINITE, Kind.DEFINITE]
