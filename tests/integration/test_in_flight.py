@@ -111,7 +111,7 @@ def test_all_instructions_of_musl(calls: str, tmp_path: Path) -> None:
 
 def hidden(stepped: Stepped) -> int:
     """Goes to the first instruction at which only what free() has in its hands leads to a block; the block's address."""
-    for _ in stepped.steps(8):
+    for _ in stepped.steps(16):
         session = stepped.session()
         try:
             with_, session.inside = session.in_flight, []
