@@ -19,7 +19,7 @@ from typing import NamedTuple, Optional
 from findleaks.counting.seccomp import Step, allowed, program
 from findleaks.errors import TargetError
 from findleaks.target.base import Region
-from findleaks.target.live import regions_of
+from findleaks.target.maps import regions_of
 from findleaks.target.ptrace import state, status, tasks
 
 MMAP, MUNMAP, MADVISE, CLOSE, FTRUNCATE, MEMFD_CREATE = 9, 11, 28, 3, 77, 319

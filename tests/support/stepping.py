@@ -18,7 +18,8 @@ import elfcore
 
 from findleaks.arch import ARCHES
 from findleaks.session import Session
-from findleaks.target.live import LiveTarget, region_of
+from findleaks.target.live import LiveTarget
+from findleaks.target.maps import regions_of
 from findleaks.target.notes import NT_SIGINFO
 from findleaks.target.ptrace import Tracer, tasks
 
@@ -115,7 +116,7 @@ class Stepped:
         self.tracer.look()
         loads, mapped = [], []
         with open(f"/proc/{self.process.pid}/mem", "rb", 0) as memory, open(f"/proc/{self.process.pid}/maps", "rb") as maps:
-            for region in filter(None, map(region_of, maps.read().splitlines())):
+            for region in regions_of(maps.read()):
                 if region.readable and not region.name.startswith("[v"):
                     mode = "r" + ("w" if region.writable else "-") + ("x" if region.executable else "-")
                     data = os.pread(memory.fileno(), region.size, region.start)

@@ -31,7 +31,7 @@ from findleaks.report.heapmap.cells import Picture
 from findleaks.report.quoting import for_debugger, shell_quoted
 from findleaks.report.text import printable, table, wrapped
 from findleaks.target.base import Range
-from findleaks.target.live import regions_of
+from findleaks.target.maps import regions_of
 from findleaks.target.ptrace import status
 
 NAME = escapes.ACTING.decode("utf-8", "surrogateescape")

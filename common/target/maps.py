@@ -1,0 +1,26 @@
+"""/proc/PID/maps as regions."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from findleaks.target.base import Region
+
+
+def regions_of(maps: bytes) -> list[Region]:
+    """/proc/PID/maps. The kernel escapes line feeds in names of files (seq_file_path in fs/proc/task_mmu.c), and nothing else: a name with
+    a carriage return in it is one name, not two lines."""
+    return [region for region in map(_region_of, maps.split(b"\n")) if region is not None]
+
+
+def _region_of(line: bytes) -> Optional[Region]:
+    """A line of /proc/PID/maps: "start-end perms offset dev inode   path"; None if it is not one."""
+    fields = line.split(None, 5)
+    try:
+        low, high = fields[0].split(b"-")
+        mode, offset = fields[1], int(fields[2], 16)
+        start, end = int(low, 16), int(high, 16)
+    except (IndexError, ValueError):
+        return None
+    name = fields[5].decode("utf-8", "surrogateescape").replace("\\012", "\n") if len(fields) > 5 else ""
+    return Region(start, end, mode[:1] == b"r", mode[1:2] == b"w", mode[2:3] == b"x", name, offset, mode[3:4] == b"p")
