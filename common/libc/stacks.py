@@ -76,7 +76,8 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
         if stack is not None:
             # musl keeps only the stacks of threads that nobody joined yet: what they returned stands in struct pthread, above the stack.
             stacks.add(Range(stack.start, tcb) if is_musl(target, tcb) else stack)
-    running = sorted(live)
+    # A thread that runs on it proves a stack live, whatever its thread pointer: some cores have that wrong.
+    running = sorted({*live, *(thread.sp for thread in target.threads())})
     return sorted(stack for stack in stacks if bisect_left(running, stack.start) == bisect_left(running, stack.end))
 
 

@@ -6,7 +6,8 @@ from struct import pack
 
 from fake import FakeTarget, thread
 
-from findleaks.libc.stacks import thread_stacks
+from findleaks.graph.engine import load
+from findleaks.libc.stacks import dead_stacks, thread_stacks
 from findleaks.target.base import Module, Range, Thread
 
 STATIC = 0x400000
@@ -56,3 +57,16 @@ def test_a_stack_that_the_program_gave_may_be_anywhere() -> None:
     stack = Range(STATIC + 0x2010, STATIC + 0x8010)
     tcb = stack.end - 0x940
     assert found({tcb: descriptor(tcb, stack)}, [thread(7, sp=stack.start + 0x3000, thread_pointer=tcb)]) == {7: stack}
+
+
+def test_a_stack_that_a_thread_runs_on_is_not_dead() -> None:
+    """Whatever its thread pointer, which some cores have wrong: then its struct pthread looks like one of a thread that ended."""
+    stacks = {tid: Range(0x7F0000000000 + tid * 0x900000, 0x7F0000000000 + tid * 0x900000 + 0x801000) for tid in (2, 3, 4)}
+    tcbs = {tid: stack.end - 0x940 for tid, stack in stacks.items()}
+    memory = {tcbs[tid]: descriptor(tcbs[tid], stack) for tid, stack in stacks.items()}
+    threads = [
+        thread(2, sp=stacks[2].start + 0x5000, thread_pointer=tcbs[2]),
+        thread(3, sp=stacks[3].start + 0x5000, thread_pointer=0x2FB0C60),
+    ]
+    target = FakeTarget(memory, threads=threads, modules=[PROGRAM])
+    assert dead_stacks(target, load(target.arch), target.regions()) == [stacks[4]]
