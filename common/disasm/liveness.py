@@ -29,6 +29,9 @@ from findleaks.target.base import Range
 MOST = 1500
 """Instructions looked at from one place on."""
 
+MOST_IN_ALL = 100_000
+"""Instructions decoded of one process: some seconds. What is asked for behind them may read everything."""
+
 DEPTH = 3
 """Calls followed into calls."""
 
@@ -80,6 +83,10 @@ class Flow(NamedTuple):
 UNKNOWN = Flow(EVERYTHING, REGISTERS)
 
 
+class _Exhausted(Exception):
+    """MOST_IN_ALL instructions were decoded."""
+
+
 class _State(NamedTuple):
     """On the way to an instruction: rsp and rbp less rsp at the start (None: unknown), the numbers in general registers as far as they are
     known, and whether something was written where the return address would be."""
@@ -110,16 +117,31 @@ class Liveness:
         self._sweeps: dict[int, list[Effect] | None] = {}
         self._below: dict[tuple[int, int | None], str] = {}
         self._left = MOST
+        self._left_in_all = MOST_IN_ALL
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether some answers are "everything", because too much code would have had to be decoded."""
+        return self._left_in_all < 0
 
     def at(self, pc: int, bp: int | None = None, vectors: bool = True, rax: int = -1) -> Flow:
         """From `pc` on. `bp` is rbp less rsp there, None if they have nothing to do with each other; `rax` the number in rax, if that
         matters. Without `vectors` it is known that no call from here takes anything in a vector register."""
         self._left = MOST
-        return self._flow(pc, bp, DEPTH, vectors, rax)
+        try:
+            return self._flow(pc, bp, DEPTH, vectors, rax)
+        except _Exhausted:
+            return UNKNOWN
 
-    def clobbered(self, pc: int, depth: int = 2) -> int:
+    def clobbered(self, pc: int) -> int:
         """The registers that the function at `pc` overwrites somewhere: a caller, even one compiled together with it, keeps nothing in
         them. (gcc -fipa-ra lets it keep something in those that it knows to stay.)"""
+        try:
+            return self._clobbered(pc, 2)
+        except _Exhausted:
+            return 0
+
+    def _clobbered(self, pc: int, depth: int) -> int:
         extent = self._code.extent(pc)
         if extent is None:
             return 0
@@ -135,7 +157,7 @@ class Liveness:
                     if not target:
                         found = REGISTERS
                     elif depth and self._code.arguments_of_last(target) is None:
-                        found |= self.clobbered(target, depth - 1)
+                        found |= self._clobbered(target, depth - 1)
             self._clobbers[extent.start] = found & ~kept & ~CALLEE_SAVED
         return self._clobbers[extent.start]
 
@@ -146,7 +168,10 @@ class Liveness:
         if extent is None:
             return "pointed to"
         if extent.start not in self._sweeps:
-            effects = list(self._sweep(extent))
+            try:
+                effects = list(self._sweep(extent))
+            except _Exhausted:
+                effects = []
             whole = bool(effects) and effects[-1].address + effects[-1].size >= extent.end
             self._sweeps[extent.start] = [one for one in effects if one.memory or one.copies] if whole else None
         key = extent.start, bp
@@ -243,31 +268,35 @@ class Liveness:
         if address not in self._effects:
             extent = self._code.extent(address)
             if extent is not None:
-                for one in self._decoded(address, min(extent.end, address + _CHUNK)):
-                    if one.address in self._effects:
-                        break
-                    self._effects[one.address] = one
+                self._decode(address, min(extent.end, address + _CHUNK))
         return self._effects.get(address)
 
-    def _decoded(self, start: int, end: int) -> Iterator[Effect]:
-        """The instructions from `start` on that lie before `end`, up to what is none."""
+    def _decode(self, start: int, end: int) -> None:
+        """Note the instructions from `start` on that lie before `end`, up to what is none, or is known already. _Exhausted if it is too
+        much in all."""
         try:
             code = self._code.read(start, end - start)
         except UnreadableMemory:
             return
         for insn in self._decoder.disasm(code, start):
-            yield effect(insn)
+            if insn.address in self._effects:
+                return
+            self._left_in_all -= 1
+            if self._left_in_all < 0:
+                raise _Exhausted
+            self._effects[insn.address] = effect(insn)
 
     def _sweep(self, extent: Range) -> Iterator[Effect]:
         """All instructions of a function in the order of their addresses, LONGEST bytes at most."""
         at, end = extent.start, min(extent.end, extent.start + LONGEST)
         while at < end:
-            before = at
-            for one in self._decoded(at, min(end, at + 16 * _CHUNK)):
-                yield one
-                at = one.address + one.size
-            if at == before:
+            if at not in self._effects:
+                self._decode(at, min(end, at + 16 * _CHUNK))
+            one = self._effects.get(at)
+            if one is None:
                 return
+            yield one
+            at = one.address + one.size
 
 
 def _merged(one: _State, other: _State) -> _State:

@@ -114,6 +114,8 @@ def unread(target: Target, engine: Engine, blocks: Blocks) -> Unread:
             raise Stopped
         _judge(found, reader, target, blocks, regions, thread, f"thread {numbers[thread.tid]} (tid {thread.tid})", signals)
     found.places.sort()
+    if reader.exhausted:
+        found.warning = "threads run at so many places that not all of their code was read: leftovers in registers may hold lost blocks"
     return found
 
 

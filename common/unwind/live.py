@@ -165,6 +165,11 @@ class Reader:
         self._code = ProcessCode(target, self._unwinder)
         self._liveness = Liveness(self._code, capstone)
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether there was too much code to read: of some threads everything counts as read again."""
+        return self._liveness.exhausted
+
     def awaited(self, thread: Thread, signals: bool) -> Awaited:
         """Of this thread; with `signals`, of the frames on its stack that signals interrupted, too."""
         kept: list[Kept] = []

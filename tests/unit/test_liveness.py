@@ -10,7 +10,7 @@ import pytest
 
 from findleaks.disasm.capstone_loader import load_capstone
 from findleaks.disasm.effects import ALL_ZONE, REGISTERS, ZONE, ZONE_AT, Effect, general, mask_of
-from findleaks.disasm.liveness import Liveness
+from findleaks.disasm.liveness import UNKNOWN, Liveness
 from findleaks.disasm.system_calls import taken
 from findleaks.target.base import Range
 from findleaks.target.register_words import vector_words, xsave_words
@@ -157,6 +157,21 @@ def test_who_uses_the_red_zone(code: str, how: str, tmp_path: Path) -> None:
 def test_too_much_code_is_not_followed(tmp_path: Path) -> None:
     found, _ = live("f: here: " + "xor %ecx, %ecx\n" * 4000 + "ret", tmp_path)
     assert {"rax", "rdi", "xmm3", "zmm9"} <= found
+
+
+def test_too_much_code_in_all_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many threads at many places: what is asked for then may read everything, and what was found out before still holds."""
+    monkeypatch.setattr("findleaks.disasm.liveness.MOST_IN_ALL", 10)
+    snippet = Snippet("f: here: xor %edi, %edi; ret\nf_other: here2:" + "xor %esi, %esi\n" * 20 + "ret", tmp_path)
+    capstone = load_capstone()
+    assert capstone is not None
+    liveness = Liveness(snippet, capstone)
+    first, second = snippet.at["here"], snippet.at["here2"]
+    assert not liveness.at(first).use & REGISTERS
+    assert not liveness.exhausted
+    assert (liveness.at(second), liveness.clobbered(second), liveness.below(second, None)) == (UNKNOWN, 0, "pointed to")
+    assert liveness.exhausted
+    assert not liveness.at(first).use & REGISTERS
 
 
 def test_what_comes_through_to_the_caller(tmp_path: Path) -> None:
