@@ -156,7 +156,7 @@ def test_text_says_what_the_json_says(kernel_core: tuple[Path, Truth]) -> None:
                 rows[key] = int(line[5 + len(name) :].split()[0].replace(",", ""))
     assert rows == {key: answer["totals"]["pages"][key] // PAGE for key in rows} and len(rows) == 4
     assert f"malloc_trim(0) would return {truth.trim >> 10} KiB" in text.replace(".0 KiB", " KiB")
-    assert all(len(line) <= 100 for line in text.splitlines())
+    assert all(len(line) <= 100 for line in text.splitlines() if " -m findleaks " not in line)  # what can be pasted stays in one piece
     drawn = [line for line in text.splitlines() if line.startswith("  0x")]
     assert drawn and all(set(line.split("  ", 2)[2]) <= set("█▓▒□cmo·-?") for line in drawn)
 
