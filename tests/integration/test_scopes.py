@@ -98,7 +98,7 @@ def test_handles_closed_outside_a_scope(tmp_path: Path) -> None:
     with closing(tmp_path, "0.10.21", CLOSED) as running:
         text = findleaks("scopes", "--pid", str(running.pid), COLUMNS="80")
         every_picture(running, program, check)
-    assert max(map(len, text.splitlines())) <= 80
+    assert max(len(line) for line in text.splitlines() if " -m findleaks " not in line) <= 80
     words = " ".join(text.split())
     assert "1,000,010 handles in 979 blocks, 7.6 MiB; scope level 1" in words
     assert "One scope hoards: 1,000,010 handles belong to the scope opened by node::Start+" in words
