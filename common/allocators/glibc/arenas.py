@@ -117,10 +117,15 @@ def first_heap(memory: Memory, arena: Arena) -> Optional[HeapInfoLayout]:
     return None
 
 
+MOST_GROWN = 128 << 20
+"""Bytes that an arena may grow by at once: more than the largest block that is not mapped by itself (DEFAULT_MMAP_THRESHOLD_MAX)."""
+
+
 def plausible(memory: Memory, arena: Arena) -> bool:
     """Whether this can be an arena at all: counters in order, bins all circular (a few broken by corruption), or all still 0."""
     page = memory.arch.page  # sysmalloc adds to system_mem first: for some instructions it may exceed its own maximum
-    growing = arena.system_mem % page == 0 and arena.max_system_mem % page == 0 and arena.max_system_mem > 0
+    grown = arena.system_mem - arena.max_system_mem
+    growing = grown <= MOST_GROWN and arena.system_mem % page == 0 and arena.max_system_mem % page == 0 and arena.max_system_mem > 0
     if (arena.system_mem > arena.max_system_mem and not growing) or arena.attached >= 1 << 22:
         return False
     if not any(arena.bins):

@@ -19,6 +19,7 @@ from findleaks.allocators.glibc.walk import advance, fencepost
 from findleaks.allocators.memory import Memory
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range
+from findleaks.target.ranges import holding
 
 
 @dataclass
@@ -102,7 +103,7 @@ def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, fre
     top, end = arena.top, arena.top + arena.top_size
     if arena.contiguous:
         start = sbrk_base or end - arena.system_mem
-        if not arena.top_size or not start < top:
+        if not arena.top_size or not start < top or not _mostly_mapped(memory, start, end):
             return _without_top(memory, arena, start, problems)
         if end - start != arena.system_mem:
             problems.append(
@@ -116,12 +117,19 @@ def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, fre
     return _pieces(memory, engine, arena, sbrk_base, free, problems)
 
 
+def _mostly_mapped(memory: Memory, start: int, end: int) -> bool:
+    """Whether there is memory in at least half of [start, end): brk's is one piece, of which a core may lack what the program excluded."""
+    mapped = sum(max(0, min(end, region.end) - max(start, region.start)) for region in memory.target.regions())
+    return 2 * mapped >= end - start
+
+
 def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Problem]) -> list[Span]:
     """A main arena whose top is corrupt: from its start as far as system_mem says."""
     if memory.word(start & -memory.size) is None or not arena.system_mem:
         problems.append(Problem(arena.address, f"the main arena's top is {arena.top:#x}, no chunk of it: none of its blocks are used"))
         return []
-    end = start + arena.system_mem
+    region = holding(memory.target.regions(), start)  # system_mem may be as corrupt as top
+    end = min(start + arena.system_mem, region.end if region is not None else start)
     problems.append(_bad_top(memory, arena, end))
     return [Span(arena, start, first_chunk(memory, start, arena.layout.align), end, end, arena.system_mem, top_unknown=True)]
 
