@@ -61,6 +61,10 @@ FUNCTION = re.compile(
 """Names of functions that belong to an allocator. free ends with a jump to munmap in some, so that no frame of it is left."""
 
 
+MAPPING_CALLS = (9, 11, 12, 25, 28)
+"""mmap, munmap, brk, mremap, madvise (Linux, arch/x86/entry/syscalls/syscall_64.tbl)."""
+
+
 class Inside(NamedTuple):
     """A thread inside an allocator. `words`, ascending: its registers and its frames there, and what its allocator says
     that they stand for; `unwound`: whether the frames are known; `sure`: whether it may be nowhere else, as it may where a program has the
@@ -177,7 +181,10 @@ def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> 
     own = [index for index, frame in enumerate(frames[:MOST_FRAMES]) if _belongs(target, code, frame.call)]
     guessed = not own and thread.pc in code.module_range
     if guessed:  # a thread that waits in the kernel is no more inside malloc than any caller
-        guessed = bool(trace.end) and _returns_into(target, thread, code) if code.named else not _waits(target, thread)
+        if code.named:
+            guessed = bool(trace.end) and _may_change(target, thread) and _returns_into(target, thread, code)
+        else:
+            guessed = not _waits(target, thread)
     if not own and not guessed:
         return None
     last = own[-1] if own else 0
@@ -192,6 +199,12 @@ def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> 
 def _waits(target: Target, thread: Thread) -> bool:
     """Whether it waits in the kernel, which sets orig_rax to -1 where it was not a system call that was interrupted."""
     return thread.registers.get("orig_rax") != target.arch.mask and waits(target, thread.pc)
+
+
+def _may_change(target: Target, thread: Thread) -> bool:
+    """Whether an allocator may have called what the thread does: it runs, or the kernel maps or unmaps memory for it. One that waits for
+    anything else, a lock of the allocator too, is not changing a heap, whatever old return addresses stand on its stack."""
+    return not _waits(target, thread) or thread.registers.get("orig_rax") in MAPPING_CALLS
 
 
 def _returns_into(target: Target, thread: Thread, code: _Code) -> bool:
