@@ -112,7 +112,7 @@ def held(inside: Sequence[Inside], blocks: Blocks) -> dict[int, Inside]:
 
 
 def half_changed(problem: Problem, inside: Sequence[Inside], blocks: Blocks) -> Optional[Inside]:
-    """The thread that was just changing what this problem is about: it has a word there. None: nobody was."""
+    """The thread that was just changing what this problem is about: it has a word there. None if there is no such thread."""
     return next((one for one in inside if one.sure and one.allocator.changing(problem, one.words, blocks)), None)
 
 

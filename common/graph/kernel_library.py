@@ -44,7 +44,7 @@ class CChain(Structure):
     _fields_ = (("length", c_uint32), ("end", c_uint32), *((name, c_uint64) for name in ("least", "most", "bytes")), ("more", c_bool))
 
 
-# Memory of ours is passed as what owns it: see kernel_memory.py. Only what the kernel itself made is named by a number.
+# Our memory is passed as what owns it: see kernel_memory.py. Only what the kernel itself made is named by a number.
 _U64S, _U32S, _U8S = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte)
 _PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
 _HANDLE = c_void_p

@@ -1,4 +1,4 @@
-"""Memory of ours as the C kernel takes it: every argument, field and array element keeps the buffer that it points into.
+"""Our memory as the C kernel takes it: every argument, field and array element keeps the buffer that it points into.
 
 ctypes keeps what a pointer is made from: passed to a function until that returns, assigned to a field or an element for as long as the
 structure or array lives, copied with it when it is copied (CPython 3.9 to 3.14, _ctypes.c: `_PyCData_set`, `KeepRef`). An address that was

@@ -46,7 +46,7 @@ def printable(text: str, limit: int = 200) -> str:
 def wrapped(text: str, width: int) -> list[str]:
     """A sentence on lines of at most `width` columns, the second and later ones indented; words, such as addresses, stay whole.
 
-    No-break spaces of ours keep words together, and what else is not printable becomes `visible`: textwrap would take it for a space."""
+    Our no-break spaces keep words together, and what else is not printable becomes `visible`: textwrap would take it for a space."""
     import textwrap  # not needed for loading into a debugger
 
     safe = text if text.isprintable() else NO_BREAK.join(visible(part) for part in text.split(NO_BREAK))

@@ -317,7 +317,7 @@ def table_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequ
             return None
         if count > MOST_SYMBOLS:
             return None
-        # What is not in the image is another's, or nobody's: many images may name the same gigabytes.
+        # What is not in the image belongs to something else, or to nothing: many images may name the same gigabytes.
         end = max((s.vaddr + s.memsz for s in loads if s.type == PT_LOAD), default=0) + bias
         strings = min(tags[DT_STRSZ], MOST_STRINGS, end - address(DT_STRTAB))
         if strings < 0 or address(DT_SYMTAB) + count * size > end:

@@ -4,7 +4,7 @@ Sources: OpenJDK 17, 21 and 25, src/hotspot/share: gc/g1/heapRegion.hpp and heap
 gc/parallel, gc/shared/space.hpp, gc/shared/threadLocalAllocBuffer.hpp. A space, or a region of G1's, has its objects in [bottom, top).
 In the space that is allocated from, a thread has a buffer (TLAB) of its own, of which [top, end) is not used, nor is a reserve behind its
 end; its top moves before an object is written. Only a collection moves objects, and says so while it does: its flag is `_is_gc_active`,
-since JDK 22 `_is_stw_gc_active`. ZGC and Shenandoah move objects while the program runs: nothing is told of theirs.
+since JDK 22 `_is_stw_gc_active`. ZGC and Shenandoah move objects while the program runs: their spaces are left alone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def reserved(tables: Tables) -> Optional[Range]:
 
 
 def collecting(tables: Tables) -> Optional[int]:
-    """Where it stands that a collection is going on; 0 where none is, and None where that cannot be told."""
+    """The address of the mark of a collection under way; 0 where none is, and None where that is not known."""
     heap = tables.word("Universe", "_collectedHeap")
     for flag in ("_is_gc_active", "_is_stw_gc_active"):
         place = tables.place("CollectedHeap", flag, heap or 0)

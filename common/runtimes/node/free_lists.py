@@ -3,7 +3,7 @@
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/free-list.h, src/objects/free-space.h. A page's header points to an array of its
 categories; one is {number, bytes available (both 4 bytes), first entry}, and holds entries of this page only. An entry is a FreeSpace
 object {map, size, next}: addresses are tagged, and the size is a small integer, in the word's upper half. What a category counts as
-available is the sum of its entries' sizes: where that is not so, nothing is told of the page.
+available is the sum of its entries' sizes: where it is not, the page is left alone.
 """
 
 from __future__ import annotations
