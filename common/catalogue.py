@@ -6,6 +6,7 @@ start.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -45,3 +46,11 @@ _ENTRIES = (
 
 CATALOGUE = {entry.word: entry for entry in _ENTRIES}
 """By word, in the order of the help. A new command is a line here, and a module in `commands` with a function of that name."""
+
+
+def meant(word: str, words: Iterable[str]) -> str:
+    """ ": did you mean 'find'?", or "" where none of these words is like it."""
+    from difflib import get_close_matches  # not needed for loading into a debugger
+
+    near = get_close_matches(word, list(words), 1)
+    return f": did you mean {near[0]!r}?" if near else ""

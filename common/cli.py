@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks import __version__
-from findleaks.catalogue import CATALOGUE
+from findleaks.catalogue import CATALOGUE, meant
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
 from findleaks.escaping import visible
 from findleaks.report.encoding import HANDLER, install
@@ -187,12 +187,8 @@ def _command(words: list[str], prog: str) -> int:
 
 
 def _unknown(word: str) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, [*CATALOGUE, *FRONT], 1)
-    return f"no command and no file {word!r}" + (
-        f": did you mean {near[0]!r}?" if near else f"; the commands are: {', '.join([*CATALOGUE, *FRONT])}"
-    )
+    words = [*CATALOGUE, *FRONT]
+    return f"no command and no file {word!r}" + (meant(word, words) or f"; the commands are: {', '.join(words)}")
 
 
 def _process(word: str) -> int:

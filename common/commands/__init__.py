@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, TextIO, cast
 
-from findleaks.catalogue import CATALOGUE, Entry
+from findleaks.catalogue import CATALOGUE, Entry, meant
 from findleaks.errors import UsageError
 from findleaks.escaping import Markup, json_line, visible
 from findleaks.report.quoting import for_debugger
@@ -183,11 +183,7 @@ def execute(session: Callable[[], Session], words: Sequence[str], out: TextIO, *
         return 0
     cmd = named(words[0])
     if cmd is None:
-        from difflib import get_close_matches
-
-        near = get_close_matches(words[0], CATALOGUE, 1)
-        hint = f": did you mean {near[0]!r}?" if near else f"; there are: {', '.join(CATALOGUE)}"
-        raise UsageError(f"{prog}: no command {words[0]!r}{hint}")
+        raise UsageError(f"{prog}: no command {words[0]!r}" + (meant(words[0], CATALOGUE) or f"; there are: {', '.join(CATALOGUE)}"))
     args = parse(parser(cmd, prog, out), words[1:])
     return 0 if args is None else emit(cmd, session(), args, out, Door(prog), width)
 

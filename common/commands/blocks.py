@@ -6,7 +6,7 @@ import argparse
 import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.result import warning_lines, warnings_of
@@ -51,7 +51,7 @@ class Listing:
         self.describer = Describer(session)
 
     def json(self) -> Iterable[Mapping[str, object]]:
-        for index in self._shown(self.limit or 0):
+        for index in self._shown(self._matching(), self.limit or 0):
             yield self.describer.block(index).json()
         warnings = warnings_of(self.session)
         if warnings:
@@ -59,8 +59,11 @@ class Listing:
 
     def text(self, width: int, door: Door) -> Iterator[str]:
         limit = SHOWN if self.limit is None else self.limit
-        rows = [_row(self.describer.block(index)) for index in self._shown(limit)]
-        count, held = self._known() or self._counted(self._matching())
+        matching = self._matching()
+        every: Iterable[int] = list(matching) if self.by_size else matching
+        first = list(self._shown(every, limit))
+        rows = [_row(self.describer.block(index)) for index in first]
+        count, held = self._known() or self._counted(every if self.by_size else chain(first, matching))
         if rows:
             yield from table(("ADDRESS", "SIZE", "KIND", "WHAT"), rows, (1,), width, cut=3)
             yield ""
@@ -70,9 +73,8 @@ class Listing:
             yield from door.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
         yield from warning_lines(warnings_of(self.session), width)
 
-    def _shown(self, limit: int) -> Iterable[int]:
-        """Indices of the blocks to print, in order; 0: of all."""
-        matching = self._matching()
+    def _shown(self, matching: Iterable[int], limit: int) -> Iterable[int]:
+        """Those of these blocks to print, in order; 0: all."""
         if not self.by_size:
             return islice(matching, limit or None)
         size_of = self.session.directory.blocks.size
