@@ -8,7 +8,7 @@ from typing import Optional
 from findleaks.errors import UnreadableMemory
 from findleaks.report.text import printable
 from findleaks.target.base import Range, Symbol, Target
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import holding, inside, merged
 from findleaks.types.places import Places, places
 from findleaks.types.rtti import Rtti
 from findleaks.types.shapes import array_of, is_file, is_string
@@ -85,7 +85,7 @@ class Types:
 
     def hint(self, data: bytes) -> str:
         """What a block's first bytes look like: '"GET /index.html…"', "zeros", or "". Always safe to print."""
-        return hint(data, self._target.arch)
+        return hint(data, self._target.arch, lambda address: holding(self._target.regions(), address) is not None)
 
     # -- how names are found ----------------------------------------------------------------------------------------------
 

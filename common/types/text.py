@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import unicodedata
+from collections.abc import Callable
 from typing import Optional
 
 from findleaks.arch import Arch
@@ -16,18 +17,19 @@ _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\x1b": "\\e", '"': '\\"', "\
 _SPACES = "\n\t\r"
 
 
-def hint(data: bytes, arch: Arch) -> str:
+def hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
     """The text a block begins with, quoted and cut to COLUMNS columns; a short std::string's; "zeros"; or "".
 
-    Text has at least 4 characters up to its NUL, or 8 where `data` ends before it does; "+8" stands in front of one that comes after a
-    first word that is none (a list node's pointer, a length).
+    Text has at least 4 characters up to its NUL, or 8 where `data` ends before it does; "+8" precedes text that comes after a first
+    word that is none (a list node's pointer, a length). The six bytes of an address may be printable, too: a first word for which
+    `is_mapped` is true is a pointer, not text.
     """
     if not data:
         return ""
     if not data.strip(b"\0"):
         return "zeros" if len(data) >= arch.word else ""
     text = _text(data)
-    if text is not None:
+    if text is not None and not (0 in data[: arch.word] and is_mapped(int.from_bytes(data[: arch.word], arch.byteorder))):
         return _quoted(text)
     inner = 2 * arch.word
     if len(data) > inner + 1:

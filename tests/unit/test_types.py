@@ -244,6 +244,14 @@ def test_hints() -> None:
     assert hint(b"\x1b]0;title\x07 and on\0") == ""
 
 
+def test_an_address_of_printable_bytes_is_no_text() -> None:
+    """0x562e82ace760 reads as "`笂.V": where something is mapped there, it is the pointer of a short std::string, not text."""
+    address = 0x562E82ACE760
+    string = words(address, 9) + b"short one\0\0\0\0\0\0\0"
+    assert Types(FakeTarget({})).hint(string) == '"`笂.V"'
+    assert Types(FakeTarget({address & -4096: bytes(4096)})).hint(string) == '"short one"'
+
+
 @given(st.binary(max_size=96))
 def test_no_hint_disturbs_a_terminal(data: bytes) -> None:
     hint = Types(Image().target()).hint(data)
