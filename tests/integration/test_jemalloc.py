@@ -112,5 +112,4 @@ def test_every_release_and_setting(build, tmp_path: Path, version: str, name: st
     if name in ONLY_LATER and version == "5.2.1":
         name = "one arena"
     extra = without_cache(version) if name == "nothing retained" else {}
-    purges = name == "background thread"
-    check(build(version), tmp_path, 7, "kernel", "a", 2, registers=purges, MALLOC_CONF=SETTINGS[name], **preloaded(version), **extra)
+    check(build(version), tmp_path, 7, "kernel", "a", 2, MALLOC_CONF=SETTINGS[name], **preloaded(version), **extra)

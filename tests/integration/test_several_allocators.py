@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import accuracy
+import evidence
 import mallocs_jemalloc
 import mallocs_python
 import mallocs_tcmalloc
@@ -80,8 +81,11 @@ def test_lost_blocks_in_arenas_from_malloc(embedded: Sequence[str], tmp_path: Pa
     script.write_text("import pymalloc_truth\npymalloc_truth.stop()\n")
     with cores.Running([*embedded, str(script)], tmp_path / "run", mallocs_python.get(VERSION).environment(modules)) as running:
         records = truth.parse(running.output)
-        blocks, _ = truth.ask(str(running.kernel_core()))
+        core = running.kernel_core()
+    blocks, _ = truth.ask(str(core))
     verdict = truth.compare(records, blocks)
+    if verdict.held:  # frames of the interpreter have words that were never written
+        verdict = evidence.explain(verdict, records, blocks, core, [file.name for file in modules.iterdir()])
     assert verdict.perfect, str(verdict)
 
 

@@ -1,0 +1,34 @@
+"""tests/support/evidence.py excuses what a stale word holds, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import evidence
+import pytest
+import truth
+
+import cores
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("held") / "held_by"
+    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["gcc", *flags, "-o", str(made), str(truth.PROGRAMS / "held_by.c"), "-ldl"], check=True)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("where", "held", "excused"),
+    [("nothing", 0, True), ("library", 2, True), ("stack", 2, True), ("own", 2, False), ("block", 2, False)],
+)
+def test_only_words_that_the_program_did_not_write_excuse(program: Path, tmp_path: Path, where: str, held: int, excused: bool) -> None:
+    with cores.Running([str(program), where], tmp_path) as running:
+        records = truth.parse(running.output)
+        core = running.kernel_core()
+    blocks, _ = truth.ask(str(core))
+    verdict = truth.compare(records, blocks)
+    assert (len(verdict.held), len(verdict.missed), verdict.false, verdict.wrong) == (held, held, [], [])
+    assert evidence.explain(verdict, records, blocks, core, [program.name]).perfect == excused

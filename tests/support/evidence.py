@@ -1,0 +1,162 @@
+"""Which blocks a stale word holds, by evidence: the word is found without findleaks, in a place that the program under test never wrote.
+
+A register that libc left full, a slot of a frame that was never written, a number in libc's own data: each may by chance be the
+address of a block that the program has lost, and a leak hunter then rightly calls that block reachable, or possible. Such a block
+is excused only if
+
+- a scan of the core that shares no code with findleaks (pyelftools reads the file, every aligned word is compared) finds a word that
+  points into it, in a thread's registers, in a stack above the stack pointer, in the data of a library, or in a block in use that is
+  none of the program's own (a word in free memory, in an allocator's metadata or below a stack pointer excuses nothing), and
+  `findleaks refs` names that very place as one that holds the block; or
+- a block that is excused points to it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+import truth
+from elftools.elf.elffile import ELFFile
+
+MOST = 12
+"""Blocks that stale words may hold, not counting what hangs from them."""
+NT_PRSTATUS, NT_X86_XSTATE = "NT_PRSTATUS", 0x202
+SP = 112 + 8 * 19
+"""Where rsp is in struct elf_prstatus of x86-64: pr_reg at 112 (linux/elfcore.h), the 20th word (asm/user_64.h)."""
+
+
+class Word(NamedTuple):
+    """A word of the core whose value lies in a block. `address` is None for one in a thread's saved registers."""
+
+    address: Optional[int]
+    value: int
+
+
+@dataclass
+class Segment:
+    """A PT_LOAD. `file`: the file that it was mapped from or, for a library's .bss, the file whose last mapping it follows."""
+
+    start: int
+    data: bytes
+    file: str = ""
+    stack: int = 0
+    """The lowest stack pointer in it, or 0."""
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+
+@dataclass
+class Picture:
+    """A core file as the scan sees it. `registers`: the bytes of each note of registers."""
+
+    segments: list[Segment] = field(default_factory=list)
+    registers: list[bytes] = field(default_factory=list)
+
+    def at(self, address: int) -> Optional[Segment]:
+        return next((one for one in self.segments if one.start <= address < one.end), None)
+
+    def words(self, low: int, high: int) -> Iterator[Word]:
+        """All aligned words with low <= value < high."""
+        for segment in self.segments:
+            whole = array("Q", segment.data[: len(segment.data) & ~7])
+            yield from (Word(segment.start + 8 * place, value) for place, value in enumerate(whole) if low <= value < high)
+        for note in self.registers:
+            yield from (Word(None, value) for value in array("Q", note[: len(note) & ~7]) if low <= value < high)
+
+
+def explain(
+    verdict: truth.Verdict, records: Sequence[truth.Record], blocks: Sequence[Mapping[str, Any]], core: Path, own: Sequence[str]
+) -> truth.Verdict:
+    """The verdict without what stale words explain. `own`: names of the files whose data the program under test writes itself."""
+    held = {record.address: record for record, _ in verdict.held}
+    if not held:
+        return verdict
+    picture = read(core)
+    pointing: dict[int, list[Word]] = {address: [] for address in held}
+    for word in picture.words(min(held), max(record.end for record in held.values())):
+        for record in held.values():
+            if record.address <= word.value < max(record.end, record.address + 1):
+                pointing[record.address].append(word)
+    foreign = _foreign_blocks(records, blocks)
+    excused = {
+        address
+        for address, words in pointing.items()
+        if any(_is_foreign(word, picture, foreign, own) and _named_by_refs(address, word, core) for word in words)
+    }
+    if len(excused) > MOST:
+        return verdict
+    grown = True
+    while grown:
+        more = {
+            address
+            for address in held.keys() - excused
+            if any(
+                word.address is not None and held[one].address <= word.address < held[one].end
+                for word in pointing[address]
+                for one in excused
+            )
+        }
+        grown = bool(more)
+        excused |= more
+    return verdict.without(excused)
+
+
+def read(core: Path) -> Picture:
+    """Raises elftools' ELFError for what is no core file."""
+    picture, pointers, mapped = Picture(), [], []
+    with core.open("rb") as file:
+        for segment in ELFFile(file).iter_segments():
+            if segment["p_type"] == "PT_LOAD" and segment["p_filesz"]:
+                picture.segments.append(Segment(segment["p_vaddr"], segment.data()))
+            elif segment["p_type"] == "PT_NOTE":
+                for note in segment.iter_notes():
+                    if note["n_type"] == "NT_FILE":
+                        names = [name.decode(errors="replace") for name in note["n_desc"]["filename"]]
+                        entries = note["n_desc"]["Elf_Nt_File_Entry"]
+                        mapped += [(e["vm_start"], e["vm_end"], name) for e, name in zip(entries, names)]
+                    elif note["n_type"] in (NT_PRSTATUS, NT_X86_XSTATE):
+                        picture.registers.append(note["n_descdata"])
+                        if note["n_type"] == NT_PRSTATUS:
+                            pointers.append(int.from_bytes(note["n_descdata"][SP : SP + 8], "little"))
+    ends = {end: name for _, end, name in mapped}
+    for one in picture.segments:
+        one.file = next((name for start, end, name in mapped if start <= one.start < end), ends.get(one.start, ""))
+        one.stack = min((pointer for pointer in pointers if one.start <= pointer < one.end), default=0)
+    return picture
+
+
+def _foreign_blocks(records: Sequence[truth.Record], blocks: Sequence[Mapping[str, Any]]) -> list[range]:
+    """Blocks in use that something holds, and that the program does not list."""
+    listed = {record.address for record in records}
+    found = ((int(block["address"], 16), block) for block in blocks if block["state"] == "in-use" and block["kind"] == "reachable")
+    return [range(address, address + block["size"]) for address, block in found if address not in listed]
+
+
+def _is_foreign(word: Word, picture: Picture, foreign: Sequence[range], own: Sequence[str]) -> bool:
+    if word.address is None:
+        return True
+    segment = picture.at(word.address)
+    assert segment is not None
+    if segment.stack:
+        return word.address >= segment.stack
+    if segment.file:
+        return Path(segment.file).name not in own
+    return any(word.address in block for block in foreign)
+
+
+def _named_by_refs(block: int, word: Word, core: Path) -> bool:
+    command = [sys.executable, "-m", "findleaks", "refs", "--json", "--limit", "0", hex(block), str(core)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    live = [one for one in json.loads(done.stdout)["references"] if one["live"] and int(one["value"], 16) == word.value]
+    if word.address is None:
+        return any("register" in one for one in live)
+    return hex(word.address) in {one.get("address") for one in live}
