@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 
 from findleaks.commands import SCHEMA, Door, command
+from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.result import warning_lines, warnings_of
 from findleaks.describe import STATES, BlockInfo, Describer
 from findleaks.errors import Interrupted, UsageError
@@ -17,7 +18,7 @@ from findleaks.report.text import blocks as blocks_of
 from findleaks.report.text import number, size, table
 from findleaks.session import Session
 from findleaks.suppressions import glob
-from findleaks.words import count_word, size_range
+from findleaks.words import size_range
 
 KINDS = [kind.name.lower() for kind in Kind if kind]
 SHOWN = 50
@@ -31,7 +32,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches: * any characters, ? one, e.g. 'osgeo::*'")
     parser.add_argument("--allocator", metavar="NAME", help="only blocks of this allocator")
     parser.add_argument("--sort", choices=("address", "size"), default="address", help="by address, or the largest first (address)")
-    parser.add_argument("--limit", type=count_word, help=f"blocks to print (text: {SHOWN}; JSON: all); 0: all")
+    add_limit(parser, "blocks", SHOWN)
 
 
 class Listing:
@@ -58,7 +59,7 @@ class Listing:
             yield {"schema": SCHEMA, "command": "blocks", "warnings": warnings}
 
     def text(self, width: int, door: Door) -> Iterator[str]:
-        limit = SHOWN if self.limit is None else self.limit
+        limit = in_text(self.limit, SHOWN)
         matching = self._matching()
         every: Iterable[int] = list(matching) if self.by_size else matching
         first = list(self._shown(every, limit))

@@ -10,11 +10,11 @@ from findleaks.audit.caches import CACHE_KEYS, Holding, holdings, ordered, order
 from findleaks.commands import command
 from findleaks.commands.blocks import allocator_named
 from findleaks.commands.caches_text import MANY, Wanted, text
+from findleaks.commands.limits import add_limit, first
 from findleaks.commands.result import Plain
 from findleaks.graph.base import State
 from findleaks.report.text import printable
 from findleaks.session import Session
-from findleaks.words import count_word
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by-thread", action="store_true", help="what each thread keeps in its cache, in all and of every size class")
     parser.add_argument("--sort", choices=tuple(CACHE_KEYS), default="size", help="rows by size (default), or those first that hold most")
     parser.add_argument("--allocator", metavar="NAME", help="only this allocator: glibc, jemalloc, …")
-    parser.add_argument("--limit", type=count_word, help=f"rows of a table (text: all, {MANY} by arena or thread; JSON: all); 0: all")
+    usual = f"all, {MANY} by arena or thread"
+    add_limit(parser, "rows of a table", usual)
 
 
 @command(arguments=_arguments)
@@ -42,7 +43,7 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
         "caches": [
             {**_who(holding, instance), **_cache(cache)}
             for instance, holding in enumerate(found)
-            for cache in ordered(holding.caches, args.sort)
+            for cache in first(ordered(holding.caches, args.sort), args.limit)
         ],
         "arenas": [
             {
@@ -56,7 +57,7 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
                 "own": dict(arena.own),
             }
             for instance, holding in enumerate(found)
-            for arena in ordered_arenas(holding.arenas, args.sort)
+            for arena in first(ordered_arenas(holding.arenas, args.sort), args.limit)
         ],
         "threads": [
             {
@@ -69,7 +70,7 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
                 "bytes": kept.bytes,
             }
             for instance, holding in enumerate(found)
-            for kept in ordered_threads(holding.threads, args.sort)
+            for kept in first(ordered_threads(holding.threads, args.sort), args.limit)
         ],
     }
     status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2  # no block of a known allocator: as `find`

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional, Union
 
 from findleaks.commands import SCHEMA, Door, command
+from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.counting.base import Process
 from findleaks.counting.counter import Counter, Table, Wanted
 from findleaks.counting.implant import Injectable
@@ -43,7 +44,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--events", metavar="N", type=count_word, default=0, help="end after that many calls of FUNCTION")
     parser.add_argument("--inject", action="store_true", help="count by code put into the process: 100 times faster; x86-64, GDB")
     parser.add_argument("--folded", action="store_true", help="a line a stack, outermost first, for flame graphs: main;work;read 3")
-    parser.add_argument("--limit", type=count_word, default=STACKS, help=f"stacks to print as text ({STACKS}; 0: all)")
+    add_limit(parser, "stacks", STACKS)
     parser.add_argument("--frames", type=count_word, default=FRAMES, help=f"frames of each stack to print as text ({FRAMES}; 0: all)")
 
 
@@ -88,7 +89,7 @@ class Counting:
         calls = f"{number(table.events)} call{'' if table.events == 1 else 's'}"
         stacks = f"{number(len(table.stacks))} stack{'' if len(table.stacks) == 1 else 's'}"
         yield f"{table.seconds:.1f} s: " + (f"{number(table.matched)} of {calls} {made}, {stacks}" if made else f"{calls}, {stacks}")
-        shown = table.stacks[: self._args.limit] if self._args.limit else table.stacks
+        shown = first(table.stacks, in_text(self._args.limit, STACKS))
         wide = max((len(number(stack.count)) for stack in shown), default=0)
         for stack in shown:
             yield ""
@@ -126,7 +127,8 @@ class Counting:
     def _json(self, table: Table) -> dict[str, object]:
         counter = self._counter
         body = [
-            {"count": stack.count, "frames": [_frame(frame) for frame in stack.frames], "complete": not stack.end} for stack in table.stacks
+            {"count": stack.count, "frames": [_frame(frame) for frame in stack.frames], "complete": not stack.end}
+            for stack in first(table.stacks, self._args.limit)
         ]
         return {
             "schema": SCHEMA,

@@ -10,13 +10,14 @@ from findleaks.audit.inside import in_flight_json
 from findleaks.audit.lost import lost
 from findleaks.commands import command
 from findleaks.commands.find_text import text
+from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import Plain
 from findleaks.errors import UsageError
 from findleaks.graph.base import Graph, Heuristic, Kind, State
 from findleaks.leaks import merge
 from findleaks.session import Session
 from findleaks.suppressions import load
-from findleaks.words import count_word, size_word
+from findleaks.words import size_word
 
 HEURISTICS = {
     "length64": Heuristic.LENGTH64,
@@ -25,12 +26,14 @@ HEURISTICS = {
     "stdstring": Heuristic.STDSTRING,
 }
 KINDS = ("definite", "possible")
+GROUPS = 20
+"""Groups in text."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=("type", "size", "kind"), help="merge all sizes of a type, types of a size, or all of a kind")
     parser.add_argument("--kind", default="definite,possible", help="groups to show, comma-separated (definite,possible)")
-    parser.add_argument("--limit", type=count_word, default=20, help="groups to print as text (20; 0: all); JSON has all")
+    add_limit(parser, "groups", GROUPS)
     parser.add_argument("--suppressions", metavar="FILE", help="leave out what its lines match: leak:PATTERN, type:GLOB, size:A-B")
     parser.add_argument("--heuristics", default="none", help=f"interior pointers that hold a block: {', '.join(HEURISTICS)}, all")
     parser.add_argument("--fail-over", metavar="BYTES", help="exit status 1 if more than this is lost for sure, e.g. 0 or 64k")
@@ -54,7 +57,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         "allocators": _allocators(session),
         "totals": _totals(session, graph),
         "in_flight": in_flight_json(session),
-        "groups": [leak.json() for leak in shown],
+        "groups": [leak.json() for leak in first(shown, args.limit)],
         "suppressed": [
             {"rule": str(rule), "groups": use.groups, "blocks": use.blocks, "bytes": use.bytes} for rule, use in suppressions.uses.items()
         ]
@@ -63,7 +66,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         "unused_suppressions": [str(rule) for rule in suppressions.unused()] if suppressions else [],
     }
     status = _status(session, bool(body["trusted"]), fail_over, lost_bytes)
-    return Plain(session, "find", body, lambda width, door: text(session, body, shown, args.limit, width, door), status)
+    return Plain(session, "find", body, lambda width, door: text(session, body, shown, in_text(args.limit, GROUPS), width, door), status)
 
 
 def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int) -> int:

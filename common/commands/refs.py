@@ -6,18 +6,19 @@ import argparse
 from collections.abc import Iterator
 
 from findleaks.commands import Door, command
+from findleaks.commands.limits import add_limit
 from findleaks.commands.result import Plain
 from findleaks.describe import Answer, Describer
 from findleaks.references import Reference, references_to
 from findleaks.report.text import number, table
 from findleaks.session import Session
-from findleaks.words import address_word, count_word
+from findleaks.words import address_word
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="ADDR", help="a block (any address inside it), or any other address")
     parser.add_argument("--exact", action="store_true", help="only words equal to ADDR, not those that point elsewhere into its block")
-    parser.add_argument("--limit", type=count_word, default=100, help="references to print (100; 0: all)")
+    add_limit(parser, "references", 100, searched=True)
 
 
 @command(arguments=_arguments, positional="address")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
 
 from findleaks.audit.managed import Held, Managed, managed, package
 from findleaks.commands import Door, command
+from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import Plain
 from findleaks.report.text import number, printable, size, table, wrapped
 from findleaks.runtimes.base import Count, Part, Site
 from findleaks.runtimes.directory import find, known
 from findleaks.session import Session
-from findleaks.words import count_word
 
 NONE = "–"
+ROWS = 20
+"""Types and sites in text."""
 PARTS = 20
 """Parts of a part that are printed, at least."""
 
@@ -23,7 +26,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=known(), help="only this runtime")
     parser.add_argument("--no-native", action="store_true", help="do not look for the native memory that objects hold: faster")
     parser.add_argument("--by", choices=("type", "package"), default="type", help="sum objects by type, or by what their types belong to")
-    parser.add_argument("--limit", type=count_word, default=20, help="types and sites to print (20; 0: all); JSON has all")
+    add_limit(parser, "types and sites", ROWS)
 
 
 @command(arguments=_arguments)
@@ -36,13 +39,15 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     runtimes = find(session.target, session.engine, session.directory, only) if only else session.runtimes
     found = managed(session, runtimes, not args.no_native, package if args.by == "package" else str)
     sites = [one.runtime.sites() for one in found]
-    body = {"runtimes": [_json(one, its) for one, its in zip(found, sites)]}
-    result = Plain(session, "runtime", body, lambda width, door: _text(found, sites, args.limit, width, door), 0 if found else 2)
+    body = {"runtimes": [_json(one, its, args.limit) for one, its in zip(found, sites)]}
+    result = Plain(
+        session, "runtime", body, lambda width, door: _text(found, sites, in_text(args.limit, ROWS), width, door), 0 if found else 2
+    )
     result.warnings += [printable(problem.what, 600) for one in found for problem in one.runtime.problems]
     return result
 
 
-def _json(one: Managed, sites: Sequence[Site]) -> Mapping[str, object]:
+def _json(one: Managed, sites: Sequence[Site], limit: Optional[int]) -> Mapping[str, object]:
     runtime = one.runtime
     return {
         "name": runtime.name,
@@ -61,9 +66,9 @@ def _json(one: Managed, sites: Sequence[Site]) -> Mapping[str, object]:
                 "told_bytes": row.told,
                 "own": dict(row.type.own),
             }
-            for row in one.types
+            for row in first(one.types, limit)
         ],
-        "sites": [{"frames": list(site.frames), "blocks": site.blocks, "bytes": site.bytes} for site in sites],
+        "sites": [{"frames": list(site.frames), "blocks": site.blocks, "bytes": site.bytes} for site in first(sites, limit)],
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Optional
 
 from findleaks.commands import SCHEMA, Door, command
+from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import warning_lines
 from findleaks.report.text import number, printable, size, some, table, wrapped
 from findleaks.runtimes.v8 import globals as globals_
@@ -20,14 +21,15 @@ from findleaks.runtimes.v8.values import Namer as Values
 from findleaks.session import Session
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import Named, Namer, bare
-from findleaks.words import count_word
 
+KINDS = 10
+"""Kinds of values in text."""
 MANY = 10_000
 """Handles of one scope from which on it hoards: a block has 1,022, and a callback seldom needs one."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--limit", type=count_word, default=10, help="kinds of values to print of each isolate (10; 0: all); JSON has all")
+    add_limit(parser, "kinds of values of each isolate", KINDS)
 
 
 HEAP = "napi_open_handle_scope"
@@ -60,7 +62,7 @@ class Found(NamedTuple):
 class Scopes:
     """What `scopes` found; status 2 where nothing could be said."""
 
-    def __init__(self, session: Session, limit: int) -> None:
+    def __init__(self, session: Session, limit: Optional[int]) -> None:
         target = session.target
         self.limit, self.live = limit, target.live
         self.found: list[Found] = []
@@ -111,7 +113,7 @@ class Scopes:
             "handles": isolate.handles,
             "blocks": len(isolate.blocks),
             "bytes": len(isolate.blocks) * self.bytes,
-            "values": [{"value": held.value, "handles": held.handles, "objects": held.objects} for held in found.held],
+            "values": [{"value": held.value, "handles": held.handles, "objects": held.objects} for held in first(found.held, self.limit)],
             "scopes": [
                 {
                     "address": hex(one.scope.address) if one.scope.address else None,
@@ -150,7 +152,7 @@ class Scopes:
             for one in found.scopes
         ]
         yield from table(("HANDLES", "OPENED BY", "THREAD"), rows, (0,), width, cut=1)
-        shown = found.held[: self.limit or None]
+        shown = first(found.held, in_text(self.limit, KINDS))
         if shown:
             yield ""
             whole = max(isolate.handles, 1)

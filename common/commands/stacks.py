@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from findleaks.commands import SCHEMA, Door, command
+from findleaks.commands.limits import add_limit, first
 from findleaks.commands.result import warning_lines
 from findleaks.report.text import number, printable, some
 from findleaks.session import Session
@@ -23,7 +24,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--not-under", metavar="FUNCTION", action="append", default=[], help="only stacks that this one is not on; may be given again"
     )
     parser.add_argument("--folded", action="store_true", help="a line a stack, outermost first, for flame graphs: main;work;read 3")
-    parser.add_argument("--limit", type=count_word, default=0, help="stacks to print as text (0: all); JSON has all")
+    add_limit(parser, "stacks", 0)
     parser.add_argument("--frames", type=count_word, default=FRAMES, help=f"frames of each stack to print as text ({FRAMES}; 0: all)")
 
 
@@ -54,20 +55,20 @@ class Stacks:
                 "frames": [_json(f) for f in stack.frames],
                 "complete": not stack.end,
             }
-            for stack in self.stacks
+            for stack in first(self.stacks, self.limit)
         ]
         return [{"schema": SCHEMA, "command": "stacks", "threads": self.threads, "stacks": body, "warnings": self.warnings}]
 
     def text(self, width: int, door: Door) -> Iterator[str]:
         if self.folded:
-            yield from folded(self.stacks[: self.limit or None])
+            yield from folded(first(self.stacks, self.limit))
             return
         matching = sum(len(stack.threads) for stack in self.stacks)
         if len(self.stacks) == self.all:
             yield f"{_count(matching, 'thread')} in {_count(self.all, 'stack')}"
         else:
             yield f"{number(matching)} of {_count(self.threads, 'thread')}, in {number(len(self.stacks))} of {_count(self.all, 'stack')}"
-        listed = self.stacks[: self.limit or None]
+        listed = first(self.stacks, self.limit)
         for stack in listed:
             yield ""
             who = "thread" if len(stack.threads) == 1 else "threads"

@@ -195,7 +195,8 @@ def test_limit_cuts_rows_but_not_sums() -> None:
     assert [line.split()[0] for line in lines] == ["large", "2–4", "all", "…", "1"]
     assert lines[3] == "  … 2 more size classes (--limit 0 shows all)"
     assert lines[2].split()[1:4] == ["32", "6", "33"]
-    assert len(run_json(opened(counting()), "--limit", "2")["caches"]) == 5
+    made = [len(run_json(opened(counting()), *more)["caches"]) for more in ((), ("--limit", "2"), ("--limit", "0"))]
+    assert made == [5, 2, 5]
 
 
 def test_threads() -> None:
