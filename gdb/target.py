@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from findleaks.gdb.counting import Counting
     from findleaks.gdb.inject import Injecting
 
+SET_SYSROOT = "Type `set sysroot DIR`, and ask again."
 _LOCAL_CORE = re.compile(r"core dump file:\s*[`'‘](?P<path>.*?)['’], file type", re.DOTALL)
 _STRATUM = re.compile(r"^\s*-\s+(\S+)", re.MULTILINE)
 
@@ -54,7 +55,7 @@ def subject() -> Subject:
 def _open_core(path: str, exe: str, sysroot: str, inferior: Any) -> Target:
     from findleaks.target.core import open_core
 
-    target = open_core(path, exe=exe, sysroot=sysroot)
+    target = open_core(path, exe=exe, sysroot=sysroot, remedy=SET_SYSROOT)
     target.disassembler = Disassembly(inferior, same=True)
     return target
 

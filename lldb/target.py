@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from findleaks.lldb.counting import Counting
     from findleaks.lldb.interrupt import Interrupts
 
+SELECT_SYSROOT = "Load the core again after `platform select --sysroot DIR remote-linux`."
+
 
 def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Subject:
     """The process the user has selected; TargetError when there is none, or it runs. `interrupts` tell of Ctrl-C."""
@@ -53,7 +55,7 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
 def _open_core(path: str, exe: str, sysroot: str, holder: Any) -> Target:
     from findleaks.target.core import open_core
 
-    target = open_core(path, exe=exe, sysroot=sysroot)
+    target = open_core(path, exe=exe, sysroot=sysroot, remedy=SELECT_SYSROOT)
     target.disassembler = Disassembly(holder)
     return target
 

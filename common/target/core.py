@@ -22,6 +22,8 @@ from findleaks.target.presence import Presence
 from findleaks.target.reader import Closing, Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
 from findleaks.target.symbols import Symbolic
 
+GIVE_SYSROOT = "Give --sysroot."
+
 
 class CoreTarget(ExtentReader, Symbolic, Closing):
     """A core file. `unread` are the writable ranges that were mapped and are not in the core, `truncated` says that the file ends
@@ -29,8 +31,16 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
 
     live = False
 
-    def __init__(self, view: memoryview, path: str, exe: str = "", sysroot: str = "", parts: Optional[Sequence[Range]] = None) -> None:
-        """`parts` of the file are no holes (None: unknown)."""
+    def __init__(
+        self,
+        view: memoryview,
+        path: str,
+        exe: str = "",
+        sysroot: str = "",
+        parts: Optional[Sequence[Range]] = None,
+        remedy: str = GIVE_SYSROOT,
+    ) -> None:
+        """`parts` of the file are no holes (None: unknown); `remedy` ends a warning of files that are missing."""
         Symbolic.__init__(self)
         self.path = path
         self.warnings: list[str] = []
@@ -38,6 +48,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         self._core = Source(view, holes.without_long_holes(parts) if parts is not None else None)
         self._data: list[Range] = []  # the parts of the file that are no holes, if they may tell anything
         self._trusted: Optional[bool] = None  # whether they do; None: not looked yet
+        self._remedy = remedy
         self._exe, self._sysroot = exe, sysroot.rstrip("/") or sysroot[:1]
         head = self._header(view)
         arch = self._arch(head)
@@ -187,7 +198,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             self._checks[module.start] = result
             if result.mismatch:
                 ids = f"build-id {_short(result.build_id)}) is not the core's ({_short(module.build_id)}"
-                self.warnings.append(f"{os.path.basename(result.path)} on this machine ({ids}): not used. Give --sysroot.")
+                self.warnings.append(f"{os.path.basename(result.path)} on this machine ({ids}): not used. {self._remedy}")
             elif result.file is None:
                 (vague if result.path else absent).append(os.path.basename(module.path) or hex(module.start))
             extra += self._backing(found, result.file)
@@ -195,7 +206,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             self.set_extents(disjoint([*self._extents, *extra]))
         for names, why in ((absent, "not on this machine"), (vague, "without a build-id in the core to compare with this machine's file")):
             if names:
-                self.warnings.append(f"{some(names)}: {why}: read-only data and symbols are missing. Give --sysroot.")
+                self.warnings.append(f"{some(names)}: {why}: read-only data and symbols are missing. {self._remedy}")
 
     def _backing(self, found: Image, file: Optional[FileSource]) -> Iterator[Extent]:
         page, bias = self.arch.page, found.module.bias
@@ -360,10 +371,16 @@ def _short(build_id: str) -> str:
     return f"{build_id[:8]}…" if build_id else "none"
 
 
-def open_core(path: str, exe: str = "", sysroot: str = "", progress: Callable[[str, float], None] = lambda phase, part: None) -> CoreTarget:
+def open_core(
+    path: str,
+    exe: str = "",
+    sysroot: str = "",
+    progress: Callable[[str, float], None] = lambda phase, part: None,
+    remedy: str = GIVE_SYSROOT,
+) -> CoreTarget:
     """The target of a core file, compressed (gzip, zstd, xz, bzip2) or not. `exe` is the program's file and `sysroot` the folder that
     stands for "/" of the machine the core is from, for when they are not at the paths the core names. `progress` is told how far unpacking
-    is. TargetError says in one line why a file cannot be used."""
+    is. `remedy` says how such a folder is named where the user is. TargetError says in one line why a file cannot be used."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -389,7 +406,7 @@ def open_core(path: str, exe: str = "", sysroot: str = "", progress: Callable[[s
         size = os.fstat(fd).st_size
         try:
             parts = holes.data_parts(fd, size)
-            target = CoreTarget(map_file(fd, size), path, exe, sysroot, parts)
+            target = CoreTarget(map_file(fd, size), path, exe, sysroot, parts, remedy)
             if start[:4] == b"\x7fELF" and parts is not None:
                 target.keep_holes(parts)
         except OSError as error:

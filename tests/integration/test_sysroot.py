@@ -1,0 +1,54 @@
+"""A core whose program is elsewhere: each door says how to name the folder, and finds the program's names once that was done."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from debuggers import findleaks, gdb, lldb
+from doors import build, placed
+
+import cores
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
+    """A core, the folder below which its program's files now are, and the address of a block."""
+    folder = tmp_path_factory.mktemp("moved")
+    program = build(folder)
+    with cores.Running([str(program)], folder / "run") as running:
+        at = placed(running.output)["first"]
+        core = running.kernel_core()
+    root = folder / "root"
+    inside = root / program.relative_to("/")
+    inside.parent.mkdir(parents=True)
+    program.rename(inside)
+    return core, root, at
+
+
+def told(printed: str) -> list[str]:
+    """What the warnings say to type, with lines joined that were broken to fit."""
+    joined = " ".join(printed.split())
+    return re.findall(r"doors: not on this machine: read-only data and symbols are missing\. ([^`]*`[^`]*`|Give --sysroot)", joined)
+
+
+def test_the_command_line(moved: tuple[Path, Path, str]) -> None:
+    core, root, at = moved
+    assert told(findleaks("path", at, str(core))) == ["Give --sysroot"]
+    assert not told(findleaks("path", at, str(core), "--sysroot", str(root)))
+
+
+def test_gdb(moved: tuple[Path, Path, str]) -> None:
+    core, root, at = moved
+    words = f"leaks path {at}"
+    before, after = gdb([words, "echo ====\\n", f"set sysroot {root}", words], "-c", str(core)).split("====")
+    assert told(before) == ["Type `set sysroot DIR`"] and not told(after)
+
+
+def test_lldb(moved: tuple[Path, Path, str]) -> None:
+    core, root, at = moved
+    words = f"leaks path {at}"
+    assert told(lldb([words], "-c", str(core))) == ["Load the core again after `platform select --sysroot DIR remote-linux`"]
+    command = f"platform select --sysroot {root} remote-linux"
+    assert not told(lldb([command, f"target create -c {core}", words]))
