@@ -15,6 +15,7 @@ from findleaks import __version__
 from findleaks.catalogue import CATALOGUE, meant
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
 from findleaks.escaping import visible
+from findleaks.report.columns import columns
 from findleaks.report.encoding import HANDLER, install
 from findleaks.report.quoting import shell_quoted
 
@@ -275,7 +276,7 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
 
 
 def _width() -> int:
-    return max(80, shutil.get_terminal_size((100, 24)).columns)
+    return columns(os.environ.get("COLUMNS", ""))
 
 
 def _help() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 from collections.abc import Sequence
 from typing import Any, Optional, TextIO, cast
 
@@ -11,6 +10,7 @@ import gdb
 from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError
 from findleaks.front import Front, Subject, failure, words_of_find
+from findleaks.report.columns import columns
 from findleaks.report.encoding import plain
 
 LEAKS = """Hunt memory leaks in this process or core.
@@ -157,11 +157,10 @@ def completions(command: str, text: str, word: Optional[str]) -> Any:
 
 
 def width() -> int:
-    """Columns for text output: GDB's setting, or where that is unlimited the terminal's."""
+    """Columns for text output: GDB's setting. Where it is unlimited (`set width 0`, and always with -batch), as everywhere else; the
+    variable COLUMNS says nothing, as GDB itself sets it."""
     wanted = gdb.parameter("width")
-    if isinstance(wanted, int) and wanted > 0:
-        return max(80, wanted)
-    return max(80, shutil.get_terminal_size((100, 24)).columns)
+    return columns(str(wanted) if isinstance(wanted, int) else "")
 
 
 def register() -> Door:

@@ -11,6 +11,7 @@ import lldb
 from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError
 from findleaks.front import Front, Subject, failure, words_of_find
+from findleaks.report.columns import LEAST, columns
 from findleaks.report.encoding import plain, terminal_charset
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Door:
         """Run a command line; whatever goes wrong becomes the result's error of one line."""
         self._lldb.context = context
         out = Output(result, self._at_once(words, result))
-        width = max(80, self._lldb.debugger.GetTerminalWidth() or 0)
+        width = self._width()
         try:
             with self._interrupts.raised():
                 status = self._front.run(words, cast(TextIO, out), width, prog)
@@ -102,6 +103,11 @@ class Door:
             result.SetError(text if text.startswith(prog) else f"{prog}: {text}")
         finally:
             self._lldb.context = None
+
+    def _width(self) -> int:
+        """Columns for text output: LLDB's setting, which is 80 where there is no terminal and nothing was set."""
+        wanted = self._lldb.debugger.GetTerminalWidth() or 0
+        return columns(str(wanted) if wanted != LEAST else "")
 
     def _at_once(self, words: Sequence[str], result: Any) -> int:
         """Characters to gather before they are passed on: none, and to the screen, for tables that are printed as they grow."""

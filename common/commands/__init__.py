@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from findleaks.session import Session
 
 SCHEMA = "findleaks/1"
+_NEXT = 100
+"""Columns that several suggestions on one line fill at most."""
 
 
 class Door(NamedTuple):
@@ -42,7 +44,7 @@ class Door(NamedTuple):
         """The commands to type next, on as many lines of at most `width` columns as they need."""
         line = "  next: " + self.line(suggestions[0])
         for words in suggestions[1:]:
-            if len(line) + 3 + len(self.line(words)) > width:
+            if len(line) + 3 + len(self.line(words)) > min(width, _NEXT):
                 yield line
                 line = "        " + self.line(words)
             else:
