@@ -6,6 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNEL := common/graph/_kernel.so
 PYTEST := $(BIN)/pytest
+# Tests run side by side, but no more than 4, as some take a gigabyte. Whole runs of neighbours keep what a module shares in one process.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+ALL := -n $(JOBS) --dist worksteal
 SAMPLE := cores/sample.core.gz
 
 .DEFAULT_GOAL := help
@@ -20,11 +23,11 @@ demo: venv kernel ## find the leaks of a sample core; needs no debugger
 	$(BIN)/findleaks find $(SAMPLE)
 
 test: test-tools lint ## install what the tests need (as root, with apt), then lint and run all tests
-	$(PYTEST) --durations=10
+	$(PYTEST) $(ALL) --durations=10
 
 test-matrix: test-tools venv kernel ## the tests of many libc, debugger and Python versions, and all tests without the kernel
-	$(PYTEST) -m matrix --hypothesis-profile=random
-	FINDLEAKS_PURE=1 $(PYTEST) -m 'not matrix and not slow' --hypothesis-profile=random
+	$(PYTEST) $(ALL) -m matrix --hypothesis-profile=random
+	FINDLEAKS_PURE=1 $(PYTEST) $(ALL) -m 'not matrix and not slow' --hypothesis-profile=random
 
 lint: venv kernel ## ruff, mypy --strict, the kernel's warnings, and the tree's own rules
 	sh tests/support/lint.sh $(BIN)

@@ -87,6 +87,7 @@ setup(
             "pillow>=9",
             "pyelftools>=0.30,<0.33",  # 0.33 raises on DW_CFA_GNU_args_size, and needs Python 3.10
             "pytest>=8",
+            "pytest-xdist>=3.6,<4",
             "ruff>=0.17,<0.18",
             "setuptools>=64",
             "wheel",

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,9 @@ settings.register_profile("steady", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile("steady")
 
+LEFT = pytest.StashKey[dict[int, str]]()
+"""Processes that tests of pytest-xdist's workers left running, by pid: their command lines."""
+
 
 def pytest_configure() -> None:
     # Background jobs of scripts start with SIGINT ignored, and what they start inherits that: a Ctrl-C in a test would go unheard.
@@ -31,15 +35,28 @@ def pytest_configure() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker has ended: hand on what it found left running. A worker that crashed found nothing; what it started is our child now."""
+    found = getattr(node, "workeroutput", {}).get("left", {})
+    node.config.stash.setdefault(LEFT, {}).update({int(pid): name for pid, name in found.items()})
+
+
+@pytest.hookimpl(trylast=True)  # when the workers, which are children too, have ended
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A process that outlives the tests fails them: it is named, and ended."""
     left = _running_children()
-    if not left:
-        return
-    for pid, name in left.items():
+    for pid in left:
         os.kill(pid, signal.SIGKILL)
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:  # a worker: the status of the whole run is not its own
+        output["left"] = {str(pid): name for pid, name in left.items()}
+        return
+    left.update(session.config.stash.get(LEFT, {}))
+    for pid, name in left.items():
         sys.stderr.write(f"\nleft running by the tests, now killed: {pid} {name}\n")
-    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _running_children() -> dict[int, str]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
+import subprocess
 from pathlib import Path
 
 import layouts
 import pytest
+from counts import until
 from layouts import ROOT, run
 
 SUPPORT = ROOT / "tests" / "support"
@@ -125,25 +128,87 @@ def test_in_a_process():
 """
 
 
-def test_interrupts_are_heard_where_the_tests_are_a_background_job(tmp_path: Path) -> None:
-    """Of a script, which has it ignore SIGINT: `make test &`."""
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """A folder of tests, empty as yet, with the conftest.py of ours."""
     folder = tmp_path / "tests"
     folder.mkdir()
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
-    (folder / "test_it.py").write_text(INTERRUPTED)
-    pytest_ = Path(layouts.sys.executable).parent / "pytest"
-    words = [pytest_, "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, folder]
-    done = run("sh", "-c", 'trap "" INT; exec "$@"', "sh", *words, cwd=tmp_path)
+    return folder
+
+
+def words(suite: Path, *more: str) -> list[object]:
+    """The command that runs them."""
+    return [Path(layouts.sys.executable).parent / "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", suite.parent, *more, suite]
+
+
+WORKERS = pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "side-by-side"])
+
+
+@WORKERS
+def test_interrupts_are_heard_where_the_tests_are_a_background_job(workers: tuple[str, ...], suite: Path) -> None:
+    """Of a script, which has it ignore SIGINT: `make test &`."""
+    (suite / "test_it.py").write_text(INTERRUPTED)
+    done = run("sh", "-c", 'trap "" INT; exec "$@"', "sh", *words(suite, *workers), cwd=suite.parent)
     assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout
 
 
-def test_a_process_left_running_fails_the_tests(tmp_path: Path) -> None:
-    folder = tmp_path / "tests"
-    folder.mkdir()
-    shutil.copy(ROOT / "tests" / "conftest.py", folder)
-    test = "import subprocess\n\ndef test_it():\n    subprocess.run(['sh', '-c', 'sleep 77 >/dev/null 2>&1 & sleep 0.5'], check=True)\n"
-    (folder / "test_it.py").write_text(test)
-    done = run(Path(layouts.sys.executable).parent / "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, folder, cwd=tmp_path)
+LEAVES = """
+import subprocess
+
+def test_it():
+    subprocess.run(["sh", "-c", "sleep 77 >/dev/null 2>&1 & sleep 0.5"], check=True)
+"""
+
+
+@WORKERS
+def test_a_process_left_running_fails_the_tests(workers: tuple[str, ...], suite: Path) -> None:
+    (suite / "test_it.py").write_text(LEAVES)
+    done = run(*words(suite, *workers), cwd=suite.parent)
     assert (done.returncode, "1 passed" in done.stdout) == (1, True)
     assert "left running by the tests, now killed" in done.stderr
     assert "sleep 77" in done.stderr
+
+
+def test_a_process_left_running_by_a_worker_that_crashes_fails_the_tests(suite: Path) -> None:
+    (suite / "test_it.py").write_text(LEAVES + "    import os\n    os._exit(3)\n")
+    done = run(*words(suite, "-n", "1"), cwd=suite.parent)
+    assert (done.returncode, "crashed" in done.stdout) == (1, True)
+    assert "sleep 77" in done.stderr
+
+
+HELD = """
+import os, pathlib, subprocess, pytest
+
+@pytest.mark.parametrize("number", range(2))
+def test_it(number):
+    folder = pathlib.Path(os.environ["THERE"])
+    with subprocess.Popen(["sleep", "78"]) as process:
+        (folder / str(number)).write_text(str(process.pid))
+        try:
+            process.wait()
+        finally:
+            process.kill()
+            (folder / f"ended-{number}").touch()
+"""
+
+
+@WORKERS
+def test_ctrl_c_ends_the_tests_and_what_they_started(workers: tuple[str, ...], suite: Path, tmp_path: Path) -> None:
+    """Pressed at a terminal, it reaches all workers: each leaves its test by the `finally` of it."""
+    (suite / "test_it.py").write_text(HELD)
+    environment = {**os.environ, "THERE": str(tmp_path)}
+    command = [str(word) for word in words(suite, *workers)]
+    with open(tmp_path / "said", "wb") as said:
+        tests = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=said, stderr=said, start_new_session=True)
+        try:
+            wanted = 2 if workers else 1
+            until(lambda: len([f for f in tmp_path.glob("[01]") if f.read_text()]) == wanted, "the tests to be under way")
+            os.killpg(tests.pid, signal.SIGINT)
+            assert tests.wait(60) == pytest.ExitCode.INTERRUPTED
+        finally:
+            tests.kill()
+            tests.wait()
+    assert len(list(tmp_path.glob("ended-*"))) == wanted
+    text = (tmp_path / "said").read_text()
+    assert "KeyboardInterrupt" in text and "left running" not in text
