@@ -145,8 +145,11 @@ def _lldb(name: str, version: str, root: Path) -> Debugger:
     modules = next(path.parent for path in sorted(llvm.glob("lib/python3.*/*-packages/lldb")))
     server = root.parent / "lldb-server"
     script = f'#!/bin/sh\nexec {shlex.join(_started(root, llvm / "bin/lldb-server", llvm / "lib"))} "$@"\n'
-    if not server.exists() or server.read_text() != script:
-        server.write_text(script)
-        server.chmod(0o755)
+    with debian.locked(root.parent):
+        if not server.exists() or server.read_text() != script:
+            part = server.with_suffix(".part")
+            part.write_text(script)
+            part.chmod(0o755)
+            part.rename(server)
     variables = {"PYTHONHOME": str(root / "usr"), "PYTHONPATH": str(modules), "LLDB_DEBUGSERVER_PATH": str(server)}
     return Debugger(name, version, _started(root, llvm / "bin/lldb", llvm / "lib"), {**variables, "PYTHONDONTWRITEBYTECODE": "1"})

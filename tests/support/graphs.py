@@ -18,6 +18,9 @@ from findleaks.graph.pure import PureEngine
 from findleaks.target.base import Piece, Range
 
 BASES = (0x1000, 0x555555559000, 0x7F0000000000, 0x7F0003FF0000, 0x7FFFFFFF0000, 0x1FFFFF000000000, 0xFFFFFFFFFFF00000)
+SANITIZED = os.environ.get("FINDLEAKS_TEST_KERNEL", "")
+"""A sanitizer's build of the kernel, which then is what is tested."""
+
 TYPES = tuple(range(0x400001, 0x400110, 3))
 """What Heuristic.OBJECTS takes for types: some of the words that random heaps hold."""
 
@@ -25,19 +28,21 @@ VTABLES = (Range(0x400000, 0x400100), Range(0x7E0000001000, 0x7E0000001040))
 
 
 def kernel() -> KernelEngine:
-    """The engine over the library that FINDLEAKS_TEST_KERNEL names (a sanitizer's build), or the one that was built beside the sources."""
-    return KernelEngine(library(os.environ.get("FINDLEAKS_TEST_KERNEL", "")))
+    """The engine over the sanitizer's build, or over the one that was built beside the sources."""
+    return KernelEngine(library(SANITIZED))
 
 
-def pure(arch: Arch = X86_64) -> PureEngine:
-    return PureEngine(arch)
+def pure(arch: Arch = X86_64) -> Engine:
+    """The pure-Python twin. Where a sanitizer's build of the kernel is tested, the kernel that was built beside the sources stands in for
+    it: the tests that run without a sanitizer hold that to the twin on the same examples, and Python takes five times as long with one."""
+    return KernelEngine(library()) if SANITIZED else PureEngine(arch)
 
 
 def piece(address: int, data: bytes) -> Piece:
     """Bytes in an allocation of just their size, so that a sanitizer sees whoever reads beyond. Where there is one they are read-only:
     then the kernel gets a copy, and a sanitizer sees whoever reads it when it is gone."""
     view = memoryview(bytearray(data))
-    return Piece(address, view.toreadonly() if "FINDLEAKS_TEST_KERNEL" in os.environ else view)
+    return Piece(address, view.toreadonly() if SANITIZED else view)
 
 
 def cut(address: int, data: bytes, rng: random.Random, step: int = 8, cuts: int = 4) -> list[Piece]:

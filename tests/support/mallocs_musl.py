@@ -106,9 +106,13 @@ def _source(version: str) -> Path:
     folder = debian.cache() / "musl" / f"{suite}-source"
     archive = debian.source(suite, "musl", folder, SOURCES[version])
     unpacked = folder / f"musl-{version}"
-    if not (unpacked / "configure").exists():
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+    with debian.locked(folder):
+        if not unpacked.exists():
+            part = folder / "part"
+            shutil.rmtree(part, ignore_errors=True)
+            with tarfile.open(archive) as tar:
+                tar.extractall(part, filter="data")
+            (part / unpacked.name).rename(unpacked)
     return unpacked
 
 
@@ -123,8 +127,11 @@ def old_static(version: str) -> Musl:
     for file in sorted((source / "src/malloc/oldmalloc").glob("*.c")):
         output = objects / f"{file.stem}.o"
         command = ["gcc", "-std=c99", "-nostdinc", "-D_XOPEN_SOURCE=700", "-O2", "-ffreestanding", "-fPIC", "-fno-stack-protector"]
-        command += [f"-I{source / folder}" for folder in folders] + [f"-I{musl.headers}", "-w", "-c", "-o", str(output), str(file)]
-        subprocess.run(command, check=True)
+        command += [f"-I{source / folder}" for folder in folders] + [f"-I{musl.headers}", "-w", "-c", "-o"]
+        with debian.locked(source.parent):
+            part = output.with_suffix(".part")
+            subprocess.run([*command, str(part), str(file)], check=True)
+            part.rename(output)
         made.append(output)
     return Musl(f"{version}-old", musl.headers, musl.libraries, musl.linker, tuple(made))
 

@@ -8,10 +8,9 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import debian
 import graphs
 import held
 import pytest
@@ -24,35 +23,30 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1"
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Where the sanitizers' runtimes are loaded, and the kernel that FINDLEAKS_TEST_KERNEL names was built with them."""
-    library = tmp_path_factory.mktemp("sanitized") / "_kernel.so"
-    sources = sorted(str(path) for path in ROOT.glob("common/kernel/*.c"))
-    subprocess.run(["gcc", "-std=c11", *SANITIZERS, "-fPIC", "-shared", "-o", str(library), *sources], check=True)
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):  # one of several workers, whose folders lie in one of this run
+        folder = folder.parent
+    library = folder / "sanitized" / "_kernel.so"
+    with debian.locked(library.parent):
+        if not library.exists():
+            part = library.with_suffix(".part")
+            sources = sorted(str(path) for path in ROOT.glob("common/kernel/*.c"))
+            subprocess.run(["gcc", "-std=c11", *SANITIZERS, "-fPIC", "-shared", "-o", str(part), *sources], check=True)
+            part.rename(library)
     runtimes = [
         subprocess.run(["gcc", f"-print-file-name=lib{n}.so"], check=True, capture_output=True, text=True).stdout for n in ("asan", "ubsan")
     ]
     return {
         **os.environ,
         "LD_PRELOAD": " ".join(path.strip() for path in runtimes),
-        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
+        # Python allocates much, and of where it did a few callers are enough.
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:malloc_context_size=3",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "PYTHONMALLOC": "malloc",  # or the sanitizer would not see where Python's buffers end
         "FINDLEAKS_TEST_KERNEL": str(library),
     }
-
-
-@pytest.fixture(scope="module")
-def runs(request: pytest.FixtureRequest, environment: dict[str, str]) -> Iterator[Mapping[str, Future[subprocess.CompletedProcess[str]]]]:
-    """Those that were chosen, as many at a time as there are processors."""
-
-    def run(tests: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(ROOT / "tests/unit" / tests)]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-
-    ours = (item for item in request.session.items if getattr(item, "originalname", "") == "test_kernel_under_sanitizers")
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield {tests: pool.submit(run, tests) for tests in (item.callspec.params["tests"] for item in ours)}  # type: ignore[attr-defined]
 
 
 def test_the_sanitizer_sees_a_read_beyond_a_piece(environment: dict[str, str]) -> None:
@@ -178,7 +172,8 @@ def test_memory_of_trees_and_fields_is_given_back() -> None:
         "test_graph_trees.py",
     ],
 )
-def test_kernel_under_sanitizers(tests: str, runs: Mapping[str, Future[subprocess.CompletedProcess[str]]]) -> None:
-    done = runs[tests].result()
+def test_kernel_under_sanitizers(tests: str, environment: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(ROOT / "tests/unit" / tests)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     assert " passed" in done.stdout
