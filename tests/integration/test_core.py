@@ -272,7 +272,7 @@ def test_flipped_bytes_of_a_real_core(pictures: dict[str, tuple[Path, dict[str, 
                 undo.append((where, file.read(1)))
                 file.seek(where)
                 file.write(bytes([chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))]))
-            start = time.monotonic()
+            start = time.process_time()
             try:
                 with open_core(str(copy)) as core:
                     opened += 1
@@ -286,7 +286,7 @@ def test_flipped_bytes_of_a_real_core(pictures: dict[str, tuple[Path, dict[str, 
                             pass
             except TargetError as error:
                 check_line(error)
-            assert time.monotonic() - start < 10
+            assert time.process_time() - start < 10
             for where, byte in reversed(undo):
                 file.seek(where)
                 file.write(byte)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from agree import SOURCE, check_truth, content, placed
 from counting import COUNTER, Counter, compiled, counters, wait_for
+from stopwatch import Stopwatch
 
 from cores import Running
 from findleaks.errors import TargetError, UnreadableMemory
@@ -139,13 +140,13 @@ def test_a_stopped_process_stays_stopped(counter: Callable[..., Counter]) -> Non
 def test_two_hundred_threads(counter: Callable[..., Counter]) -> None:
     one = counter("crowd")
     assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202, 10)
-    start = time.monotonic()
+    start = Stopwatch(one.pid)
     with attach(one.pid) as live:
         assert len(live.threads()) == 202
         assert len({t.thread_pointer for t in live.threads()}) == 202
         assert all(live.word(t.thread_pointer) == t.thread_pointer for t in live.threads())
         assert {state(one.pid, t.tid) for t in live.threads()} == {"t"}
-    assert time.monotonic() - start < 5
+    assert start.seconds() < 5
     assert one.runs()
 
 
@@ -190,7 +191,7 @@ def test_terabytes_that_were_never_touched_are_not_read(counter: Callable[..., C
     with attach(one.pid) as live:
         at = one.at["shadow"]
         before = page_tables(one.pid)
-        start = time.monotonic()
+        start = time.process_time()
         read = 0
         marks = {}
         for piece in live.pieces(at, at + (4 << 40)):
@@ -201,7 +202,7 @@ def test_terabytes_that_were_never_touched_are_not_read(counter: Callable[..., C
                     marks[letter] = piece.address + where
         assert marks == {b"x": at + (2 << 40), b"y": at + (2 << 40) + (40 << 20)}
         assert read < 2 * SKIP
-        assert time.monotonic() - start < 20
+        assert time.process_time() - start < 20
         assert page_tables(one.pid) - before < 64, "reading has not grown the process"
     assert one.runs()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from debuggers import LLDB, LLDB_LOADER, environment, findleaks, lldb, lldb_terminal, objects
 from doors import build, counts, placed
+from stopwatch import Stopwatch
 
 from cores import Running
 from findleaks.commands import commands
@@ -203,12 +204,14 @@ def test_ctrl_c_ends_it_at_once(program: Path, tmp_path: Path, delay: float) -> 
         start = len(terminal.text)
         terminal.press("leaks find\n")
         time.sleep(delay)
-        pressed = time.monotonic()
+        pressed = Stopwatch(terminal.pid)
         terminal.press("\x03")
-        output = terminal.until("error: leaks: interrupted\r\n", start, 10)
-        assert time.monotonic() - pressed < 0.3
+        output = terminal.until("error: leaks: interrupted\r\n", start)
+        took = pressed.seconds()
         assert "Traceback" not in output
+        whole = Stopwatch(terminal.pid)
         assert "lost for sure" in terminal.run("leaks find --limit 1", "lost for sure")  # and the next one works
+        assert took < max(0.3, whole.seconds() / 30)  # neighbours take caches and half of a core as well: all is slower then
 
 
 def test_completion(program: Path) -> None:

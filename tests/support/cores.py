@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Optional
 
 READY = "ready\n"
-PATIENCE = 60.0
-"""Seconds to wait for a program or a core."""
+PATIENCE = 180.0
+"""Seconds to wait for a program or a core, on however busy a machine."""
 
 
 class Running:

@@ -22,7 +22,8 @@ from typing import Optional
 ROOT = Path(__file__).parents[2]
 GDB_LOADER = ROOT / "gdb" / "findleaks_gdb.py"
 LLDB_LOADER = ROOT / "lldb" / "findleaks_lldb.py"
-PATIENCE = 60.0
+PATIENCE = 180.0
+"""Seconds after which something hangs, on however busy a machine."""
 LLDB = "lldb-19"
 _ENVIRONMENT = {"DEBUGINFOD_URLS": "", "TERM": "xterm", "LC_ALL": "C.UTF-8"}
 
@@ -91,7 +92,7 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._fd, keys.encode())
 
-    def until(self, pattern: str, start: int = 0, patience: float = 30.0) -> str:
+    def until(self, pattern: str, start: int = 0, patience: float = PATIENCE) -> str:
         """What was printed from `start` on, once that holds `pattern`."""
         limit = time.monotonic() + patience
         while re.search(pattern, self.text[start:]) is None:

@@ -119,7 +119,7 @@ def test_globs() -> None:
 
 
 def test_many_stars_take_no_time() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     assert not glob("*a" * 30 + "b", "a" * 200)
     assert not contains("a*" * 30 + "b", "a" * 200)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1

@@ -147,7 +147,7 @@ def test_flipped_bytes_give_a_line_or_a_target(tmp_path: Path, library: Path) ->
         for _ in range(chance.choice((1, 1, 2, 8))):
             data[chance.randrange(span)] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
         path.write_bytes(data)
-        start = time.monotonic()
+        start = time.process_time()
         try:
             core = open_core(str(path))
             survived += 1
@@ -155,5 +155,5 @@ def test_flipped_bytes_give_a_line_or_a_target(tmp_path: Path, library: Path) ->
             core.close()
         except FindleaksError as error:
             check_line(error)
-        assert time.monotonic() - start < 5
+        assert time.process_time() - start < 5
     assert survived > 300

@@ -112,9 +112,9 @@ def test_other_names_stay_as_they_are(name: str) -> None:
     ],
 )
 def test_bombs_are_harmless(name: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(demangle(name)) <= max(5000, len(name))
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 @given(st.text(alphabet="_ZNSTIEXLJPKRFADGt0123456789abcdefimvCsluhw", max_size=60))

@@ -1,0 +1,57 @@
+"""The stopwatch of tests that a loaded machine must not fail: it counts work and sleep, and not the wait for a processor."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stopwatch import Stopwatch, tasks
+
+BUSY = [sys.executable, "-c", "while True: pass"]
+
+
+@pytest.fixture
+def crowd() -> Iterator[None]:
+    """Four that never rest, on one processor with us."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    neighbours = [subprocess.Popen(BUSY) for _ in range(4)]
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        for one in neighbours:
+            one.kill()
+            one.wait()
+
+
+@pytest.mark.usefixtures("crowd")
+def test_waiting_for_a_processor_does_not_count() -> None:
+    watch, start, spent = Stopwatch(), time.monotonic(), time.process_time()
+    while time.process_time() - spent < 0.3:
+        pass
+    counted, passed = watch.seconds(), time.monotonic() - start
+    assert 0.29 < counted < passed / 2
+
+
+def test_sleep_counts() -> None:
+    watch = Stopwatch()
+    time.sleep(0.2)
+    assert watch.seconds() > 0.19
+
+
+def test_other_processes_count_with_their_descendants() -> None:
+    """Their waits are those the kernel gives for each of their threads."""
+    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'print(1, flush=True); input()']).wait()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert {process.pid, int(child)} == set(tasks(process.pid))
+        process.communicate(b"\n")
+    assert tasks(process.pid) == []
