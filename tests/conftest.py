@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,26 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Orphans of the processes that tests start become our children, so that we see them at the end.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Where workers run tests side by side, one that is marked `alone` waits until the others have finished theirs, and they wait for it.
+
+    Each test holds one lock while it runs: alone for itself, else shared. It takes it in turn, under another lock, so that whoever wants to
+    be alone is not overtaken again and again.
+    """
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    folder = Path(item.config.option.basetemp).parent  # that of the run, in which each worker has one
+    with open(folder / "turn.lock", "w") as turn, open(folder / "running.lock", "w") as running:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        fcntl.flock(running, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
+        fcntl.flock(turn, fcntl.LOCK_UN)
+        try:
+            return (yield)
+        finally:
+            fcntl.flock(running, fcntl.LOCK_UN)  # a process that the test has forked may have the file as well
 
 
 @pytest.hookimpl(optionalhook=True)

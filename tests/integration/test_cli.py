@@ -202,6 +202,7 @@ def test_a_full_disk_is_one_clear_line(core: Path, words: list[str], unbuffered:
     assert (ran.returncode, ran.stderr) == (2, "findleaks: cannot write the output: no space left on device\n")
 
 
+@pytest.mark.alone
 def test_ctrl_c_and_progress_on_a_terminal(leaky: Path, tmp_path: Path) -> None:
     """A long run shows what it does after a second; Ctrl-C ends it within 0.3 s, and the process goes on."""
     with Running([str(leaky), "3000000"], tmp_path / "big") as running:

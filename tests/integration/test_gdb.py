@@ -262,6 +262,7 @@ def test_pager_can_be_left(program: Path, core: Path) -> None:
         assert "lost for sure" in terminal.run("leaks find", "lost for sure")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("delay", [0.3, 1.0, 2.5])
 def test_ctrl_c_ends_it_at_once(program: Path, tmp_path: Path, delay: float) -> None:
     with Running([str(program), "1000000"], tmp_path) as run, gdb_terminal("-p", str(run.pid), FINDLEAKS_PURE="1") as terminal:

@@ -212,3 +212,28 @@ def test_ctrl_c_ends_the_tests_and_what_they_started(workers: tuple[str, ...], s
     assert len(list(tmp_path.glob("ended-*"))) == wanted
     text = (tmp_path / "said").read_text()
     assert "KeyboardInterrupt" in text and "left running" not in text
+
+
+SPANS = """
+import os, pathlib, time, pytest
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("how", ["shared", pytest.param("alone", marks=pytest.mark.alone)])
+def test_it(how, number):
+    start = time.monotonic()
+    time.sleep(0.1)
+    (pathlib.Path(os.environ["THERE"]) / f"{how}-{number}").write_text(f"{start} {time.monotonic()}")
+"""
+
+
+def test_no_test_runs_beside_one_that_is_marked_alone(suite: Path, tmp_path: Path) -> None:
+    (suite / "test_it.py").write_text(SPANS)
+    there = tmp_path / "spans"
+    there.mkdir()
+    done = run(*words(suite, "-n", "2", "--dist", "load"), cwd=suite.parent, env={**os.environ, "THERE": str(there)})
+    assert (done.returncode, "8 passed" in done.stdout) == (0, True), done.stdout
+    spans = {file.name: tuple(map(float, file.read_text().split())) for file in there.iterdir()}
+    assert len(spans) == 8
+    for name, (start, end) in spans.items():
+        if name.startswith("alone"):
+            assert all(later >= end or earlier <= start for other, (later, earlier) in spans.items() if other != name)

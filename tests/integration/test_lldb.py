@@ -198,6 +198,7 @@ def test_older_lldbs_do_not_tell_the_core(program: Path, core: Path) -> None:
     assert objects(found)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("delay", [0.3, 1.0, 2.5])
 def test_ctrl_c_ends_it_at_once(program: Path, tmp_path: Path, delay: float) -> None:
     with Running([str(program), "1000000"], tmp_path) as run, lldb_terminal("-p", str(run.pid), FINDLEAKS_PURE="1") as terminal:

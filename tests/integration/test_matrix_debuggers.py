@@ -211,6 +211,7 @@ def test_what_changes_is_seen(debugger: Debugger, program: Path, tmp_path: Path)
     assert [n - lost[0] for n in lost] == [0, 10, 11], output
 
 
+@pytest.mark.alone
 def test_ctrl_c_ends_it_at_once(debugger: Debugger, program: Path, tmp_path: Path) -> None:
     with Running([str(program), "1000000"], tmp_path) as run, debugger.terminal(pid=run.pid, FINDLEAKS_PURE="1") as terminal:
         start = len(terminal.text)
