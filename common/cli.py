@@ -265,9 +265,9 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
         raise TargetError(f"{core}: no such file; for the process of this number: --pid {core}")
     target: Target
     if args.pid is not None:
-        from findleaks.target.live import attach
+        from findleaks.target.copied import attach
 
-        target = attach(args.pid)
+        target = attach(args.pid, lambda part: progress("making room for a copy", part))
     else:
         from findleaks.target.core import open_core
 

@@ -1,4 +1,4 @@
-"""A live process as a target: bytes from /proc/PID/mem, threads from ptrace, symbols from the files that are mapped."""
+"""A live process that stands still while it is read: bytes from /proc/PID/mem, threads from ptrace or a debugger."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
-from findleaks.arch import ARCHES, Arch, arch_of
 from findleaks.errors import TargetError, UnreadableMemory
-from findleaks.target import elf, presence
-from findleaks.target.base import Module, Piece, Range, Region, Thread
-from findleaks.target.files import Place
-from findleaks.target.maps import regions_of
-from findleaks.target.modules import Image, check, debug_data, images, tables
-from findleaks.target.notes import Mapping, auxiliary
+from findleaks.target import presence
+from findleaks.target.base import Piece, Range, Region, Thread
 from findleaks.target.pagemap import PageMap
 from findleaks.target.presence import Presence
-from findleaks.target.ptrace import Tracer, ended, refusal, sleeping, state, status, tasks
-from findleaks.target.reader import Closing, Source, Zeros
+from findleaks.target.process import LocalProcess, folder_of
+from findleaks.target.ptrace import Tracer, ended, refusal, sleeping, tasks
+from findleaks.target.reader import Zeros
 from findleaks.target.symbols import Symbolic
 
 PIECE = 4 << 20
@@ -33,24 +29,13 @@ SKIP = 256 << 20
 """Runs of never-touched anonymous memory at least this long are left out of `pieces`: a sanitizer's shadow has terabytes."""
 
 
-class LiveTarget(Symbolic, Closing):
+class LiveTarget(LocalProcess):
     """A process by pid. With `stopped` the caller holds it stopped (a debugger) and nothing is done to it; else it is stopped here
     and runs on at `close()` (or use `with`)."""
 
-    live = True
-    path = ""
-    truncated = False
-
     def __init__(self, pid: int, stopped: bool = True) -> None:
-        Symbolic.__init__(self)
-        self.pid: Optional[int] = pid
-        self._pid = pid = self._checked(pid, stopped)
-        self.pid = pid
-        self.warnings: list[str] = []
-        self.unread: list[Range] = []
-        self._proc = _alive(pid)
-        self.arch = self._find_arch()
-        self._page = self.arch.page
+        super().__init__(pid, stopped)
+        pid = self._pid
         self._unpack = struct.Struct(self.arch.word_format).unpack_from
         self._pages: dict[int, bytes] = {}
         self._tracer: Optional[Tracer] = None
@@ -67,39 +52,9 @@ class LiveTarget(Symbolic, Closing):
             self.close()
             raise
 
-    def _checked(self, pid: int, stopped: bool) -> int:
-        """The process id, of a thread's id too; TargetError when that is no process we can read."""
-        lines = status(pid) if pid > 0 else {}
-        if not lines:
-            raise TargetError(f"pid {pid}: there is no such process")
-        pid = int(lines.get("Tgid", pid))
-        if pid == os.getpid():
-            raise TargetError(f"pid {pid}: that is findleaks itself, which cannot stop itself")
-        if lines.get("State", "").startswith(("Z", "X")) and len(tasks(pid)) < 2:
-            raise TargetError(f"pid {pid}: the process has ended and waits for its parent (zombie): its memory is gone")
-        if "VmSize" not in lines and not lines.get("State", "").startswith(("Z", "X")):
-            raise TargetError(f"pid {pid}: this is a kernel thread, which has no memory of its own")
-        if not stopped and lines.get("TracerPid", "0") != "0":
-            raise TargetError(refusal(pid, errno.EPERM))
-        return pid
-
-    def _find_arch(self) -> Arch:
-        try:
-            with open(f"{self._proc}/exe", "rb") as file:
-                head = elf.header(file.read(64))
-        except PermissionError as error:
-            raise TargetError(refusal(self._pid, error.errno or errno.EPERM)) from None
-        except (OSError, elf.ElfError):  # the program's file is unreadable or gone: a process of our own machine, then
-            return ARCHES[0]
-        arch = arch_of(head.machine, head.bits, head.byteorder)
-        if arch is None:
-            known = ", ".join(a.name for a in ARCHES)
-            raise TargetError(f"pid {self._pid}: a process of {head.machine_name} ({head.bits}-bit); only {known} is supported for now")
-        return arch
-
     def _open(self) -> None:
         pid = self._pid
-        self._proc = _alive(pid)  # once more: now that it stands, a thread does not end any more
+        self._proc = folder_of(pid)  # once more: now that it stands, a thread does not end any more
         try:
             self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
             with open(f"{self._proc}/maps", "rb") as file:
@@ -107,25 +62,13 @@ class LiveTarget(Symbolic, Closing):
         except OSError as error:
             raise TargetError(refusal(pid, errno.ESRCH if error.errno == errno.ENOENT else error.errno or errno.EPERM)) from None
         self._pagemap = PageMap(self._proc, self._page)
-        self._regions = regions_of(data)
-        self._starts = [r.start for r in self._regions]
-        if not self._regions:
-            raise TargetError(f"pid {pid}: the process has ended")
-        self._mappings = [Mapping(r.start, r.end, r.file_offset, r.name) for r in self._regions]
-        files = [m for m in self._mappings if m.path.startswith("/") or m.path == "[vdso]"]
-        self._images = images(self.read, files, self.arch.machine, self._page)
-        self._modules = [found.module for found in self._images]
-        try:
-            self.exe_path = os.readlink(f"{self._proc}/exe")
-        except OSError:
-            self.exe_path = status(pid).get("Name", "")
-        n = len(tasks(pid))
-        self.description = f"process {pid} ({self.exe_path or 'unnamed'}), {n} thread{'' if n == 1 else 's'}"
+        self._map(data)
+        self._describe(len(tasks(pid)))
 
     # -- bytes
 
     def _region_at(self, address: int) -> Optional[Region]:
-        index = bisect_right(self._starts, address) - 1
+        index = bisect_right(self._region_starts, address) - 1
         return self._regions[index] if index >= 0 and address < self._regions[index].end else None
 
     def _pread(self, address: int, size: int) -> bytes:
@@ -202,7 +145,7 @@ class LiveTarget(Symbolic, Closing):
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
         """The readable parts of [start, end), ascending, each at most 4 MiB. Pages of anonymous memory that were never touched are
         zeros, and are not read, since that would make the process's page tables grow; very long runs of them are left out."""
-        index = max(bisect_right(self._starts, start) - 1, 0)
+        index = max(bisect_right(self._region_starts, start) - 1, 0)
         while index < len(self._regions) and self._regions[index].start < end:
             region = self._regions[index]
             index += 1
@@ -245,12 +188,12 @@ class LiveTarget(Symbolic, Closing):
             except (OSError, OverflowError):
                 break
             if not got:
-                self._check_alive()
+                self._checkfolder_of()
                 break
             done += got
         return done
 
-    def _check_alive(self) -> None:
+    def _checkfolder_of(self) -> None:
         if ended(self._pid):
             raise TargetError(f"pid {self._pid}: the process has ended while it was read")
 
@@ -273,7 +216,7 @@ class LiveTarget(Symbolic, Closing):
                 if following - low >= SKIP:
                     low = following - following % self._page
                     continue
-                self._check_alive()  # of a process that is gone, every page looks untouched
+                self._checkfolder_of()  # of a process that is gone, every page looks untouched
                 yield Piece(low, self._zeros.view()[:size])
                 low += size
                 continue
@@ -302,69 +245,11 @@ class LiveTarget(Symbolic, Closing):
 
     # -- the rest of the protocol
 
-    def regions(self) -> Sequence[Region]:
-        return self._regions
-
-    def modules(self) -> Sequence[Module]:
-        return self._modules
-
     def threads(self) -> Sequence[Thread]:
         if self._tracer is not None:
             return self._tracer.threads
         found = [sleeping(self._pid, tid, self.arch) for tid in tasks(self._pid)]
         return [t for t in found if t is not None]
-
-    def thread_names(self) -> dict[int, str]:
-        """See Target."""
-        names = {}
-        for tid in tasks(self._pid):
-            try:
-                with open(f"/proc/{self._pid}/task/{tid}/comm", "rb") as file:
-                    names[tid] = os.fsdecode(file.read().rstrip(b"\n"))
-            except OSError:
-                continue  # it ended just now
-        return names
-
-    @property
-    def auxv(self) -> dict[int, int]:
-        """The auxiliary vector by AT_ type; {} if it cannot be read."""
-        try:
-            with open(f"{self._proc}/auxv", "rb") as file:
-                return auxiliary(self.arch, file.read())
-        except OSError:
-            return {}
-
-    def symbol_tables(self, module: Module) -> Sequence[elf.Table]:
-        for loaded in self._images:
-            if loaded.module.start == module.start:
-                return self._tables(loaded)
-        return []
-
-    def debug_data(self, module: Module) -> Sequence[elf.Buffer]:
-        root = f"{self._proc}/root"
-        source = next((self._file(loaded) for loaded in self._images if loaded.module.start == module.start), None)
-        return debug_data(source, module.build_id, root)
-
-    def _file(self, loaded: Image) -> Optional[Source]:
-        """The mapped file itself, even when it was deleted or replaced since; then by path, in the process's own root folder."""
-        module = loaded.module
-        mapping = next((m for m in self._mappings if m.start == module.start), None)
-        if not module.path.startswith("/") or mapping is None:
-            return None
-        return check(
-            [Place(f"{self._proc}/map_files/{mapping.start:x}-{mapping.end:x}"), Place(module.path, f"{self._proc}/root")], loaded
-        ).file
-
-    def _tables(self, loaded: Image) -> Sequence[elf.Table]:
-        module, root = loaded.module, f"{self._proc}/root"
-        found = tables(self._file(loaded), module.build_id, root) or tables(None, module.build_id, "")
-        if not found and loaded.head is not None:
-            table = elf.table_of_image(self.read, loaded.head, loaded.segments, module.bias)
-            found = [table] if table is not None else []
-        return found
-
-    def interrupted(self) -> bool:
-        return False
 
     def run_on(self, seconds: float) -> bool:
         """See Target."""
@@ -398,13 +283,3 @@ class LiveTarget(Symbolic, Closing):
                 self._pagemap.close()
                 self._pagemap = None
             self._pages.clear()
-
-
-def _alive(pid: int) -> str:
-    """The folder under /proc that shows the process's memory: a main thread that ended before the others has none any more."""
-    return next((f"/proc/{tid}" for tid in (pid, *tasks(pid)) if state(pid, tid) not in "ZX"), f"/proc/{pid}")
-
-
-def attach(pid: int) -> LiveTarget:
-    """Stop the process and return it as a target; `close()` lets it run on, as does the end of a `with` block."""
-    return LiveTarget(pid, stopped=False)

@@ -18,10 +18,10 @@ from findleaks.target.base import Range
 from findleaks.target.runs import Runs
 
 _PAGEMAP_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg), 96 bytes
-_PRESENT, _SWAPPED, _ZERO = 1 << 3, 1 << 4, 1 << 5  # PAGE_IS_…
-_VECTOR = 1 << 13
+FILE, PRESENT, SWAPPED, ZERO = 1 << 2, 1 << 3, 1 << 4, 1 << 5  # PAGE_IS_…: FILE is shared memory, too
+VECTOR = 1 << 13
 _STEP = 1 << 16  # pages looked at in one read of pagemap
-_KINDS = bytes(_PRESENT if byte & 0x80 else _SWAPPED if byte & 0x40 else 0 for byte in range(256))
+_KINDS = bytes(PRESENT if byte & 0x80 else SWAPPED if byte & 0x40 else 0 for byte in range(256))
 _PFN = (1 << 55) - 1
 _KPF_ZERO_PAGE = 1 << 24
 _MAPPING = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) [r-][w-][x-][ps] ")
@@ -72,8 +72,8 @@ def live(proc: str, page: int, tell: Callable[[float], None]) -> Optional[Presen
                 continue
             count = 0
             for start, end, kind in _scanned(fd, page, mapped, scan, tell):
-                _append(swapped if kind & _SWAPPED else resident, start, end)
-                count += end - start if kind & _PRESENT else 0
+                _append(swapped if kind & SWAPPED else resident, start, end)
+                count += end - start if kind & PRESENT else 0
             if 0 <= mapped.rss < count:
                 unsure.append(Range(mapped.start, mapped.end))
     except OSError:
@@ -128,16 +128,16 @@ def _scanned(fd: int, page: int, mapped: Mapped, scan: list[bool], tell: Callabl
     at = mapped.start
     if scan[0]:
         try:
-            vector = ctypes.create_string_buffer(24 * _VECTOR)
+            vector = ctypes.create_string_buffer(24 * VECTOR)
             while at < mapped.end:
-                runs, at = _ask(fd, at, mapped.end, vector)
-                yield from runs
+                runs, at = ask(fd, at, mapped.end, vector)
+                yield from (run for run in runs if not run[2] & ZERO)
                 tell(0.0)
             return
         except OSError:
             scan[0] = False  # a kernel before 6.7
     runs = list(_entries(fd, page, mapped, False, tell))
-    if 0 <= mapped.rss < sum(end - start for start, end, kind in runs if kind & _PRESENT):
+    if 0 <= mapped.rss < sum(end - start for start, end, kind in runs if kind & PRESENT):
         runs = list(_entries(fd, page, mapped, True, tell))
     yield from runs
 
@@ -154,19 +154,20 @@ def _entries(fd: int, page: int, mapped: Mapped, zeros: bool, tell: Callable[[fl
         at = high
 
 
-def _ask(fd: int, start: int, end: int, vector: ctypes.Array[ctypes.c_char]) -> tuple[list[tuple[int, int, int]], int]:
-    """One call of PAGEMAP_SCAN: what it found, and where to go on."""
+def ask(fd: int, start: int, end: int, vector: ctypes.Array[ctypes.c_char]) -> tuple[list[tuple[int, int, int]], int]:
+    """One call of PAGEMAP_SCAN: (start, end, kinds) of the runs of pages that are PRESENT or SWAPPED, and where to go on. `vector` has room
+    for VECTOR of them. OSError where the kernel does not have it."""
     import fcntl
 
     # size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, return
-    told = _PRESENT | _SWAPPED | _ZERO
-    fields = (96, 0, start, end, 0, ctypes.addressof(vector), _VECTOR, 0, 0, 0, _PRESENT | _SWAPPED, told)
+    told = FILE | PRESENT | SWAPPED | ZERO
+    fields = (96, 0, start, end, 0, ctypes.addressof(vector), VECTOR, 0, 0, 0, PRESENT | SWAPPED, told)
     argument = bytearray(struct.pack("=12Q", *fields))
     count = fcntl.ioctl(fd, _PAGEMAP_SCAN, argument, True)
     runs = list(struct.iter_unpack("=3Q", vector.raw[: 24 * count]))
     # Not walk_end: where the kernel filled its own buffer more than once, that is stale (fs/proc/task_mmu.c, do_pagemap_scan, 6.7 to 6.18).
-    following = runs[-1][1] if count == _VECTOR else end
-    return [run for run in runs if not run[2] & _ZERO], following if following > start else end
+    following = runs[-1][1] if count == VECTOR else end
+    return runs, following if following > start else end
 
 
 def _read(fd: int, page: int, low: int, high: int, zeros: bool) -> Iterator[tuple[int, int, int]]:
@@ -191,7 +192,7 @@ def _zeros(entries: bytes, kinds: bytearray) -> list[int]:
     frames = [entry & _PFN for entry in array("Q", entries)]
     places: dict[int, list[int]] = {}
     for at, frame in enumerate(frames):
-        if frame and kinds[at] & _PRESENT:
+        if frame and kinds[at] & PRESENT:
             places.setdefault(frame, []).append(at)
     if not places:
         return []

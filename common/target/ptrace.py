@@ -14,7 +14,8 @@ import errno
 import os
 import time
 from _thread import allocate_lock, start_new_thread
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Optional
 
 from findleaks.arch import Arch
@@ -43,7 +44,8 @@ class Tracer:
         self.pid = pid
         self.arch = arch
         self.warnings: list[str] = []
-        self.threads: list[Thread] = []
+        self._read: list[tuple[int, bytes, Sequence[bytes]]] = []  # thread, its general registers, its other ones
+        self._sleeping: list[Thread] = []  # those that did not stop
         self._libc: Any = ctypes.CDLL(None, use_errno=True)
         self._libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
         self._libc.ptrace.restype = ctypes.c_long
@@ -53,12 +55,25 @@ class Tracer:
         self._stopped, self._let_go, self._over = allocate_lock(), allocate_lock(), allocate_lock()
         for lock in (self._stopped, self._let_go, self._over):
             lock.acquire()
-        self._during: Optional[Callable[[], None]] = None
+        self._during: Optional[Callable[[], Optional[bool]]] = None
         self._begun = self._cancelled = self._done = False
+        self.seconds = 0.0  # that the process stood, once it runs on
 
-    def stop(self, during: Optional[Callable[[], None]] = None) -> None:
+    @property
+    def cancelled(self) -> bool:
+        """Whether `release` was called: what goes on during the stop should end."""
+        return self._cancelled
+
+    @cached_property
+    def threads(self) -> list[Thread]:
+        """The threads as they were stopped, the main thread first. Registers are taken apart when first asked for, not during the stop."""
+        made = [thread(self.arch, tid, registers, extra) for tid, registers, extra in self._read]
+        return sorted([*made, *self._sleeping], key=lambda t: (t.tid != self.pid, t.tid))
+
+    def stop(self, during: Optional[Callable[[], Optional[bool]]] = None) -> None:
         """Stop every thread, also those that are born meanwhile, and read the registers. TargetError if that is refused. `during` is
-        called then by the thread that traces, which no other can do ptrace's requests for."""
+        called then by the thread that traces, which no other can do ptrace's requests for; where it returns true, or fails, the process
+        runs on at once."""
         self._during = during
         try:
             # Such a thread keeps no interpreter from exiting: should nobody call release(), the kernel lets the process go then.
@@ -87,20 +102,27 @@ class Tracer:
 
     def _work(self) -> None:
         self._begun = True
+        over: Optional[bool] = False
+        since = time.monotonic()
         try:
             if not self._cancelled:
                 self._stop_all()
                 if self._during is not None:
-                    self._during()
+                    over = self._during()
         except BaseException as error:
             self._error = error
-        self._stopped.release()
-        self._let_go.acquire()
+            over = True
+        if not over:
+            self._stopped.release()
+            self._let_go.acquire()
         for tid, signal in self._stops.items():
             if signal is not None and signal != _NOT_OURS and self._ptrace(_DETACH, tid, 0, signal) == errno.ESRCH:
                 self._reap(tid)
+        self.seconds = time.monotonic() - since
         self._done = True
         self._over.release()
+        if over:
+            self._stopped.release()
 
     def _stop_all(self) -> None:
         for _ in range(_MOST_PASSES):
@@ -121,8 +143,9 @@ class Tracer:
                 f"pid {self.pid}: {len(stuck)} of {len(self._stops)} threads sleep uninterruptibly ({some([str(tid) for tid in stuck])}): "
                 "only part of their registers is known, and what only the rest refers to looks lost."
             )
-        found = [self._thread(tid, signal is not None) for tid, signal in self._stops.items() if signal != _NOT_OURS]
-        self.threads = sorted((t for t in found if t is not None), key=lambda t: (t.tid != self.pid, t.tid))
+        for tid, signal in self._stops.items():
+            if signal != _NOT_OURS:
+                self._look(tid, signal is not None)
 
     def _ptrace(self, request: int, tid: int, addr: int = 0, data: int = 0) -> int:
         """0, or the errno."""
@@ -164,13 +187,17 @@ class Tracer:
             time.sleep(pause)
             pause = min(2 * pause, 0.01)
 
-    def _thread(self, tid: int, stopped: bool) -> Optional[Thread]:
+    def _look(self, tid: int, stopped: bool) -> None:
+        """Read a thread's registers."""
         size = len(self.arch.registers) * self.arch.word
         registers = self._regset(tid, NT_PRSTATUS, size) if stopped else b""
-        if len(registers) < size:
-            return sleeping(self.pid, tid, self.arch) if state(self.pid, tid) not in "ZX" else None
-        extra = [self._regset(tid, note, 1 << 14) for note in self.arch.extra_register_notes]
-        return thread(self.arch, tid, registers, [e for e in extra if e])
+        if len(registers) == size:
+            extra = [self._regset(tid, note, 1 << 14) for note in self.arch.extra_register_notes]
+            self._read.append((tid, registers, [e for e in extra if e]))
+        elif state(self.pid, tid) not in "ZX":
+            found = sleeping(self.pid, tid, self.arch)
+            if found is not None:
+                self._sleeping.append(found)
 
     def _regset(self, tid: int, note: int, size: int) -> bytes:
         buffer = ctypes.create_string_buffer(size)

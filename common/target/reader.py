@@ -57,8 +57,10 @@ class Closing:
 
 
 class Source:
-    """A buffer, made when first needed. `data` are its parts that may hold anything but zeros, where that is known without a look at them:
-    holes of a file are zeros, and a core's may take terabytes."""
+    """A buffer, made when first needed. `direct`: `view` has all of it. `data` are its parts that may hold anything but zeros, where that
+    is known without a look at them: holes of a file are zeros, and a core's may take terabytes."""
+
+    direct = True
 
     def __init__(self, view: Optional[memoryview] = None, data: Optional[Runs] = None) -> None:
         self._view = view
@@ -107,6 +109,8 @@ class Source:
 
 class Zeros(Source):
     """`size` bytes of zeros that take no memory. `view` has no more than PIECE of them: a core's headers may claim any number."""
+
+    direct = False
 
     def __init__(self, size: int) -> None:
         super().__init__(data=Runs.of(()))
@@ -220,7 +224,7 @@ class ExtentReader:
         if index < 0:
             raise UnreadableMemory(address, self._size)
         extent = self._extents[index]
-        if address + self._size > extent.end or isinstance(extent.source, Zeros):
+        if address + self._size > extent.end or not extent.source.direct:
             return int(self._unpack(self.read(address, self._size))[0])
         self._view = extent.source.view()
         self._low, self._high, self._delta = extent.start, extent.end - self._size, extent.start - extent.offset

@@ -15,8 +15,8 @@ from elftools.elf.elffile import ELFFile
 
 from cores import Running
 from findleaks.errors import TargetError, UnreadableMemory
+from findleaks.target.copied import attach
 from findleaks.target.core import open_core
-from findleaks.target.live import attach
 
 THREADS = 4
 

@@ -17,8 +17,8 @@ from findleaks.allocators.glibc.instance import Glibc
 from findleaks.graph.base import State
 from findleaks.graph.engine import load
 from findleaks.target.base import Target
+from findleaks.target.copied import attach
 from findleaks.target.core import open_core
-from findleaks.target.live import attach
 
 SOURCE = Path(__file__).parents[1] / "programs" / "glibc_heap.c"
 Program = Callable[..., Path]

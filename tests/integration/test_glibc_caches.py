@@ -16,8 +16,8 @@ from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.graph.base import State
 from findleaks.graph.engine import load
+from findleaks.target.copied import attach
 from findleaks.target.core import open_core
-from findleaks.target.live import attach
 
 SOURCE = Path(__file__).parents[1] / "programs" / "caches_glibc.c"
 FLAGS = ("-O1", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations", "-pthread")

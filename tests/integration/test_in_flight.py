@@ -25,8 +25,8 @@ from findleaks.audit.doubts import trusted
 from findleaks.commands import verify
 from findleaks.graph.base import Kind
 from findleaks.session import Session
+from findleaks.target.copied import attach
 from findleaks.target.core import open_core
-from findleaks.target.live import attach
 
 SOURCE = PROGRAMS / "in_flight.c"
 FLAGS = ("-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread")

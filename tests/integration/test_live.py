@@ -1,4 +1,4 @@
-"""Live processes: stopped while they are read, and let run on whatever happens."""
+"""Live processes: copied, or stopped while they are read, and let run on whatever happens."""
 
 from __future__ import annotations
 
@@ -19,9 +19,20 @@ from stopwatch import Stopwatch
 
 from cores import Running
 from findleaks.errors import TargetError, UnreadableMemory
-from findleaks.target.live import SKIP, LiveTarget, attach
+from findleaks.target.copied import attach
+from findleaks.target.live import SKIP, LiveTarget
 from findleaks.target.pagemap import PageMap
+from findleaks.target.process import LocalProcess
 from findleaks.target.ptrace import ended, state
+
+
+def held(pid: int) -> LiveTarget:
+    """The process, stopped for as long as it is open."""
+    return LiveTarget(pid, stopped=False)
+
+
+both = pytest.mark.parametrize("reach", [attach, held])
+Reach = Callable[[int], LocalProcess]
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +46,11 @@ def counter(programs: Path) -> Iterator[Callable[..., Counter]]:
         yield make
 
 
-def test_a_live_process_shows_what_it_did(programs: Path, tmp_path: Path) -> None:
+@both
+def test_a_live_process_shows_what_it_did(reach: Reach, programs: Path, tmp_path: Path) -> None:
     with Running([str(programs / "program"), "4"], tmp_path) as run:
         at = placed(run.output)
-        with attach(run.pid) as live:
+        with reach(run.pid) as live:
             assert (live.live, live.path, live.warnings, live.pid) == (True, "", [], run.pid)
             assert live.description.startswith(f"process {run.pid} (")
             check_truth(live, at, 4)
@@ -56,11 +68,11 @@ def test_a_live_process_shows_what_it_did(programs: Path, tmp_path: Path) -> Non
 
 def test_it_stands_while_it_is_read_and_runs_on_after(counter: Callable[..., Counter]) -> None:
     one = counter()
-    with attach(one.pid):
+    with held(one.pid):
         assert one.stands()
         assert state(one.pid, one.pid) == "t"
     assert one.runs()
-    target = attach(one.pid)
+    target = held(one.pid)
     target.close()
     target.close()
     assert one.runs()
@@ -69,12 +81,13 @@ def test_it_stands_while_it_is_read_and_runs_on_after(counter: Callable[..., Cou
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_it_runs_on_after_an_error(counter: Callable[..., Counter], error: type[BaseException]) -> None:
     one = counter()
-    with pytest.raises(error), attach(one.pid):
+    with pytest.raises(error), held(one.pid):
         raise error
     assert one.runs()
 
 
-def test_it_runs_on_after_a_ctrl_c_while_stopping(counter: Callable[..., Counter]) -> None:
+@both
+def test_it_runs_on_after_a_ctrl_c_while_stopping(reach: Reach, counter: Callable[..., Counter]) -> None:
     """Ctrl-C at any moment of attaching, 200 threads being stopped."""
     one = counter("crowd")
     assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202, 10)
@@ -83,7 +96,7 @@ def test_it_runs_on_after_a_ctrl_c_while_stopping(counter: Callable[..., Counter
         timer = threading.Timer(0.001 + 0.0015 * delay, os.kill, (os.getpid(), signal.SIGINT))
         try:
             timer.start()
-            with attach(one.pid):
+            with reach(one.pid):
                 time.sleep(0.3)
         except KeyboardInterrupt:
             interrupted += 1
@@ -95,7 +108,8 @@ def test_it_runs_on_after_a_ctrl_c_while_stopping(counter: Callable[..., Counter
 
 def test_it_runs_on_when_we_are_killed(counter: Callable[..., Counter]) -> None:
     one = counter()
-    script = f"import time\nfrom findleaks.target.live import attach\nattach({one.pid})\nprint('held', flush=True)\ntime.sleep(60)"
+    script = f"import time\nfrom findleaks.target.live import LiveTarget\none = LiveTarget({one.pid}, stopped=False)\n"
+    script += "print('held', flush=True)\ntime.sleep(60)"
     child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     assert child.stdout.readline() == "held\n"
@@ -107,7 +121,7 @@ def test_it_runs_on_when_we_are_killed(counter: Callable[..., Counter]) -> None:
 
 def test_signals_that_arrive_meanwhile_are_delivered_after(counter: Callable[..., Counter]) -> None:
     one = counter()
-    with attach(one.pid):
+    with held(one.pid):
         os.kill(one.pid, signal.SIGUSR1)
         assert one.stands()
         assert one.read("signals") == 0
@@ -115,20 +129,22 @@ def test_signals_that_arrive_meanwhile_are_delivered_after(counter: Callable[...
     assert one.runs()
 
 
-def test_signals_just_before_are_not_lost(counter: Callable[..., Counter]) -> None:
+@both
+def test_signals_just_before_are_not_lost(reach: Reach, counter: Callable[..., Counter]) -> None:
     one = counter("crowd")
     for n in range(1, 30):
         os.kill(one.pid, signal.SIGUSR1)
-        with attach(one.pid):
+        with reach(one.pid):
             pass
         assert wait_for(lambda n=n: one.read("signals") == n, 5)  # type: ignore[misc]
 
 
-def test_a_stopped_process_stays_stopped(counter: Callable[..., Counter]) -> None:
+@both
+def test_a_stopped_process_stays_stopped(reach: Reach, counter: Callable[..., Counter]) -> None:
     one = counter()
     os.kill(one.pid, signal.SIGSTOP)
     assert wait_for(lambda: state(one.pid, one.pid) == "T", 5)
-    with attach(one.pid) as live:
+    with reach(one.pid) as live:
         assert len(live.threads()) == 2
         assert live.word(one.at["ticks"]) == one.read("ticks")
     assert wait_for(lambda: state(one.pid, one.pid) == "T", 5)
@@ -141,7 +157,7 @@ def test_two_hundred_threads(counter: Callable[..., Counter]) -> None:
     one = counter("crowd")
     assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202, 10)
     start = Stopwatch(one.pid)
-    with attach(one.pid) as live:
+    with held(one.pid) as live:
         assert len(live.threads()) == 202
         assert len({t.thread_pointer for t in live.threads()}) == 202
         assert all(live.word(t.thread_pointer) == t.thread_pointer for t in live.threads())
@@ -153,42 +169,45 @@ def test_two_hundred_threads(counter: Callable[..., Counter]) -> None:
 def test_threads_that_are_born_and_die_meanwhile(counter: Callable[..., Counter]) -> None:
     one = counter("births")
     for _ in range(40):
-        with attach(one.pid) as live:
+        with held(one.pid) as live:
             there = sorted(int(t) for t in os.listdir(f"/proc/{one.pid}/task"))
-            held = {t.tid for t in live.threads()}
-            assert held == {t for t in there if state(one.pid, t) not in "ZX"}
-            assert {state(one.pid, t) for t in held} == {"t"}
+            known = {t.tid for t in live.threads()}
+            assert known == {t for t in there if state(one.pid, t) not in "ZX"}
+            assert {state(one.pid, t) for t in known} == {"t"}
     assert one.runs()
 
 
-def test_a_main_thread_that_has_ended(counter: Callable[..., Counter]) -> None:
+@both
+def test_a_main_thread_that_has_ended(reach: Reach, counter: Callable[..., Counter]) -> None:
     one = counter("orphan")
     assert wait_for(lambda: state(one.pid, one.pid) == "Z", 5)
-    with attach(one.pid) as live:
+    with reach(one.pid) as live:
         assert [t.tid for t in live.threads()] == [t for t in map(int, os.listdir(f"/proc/{one.pid}/task")) if t != one.pid]
         assert live.word(one.at["ticks"]) > 0
-        assert one.stands()
+        assert reach is attach or one.stands()
     assert one.runs()
 
 
-def test_a_thread_that_cannot_be_stopped(counter: Callable[..., Counter]) -> None:
+@both
+def test_a_thread_that_cannot_be_stopped(reach: Reach, counter: Callable[..., Counter]) -> None:
     """vfork's parent sleeps uninterruptibly until the child is gone: the rest is read all the same."""
     one = counter("vfork")
     assert wait_for(lambda: state(one.pid, one.pid) == "D", 5)
-    with attach(one.pid) as live:
+    with reach(one.pid) as live:
         assert len(live.threads()) == 2
         assert live.threads()[0].sp
         assert any("sleep uninterruptibly" in warning for warning in live.warnings)
-        assert one.stands()
+        assert reach is attach or one.stands()
     assert one.runs()
     (child,) = one.children()
     os.kill(child, signal.SIGKILL)
     assert wait_for(lambda: state(one.pid, one.pid) == "S", 5), "it is not held any more once it wakes up, while we live on"
 
 
-def test_terabytes_that_were_never_touched_are_not_read(counter: Callable[..., Counter]) -> None:
+@both
+def test_terabytes_that_were_never_touched_are_not_read(reach: Reach, counter: Callable[..., Counter]) -> None:
     one = counter("shadow")
-    with attach(one.pid) as live:
+    with reach(one.pid) as live:
         at = one.at["shadow"]
         before = page_tables(one.pid)
         start = time.process_time()
@@ -214,7 +233,7 @@ def page_tables(pid: int) -> int:
 
 
 def test_both_ways_of_asking_for_touched_pages_agree(programs: Path, tmp_path: Path) -> None:
-    with Running([str(programs / "program"), "4"], tmp_path) as run, attach(run.pid) as live:
+    with Running([str(programs / "program"), "4"], tmp_path) as run, held(run.pid) as live:
         scan, read = PageMap(f"/proc/{run.pid}", 4096), PageMap(f"/proc/{run.pid}", 4096)
         read._scan = False
         some = 0
@@ -233,7 +252,8 @@ def test_both_ways_of_asking_for_touched_pages_agree(programs: Path, tmp_path: P
         read.close()
 
 
-def test_symbols_of_a_program_that_was_deleted_or_replaced(programs: Path, tmp_path: Path) -> None:
+@both
+def test_symbols_of_a_program_that_was_deleted_or_replaced(reach: Reach, programs: Path, tmp_path: Path) -> None:
     copy = tmp_path / "program"
     copy.write_bytes((programs / "program").read_bytes())
     copy.chmod(0o755)
@@ -241,7 +261,7 @@ def test_symbols_of_a_program_that_was_deleted_or_replaced(programs: Path, tmp_p
         at = placed(run.output)
         copy.unlink()
         copy.write_bytes((programs / "counter").read_bytes())
-        with attach(run.pid) as live:
+        with reach(run.pid) as live:
             found = live.symbol("in_data")
             assert live.symbol("ticks") is None
             if os.geteuid() == 0:  # the mapped file itself, through /proc/PID/map_files, is root's to open
@@ -263,7 +283,7 @@ def test_a_target_that_somebody_else_holds(counter: Callable[..., Counter]) -> N
 
 def test_a_process_killed_while_it_is_read(counter: Callable[..., Counter]) -> None:
     one = counter()
-    with attach(one.pid) as live:
+    with held(one.pid) as live:
         os.kill(one.pid, signal.SIGKILL)
         assert wait_for(lambda: ended(one.pid), 5)
         with pytest.raises(TargetError, match=r"has ended|cannot read"):
@@ -274,12 +294,13 @@ def test_a_process_killed_while_it_is_read(counter: Callable[..., Counter]) -> N
                     list(live.pieces(region.start, region.end))
 
 
-def test_reading_is_quick(programs: Path, tmp_path: Path) -> None:
+@both
+def test_reading_is_quick(reach: Reach, programs: Path, tmp_path: Path) -> None:
     """Attaching, streaming 64 MiB and letting go, within a generous bound."""
     script = "import time\nb = bytearray(b'x') * (64 << 20)\nprint('ready', flush=True)\ntime.sleep(60)"
     with Running([sys.executable, "-c", script], tmp_path) as run:
         before = resource.getrusage(resource.RUSAGE_SELF)
-        with attach(run.pid) as live:
+        with reach(run.pid) as live:
             total = sum(len(p.data) for r in live.regions() if r.writable for p in live.pieces(r.start, r.end))
         after = resource.getrusage(resource.RUSAGE_SELF)
         assert total > 64 << 20

@@ -14,7 +14,7 @@ import pytest
 from counting import COUNTER, Counter, compiled, counters, wait_for
 
 from findleaks.errors import TargetError
-from findleaks.target.live import attach
+from findleaks.target.copied import attach
 from findleaks.target.ptrace import state
 
 
@@ -59,7 +59,8 @@ def test_ourselves_a_zombie_and_a_kernel_thread() -> None:
 
 def test_another_tracer_is_named(counter: Callable[..., Counter]) -> None:
     one = counter()
-    script = f"import time\nfrom findleaks.target.live import attach\nattach({one.pid})\nprint('held', flush=True)\ntime.sleep(60)"
+    script = f"import time\nfrom findleaks.target.live import LiveTarget\none = LiveTarget({one.pid}, stopped=False)\n"
+    script += "print('held', flush=True)\ntime.sleep(60)"
     child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None

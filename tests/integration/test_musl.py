@@ -22,8 +22,8 @@ from findleaks.allocators.musl.layout import CLASSES, LARGE
 from findleaks.allocators.musl.ng import MallocNG
 from findleaks.graph.base import State
 from findleaks.graph.engine import load
+from findleaks.target.copied import attach
 from findleaks.target.core import open_core
-from findleaks.target.live import attach
 
 NEW = tuple(mallocs_musl.SUITES)
 OLD = tuple(f"{version}-old" for version in mallocs_musl.SUITES)

@@ -15,8 +15,8 @@ from mallocs_python import CHURN, SUITES, Python, compare_statistics, pymalloc_o
 import cores
 from findleaks.graph.base import Kind
 from findleaks.session import Session
+from findleaks.target.copied import attach
 from findleaks.target.core import open_core
-from findleaks.target.live import attach
 
 REDUCED = "3.11"
 VERSIONS = [pytest.param(v, marks=() if v == REDUCED else pytest.mark.matrix) for v in SUITES]

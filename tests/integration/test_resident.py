@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import cores
+from findleaks.target.copied import attach
 from findleaks.target.core import open_core
-from findleaks.target.live import attach
 
 PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "resident.c"
 

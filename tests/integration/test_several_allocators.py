@@ -20,8 +20,8 @@ import cores
 from findleaks.allocators.directory import Directory
 from findleaks.graph.base import Kind, State
 from findleaks.session import Session
+from findleaks.target.copied import attach
 from findleaks.target.core import open_core
-from findleaks.target.live import attach
 
 VERSION = "3.11"
 

@@ -13,8 +13,8 @@ import cores
 from findleaks.graph import engine
 from findleaks.libc.stacks import unjoined
 from findleaks.target.base import Target
+from findleaks.target.copied import attach
 from findleaks.target.core import open_core
-from findleaks.target.live import attach
 
 PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "unjoined.c"
 STACK = 256 << 10

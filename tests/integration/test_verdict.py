@@ -23,7 +23,7 @@ from cores import Running
 from findleaks import commands
 from findleaks.audit.residency import save
 from findleaks.session import Session
-from findleaks.target.live import attach
+from findleaks.target.copied import attach
 
 LOST, KEPT, PINNED = 20_000, 30_000, 2000
 BLOCK = 104  # usable bytes of what verdict.c forgets

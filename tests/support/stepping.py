@@ -35,8 +35,10 @@ class _Held(Tracer):
         super().__init__(pid, ARCHES[0])
 
     def look(self) -> None:
-        found = [self._thread(tid, True) for tid in tasks(self.pid)]
-        self.threads = [thread for thread in found if thread is not None]
+        self._read, self._sleeping = [], []
+        self.__dict__.pop("threads", None)
+        for tid in tasks(self.pid):
+            self._look(tid, True)
 
     def ask(self, request: int, data: int = 0) -> None:
         error = self._ptrace(request, self.pid, 0, data)

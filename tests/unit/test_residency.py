@@ -62,7 +62,7 @@ def _old(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(22, "Invalid argument")
 
-    monkeypatch.setattr(presence, "_ask", refused)
+    monkeypatch.setattr(presence, "ask", refused)
 
 
 def test_a_kernel_without_pagemap_scan(memory: tuple[int, list[bool]], monkeypatch: pytest.MonkeyPatch) -> None:

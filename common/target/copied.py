@@ -1,0 +1,300 @@
+"""A live process as a target: stopped for as long as it takes to copy its memory, and read from the copy while it runs on."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Optional, Union
+
+from findleaks.errors import Interrupted, TargetError
+from findleaks.report.text import size as size_text
+from findleaks.target.base import Piece, Range, Region, Thread
+from findleaks.target.copying import Copied, Layout, Room, Transfer, wanted, windows
+from findleaks.target.live import LiveTarget
+from findleaks.target.mapped_files import MappedFile, MappedFiles
+from findleaks.target.maps import regions_of
+from findleaks.target.moment import moment
+from findleaks.target.presence import Presence
+from findleaks.target.process import LocalProcess, folder_of
+from findleaks.target.ptrace import Tracer, ended, refusal
+from findleaks.target.reader import Extent, ExtentReader
+from findleaks.target.room import available
+from findleaks.target.stopped import Extents, Plan, Stop, joined
+from findleaks.target.symbols import Symbolic
+
+PIECE = 4 << 20
+_MOST_BAD_PAGES = 1024
+_SPARE = 64 << 20
+"""Bytes that must be left beside the copy, and a quarter of it: the analysis needs memory, too."""
+_SMALL = 16 << 20
+"""Bytes of pages that came up since room was made, for which nobody is asked whether there is memory."""
+
+Tell = Callable[[float], None]
+"""Called now and then with the part of the work that is done (0: unknown); may raise."""
+
+
+class NoRoom(Exception):
+    """There is no memory for a copy. The text is a warning's."""
+
+
+class CopiedProcess(ExtentReader, LocalProcess):
+    """A process by pid. It is stopped, copied and let go while this is made. NoRoom where there is no memory for that."""
+
+    def __init__(self, pid: int, tell: Optional[Tell] = None) -> None:
+        LocalProcess.__init__(self, pid, stopped=False)
+        ExtentReader.__init__(self, self.arch, [])
+        self._tell: Tell = tell or (lambda part: None)
+        self._threads: list[Thread] = []
+        self._names: dict[int, str] = {}
+        self._auxv: dict[int, int] = {}
+        self._files: Optional[MappedFiles] = None
+        self._presence: Optional[Presence] = None
+        self.stopped = 0.0
+        self._copy()
+
+    # -- before, during and after the stop
+
+    def _copy(self) -> None:
+        plan = self._planned()
+        stop = Stop()
+        tracer = Tracer(self._pid, self.arch)
+        try:
+            tracer.stop(lambda: self._during(plan, stop, tracer))
+        finally:
+            tracer.release()
+        self.stopped = tracer.seconds
+        self._threads = tracer.threads
+        self.warnings += tracer.warnings
+        self._proc = stop.proc
+        self._map(stop.maps)
+        self._files = MappedFiles(stop.proc, stop.maps, self._page)
+        self._names, self._auxv = LocalProcess.thread_names(self), self._auxiliary()
+        assert stop.at is not None
+        self._presence = stop.at.presence
+        self.set_extents(Extents(plan, stop, self._files).made())
+        self.unread += [gap for gap in stop.absent if self._writable(gap.start)]
+        self._describe(len(self._threads))
+
+    def _planned(self) -> Plan:
+        try:
+            with open(f"{self._proc}/maps", "rb") as file:
+                maps = file.read()
+        except OSError as error:
+            raise TargetError(refusal(self._pid, errno.ESRCH if error.errno == errno.ENOENT else error.errno or errno.EPERM)) from None
+        regions = regions_of(maps)
+        at = moment(self._proc, self._page, regions, self._tell)
+        if at is None and ended(self._pid):
+            raise TargetError(f"pid {self._pid}: the process has ended")
+        if at is None:
+            raise NoRoom("The system does not tell which pages of the process are in memory: it stands still while it is read.")
+        made, pages = windows(regions, at)
+        _check_room(self._pid, pages)
+        size = made[-1].offset + made[-1].end - made[-1].start if made else 0
+        try:
+            room = Room(size)
+        except (OSError, OverflowError, ValueError):
+            raise _no_room(self._pid, size, available()) from None
+        layout, placed = Layout(made, room.address), Copied.none()
+        for _, words in wanted(regions, at):
+            layout.place(words, placed, [])
+        done = 0
+
+        def tell(count: int) -> None:
+            nonlocal done
+            done += count
+            self._tell(done / (pages or 1))
+
+        for start, count in joined(placed):
+            room.ready(start - room.address, count, tell)
+        return Plan(maps, regions, made, room)
+
+    def _during(self, plan: Plan, stop: Stop, tracer: Tracer) -> bool:
+        """By the thread that traces; no Ctrl-C comes here."""
+
+        def look() -> None:
+            if tracer.cancelled:
+                raise Interrupted
+
+        stop.proc = folder_of(self._pid)
+        memory = -1
+        collecting = gc.isenabled()
+        gc.disable()  # that may take longer than all the rest
+        try:
+            memory = os.open(f"{stop.proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            with open(f"{stop.proc}/maps", "rb") as file:
+                stop.maps = file.read()
+            self.exe_path = _link(f"{stop.proc}/exe")
+            stop.regions = plan.regions if stop.maps == plan.maps else regions_of(stop.maps)
+            stop.at = moment(stop.proc, self._page, stop.regions, lambda part: look())
+            if stop.at is None:
+                raise ProcessLookupError
+            self._place(plan, stop)
+            # By a thread that has memory: a main thread that ended before the others has none.
+            transfer = Transfer(int(os.path.basename(stop.proc)), memory, self._page, look)
+            transfer.run(stop.placed)
+            stop.absent = transfer.absent
+            for region in stop.regions:
+                if region.name.startswith("[vdso"):
+                    stop.kernels.append((region.start, _pread(memory, region)))
+            if ended(self._pid):
+                raise ProcessLookupError
+        except ProcessLookupError:
+            raise TargetError(f"pid {self._pid}: the process has ended while it was copied") from None
+        except OSError as error:
+            if ended(self._pid) or error.errno == errno.ENOENT:
+                raise TargetError(f"pid {self._pid}: the process has ended while it was copied") from None
+            raise TargetError(refusal(self._pid, error.errno or errno.EPERM)) from None
+        finally:
+            if memory >= 0:
+                os.close(memory)
+            if collecting:
+                gc.enable()
+        return True
+
+    def _place(self, plan: Plan, stop: Stop) -> None:
+        """Where each page of the stopped process goes: to its place in the room, or to room made now."""
+        assert stop.at is not None
+        layout = Layout(plan.windows, plan.room.address)
+        for _, words in wanted(stop.regions, stop.at):
+            layout.place(words, stop.placed, stop.rest)
+        count = sum(end - start for start, end in stop.rest)
+        if count > _SMALL:
+            _check_room(self._pid, count)
+        if stop.rest:
+            stop.extra = Room(count)
+            at = stop.extra.address
+            for start, end in stop.rest:
+                stop.placed.source.append(start)
+                stop.placed.room.append(at)
+                stop.placed.size.append(end - start)
+                at += end - start
+
+    # -- the target
+
+    def pieces(self, start: int, end: int) -> Iterator[Piece]:
+        """See Target."""
+        index = max(bisect_right(self._starts, start) - 1, 0)
+        while index < len(self._extents) and self._extents[index].start < end:
+            extent = self._extents[index]
+            low, high = max(start, extent.start), min(end, extent.end)
+            if isinstance(extent.source, MappedFile):
+                yield from self._of_file(extent.source, low, high)
+            elif low < high:
+                yield from ExtentReader.pieces(self, low, high)
+            index += 1
+
+    def _of_file(self, source: MappedFile, low: int, high: int) -> Iterator[Piece]:
+        bad = 0
+        while low < high:
+            size = min(PIECE, high - low)
+            data = source.some(low, size)
+            if data:
+                yield Piece(low, data)
+                low += len(data)
+                bad = 0
+            if len(data) < size:
+                bad += 1
+                skipped = high - low if bad >= _MOST_BAD_PAGES else min(self._page - low % self._page, high - low)
+                if source.region.writable:
+                    self._lacks(low, low + skipped)
+                low += skipped
+
+    def _lacks(self, start: int, end: int) -> None:
+        if self.unread and self.unread[-1].end == start:
+            self.unread[-1] = Range(self.unread[-1].start, end)
+        elif not any(gap.start <= start < gap.end for gap in self.unread):
+            self.unread.append(Range(start, end))
+
+    def _writable(self, address: int) -> bool:
+        return any(region.writable for region in self._regions if address in region)
+
+    def resident(self, start: int, end: int) -> Optional[int]:
+        """See Target."""
+        found = self._presence
+        return None if found is None else found.resident.bytes(start, end) + found.swapped.bytes(start, end)
+
+    def presence(self, tell: Tell) -> Optional[Presence]:
+        """See Target: of the stop."""
+        return self._presence
+
+    def threads(self) -> Sequence[Thread]:
+        return self._threads
+
+    def thread_names(self) -> dict[int, str]:
+        """See Target."""
+        return self._names
+
+    @property
+    def auxv(self) -> dict[int, int]:
+        """See LocalProcess."""
+        return self._auxv
+
+    def run_on(self, seconds: float) -> bool:
+        """See Target. It runs already: it is copied once more, unless it has ended, or memory has become scarce."""
+        before = sum(source_size(extent) for extent in self._extents)
+        if ended(self._pid) or available() + before < before + before // 4 + _SPARE:
+            return False
+        self.close()
+        time.sleep(seconds)
+        self.unread, self.warnings = [], []
+        Symbolic.__init__(self)
+        try:
+            self._copy()
+        except NoRoom as lacking:
+            raise TargetError(f"pid {self._pid}: memory ran out while it was read again: {lacking}") from None
+        return True
+
+    def close(self) -> None:
+        """Give the copy's memory back. May be called more than once."""
+        self.close_extents()
+        files, self._files = self._files, None
+        if files is not None:
+            files.close()
+
+
+def source_size(extent: Extent) -> int:
+    """Bytes of ours that an extent takes at most."""
+    return extent.end - extent.start if extent.source.direct else 0
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _pread(memory: int, region: Region) -> bytes:
+    try:
+        return os.pread(memory, region.size, region.start)
+    except (OSError, OverflowError):
+        return b""
+
+
+def _check_room(pid: int, size: int) -> None:
+    found = available()
+    if size + size // 4 + _SPARE > found:
+        raise _no_room(pid, size, found)
+
+
+def _no_room(pid: int, size: int, found: int) -> NoRoom:
+    return NoRoom(
+        f"pid {pid}: there is no memory for a copy of {size_text(size)} ({size_text(found)} can be used): "
+        "the process stood still while it was read."
+    )
+
+
+def attach(pid: int, tell: Optional[Tell] = None) -> Union[CopiedProcess, LiveTarget]:
+    """A process as a target: its copy, while it runs on; or itself, stopped until `close()` (or the end of a `with` block), where memory
+    for a copy is lacking."""
+    try:
+        return CopiedProcess(pid, tell)
+    except NoRoom as lacking:
+        why = str(lacking)
+    target = LiveTarget(pid, stopped=False)
+    target.warnings.append(why)
+    return target

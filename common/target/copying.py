@@ -1,0 +1,265 @@
+"""A copy of the pages of a stopped process: room for it made beforehand, so that nothing but copying is left to do during the stop.
+
+The room has a window for each part of memory where pages are; a page lies in it at the place that it has in the part. What is no page of
+the process there stays untouched in ours, too: it reads as zeros, as it does there, and takes no memory.
+
+Sources: process_vm_readv(2), madvise(2) (MADV_POPULATE_WRITE since Linux 5.14), proc(5) (/proc/PID/mem).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from operator import sub
+from typing import Any, NamedTuple
+
+from findleaks.target.base import Range, Region
+from findleaks.target.moment import Moment
+from findleaks.target.reader import MAP_NORESERVE
+from findleaks.target.runs import Runs
+
+KERNELS = ("[vdso", "[vvar", "[vsyscall")
+"""Names of what the kernel maps into each process."""
+_HOLES = (16 << 20, 1 << 20, 64 << 10, 0)
+"""Bytes without a page up to which a window goes on, the first with which the windows are not `_SPREAD` times as large as the pages."""
+_SPREAD = 16
+_LEAST = 64 << 20
+_POPULATE_WRITE, _HUGE, _NO_HUGE = 23, 14, 15
+_HUGE_PAGE = 2 << 20
+_STEP = 64 << 20
+"""Bytes that are copied, or made room for, between two looks at Ctrl-C: some 30 ms."""
+_LONGEST = 16 << 20
+_VECTOR = 1024  # UIO_MAXIOV
+_MOST_BAD = 1024
+
+
+class Window(NamedTuple):
+    """[start, end) of the process's memory lies from `offset` of the room on."""
+
+    start: int
+    end: int
+    offset: int
+
+
+class Copied(NamedTuple):
+    """Runs of pages by their columns: addresses in the process, addresses in our memory, bytes."""
+
+    source: array[int]
+    room: array[int]
+    size: array[int]
+
+    @classmethod
+    def none(cls) -> Copied:
+        return cls(array("Q"), array("Q"), array("Q"))
+
+
+def anonymous(region: Region) -> bool:
+    """Whether pages that are not there are zeros."""
+    return region.private and not region.name.startswith("/")
+
+
+def wanted(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, array[int]]]:
+    """The pages to copy, region by region: those that are the process's own, and the shared ones that it can write to. Start and end of
+    each run, one after the other. All else can be read afterwards from the files that are mapped."""
+    for region in regions:
+        if not region.name.startswith(KERNELS) and (region.private or region.writable):
+            yield region, _within(at.own if region.private else at.shared, region.start, region.end)
+
+
+def _within(runs: Runs, start: int, end: int) -> array[int]:
+    words = runs.words
+    low, high = bisect_right(words, start), bisect_left(words, end)
+    part = words[low - (low & 1) : high + (high & 1)]
+    if part:
+        part[0], part[-1] = max(part[0], start), min(part[-1], end)
+    return part
+
+
+def windows(regions: Sequence[Region], at: Moment) -> tuple[list[Window], int]:
+    """The windows, ascending, and the bytes of all pages in them."""
+    rows = [(region, words) for region, words in wanted(regions, at) if words]
+    pages = sum(sum(words[1::2]) - sum(words[::2]) for _, words in rows)
+    made: list[Window] = []
+    for hole in _HOLES:
+        made = _windows(rows, hole)
+        if not made or made[-1].offset + made[-1].end - made[-1].start <= max(_SPREAD * pages, _LEAST):
+            break
+    return made, pages
+
+
+def _windows(rows: Sequence[tuple[Region, array[int]]], hole: int) -> list[Window]:
+    made: list[Window] = []
+    offset = 0
+    for region, words in rows:
+        bound = hole if anonymous(region) else 0
+        if region.size <= bound:
+            ranges = [(region.start, region.end)]
+        else:
+            ranges = []
+            for start, end in zip(words[::2], words[1::2]):
+                if ranges and start - ranges[-1][1] <= bound:
+                    ranges[-1] = ranges[-1][0], end
+                else:
+                    ranges.append((start, end))
+        for start, end in ranges:
+            made.append(Window(start, end, offset))
+            offset += end - start
+    return made
+
+
+class Room:
+    """Memory of ours, which takes none until it is `ready` or written to. OSError where the system does not give it."""
+
+    def __init__(self, size: int) -> None:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+        self._memory = mmap.mmap(-1, max(size, mmap.PAGESIZE), flags=flags)
+        self.size = size
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._advise(_NO_HUGE, 0, size)  # a page in a window that is nearly empty would take 2 MiB
+
+    def view(self) -> memoryview:
+        """All of it. It is given back when the last view is released."""
+        return memoryview(self._memory)
+
+    def ready(self, offset: int, size: int, tell: Callable[[int], None]) -> None:
+        """Have the memory there before it is written to. `tell` is called with the bytes that are ready now and then, and may raise."""
+        low, high = -(-offset // _HUGE_PAGE) * _HUGE_PAGE, (offset + size) // _HUGE_PAGE * _HUGE_PAGE
+        if high - low >= 2 * _HUGE_PAGE:
+            self._advise(_HUGE, low, high - low)
+        end = offset + size
+        while offset < end:
+            part = min(_STEP, end - offset)
+            if not self._advise(_POPULATE_WRITE, offset, part):
+                with self.view() as view:
+                    view[offset : offset + part : mmap.PAGESIZE] = bytes(-(-part // mmap.PAGESIZE))
+            offset += part
+            tell(part)
+
+    def _advise(self, advice: int, offset: int, size: int) -> bool:
+        try:
+            if size:
+                self._memory.madvise(advice, offset, size)
+        except OSError:
+            return False
+        return True
+
+
+class Layout:
+    """Where in a room the pages go."""
+
+    def __init__(self, made: Sequence[Window], address: int) -> None:
+        self._starts = [window.start for window in made]
+        self._ends = [window.end for window in made]
+        self._moves = [address + window.offset - window.start for window in made]
+
+    def place(self, words: array[int], placed: Copied, rest: list[Range]) -> None:
+        """Add runs of pages to those that have a place, and what is in no window to the rest."""
+        if not words:
+            return
+        at = bisect_right(self._starts, words[0]) - 1
+        if at >= 0 and words[-1] <= self._ends[at]:
+            starts = words[::2]
+            placed.source.extend(starts)
+            placed.room.extend(array("Q", map(self._moves[at].__add__, starts)))
+            placed.size.extend(array("Q", map(sub, words[1::2], starts)))
+            return
+        for start, end in zip(words[::2], words[1::2]):
+            at = max(bisect_right(self._starts, start) - 1, 0)
+            while start < end:
+                while at < len(self._starts) and self._ends[at] <= start:
+                    at += 1
+                stop = min(end, self._starts[at]) if at < len(self._starts) else end
+                if start < stop:
+                    rest.append(Range(start, stop))
+                    start = stop
+                    continue
+                stop = min(end, self._ends[at])
+                placed.source.append(start)
+                placed.room.append(start + self._moves[at])
+                placed.size.append(stop - start)
+                start = stop
+
+
+class Transfer:
+    """Copies out of the memory of a process, named by the id of one of its threads. `memory` is a descriptor of /proc/PID/mem. `look` is
+    called now and then, and may raise."""
+
+    def __init__(self, pid: int, memory: int, page: int, look: Callable[[], None]) -> None:
+        self._pid, self._memory, self._page, self._look = pid, memory, page, look
+        self.absent: list[Range] = []  # what could not be read
+        libc: Any = ctypes.CDLL(None, use_errno=True)
+        self._readv = libc.process_vm_readv
+        self._readv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
+        self._readv.restype = ctypes.c_ssize_t
+        self._refused = False
+
+    def run(self, wanted: Copied) -> None:
+        """ProcessLookupError when the process is gone."""
+        source, room, size = _split(wanted)
+        at, count = 0, len(source)
+        bad = 0
+        while at < count:
+            self._look()
+            end = min(at + _VECTOR, count)
+            while end - at > 1 and sum(size[at:end]) > _STEP:
+                end = at + (end - at) // 2
+            got = self._vector(source[at:end], room[at:end], size[at:end])
+            while at < end and got >= size[at]:
+                got -= size[at]
+                at += 1
+                bad = 0
+            if at < end:  # here something cannot be read
+                done = got + self._page_at(source[at] + got, room[at] + got, size[at] - got)
+                bad += done == got
+                if done == got:
+                    lost = size[at] - got if bad >= _MOST_BAD else min(self._page, size[at] - got)
+                    self.absent.append(Range(source[at] + got, source[at] + got + lost))
+                    done += lost
+                source[at], room[at], size[at] = source[at] + done, room[at] + done, size[at] - done
+                at += not size[at]
+
+    def _vector(self, source: array[int], room: array[int], size: array[int]) -> int:
+        """Bytes read, in their order."""
+        count = len(source)
+        if self._refused:
+            return self._page_at(source[0], room[0], size[0])
+        ours, theirs = array("Q", bytes(16 * count)), array("Q", bytes(16 * count))
+        ours[::2], ours[1::2] = room, size
+        theirs[::2], theirs[1::2] = source, size
+        got = int(self._readv(self._pid, ours.buffer_info()[0], count, theirs.buffer_info()[0], count, 0))
+        if got >= 0:
+            return got
+        error = ctypes.get_errno()
+        if error == errno.ESRCH:
+            raise ProcessLookupError(error, os.strerror(error))
+        self._refused = error in (errno.EPERM, errno.ENOSYS)
+        return 0
+
+    def _page_at(self, source: int, room: int, size: int) -> int:
+        """Bytes that /proc/PID/mem gives there, which reads what the process itself may not, too: of one page, or all."""
+        if not self._refused:
+            size = min(size, self._page - source % self._page)
+        try:
+            return os.preadv(self._memory, [(ctypes.c_char * size).from_address(room)], source)
+        except (OSError, OverflowError):
+            return 0
+
+
+def _split(wanted: Copied) -> Copied:
+    """Long runs in parts, and all columns our own to change."""
+    made = Copied.none()
+    if not wanted.size or max(wanted.size) <= _LONGEST:
+        for column, given in zip(made, wanted):
+            column.extend(given)
+        return made
+    for source, room, size in zip(*wanted):
+        for at in range(0, size, _LONGEST):
+            made.source.append(source + at)
+            made.room.append(room + at)
+            made.size.append(min(_LONGEST, size - at))
+    return made

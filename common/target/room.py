@@ -1,0 +1,75 @@
+"""How much memory findleaks may take on this machine before something runs out of it: the system, a control group, or a limit of ours.
+
+Sources: Linux Documentation/filesystems/proc.rst (MemAvailable), admin-guide/cgroup-v2.rst (memory.max, memory.high, memory.current,
+memory.stat), admin-guide/cgroup-v1/memory.rst, getrlimit(2) (RLIMIT_AS, RLIMIT_DATA).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from typing import Optional
+
+_UNLIMITED = 1 << 60
+"""Limits of cgroup v1 that are none are a little below 1 << 63."""
+_V2 = (("memory.max", "memory.current"), ("memory.high", "memory.current"))
+_V1 = (("memory.limit_in_bytes", "memory.usage_in_bytes"),)
+
+
+def available(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
+    """Bytes. Where the system does not tell a limit, that one does not count."""
+    found = [_UNLIMITED]
+    fields = _fields(f"{proc}/meminfo")
+    if "MemAvailable" in fields:
+        found.append(fields["MemAvailable"] << 10)
+    found += _groups(proc, groups)
+    status = _fields(f"{proc}/self/status")
+    for limit, field in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        most = resource.getrlimit(limit)[0]
+        if most != resource.RLIM_INFINITY:
+            found.append(most - (status.get(field, 0) << 10))
+    return max(0, min(found))
+
+
+def _groups(proc: str, root: str) -> Iterator[int]:
+    """What our control group and those around it have left; pages of files that the kernel can drop are counted as free."""
+    for line in (_text(f"{proc}/self/cgroup") or "").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        pairs, base = (_V1, os.path.join(root, "memory")) if controllers else (_V2, root)
+        parts = [part for part in path.split("/") if part and part != ".."]
+        for depth in range(len(parts), -1, -1):
+            folder = os.path.join(base, *parts[:depth])
+            cache = _fields(f"{folder}/memory.stat", " ")
+            for most, current in pairs:
+                limit, used = _number(f"{folder}/{most}"), _number(f"{folder}/{current}")
+                if limit is not None and used is not None and limit < _UNLIMITED:
+                    yield limit - used + cache.get("total_inactive_file", cache.get("inactive_file", 0))
+
+
+def _text(path: str) -> Optional[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _number(path: str) -> Optional[int]:
+    """The number in a file; None where there is none, as "max"."""
+    text = (_text(path) or "").strip()
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _fields(path: str, separator: str = ":") -> dict[str, int]:
+    """Lines of a name and a number."""
+    found = {}
+    for line in (_text(path) or "").splitlines():
+        name, _, value = line.partition(separator)
+        words = value.split()
+        if words and words[0].isascii() and words[0].isdigit():
+            found[name] = int(words[0])
+    return found

@@ -1,0 +1,245 @@
+"""The copy of a live process: what it has is what the process had at the stop, which runs on at once, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import truth
+from counting import COUNTER, Counter, compiled, counters, wait_for
+
+from cores import Running
+from findleaks.errors import TargetError, UnreadableMemory
+from findleaks.target import copied, copying, presence
+from findleaks.target.base import Target
+from findleaks.target.copied import CopiedProcess, attach
+from findleaks.target.copying import Transfer
+from findleaks.target.live import LiveTarget
+from findleaks.target.ptrace import ended, state
+
+PAGE = 4096
+MAPPINGS = truth.PROGRAMS / "mappings.c"
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("programs"), counter=COUNTER, mappings=MAPPINGS.read_text())
+
+
+@pytest.fixture
+def counter(programs: Path) -> Iterator[Callable[..., Counter]]:
+    with counters(programs / "counter") as make:
+        yield make
+
+
+@pytest.fixture
+def running(programs: Path, tmp_path: Path) -> Iterator[Running]:
+    with Running([str(programs / "mappings")], tmp_path / "run") as run:
+        yield run
+
+
+def mapped(output: str) -> dict[str, tuple[int, int]]:
+    """Address and size of each mapping, by name."""
+    rows = [line.split() for line in output.splitlines() if " 0x" in line]
+    return {name: (int(address, 16), int(size)) for name, address, size in rows}
+
+
+def pages(target: Target, start: int, size: int) -> dict[int, bytes]:
+    """What `pieces` gives of a range, pages of zeros left out."""
+    found = {}
+    for piece in target.pieces(start, start + size):
+        for at in range(0, len(piece.data), PAGE):
+            data = bytes(piece.data[at : at + PAGE])
+            if data.strip(b"\0"):
+                found[piece.address + at] = data
+    return found
+
+
+def as_stopped(copy: Target, run: Running, but: tuple[str, ...] = ()) -> None:
+    """Every mapping reads as that of the process itself does, which sleeps."""
+    at = mapped(run.output)
+    os.kill(run.pid, signal.SIGSTOP)
+    assert wait_for(lambda: state(run.pid, run.pid) == "T", 5)
+    try:
+        with LiveTarget(run.pid, stopped=True) as live:
+            assert [region for region in copy.regions() if region.name != "[stack]"] == [r for r in live.regions() if r.name != "[stack]"]
+            for name, (start, size) in at.items():
+                if name not in (*but, "locked"):
+                    assert pages(copy, start, size) == pages(live, start, size), name
+            for module, same in zip(copy.modules(), live.modules()):
+                assert module == same
+            for start in (at["dense"][0] + 5 * PAGE - 8, at["locked"][0] + 512, at["changed"][0] + PAGE - 4, at["deleted"][0] + PAGE):
+                assert copy.read(start, 16) == live.read(start, 16)
+                assert copy.word(start) == live.word(start)
+            assert len(pages(copy, *at["dense"])) == 512
+            assert len(pages(copy, *at["sparse"])) == 171
+            assert len(pages(copy, *at["reserved"])) == 64
+            start, size = at["beyond"]
+            with pytest.raises(UnreadableMemory):
+                copy.read(start + size - PAGE, 8)
+            assert {(r.start, r.end) for r in copy.unread} == {(start + 4 * PAGE, start + size)}
+    finally:
+        os.kill(run.pid, signal.SIGCONT)
+
+
+def test_every_kind_of_memory(running: Running) -> None:
+    with attach(running.pid) as copy:
+        assert isinstance(copy, CopiedProcess)
+        as_stopped(copy, running)
+        assert copy.warnings == []
+
+
+def test_where_the_system_refuses(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without process_vm_readv, which some containers forbid; on kernels without PAGEMAP_SCAN; without MADV_POPULATE_WRITE."""
+
+    def refused(*_: object) -> None:
+        raise OSError(22, "Invalid argument")
+
+    made = Transfer.__init__
+
+    def plain(self: Transfer, *given: Any) -> None:
+        made(self, *given)
+        self._refused = True
+
+    monkeypatch.setattr(Transfer, "__init__", plain)
+    with attach(running.pid) as copy:
+        as_stopped(copy, running)
+    monkeypatch.undo()
+    monkeypatch.setattr(presence, "ask", refused)
+    with attach(running.pid) as copy:
+        as_stopped(copy, running)
+    monkeypatch.undo()
+    monkeypatch.setattr(copying, "_POPULATE_WRITE", 9999)
+    with attach(running.pid) as copy:
+        as_stopped(copy, running)
+
+
+def test_files_that_only_the_process_has(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deleted file, for whoever may not open /proc/PID/map_files: read from the process, as long as it is there."""
+    opened = copied.MappedFiles._opened
+    monkeypatch.setattr(
+        copied.MappedFiles, "_opened", lambda self, region, fields: (-1, 0) if b"gone" in fields[5] else opened(self, region, fields)
+    )
+    with attach(running.pid) as copy:
+        as_stopped(copy, running)
+        start, size = mapped(running.output)["offset"]
+        os.kill(running.pid, signal.SIGKILL)
+        assert wait_for(lambda: ended(running.pid), 5)
+        copy._files.chunks.clear()  # type: ignore[union-attr]
+        with pytest.raises(UnreadableMemory):
+            copy.read(start, size)
+
+
+def test_what_came_up_since_room_was_made(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = copied.windows
+
+    def some(*given: Any) -> Any:
+        found, count = made(*given)
+        return found[::2], count
+
+    monkeypatch.setattr(copied, "windows", some)
+    with attach(running.pid) as copy:
+        as_stopped(copy, running)
+    monkeypatch.setattr(copied, "windows", lambda *given: ([], 0))
+    with attach(running.pid) as copy:
+        as_stopped(copy, running)
+
+
+def test_it_runs_on_and_the_copy_stays(counter: Callable[..., Counter]) -> None:
+    one = counter()
+    with attach(one.pid) as copy:
+        before = copy.word(one.at["ticks"])
+        assert one.runs()
+        assert copy.word(one.at["ticks"]) == before
+        assert copy.run_on(0.01)
+        later = copy.word(one.at["ticks"])
+        assert later > before
+        os.kill(one.pid, signal.SIGKILL)
+        assert wait_for(lambda: ended(one.pid), 5)
+        assert copy.word(one.at["ticks"]) == later
+        found = copy.symbol("ticks")
+        assert found is not None and found.address == one.at["ticks"]
+        assert len(copy.threads()) == 2
+        assert not copy.run_on(0.01)
+        assert copy.word(one.at["ticks"]) == later
+
+
+def test_nothing_is_left_behind(running: Running) -> None:
+    def held() -> tuple[int, int]:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return len(os.listdir("/proc/self/fd")), next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+    attach(running.pid).close()
+    (running.folder / "grow").touch()
+    assert wait_for(lambda: "grown" in (running.folder / "stdout").read_text(), 10)
+    before = held()
+    for _ in range(5):
+        with attach(running.pid) as copy:
+            assert held()[1] > before[1] + 8 * 1024
+            copy.word(mapped(running.output)["constant"][0])
+    after = held()
+    assert after[0] == before[0]
+    assert after[1] < before[1] + 2 * 1024
+
+
+def test_ctrl_c_in_the_middle_of_a_copy(counter: Callable[..., Counter], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = counter("crowd")
+    assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202, 10)
+    vector = Transfer._vector
+    reached = threading.Event()
+
+    def slow(self: Transfer, *given: Any) -> int:
+        reached.set()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert wait_for(lambda: self._look() is not None, 10)  # type: ignore[func-returns-value]
+        return vector(self, *given)
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(Transfer, "_vector", slow)
+    with pytest.raises(KeyboardInterrupt), attach(one.pid):
+        pytest.fail("it was copied all the same")
+    assert reached.is_set()
+    assert one.runs()
+    assert not [t for t in os.listdir(f"/proc/{one.pid}/task") if state(one.pid, int(t)) == "t"]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_process_that_dies_while_it_is_copied(counter: Callable[..., Counter], monkeypatch: pytest.MonkeyPatch) -> None:
+    vector = Transfer._vector
+
+    def killed(self: Transfer, *given: Any) -> int:
+        os.kill(one.pid, signal.SIGKILL)
+        assert wait_for(lambda: ended(one.pid), 5)
+        return vector(self, *given)
+
+    monkeypatch.setattr(Transfer, "_vector", killed)
+    one = counter()
+    with pytest.raises(TargetError) as caught:
+        attach(one.pid)
+    assert str(caught.value) == f"pid {one.pid}: the process has ended while it was copied"
+
+
+def test_where_memory_for_a_copy_is_lacking(programs: Path, tmp_path: Path) -> None:
+    """By a limit of our own: the process is read while it stands, and that is said."""
+    script = "import time\nb = bytearray(b'x') * (900 << 20)\nprint('ready', flush=True)\ntime.sleep(60)"
+    with Running([sys.executable, "-c", script], tmp_path) as run:
+        done = subprocess.run(
+            [sys.executable, "-m", "findleaks", "verdict", "--json", "--pid", str(run.pid)],
+            capture_output=True,
+            text=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)),
+            check=True,
+        )
+        (found,) = (json.loads(line) for line in done.stdout.splitlines())
+        (warning,) = [line for line in found["warnings"] if "memory for a copy" in line]
+        assert warning.startswith(f"pid {run.pid}: there is no memory for a copy of 9")
+        assert warning.endswith("the process stood still while it was read.")
