@@ -11,11 +11,17 @@ from typing import Any, Optional
 import gdb
 from findleaks.counting.base import Memory, Outcome
 from findleaks.errors import TargetError, UsageError
+from findleaks.gdb.keys import Keys
 from findleaks.gdb.target import GdbProcess
 from findleaks.target.base import Target
+from findleaks.target.ptrace import status, tasks
 
 FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGSTOP", "SIGTSTP", "SIGXCPU", "SIGXFSZ")
 """Signals after which the process is left standing; others it is given, as GDB's `handle` says."""
+_INTERRUPTS = ("SIGINT", "0", "SIG0")
+_MOST_SIGNALS = 8
+_ARRIVES = 0.5
+"""Seconds within which a signal that was sent to the process has stopped it."""
 LATE = 0.2
 """Seconds that a process which reaches no breakpoint is given beyond its time, before it is interrupted."""
 _MASK = (1 << 64) - 1
@@ -30,12 +36,15 @@ class Counting:
         self._breakpoints: list[Any] = []
         self._hit: Callable[[int], bool] = lambda address: True
         self._asked = self._interrupting = self._expired = self._pressed = False
+        self._keys = Keys(self._press)
+        self._noted = 0  # how often Ctrl-C was pressed
         self._last: Optional[Any] = None
         self._memory = Memory(pid)
         self._paged = False
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
-        """Set a breakpoint at each address."""
+        """Set a breakpoint at each address. From now on Ctrl-C ends the counting, and is heard while the process runs only."""
+        self._keys.take()
         self._hit = hit
         self._memory.open()
         self._paged = bool(gdb.parameter("pagination"))
@@ -50,7 +59,6 @@ class Counting:
 
     def disarm(self) -> None:
         """Delete the breakpoints: GDB took them out of the code when the process stopped."""
-        hear_keys(True)
         while self._breakpoints:
             made = self._breakpoints.pop()
             if made.is_valid():
@@ -60,15 +68,19 @@ class Counting:
             gdb.events.exited.disconnect(self._stopped)
 
     def close(self) -> None:
-        """All is printed: the user's pager is as it was."""
+        """All is printed: the user's pager is as it was, and Ctrl-C is GDB's again."""
         if self._paged:
             gdb.execute("set pagination on", to_string=True)
             self._paged = False
+        self._keys.give_back()
 
     def run(self, seconds: Optional[float]) -> Outcome:
         """Let the process run for that long at most."""
         self._asked = self._expired = self._interrupting = False
-        hear_keys(True)
+        self._keys.hear(True)
+        if self._pressed:  # meanwhile
+            self._keys.hear(False)
+            return Outcome("interrupt")
         timers = []
         if seconds is not None:
             timers = [threading.Timer(seconds, self._expire), threading.Timer(seconds + LATE, gdb.post_event, [self._interrupt])]
@@ -79,12 +91,12 @@ class Counting:
             while True:
                 outcome = self._continue()
                 if outcome is not None:
-                    return outcome
+                    return self._collected(outcome)
         finally:
             for timer in timers:
                 timer.cancel()
             self._expired = True  # an event that was posted already is of no effect
-            hear_keys(False)  # a table is printed now: Ctrl-C would cut it off, and waits until the process runs again
+            self._keys.hear(False)  # a table is printed now: Ctrl-C would cut it off, and waits until the process runs again
 
     def opened(self) -> Target:
         """The process as it is now."""
@@ -110,12 +122,9 @@ class Counting:
         """A breakpoint was hit; whether to stop there."""
         if self._asked:  # that is all, but a signal is still under way
             return False
-        try:
-            self._asked = self._hit(address)
-        except KeyboardInterrupt:
-            self._pressed = self._asked = True
+        self._asked = self._hit(address)
         # An interrupt's signal has to arrive before we leave.
-        return (self._asked or self._expired) and not self._interrupting
+        return (self._asked or self._expired or self._pressed) and not self._interrupting
 
     def _continue(self) -> Optional[Outcome]:
         """Why it stopped; None for a reason to go on."""
@@ -141,8 +150,36 @@ class Counting:
             return self._signalled(last.stop_signal)
         return Outcome("stop", "GDB stopped it")
 
+    def _collected(self, outcome: Outcome) -> Outcome:
+        """Why it stopped, once no interrupt's signal is under way: GDB would show it later, or the process would end by it."""
+        self._noted += self._keys.noted()
+        self._pressed |= bool(self._noted)
+        missing = self._noted > self._keys.heard and not _interrupted(self._last)  # GDB took it, and sent one to the process
+        for _ in range(_MOST_SIGNALS):
+            if outcome.why not in ("asked", "time", "interrupt") or not (missing or waiting(self.pid, signal.SIGINT)):
+                break
+            missing, self._asked, self._interrupting = False, True, True
+            timer = threading.Timer(_ARRIVES, gdb.post_event, [self._send_again])
+            timer.daemon = True
+            timer.start()
+            again = self._continue()
+            timer.cancel()
+            if again is not None and again.why in ("ended", "stop"):
+                return again
+        return Outcome("interrupt") if self._pressed and outcome.why in ("asked", "time") else outcome
+
+    def _send_again(self) -> None:
+        """The signal that was to come did not."""
+        self._interrupting = False
+        self._interrupt()
+
+    def _press(self) -> None:
+        """The user pressed Ctrl-C, or sent its signal to GDB. Called by Python between two instructions of the main thread."""
+        self._pressed = True
+        gdb.post_event(self._interrupt)
+
     def _signalled(self, name: str) -> Optional[Outcome]:
-        if name in ("SIGINT", "0", "SIG0"):
+        if name in _INTERRUPTS:
             return Outcome("interrupt" if not self._interrupting else "asked" if self._asked else "time")
         return Outcome("stop", f"it received {name}") if name in FATAL else None
 
@@ -159,9 +196,20 @@ class Counting:
         self._last = event
 
 
-def hear_keys(heard: bool) -> None:
-    """Let Ctrl-C's signal through to GDB, or keep it waiting. GDB's other threads never take it."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK if heard else signal.SIG_BLOCK, {signal.SIGINT})
+def _interrupted(event: Any) -> bool:
+    """Whether it was an interrupt's signal that stopped the process."""
+    return isinstance(event, gdb.SignalEvent) and event.stop_signal in _INTERRUPTS
+
+
+def waiting(pid: int, number: int) -> bool:
+    """Whether a signal is on its way to a process: sent, and neither blocked nor taken."""
+    bit = 1 << (number - 1)
+    for task in tasks(pid):
+        lines = status(task)
+        pending, shared, blocked = (int(lines.get(name, "0"), 16) for name in ("SigPnd", "ShdPnd", "SigBlk"))
+        if (pending | shared) & ~blocked & bit:
+            return True
+    return False
 
 
 class Breakpoint(gdb.Breakpoint):

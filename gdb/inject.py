@@ -14,7 +14,7 @@ from findleaks.counting.base import Outcome
 from findleaks.counting.relocate import Line
 from findleaks.counting.remote import Place, Remote
 from findleaks.errors import TargetError
-from findleaks.gdb.counting import Counting, hear_keys
+from findleaks.gdb.counting import Counting
 
 _TARGET = re.compile(r"^(?:bnd |notrack |data16 )*(?:j\w+|call\w*|loop\w*|xbegin)\s+(?:\w+,\s*)?\*?(0x[0-9a-f]+)\b")
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
@@ -44,7 +44,7 @@ class Injecting(Counting):
 
     def hold(self) -> None:
         """Ctrl-C waits."""
-        hear_keys(False)
+        self._keys.hear(False)
 
     def close(self) -> None:
         """All was told."""
@@ -94,7 +94,10 @@ class Injecting(Counting):
     def run(self, seconds: Optional[float]) -> Outcome:
         """Let the process run for that long at most."""
         self._expired = self._interrupting = False
-        hear_keys(True)
+        self._keys.hear(True)
+        if self._pressed:  # meanwhile
+            self._keys.hear(False)
+            return Outcome("interrupt")
         timer = threading.Timer(seconds, gdb.post_event, [self._interrupt]) if seconds is not None else None
         self._runs = True
         try:
@@ -104,12 +107,12 @@ class Injecting(Counting):
             while True:
                 outcome = self._continue()
                 if outcome is not None:
-                    return outcome
+                    return self._collected(outcome)
         finally:
             self._runs = False
             if timer is not None:
                 timer.cancel()
-            hear_keys(False)
+            self._keys.hear(False)
 
     def _interrupt(self) -> None:
         """Runs in GDB's own loop."""

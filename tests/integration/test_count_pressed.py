@@ -1,0 +1,54 @@
+"""Ctrl-C at any moment of counting ends it, with its table, in each debugger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from debuggers import gdb
+from pressed import compiled, failures
+
+from cores import Running
+
+PRESSING = """python
+import os, signal
+stops = 0
+def pressing(event):
+    global stops
+    stops += 1
+    if stops == 2:
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+gdb.events.stop.connect(pressing)
+end
+"""
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    with Running([str(compiled(tmp_path))], tmp_path / "run") as run:
+        (run.folder / "pause").write_text("1000")
+        yield run
+
+
+def test_pressed_while_gdb_runs_other_python_code(running: Running, tmp_path: Path) -> None:
+    """KeyboardInterrupt in somebody's handler of an event is printed by GDB, and forgotten."""
+    (tmp_path / "pressing").write_text(PRESSING)
+    output = gdb([f"source {tmp_path / 'pressing'}", "leaks count event --every 0.2 --for 5"], "-p", str(running.pid))
+    assert "interrupted; the breakpoints are gone" in output
+    assert "KeyboardInterrupt" not in output
+
+
+COUNTS = [
+    pytest.param("gdb", 8, id="gdb"),
+    pytest.param("lldb", 4, id="lldb"),
+    pytest.param("gdb", 1000, id="gdb 1,000", marks=pytest.mark.matrix),
+    pytest.param("lldb", 200, id="lldb 200", marks=pytest.mark.matrix),
+]
+
+
+@pytest.mark.parametrize(("debugger", "number"), COUNTS)
+def test_at_moments_that_a_seed_gives(debugger: str, number: int, tmp_path: Path) -> None:
+    assert failures(debugger, number, 4, tmp_path) == []

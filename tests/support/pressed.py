@@ -1,0 +1,133 @@
+"""Ctrl-C while a debugger counts, over and over, at moments that a seed gives: each must end the counting, with its table.
+
+python tests/support/pressed.py gdb|lldb TRIES [SEED]: prints what went wrong, and how many tries were right.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from counts import code, places
+from debuggers import Terminal, gdb_terminal, lldb_terminal
+
+from cores import Running
+
+TERMINALS: dict[str, Callable[..., Terminal]] = {"gdb": gdb_terminal, "lldb": lldb_terminal}
+SOURCE = Path(__file__).parents[1] / "programs" / "counting_steady.c"
+OPTIONS = ("", "--every 0.1", "--every 0.3", "--for 60", "--events 100000000", "--every 0.05 --for 60")
+PAUSES = (0, 0, 100, 1000, 20_000, 3_000_000)
+"""Microseconds that the program waits between two calls: busy, now and then, and hardly ever."""
+PER_SESSION = 25
+LIMIT = 20.0
+"""Seconds within which the counting must have ended."""
+
+
+class Try(NamedTuple):
+    """`words` of count, microseconds between calls, the key typed or the signal sent to the debugger, and seconds from when the breakpoint
+    is in place."""
+
+    words: str
+    pause: int
+    typed: bool
+    delay: float
+
+
+def tries(number: int, seed: int) -> Iterator[Try]:
+    chance = random.Random(seed)
+    for _ in range(number):
+        yield Try(
+            chance.choice(OPTIONS), chance.choice(PAUSES), chance.random() < 0.5, chance.choice((0.0, 0.02, 0.2, 0.7)) * chance.random()
+        )
+
+
+def compiled(folder: Path) -> Path:
+    program = folder / "counting_steady"
+    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(SOURCE), "-pthread"], check=True)
+    return program
+
+
+def failures(debugger: str, number: int, seed: int, folder: Path) -> list[str]:
+    """What went wrong, a text for each try that did not end with its table, which is printed, too."""
+    program = compiled(folder)
+    found: list[str] = []
+    rest = list(tries(number, seed))
+    session = 0
+    while rest:
+        session += 1
+        with Running([str(program)], folder / f"run{session}") as running, TERMINALS[debugger]("-p", str(running.pid)) as terminal:
+            before = dict(code(running.pid, places(running.pid, program, ["event"])))
+            for _ in range(min(PER_SESSION, len(rest))):
+                one = rest.pop(0)
+                wrong = pressed(terminal, running, program, before, one, debugger)
+                if wrong:
+                    found.append(f"{one}: {wrong}")
+                    print(found[-1], flush=True)
+                    break  # what the debugger does now is not known
+    return found
+
+
+def pressed(terminal: Terminal, running: Running, program: Path, before: dict[str, bytes], one: Try, debugger: str) -> str:
+    """What went wrong with one try; "" if nothing."""
+    at = places(running.pid, program, ["event"])
+    (running.folder / "pause").write_text(str(one.pause))
+    start = len(terminal.text)
+    terminal.press(f"leaks count event {one.words}\n")
+    limit = time.monotonic() + LIMIT
+    while code(running.pid, at) == before:
+        if time.monotonic() > limit:
+            return f"no breakpoint within {LIMIT:.0f} s: {printed(terminal, start)}"
+        time.sleep(0.002)
+    time.sleep(one.delay)
+    if one.typed:
+        terminal.press("\x03")
+    else:
+        os.kill(terminal.pid, signal.SIGINT)
+    try:
+        text = terminal.until(r"interrupted[;\r\n]|[^\n]*(?i:quit)\r?\n", start, LIMIT)
+    except AssertionError as error:
+        return f"ignored: {str(error)[-1500:]}"
+    mark = len(terminal.text)
+    try:
+        terminal.run("python print('is-' + 'ready')" if debugger == "gdb" else "script print('is-' + 'ready')", "is-ready")
+    except AssertionError as error:
+        return f"no prompt: {str(error)[-1500:]}"
+    text = terminal.text[start:mark] + terminal.text[mark:]
+    if "interrupted; the breakpoints are gone" not in text or not re.search(r" s: [\d,]+ calls?, ", text):
+        return f"no table: {text[-1500:]!r}"
+    if code(running.pid, at) != before:
+        return f"the breakpoint is still there: {text[-500:]!r}"
+    return ""
+
+
+def printed(terminal: Terminal, start: int) -> str:
+    """What is there of its output."""
+    try:
+        return terminal.until(r"(?!)", start, 1.0)
+    except AssertionError as error:
+        return str(error)[-1500:]
+
+
+def main() -> int:
+    """For the command line."""
+    debugger, number = sys.argv[1], int(sys.argv[2])
+    seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's is ignored, and would be in the debugger
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="findleaks-pressed-") as folder:
+        wrong = failures(debugger, number, seed, Path(folder))
+    print(f"{debugger}: {number - len(wrong)} of {number} ended with their table, in {time.monotonic() - began:.0f} s")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
