@@ -1,0 +1,130 @@
+"""Where the pages of a copy go, and how much memory there is for one."""
+
+from __future__ import annotations
+
+import resource
+from array import array
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from findleaks.target import room
+from findleaks.target.base import Range, Region
+from findleaks.target.copying import Copied, Layout, Room, windows
+from findleaks.target.moment import Moment
+from findleaks.target.presence import Presence
+from findleaks.target.runs import Runs
+
+PAGE = 4096
+MANY = 1 << 45
+
+
+def moment(own: Runs, shared: Runs) -> Moment:
+    return Moment(Presence("pagemap", Runs.of(()), own, Runs.of(()), 0), own, shared)
+
+
+def numbers(pages: set[int]) -> Runs:
+    return Runs.of((page * PAGE, (page + 1) * PAGE) for page in sorted(pages))
+
+
+pages = st.sets(st.integers(0, 300), max_size=120)
+
+
+@given(pages, pages, st.lists(st.integers(1, 300), max_size=6), st.booleans())
+def test_every_page_has_one_place(before: set[int], after: set[int], cuts: list[int], of_file: bool) -> None:
+    """Of pages at two moments: those of the second that a window has are placed, the others are the rest; no two share a place."""
+    bounds = sorted({0, 301, *cuts})
+    regions = [
+        Region(low * PAGE, high * PAGE, True, True, False, "/data" if of_file and number % 2 else "", 0, number % 3 != 2)
+        for number, (low, high) in enumerate(zip(bounds, bounds[1:]))
+    ]
+    made, count = windows(regions, moment(numbers(before), numbers(before)))
+    assert count == len(before) * PAGE
+    assert all(one.end <= two.start and two.offset == one.offset + one.end - one.start for one, two in zip(made, made[1:]))
+    covered = {page for one in made for page in range(one.start // PAGE, one.end // PAGE)}
+    assert before <= covered
+    layout, placed, rest = Layout(made, MANY), Copied.none(), list[Range]()
+    words = array("Q", numbers(after).words)
+    for low, high in zip(words[::2], words[1::2]):
+        layout.place(array("Q", [low, high]), placed, rest)
+    layout.place(array("Q"), placed, rest)
+    again, same = Copied.none(), list[Range]()
+    layout.place(words, again, same)
+    assert (again, same) == (placed, rest)
+    found = {}
+    for source, at, size in zip(*placed):
+        for step in range(0, size, PAGE):
+            found[(source + step) // PAGE] = at + step
+    assert set(found) == after & covered
+    assert len(set(found.values())) == len(found)
+    assert {page for start, end in rest for page in range(start // PAGE, end // PAGE)} == after - covered
+    for one in made:
+        for page in range(one.start // PAGE, one.end // PAGE):
+            assert page not in found or found[page] == MANY + one.offset + page * PAGE - one.start
+
+
+def test_few_pages_in_terabytes() -> None:
+    """A page each 64 GiB, and each 2 MiB: what the windows take of our address space stays near the pages."""
+    for step, size in ((64 << 30, 16 << 40), (2 << 20, 64 << 30)):
+        own = Runs.of((at, at + PAGE) for at in range(0, size, step))
+        made, count = windows([Region(0, size, True, True, False)], moment(own, Runs.of(())))
+        assert count == own.total
+        assert made[-1].offset + made[-1].end - made[-1].start <= max(16 * count, 64 << 20)
+
+
+def test_room_is_there_before_it_is_written_to() -> None:
+    made, told = Room(300 << 20), list[int]()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    made.ready(8 << 20, 100 << 20, told.append)
+    assert sum(told) == 100 << 20
+    ready = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    with made.view() as view:
+        for at in range(8 << 20, 108 << 20, PAGE):
+            view[at] = 1
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - ready < 100
+        assert bytes(view[200 << 20 : (200 << 20) + 64]) == bytes(64)
+    assert ready >= before
+
+
+def group(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def test_what_memory_there_is(tmp_path: Path) -> None:
+    """The least of what the system has and what each control group around us has left, of either version."""
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    group(proc, meminfo="MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+    group(proc / "self", status="VmSize:\t 100 kB\nVmData:\t 50 kB\n")
+    assert room.available(str(proc), str(groups)) == 8000 << 10
+    group(proc / "self", cgroup="0::/outer/inner\n")
+    group(groups / "outer", memory__max="5000000\n", memory__current="1000000\n", memory__stat="anon 1\ninactive_file 250000\n")
+    group(groups / "outer" / "inner", memory__max="max\n", memory__high="max\n", memory__current="900000\n")
+    assert room.available(str(proc), str(groups)) == 4250000
+    group(groups / "outer" / "inner", memory__high="1000000\n")
+    assert room.available(str(proc), str(groups)) == 100000
+    group(groups / "outer" / "inner", memory__high="800000\n")
+    assert room.available(str(proc), str(groups)) == 0
+    group(proc / "self", cgroup="5:cpu:/x\n4:cpuset,memory:/box\n")
+    unlimited = str((1 << 63) - PAGE)
+    group(groups / "memory", memory__limit_in_bytes=unlimited, memory__usage_in_bytes="1")
+    group(
+        groups / "memory" / "box",
+        memory__limit_in_bytes="3000000",
+        memory__usage_in_bytes="1000000",
+        memory__stat="total_inactive_file 7\n",
+    )
+    assert room.available(str(proc), str(groups)) == 2000007
+
+
+def test_limits_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group(tmp_path / "self", status="VmSize:\t 100 kB\nVmData:\t 50 kB\n")
+    infinite = resource.RLIM_INFINITY
+    limits = {resource.RLIMIT_AS: (1 << 20, infinite), resource.RLIMIT_DATA: (infinite, infinite)}
+    monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
+    assert room.available(str(tmp_path), str(tmp_path)) == (1 << 20) - (100 << 10)
+    limits[resource.RLIMIT_DATA] = 1 << 19, infinite
+    assert room.available(str(tmp_path), str(tmp_path)) == (1 << 19) - (50 << 10)
