@@ -32,12 +32,12 @@ static void say(const char *format, ...) {
     if (write(1, line, (size_t)length) != length) _exit(3);
 }
 
-static void block(const char *name, void *address, const char *state) {
+__attribute__((unused)) static void block(const char *name, void *address, const char *state) {
     say("block %s %#lx %zu %s\n", name, (unsigned long)address, malloc_usable_size(address), state);
 }
 
 /* Write `count` bytes of text or pointers from `at` on; the compiler must not see to which block they belong. */
-__attribute__((noinline)) static void scribble(volatile char *at, size_t count, const char *what) {
+__attribute__((noinline, unused)) static void scribble(volatile char *at, size_t count, const char *what) {
     for (size_t i = 0; i < count; i++) {
         uintptr_t pointer = (uintptr_t)&corrupt_target;
         at[i] = !strcmp(what, "text") ? TEXT[i % (sizeof TEXT - 1)] : !strcmp(what, "pointers") ? (char)(pointer >> 8 * (i % 8)) : 0;

@@ -11,6 +11,7 @@ from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Sp
 from findleaks.allocators.glibc import caches, doubts, in_flight, spans, tcache, version
 from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc.arenas import find_heaps, read_top
+from findleaks.allocators.glibc.blame import Judge
 from findleaks.allocators.glibc.layout import FIRST
 from findleaks.allocators.glibc.locate import Instance
 from findleaks.allocators.glibc.mmapped import Mapped, agrees
@@ -43,6 +44,8 @@ class Glibc(Allocator):
         self.tcaches = tcache.Caches([], None, [])
         self.mangled: Optional[bool] = None
         self._anchors: Optional[list[int]] = None
+        self._judge = Judge(self.memory, engine)
+        self._misfits: list[tuple[Problem, int]] = []  # a thread cache's list, and the block it starts at, which has another size
         self._pieces: Optional[list[Piece]] = None
         self.balances: list[Balance] = []  # one an arena, once sealed
         self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []  # thread caches' lists: index and entries, once sealed
@@ -121,7 +124,10 @@ class Glibc(Allocator):
         self.tcaches = tcache.find(context, self.target.threads()) if self.spans else self.tcaches
         for cache in self.tcaches.caches:
             whose = f"of thread {cache.tid} " if cache.tid else ""
-            self.problems += [Problem(cache.address, f"thread cache {whose}at {cache.address:#x}: {what}") for what in cache.bad]
+            for what, misfit in cache.bad:
+                problem = Problem(cache.address, f"thread cache {whose}at {cache.address:#x}: {what}")
+                self.problems.append(problem)
+                self._misfits += [(problem, misfit)] if misfit else []
         blind = bool(self.spans) and not self.target.threads()
         if self._cached() and (blind or self.tcaches.unread):
             whose = "no thread is known" if blind else f"those of {len(self.tcaches.unread)} of the threads"
@@ -166,7 +172,7 @@ class Glibc(Allocator):
     def _heap(self, span: Span) -> Heap:
         def walk_span(blocks: Blocks) -> None:
             self._walked[span.start] = made, blocks
-            walk(self.memory, blocks, span, self._known_chunks, self.problems)
+            walk(self.memory, blocks, span, self._known_chunks, self._judge, self.problems)
 
         made = Heap(span.start, span.end, span.arena.name, walk_span, span.metadata, span.foreign)
         return made
@@ -199,7 +205,12 @@ class Glibc(Allocator):
         if len(unknown) > 20:
             self.problems.append(Problem(unknown[20][0], f"and {len(unknown) - 20:,} more"))
         count(blocks, [self._parts(span) for span in self.spans], walked)
-        self.balances = check(self.instance.arenas, walked, self.problems)
+        damaged = {problem.damaged.start for problem in self.problems if problem.damaged}
+        # A size word that is told to be wrong is why its chunk is not of its list's size, and why the sum of its arena's is not right.
+        told = {id(problem) for problem, block in self._misfits if block - self.memory.size in damaged}
+        self.problems[:] = [problem for problem in self.problems if id(problem) not in told]
+        wrong = [span.arena for span in self.spans if any(span.first <= place < span.end for place in damaged)]
+        self.balances = check(self.instance.arenas, walked, self.problems, wrong)
 
     def _into(self, span: Span, blocks: Blocks) -> Blocks:
         """The blocks a span was walked into: an index of its own, where heaps of other allocators stand in its blocks."""
@@ -298,7 +309,7 @@ class Glibc(Allocator):
         from findleaks.allocators.glibc.verify import verify  # only `verify` needs it
 
         follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self.all_pieces)
-        return verify(self, blocks, follow)
+        return verify(self, follow)
 
     def caches(self, blocks: Blocks) -> list[Cache]:
         """See Allocator: a class for each size that thread caches have a list for, bands above."""

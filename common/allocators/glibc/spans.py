@@ -105,7 +105,12 @@ def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, fre
         start = sbrk_base or end - arena.system_mem
         if not arena.top_size or not start < top or not _mostly_mapped(memory, start, end):
             return _without_top(memory, arena, start, problems)
-        if end - start != arena.system_mem:
+        right = start + arena.system_mem
+        region = holding(memory.target.regions(), start)
+        if end != right and sbrk_base and region is not None and region.end == right > top:  # the mapping bears system_mem out
+            problems.append(_bad_top(memory, arena, right))
+            arena.top_size, end = right - top, right
+        elif end != right:
             problems.append(
                 Problem(
                     arena.address,

@@ -23,6 +23,13 @@ NEAR = 256  # bytes between `tcache` and `thread_arena`: 8 to 24 in what was see
 SAMPLES = 4  # threads whose whole TLS is searched
 
 
+class Bad(NamedTuple):
+    """What is wrong with a list, in a phrase; `misfit`: the block it starts at, whose size is not the list's, or 0."""
+
+    what: str
+    misfit: int = 0
+
+
 @dataclass
 class ThreadCache:
     """`lists` are (index, head, expected length or -1) of the lists that are not empty. `tid` 0: not known whose."""
@@ -32,7 +39,7 @@ class ThreadCache:
     layout: TcacheLayout
     lists: list[tuple[int, int, int]] = field(default_factory=list)
     good: int = 0
-    bad: list[str] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
 
 
 class Context(NamedTuple):
@@ -156,13 +163,14 @@ def _read(context: Context, pointer: int, layout: TcacheLayout) -> Optional[Thre
         length = fill - count if layout.slots else count
         if not first:
             if length:
-                cache.bad.append(f"list {index} is empty, its counter says {length}")
+                cache.bad.append(Bad(f"list {index} is empty, its counter says {length}"))
             continue
         size = memory.word(first - memory.size) if context.valid(first) and first % context.align == 0 else None
         fits = size is not None and (index >= SMALL_TCACHE_BINS or size & ~FLAG_BITS == least + index * context.align)
         if fits and length > 0:
             cache.good += 1
         else:
-            cache.bad.append(f"list {index} starts at {first:#x}, " + ("its counter says 0" if fits else "which is no chunk of its size"))
+            what = f"list {index} starts at {first:#x}, "
+            cache.bad.append(Bad(what + "its counter says 0") if fits else Bad(what + "which is no chunk of its size", first))
         cache.lists.append((index, first, length))
     return cache

@@ -12,28 +12,22 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
-from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, NON_MAIN_ARENA, PREV_INUSE, SMALL_TCACHE_BINS
+from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, PREV_INUSE, SMALL_TCACHE_BINS
 from findleaks.allocators.glibc.lists import LONGEST, SHORT, Lists
 from findleaks.allocators.glibc.tcache import ThreadCache
 from findleaks.allocators.glibc.verify_bins import Bins
 from findleaks.allocators.glibc.verify_chunks import Headers, pieces_of
-from findleaks.allocators.glibc.walk import chained, sound_from
-from findleaks.graph.base import Blocks
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, subtract
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.instance import Glibc
-    from findleaks.allocators.glibc.spans import Span
 
 MOST = 100
 """Problems of one sort that are told one by one."""
 
-LOOK = 1 << 18
-"""Bytes behind a header in which the true end of its block is looked for."""
 
-
-def verify(heap: Glibc, blocks: Blocks, lists: Lists) -> Iterator[Optional[Problem]]:
+def verify(heap: Glibc, lists: Lists) -> Iterator[Optional[Problem]]:
     """Everything that is wrong beyond heap.problems; see Allocator.verify. `lists` follows this heap's lists."""
     heap.checked = {
         "chunk headers": 0,
@@ -42,25 +36,15 @@ def verify(heap: Glibc, blocks: Blocks, lists: Lists) -> Iterator[Optional[Probl
         "arenas": len(heap.instance.arenas),
     }
     free: set[int] = set()
-    _blame(heap, blocks)
+    _consequences(heap)
     for arena in heap.instance.arenas:
         yield from _arena(heap, arena, free)
     yield from _entries(heap, lists, free)
     yield from _missing_mapped(heap)
 
 
-def _blame(heap: Glibc, blocks: Blocks) -> None:
-    """Say better what the reader says of headers: where its walk ended on a wrong header, the size before it may be what is wrong."""
-    for number, problem in enumerate(heap.problems):
-        chunk = problem.address
-        span = next(
-            (span for span in heap.spans if span.first <= chunk < span.stop and any(part.start == chunk for part in span.foreign)), None
-        )
-        if problem.damaged is None or span is None or problem.damaged.start != chunk + heap.memory.size:
-            continue
-        found = _wrong_size(heap, span, chunk, blocks)
-        if found is not None:
-            heap.problems[number] = found
+def _consequences(heap: Glibc) -> None:
+    """Take out what follows from damage that is told already."""
     unread = merged([part for span in heap.spans for part in span.foreign])
     heap.problems[:] = [p for p in heap.problems if p.damaged or not p.corrupt or not _in_unread(p, unread, heap)]
 
@@ -68,58 +52,6 @@ def _blame(heap: Glibc, blocks: Blocks) -> None:
 def _in_unread(problem: Problem, unread: Sequence[Range], heap: Glibc) -> bool:
     """A list's entry that is no block because the memory around it is lost to a wrong size, which is told already."""
     return inside(unread, problem.address) is not None and heap.owns(problem.address)
-
-
-def _wrong_size(heap: Glibc, span: Span, chunk: int, blocks: Blocks) -> Optional[Problem]:
-    """`chunk` has no header: is its size word overwritten, or that of the chunk before, which led here?"""
-    memory, word = heap.memory, heap.memory.size
-    index = blocks.at_or_after(chunk + 2 * word) - 1
-    before = blocks.address(index) - 2 * word if index >= 0 else 0
-    head = memory.word(before + word) or 0
-    normal = PREV_INUSE | (NON_MAIN_ARENA if span.arena.number else 0)
-    if before >= span.first and before + (head & ~FLAG_BITS) == chunk:
-        for real in range(before + 4 * word, min(chunk, before + LOOK), 2 * word):
-            size_word = memory.word(real + word) or 0
-            fits = size_word & PREV_INUSE or memory.word(real) == real - before
-            if size_word > 4 * word and fits and chained(memory, real, span, chunk):
-                normal = normal if size_word & PREV_INUSE else PREV_INUSE
-                return _resized(before, head, real - before, normal, word, f"which leads to {chunk:#x}, where no block begins")
-        for real in range(chunk + 2 * word, before + LOOK, 2 * word):
-            behind = memory.words(real, 2)
-            if behind is None or real > span.stop:
-                break
-            if behind[0] == real - before and not behind[1] & PREV_INUSE and behind[1] > 4 * word and chained(memory, real, span):
-                return _resized(before, head, real - before, PREV_INUSE, word, f"which leads to {chunk:#x}, where no block begins")
-    real_end = next((part.end for part in span.foreign if part.start == chunk), 0)
-    after = memory.word(real_end + word) if real_end else None
-    if after is None or not after & PREV_INUSE or real_end == span.end:
-        return None
-    told = memory.word(chunk + word) or 0
-    nearest = sound_from(memory, chunk + 4 * word, span) or real_end
-    if before >= span.first and before + (head & ~FLAG_BITS) == chunk and _text_into(heap, before + word):
-        return _resized(before, head, nearest - before, normal, word, f"which leads to {chunk:#x}, where no block begins")
-    return _resized(chunk, told, nearest - chunk, normal, word, f"which no block in {heap_name(span)} can have")
-
-
-def _text_into(heap: Glibc, address: int) -> bool:
-    """Whether text comes up to the lowest byte of the word there, and into it."""
-    words = heap.memory.words(address - heap.memory.size, 2)
-    if words is None or heap.memory.arch.byteorder != "little":
-        return False
-    data = b"".join(word.to_bytes(heap.memory.size, "little") for word in words)
-    return all(32 <= byte < 127 for byte in data[heap.memory.size - 4 : heap.memory.size + 1])
-
-
-def _resized(chunk: int, head: int, size: int, flags: int, word: int, why: str) -> Problem:
-    what = (
-        f"the size word of the block at {chunk + 2 * word:#x} is {head:#x}, {why}; by what stands behind it, it was {size | flags:#x}. "
-        "What follows up to the next sound block cannot be read, and counts as roots"
-    )
-    return Problem(chunk, what, damaged=Range(chunk + word, chunk + 2 * word), expected=size | flags)
-
-
-def heap_name(span: Span) -> str:
-    return "the main heap" if span.arena.number == 0 else f"a heap of {span.arena.name}"
 
 
 def _arena(heap: Glibc, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:

@@ -14,6 +14,7 @@ from findleaks.graph.base import Blocks, ChunkWalk
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:
+    from findleaks.allocators.glibc.blame import Judge, Verdict
     from findleaks.allocators.glibc.spans import Span
 
 ABSENT = "its memory is absent from the target"
@@ -59,7 +60,7 @@ def fencepost(memory: Memory, chunk: int) -> int:
     return 2 * small
 
 
-def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Sequence[int]], problems: list[Problem]) -> None:
+def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Sequence[int]], judge: Judge, problems: list[Problem]) -> None:
     """Append the blocks of `span`; fill its `foreign`, `last_free`, `unsure`. `anchors`: chunks that free lists know, ascending."""
     chunk, found = span.first, 0
     while chunk < span.stop:
@@ -85,10 +86,12 @@ def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Seque
             listed = resume is not None
             if resume is None and found < MOST_PROBLEMS and walked.problem != ABSENT:
                 resume = sound_from(memory, at + 2 * memory.size, span)
-            what = _corrupt(memory, at, span, walked.problem, resume, listed)
             there = walked.problem != ABSENT and memory.word(at + memory.size) is not None
-            place = Range(at + memory.size, at + 2 * memory.size) if there else None
-            problems.append(Problem(at, what, there, place))
+            verdict = judge.judge(span, _before(memory, blocks, at), at, resume or span.end) if there else None
+            bad = verdict.chunk if verdict else at
+            place = Range(bad + memory.size, bad + 2 * memory.size) if there else None
+            what = _corrupt(at, span, verdict, resume, listed)
+            problems.append(Problem(bad, what, there, place, verdict.expected if verdict else None))
         span.foreign.append(Range(at, resume or span.end))
         if resume is None:
             return
@@ -155,19 +158,23 @@ def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
     return True
 
 
-def _corrupt(memory: Memory, chunk: int, span: Span, why: str, resume: Optional[int], listed: bool) -> str:
-    """The line a user sees."""
-    head = memory.word(chunk + memory.size)
+def _before(memory: Memory, blocks: Blocks, chunk: int) -> int:
+    """The chunk that was walked last, if it ends at `chunk`; 0 if none does."""
+    last = len(blocks) - 1
+    before = blocks.address(last) - 2 * memory.size if last >= 0 else 0
+    head = memory.word(before + memory.size) if before else None
+    return before if head is not None and before + (head & ~FLAG_BITS) == chunk else 0
+
+
+def _corrupt(chunk: int, span: Span, verdict: Optional[Verdict], resume: Optional[int], listed: bool) -> str:
+    """The line a user sees: the walk ended at `chunk`; no verdict: it is absent."""
     name = "the main heap" if span.arena.number == 0 else f"a heap of {span.arena.name}"
     if span.arena.held:
         name += " (its lock is held: a thread was changing it)"
-    if head is None or why == ABSENT:
+    if verdict is None:
         what = f"{name} cannot be read from {chunk:#x}: absent from the target"
     else:
-        raw = head.to_bytes(memory.size, "little" if memory.arch.byteorder == "little" else "big")
-        text = f' ("{raw.decode("ascii")}")' if all(32 <= byte < 127 for byte in raw) else ""
-        limit = span.stop - chunk
-        what = f"{name} is corrupt at {chunk:#x}: size {head & ~FLAG_BITS:#x}{text}, expected {4 * memory.size:#x} to {limit:#x}"
+        what = f"{name} is corrupt at {verdict.chunk:#x}: {verdict.what}"
     if resume is None:
         return f"{what}. Used are the {chunk - span.first:,} bytes before it, not the {span.stop - chunk:,} after it, which count as roots"
     where = "a chunk on a free list" if listed else "where chunks are sound again"

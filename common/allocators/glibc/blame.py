@@ -1,0 +1,174 @@
+"""Which size word was written over, where the walk from chunk to chunk came to a header that none can be.
+
+Either that header was, or the size of the chunk before it, which then led into the middle of a block. The chain of sizes settles
+it: a size that leads where the chain breaks is right unless something contradicts it: a chain that passes the place by, a free
+chunk's copy of its size, flags that no chunk of the arena has, too little room for a block. Content alone does not tell: 0x31, a
+common size word, is the digit 1, and blocks full of text run up to each other's headers. Where text ends in the first byte of the
+size before, and nothing contradicts that size, a pointer to the block behind shows that one begins there.
+
+malloc/malloc.c of glibc 2.26 to 2.43, struct malloc_chunk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Optional
+
+from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE
+from findleaks.allocators.glibc.walk import chained, sound_from
+from findleaks.allocators.memory import Memory
+from findleaks.errors import Interrupted
+from findleaks.graph.base import Engine
+from findleaks.target.ranges import nonzero_pieces
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.spans import Span
+
+LOOK = 1 << 18
+"""Bytes behind a header in which the true end of its chunk is looked for."""
+
+MOST = 64
+"""Headers of one heap's instance that are judged; what is wrong more often is taken as it stands."""
+
+MOST_SEARCHED = 4
+"""Of those, how many are looked for in all memory."""
+
+
+class Verdict(NamedTuple):
+    """`chunk`: the one whose size word was written over; `expected`: that word as it was, if what stands behind tells; `what`: a phrase."""
+
+    chunk: int
+    expected: Optional[int]
+    what: str
+
+
+class Judge:
+    """Judges the headers at which the walks of one instance end."""
+
+    def __init__(self, memory: Memory, engine: Engine) -> None:
+        self.memory = memory
+        self.engine = engine
+        self._left = MOST
+        self._searches = MOST_SEARCHED
+
+    def judge(self, span: Span, before: int, chunk: int, end: int) -> Verdict:
+        """`chunk` has no header that a chunk can have; `before` is the chunk whose size leads to it, 0 if there is none; from `end` on
+        chunks are sound again."""
+        self._left -= 1
+        if self._left < 0:
+            return self._own(chunk, None)
+        head = self.memory.word(before + self.memory.size) if before else None
+        if head is None:
+            return self._own(chunk, self._size_word(span, chunk, end))
+        found = self._passed_by(span, before, chunk) or self._free_size(span, before, chunk)
+        if found is not None:
+            return self._earlier(before, chunk, found)
+        if self._free_size(span, chunk, chunk + 2 * self.memory.size) is None:
+            nearest = self._nearest(span, chunk, end)
+            strange = head & FLAG_BITS & ~PREV_INUSE & ~_arena_flag(span)
+            strange = strange or (not head & PREV_INUSE and not self._behind_free(span, before))
+            if strange or (nearest and nearest - chunk < 4 * self.memory.size):
+                return self._earlier(before, chunk, nearest - before | PREV_INUSE | _arena_flag(span) if nearest else None)
+            doubt = nearest and self._text_into(before, head, nearest - before)
+            if doubt and not self._referred(chunk + 2 * self.memory.size):
+                return self._either(before, head, chunk)
+        return self._own(chunk, self._size_word(span, chunk, end))
+
+    # -- what is said -----------------------------------------------------------------------------------------------------
+
+    def _own(self, chunk: int, expected: Optional[int]) -> Verdict:
+        what = f"{self._word(chunk)}, which no block there can have"
+        return Verdict(chunk, expected, what + (f"; by what stands behind it, it was {expected:#x}" if expected is not None else ""))
+
+    def _earlier(self, before: int, chunk: int, expected: Optional[int]) -> Verdict:
+        what = f"{self._word(before)}, which leads to {chunk:#x}, where no block begins"
+        return Verdict(before, expected, what + (f"; by what stands behind it, it was {expected:#x}" if expected is not None else ""))
+
+    def _either(self, before: int, head: int, chunk: int) -> Verdict:
+        what = f"{self._word(chunk)}, which no block there can have; or no block begins there, and that of the block at "
+        what += f"{before + 2 * self.memory.size:#x}, which is {head:#x} and leads there, was written over: nothing tells which of the two"
+        return Verdict(chunk, None, what)
+
+    def _word(self, chunk: int) -> str:
+        """ "the size word of the block at 0x… is 0x3131313131313131 ("11111111")" """
+        memory = self.memory
+        head = memory.word(chunk + memory.size) or 0
+        raw = head.to_bytes(memory.size, "little" if memory.arch.byteorder == "little" else "big")
+        text = f' ("{raw.decode("ascii")}")' if all(32 <= byte < 127 for byte in raw) else ""
+        return f"the size word of the block at {chunk + 2 * memory.size:#x} is {head:#x}{text}"
+
+    # -- what tells -------------------------------------------------------------------------------------------------------
+
+    def _passed_by(self, span: Span, before: int, chunk: int) -> Optional[int]:
+        """The size word of `before` by a chain of chunks that begins inside it and passes `chunk` by: its size is too large."""
+        memory, word = self.memory, self.memory.size
+        for real in range(before + 4 * word, min(chunk, before + LOOK), 2 * word):
+            head = memory.word(real + word) or 0
+            fits = head & PREV_INUSE or memory.word(real) == real - before
+            if head > 4 * word and fits and chained(memory, real, span, chunk):
+                return real - before | PREV_INUSE | (_arena_flag(span) if head & PREV_INUSE else 0)
+        return None
+
+    def _free_size(self, span: Span, chunk: int, start: int) -> Optional[int]:
+        """The size word of `chunk` by its copy, from `start` on: such a chunk is free."""
+        memory, word = self.memory, self.memory.size
+        for base, words in memory.scan(start, min(chunk + LOOK, span.stop + 2 * word)):
+            for index in range(-((base - chunk) // word) % 2, len(words) - 1, 2):
+                real = base + index * word
+                if words[index] == real - chunk >= 4 * word and not words[index + 1] & PREV_INUSE and words[index + 1] > 4 * word:
+                    if chained(memory, real, span):
+                        return real - chunk | PREV_INUSE
+        return None
+
+    def _nearest(self, span: Span, chunk: int, end: int) -> int:
+        """Where chunks are sound again, the first of them behind one in use; 0: not known."""
+        after = self.memory.word(end + self.memory.size)
+        if after is None or not after & PREV_INUSE or end == span.end:
+            return 0
+        return sound_from(self.memory, chunk + 2 * self.memory.size, span) or end
+
+    def _size_word(self, span: Span, chunk: int, end: int) -> Optional[int]:
+        """What the size word of `chunk` was, by the copy behind it or by where chunks are sound again."""
+        free = self._free_size(span, chunk, chunk + 4 * self.memory.size)
+        nearest = 0 if free is not None else self._nearest(span, chunk, end)
+        return nearest - chunk | PREV_INUSE | _arena_flag(span) if nearest - chunk >= 4 * self.memory.size else free
+
+    def _behind_free(self, span: Span, chunk: int) -> bool:
+        """Whether the header of `chunk`, which says that the one before it is free, is borne out by the copy of that one's size."""
+        memory, word = self.memory, self.memory.size
+        size = memory.word(chunk) or 0
+        if not 4 * word <= size <= chunk - span.first:
+            return False
+        return (memory.word(chunk - size + word) or 0) & ~FLAG_BITS == size
+
+    def _text_into(self, before: int, head: int, size: int) -> bool:
+        """Whether text comes up to the lowest byte of the size word of `before` and into it, maybe with its NUL, and the bytes above are
+        those of a chunk of `size`."""
+        memory, word = self.memory, self.memory.size
+        words = memory.words(before, 2)
+        if words is None or memory.arch.byteorder != "little":
+            return False
+        data = b"".join(value.to_bytes(word, "little") for value in words)
+        if not all(32 <= byte < 127 for byte in data[word - 4 : word + 1]):
+            return False
+        written = next((index for index in range(word) if not 32 <= data[word + index] < 127), word)
+        written += written < word and not data[word + written]
+        return head >> 8 * written == size >> 8 * written
+
+    def _referred(self, address: int) -> bool:
+        """Whether a word of writable memory points there."""
+        self._searches -= 1
+        if self._searches < 0:
+            return False
+        target = self.memory.target
+        for region in target.regions():
+            for piece in nonzero_pieces(target, region.start, region.end) if region.readable and region.writable else ():
+                if target.interrupted():
+                    raise Interrupted
+                if self.engine.search(piece, address, address + 1):
+                    return True
+        return False
+
+
+def _arena_flag(span: Span) -> int:
+    """The flag that chunks in use of this arena have beside PREV_INUSE."""
+    return NON_MAIN_ARENA if span.arena.number else 0

@@ -1,0 +1,95 @@
+"""Blocks written past their ends: `verify` and `find`'s warning name the block whose header was written over, in the same words."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import truth
+from damage import FLAGS
+
+import cores
+from findleaks.commands import Door, named, parse, parser
+from findleaks.session import Session
+from findleaks.target.base import Target
+from findleaks.target.core import open_core
+from findleaks.target.live import attach
+
+OVERRUNS = (
+    "digits 40 8 used",
+    "digits 40 16 cached",
+    "digits 200 8 free",
+    "digits 40 8 used -t",
+    "ones 40 24 used",
+    "ones 200 32 cached -t",
+    "letters 40 1 cached",
+    "letters 88 8 used",
+    "letters 40 32 top",
+    "lower 40 8 cached",
+    "A 56 8 used",
+    "A 40 1 used",
+    "zeros 40 16 used",
+    "pointers 40 8 used",
+    "numbers 200 24 free -t",
+    "ones 40 1 top",
+)
+"""What the block is filled with, what malloc was asked for, bytes past the end, what stands behind, -t: in a thread's arena."""
+
+
+def run(session: Session, word: str) -> tuple[dict[str, Any], str]:
+    """A command's JSON, and its text as one line."""
+    cmd = named(word)
+    assert cmd is not None
+    args = parse(parser(cmd, "findleaks"), [])
+    assert args is not None
+    result = cmd.run(session, args)
+    return dict(next(iter(result.json()))), " ".join(" ".join(result.text(80, Door())).split())
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("overrun") / "overrun"
+    subprocess.run(["gcc", *FLAGS, "-o", str(output), str(truth.PROGRAMS / "overrun_glibc.c"), "-pthread"], check=True)
+    return output
+
+
+class Told:
+    """What the program says it did, and what findleaks says of it."""
+
+    def __init__(self, program: Path, words: str, folder: Path, live: bool) -> None:
+        with cores.Running([str(program), *words.split()], folder) as running:
+            said = dict(line.split()[:2] for line in running.output.splitlines() if " " in line)
+            target: Target = attach(running.pid) if live else open_core(str(running.kernel_core()))
+            session = Session(target)
+            (self.verify, first), (self.find, second) = (run(session, word) for word in ("verify", "find"))
+            session.close()
+        self.texts = [first, second]
+        self.culprit, self.victim = int(said["culprit"], 16), int(said["victim"], 16)
+
+    @property
+    def first(self) -> dict[str, Any]:
+        return next(problem for problem in self.verify["problems"] if problem["corrupt"])
+
+
+@pytest.mark.parametrize("words", OVERRUNS)
+def test_both_name_the_block_whose_header_was_written_over(program: Path, tmp_path: Path, words: str) -> None:
+    told = Told(program, words, tmp_path, live=OVERRUNS.index(words) % 2 == 0)
+    chunk = told.victim - 16
+    assert chunk <= int(told.first["damaged"]["address"], 16) < told.victim, told.first
+    assert hex(told.victim) in told.first["what"] or hex(chunk) in told.first["what"]
+    neighbours = told.first["neighbours"]
+    assert int(neighbours["before"]["address"], 16) == told.culprit, neighbours
+    assert told.first["what"] in told.find["warnings"], "one judgement"
+    assert all(told.first["what"] in text for text in told.texts), "text as JSON"
+    blamed = [problem for problem in told.verify["problems"] if hex(told.culprit - 16) in problem["what"].split(":")[0]]
+    assert not blamed, "the block that was written past its end has a sound header"
+
+
+def test_what_cannot_be_told_is_said_to_be_so(program: Path, tmp_path: Path) -> None:
+    """The victim's size became 0x41, an A, which leads into its own text; the chain of sizes bears out either header."""
+    told = Told(program, "A 104 1 used", tmp_path, live=True)
+    assert "nothing tells which of the two" in told.first["what"] and hex(told.victim) in told.first["what"]
+    assert told.first["what"] in told.find["warnings"]
+    assert all(told.first["what"] in text for text in told.texts)
