@@ -21,6 +21,7 @@ from findleaks.graph.trees import TreeLayout, TreeWalk
 from findleaks.target.base import Piece, Range
 
 if TYPE_CHECKING:
+    from findleaks.graph.chunks import SoundChunks
     from findleaks.graph.dominators import Dominators
     from findleaks.graph.objects import ObjectTally
     from findleaks.graph.pages import PageLists, PageRead
@@ -332,6 +333,11 @@ class Engine(Protocol):
     def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
         """`follow` for many unmangled lists, each of at most `limit` nodes (heads of 0 are empty lists). For free lists of a slab each:
         `within`, if given, has two words a list, start and end of where its nodes must be."""
+        ...
+
+    def sound_chunks(self, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
+        """From the chunk at `chunk` on as far as headers agree: flags `normal` for one in use behind one in use. `previous`: the chunk
+        before, or 0. See graph/chunks.py."""
         ...
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> TreeWalk:

@@ -10,6 +10,7 @@ from ctypes import byref, c_uint64
 from findleaks.arch import Arch
 from findleaks.graph import kernel_slabs, kernel_slots, shared
 from findleaks.graph.base import Blocks, Heuristic, Lists
+from findleaks.graph.chunks import SoundChunks
 from findleaks.graph.kernel_blocks import KernelBlocks
 from findleaks.graph.kernel_graph import KernelGraph
 from findleaks.graph.kernel_library import CRange, CWords, check, taken
@@ -79,6 +80,14 @@ class KernelEngine:
             count = ends[number] - (ends[number - 1] if number else 0)
             wrong.append((number, shared.list_problem(why, node, count)))
         return Lists(found, ends, wrong)
+
+    def sound_chunks(self, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
+        """See base.Engine."""
+        at, before, count, words = c_uint64(chunk), c_uint64(previous), c_uint64(), CWords()
+        code = self._library.fl_sound_chunks(passed(piece), byref(at), stop, normal, byref(before), byref(count), byref(words))
+        free = taken(self._library, words)
+        check(code, "chunks")
+        return SoundChunks(at.value, before.value, count.value, free)
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> KernelTreeWalk:
         """See base.Engine; `pieces` as in `follow`."""

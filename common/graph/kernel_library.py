@@ -58,6 +58,7 @@ SIGNATURES = {
     "fl_append_blocks": (c_int, [_HANDLE, _HANDLE, c_uint32, c_uint32]),
     "fl_by_size": (c_int, [_HANDLE, c_uint64, c_uint64, c_bool, _WORDS]),
     "fl_walk_chunks": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U64S, POINTER(c_bool)]),
+    "fl_sound_chunks": (c_int, [_PIECES, _U64S, c_uint64, c_uint64, _U64S, _U64S, _WORDS]),
     "fl_seal": (None, [_HANDLE]),
     "fl_count": (c_uint32, [_HANDLE]),
     "fl_floor": (c_uint64, [_HANDLE]),

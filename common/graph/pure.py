@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from findleaks.arch import Arch
 from findleaks.graph import pages, pure_slabs, pure_slots, shared
 from findleaks.graph.base import Blocks, Heuristic, Lists
+from findleaks.graph.chunks import SoundChunks, sound_chunks
 from findleaks.graph.objects import ObjectTally, count_objects
 from findleaks.graph.pure_blocks import PureBlocks, words_of
 from findleaks.graph.pure_graph import PureGraph
@@ -93,6 +94,10 @@ class PureEngine:
             if problem:
                 problems.append((number, problem))
         return Lists(nodes, ends, problems)
+
+    def sound_chunks(self, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
+        """See base.Engine."""
+        return sound_chunks(self._arch, piece, chunk, stop, normal, previous)
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> PureTreeWalk:
         """See base.Engine."""

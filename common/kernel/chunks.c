@@ -97,3 +97,52 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
     *chunk = at;
     return code;
 }
+
+/* A header that says what it should: of a chunk in use behind one in use (flags `normal`), of one in use behind a free chunk whose size
+ * is repeated, of a free one in a thread's arena (without its flag). `previous`: the header before; NULL where it is not in the piece. */
+static bool agrees(const uint8_t *at, const uint8_t *end, const uint8_t *previous, uint64_t normal, bool *behind_free) {
+    uint64_t head = load(at), flags = head & 15, size = head & ~(uint64_t)15;
+    *behind_free = false;
+    if (size < 4 * WORD)
+        return false;
+    if (flags == normal)
+        return true;
+    if (flags == (normal & ~(uint64_t)PREV_INUSE) && previous) {
+        uint64_t before = load(previous);
+        *behind_free = before & PREV_INUSE && load(at - WORD) == (before & ~(uint64_t)FLAGS);
+        return *behind_free;
+    }
+    return flags == PREV_INUSE && size + WORD <= (uint64_t)(end - at) && !(load(at + size) & PREV_INUSE);
+}
+
+/* Follow the chunks from *chunk (updated) on up to `stop` as far as headers agree and stand in the piece. *previous (updated; 0: none)
+ * is the chunk before, *count grows by the headers that were looked at, and chunks that are free by their headers go to `found`. */
+API int fl_sound_chunks(const piece *p, uint64_t *chunk, uint64_t stop, uint64_t normal, uint64_t *previous, uint64_t *count, words *found) {
+    uint64_t first, at = *chunk, length = piece_words(p, &first) * WORD, before = *previous;
+    const uint8_t *data = p->data + (first - p->address), *end = data + length;
+    uint64_t fetched = 0;
+    int code = DONE;
+    while (at < stop && at % WORD == 0 && at + WORD >= first && at + WORD - first < length) {
+        uint64_t offset = at + WORD - first;
+        if (offset + AHEAD > fetched) {
+            uint64_t from = fetched > offset ? fetched - offset : 0;
+            prefetch_ahead(data + offset, from, AHEAD - from);
+            fetched = offset + AHEAD;
+        }
+        const uint8_t *last = before && before % WORD == 0 && offset >= WORD && before < at && before + WORD >= first ? data + (before + WORD - first) : NULL;
+        bool behind_free;
+        if (!agrees(data + offset, end, last, normal, &behind_free))
+            break;
+        uint64_t size = load(data + offset) & ~(uint64_t)FLAGS;
+        if (size > stop - at)
+            break;
+        if (behind_free && (code = words_push(found, before)))
+            break;
+        before = at;
+        at += size;
+        ++*count;
+    }
+    *chunk = at;
+    *previous = before;
+    return code;
+}

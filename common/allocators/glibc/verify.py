@@ -66,7 +66,7 @@ def _arena(heap: Glibc, arena: Arena, free: set[int]) -> Iterator[Optional[Probl
     unread = merged([part for span in spans for part in span.foreign])
     said: set[int] = set()
     for span in spans:
-        headers = Headers(memory, span, bins.chunks.__contains__)
+        headers = Headers(memory, heap.engine, span, bins.chunks.__contains__)
         yield from headers.check()
         heap.checked["chunk headers"] += headers.count
         said.update(headers.free)

@@ -18,6 +18,7 @@ from findleaks.allocators.glibc.doubts import copy_differs, not_free
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, NON_MAIN_ARENA, PREV_INUSE
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
+from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Range
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ class Headers:
     whether a chunk is in one of the arena's bins; it is asked only where something does not fit.
     """
 
-    def __init__(self, memory: Memory, span: Span, listed: Callable[[int], bool]) -> None:
+    def __init__(self, memory: Memory, engine: Engine, span: Span, listed: Callable[[int], bool]) -> None:
         self.memory = memory
+        self.engine = engine
         self.span = span
         self.listed = listed
         self.count = 0
@@ -64,37 +66,28 @@ class Headers:
         """The chunks from `chunk` to the header at `stop`; `closed`: that header is sound and says whether the last chunk is free."""
         memory, word = self.memory, self.memory.size
         arena_flag = NON_MAIN_ARENA if self.span.arena.number else 0
-        normal, mask, least, unit = PREV_INUSE | arena_flag, 2 * word - 1, 4 * word, 8 // word
+        normal, mask, least = PREV_INUSE | arena_flag, 2 * word - 1, 4 * word
         before = 0  # the chunk before this one; 0: none
         for piece in memory.target.pieces(chunk, stop + 2 * word if closed else stop):
             if memory.target.interrupted():
                 raise Interrupted
             if piece.address > chunk + word:
                 return
-            base, words = piece.address, words_of(memory, piece.data)
-            at = (chunk + word - base) // word
-            end = min(len(words), (stop + word - base) // word)
-            last = at
-            while at < end:
-                head = words[at]
-                if head & mask == normal and head > least:  # nearly all: chunks in use behind chunks in use
-                    last = at
-                    at += (head >> 3) * unit
+            end = min(stop, piece.address + len(piece.data) - 2 * word + 1)  # headers below it are in this piece
+            while chunk < end:
+                chunk, before, count, free = self.engine.sound_chunks(piece, chunk, stop, normal, before)
+                self.count += count
+                self.free += free
+                if chunk < end:
+                    head = memory.word(chunk + word)
+                    if head is None or head & mask & ~FLAG_BITS or head < least:
+                        return  # the reader's walk ended here, too, and said so
+                    yield from self._odd(chunk, head, before, normal)
                     self.count += 1
-                    continue
-                here = base + (at - 1) * word
-                previous = base + (last - 1) * word if at > last else before
-                if head & mask & ~FLAG_BITS or head < least:
-                    return  # the reader's walk ended here, too, and said so
-                yield from self._odd(here, head, previous, normal)
-                self.count += 1
-                last = at
-                at += (head >> 3) * unit
-                before = here
-            before = base + (last - 1) * word if last < at else before
-            chunk = base + (at - 1) * word
+                    before = chunk
+                    chunk += head & ~FLAG_BITS
             yield None
-            if at < len(words):
+            if chunk >= stop:
                 break
         if closed and chunk == stop and before:
             closing = memory.word(stop + word)

@@ -1,0 +1,85 @@
+"""Headers of glibc's chunks that agree: the kernel says what its twin says, and both what the heap was made of."""
+
+from __future__ import annotations
+
+import random
+import struct
+from array import array
+
+import graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.graph.base import Engine
+from findleaks.target.base import Piece
+
+SEEDS = st.integers(0, 2**32 - 1)
+BASE = 0x7F0000010000
+WILD = (0, 1, 2, 4, 0x10, 0x18, 0x20, 0x21, 0x30, 0x31, 0x35, 0x3131313131313131, 1 << 63, (1 << 64) - 16, (1 << 64) - 1)
+
+
+class Heap:
+    """Chunks side by side, of which no two free ones meet, as malloc leaves them; the last is in use, and a header stands behind it."""
+
+    def __init__(self, rng: random.Random, arena: int) -> None:
+        self.chunks: list[int] = []
+        self.free: list[int] = []
+        self.normal = 1 | arena
+        data, at, behind = bytearray(), BASE, 0  # behind: the size of the free chunk before
+        for number in range(rng.randrange(1, 60)):
+            size = 16 * rng.randrange(2, 12)
+            is_free = not behind and number > 0 and rng.random() < 0.3
+            head = size | (0 if behind else 1) | (0 if is_free else arena)
+            data += struct.pack("<QQ", behind or rng.getrandbits(64), head) + bytes(size - 16)
+            self.chunks.append(at)
+            if is_free:
+                self.free.append(at)
+            at, behind = at + size, size if is_free else 0
+        if behind:
+            self.free.pop()  # what follows is not looked at
+        self.stop = at
+        self.data = data + struct.pack("<QQ", behind, 0x1000 | (0 if behind else 1))
+
+
+def both() -> list[Engine]:
+    return [graphs.kernel(), graphs.pure()]
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS, st.sampled_from([0, 4]))
+def test_a_sound_heap(seed: int, arena: int) -> None:
+    heap = Heap(random.Random(seed), arena)
+    for engine in both():
+        chunk, previous, count, free = engine.sound_chunks(Piece(BASE, memoryview(heap.data)), BASE, heap.stop, heap.normal, 0)
+        assert (chunk, previous, count) == (heap.stop, heap.chunks[-1], len(heap.chunks))
+        assert free.tolist() == heap.free
+
+
+@settings(max_examples=300, deadline=None)
+@given(SEEDS, st.sampled_from([0, 4]))
+def test_the_kernel_is_its_twin_on_what_is_wild(seed: int, arena: int) -> None:
+    rng = random.Random(seed)
+    heap = Heap(rng, arena)
+    for _ in range(rng.randrange(4)):
+        place = rng.choice(heap.chunks) - BASE + rng.choice((0, 8, 8, 8))
+        heap.data[place : place + 8] = struct.pack("<Q", rng.choice((*WILD, rng.getrandbits(9))))
+    low, high = sorted((rng.randrange(len(heap.data)), rng.randrange(len(heap.data)) + 1))
+    part = (low, high) if rng.random() < 0.5 else (0, len(heap.data))
+    piece = Piece(BASE + part[0], memoryview(heap.data)[part[0] : part[1]])
+    start = rng.choice((BASE, rng.choice(heap.chunks), BASE + rng.randrange(len(heap.data)), (1 << 64) - 16))
+    stop = rng.choice((heap.stop, rng.choice(heap.chunks), 0, (1 << 64) - 64))
+    previous = rng.choice((0, 0, start - 32, start & ~0xFFF, start - 12, BASE, 8))
+    made, twin = (engine.sound_chunks(piece, start, stop, heap.normal, previous) for engine in both())
+    assert made == twin
+
+
+def test_a_damaged_header_ends_it() -> None:
+    heap = Heap(random.Random(5), 0)
+    while len(heap.chunks) < 20 or heap.chunks[9] in heap.free or heap.chunks[10] in heap.free:
+        heap = Heap(random.Random(len(heap.chunks) * 31 + heap.stop), 0)
+    place = heap.chunks[10] - BASE + 8
+    heap.data[place : place + 8] = b"\x31" * 8
+    for engine in both():
+        found = engine.sound_chunks(Piece(BASE, memoryview(heap.data)), BASE, heap.stop, 1, 0)
+        assert (found.chunk, found.previous, found.headers) == (heap.chunks[10], heap.chunks[9], 10)
+        assert isinstance(found.free, array)
