@@ -53,7 +53,8 @@ class Door(NamedTuple):
 
 
 class Result(Protocol):
-    """What a command found. `status` is the exit status it asks for."""
+    """What a command found. `status` is the exit status it asks for. One that has many rows may offer `json_lines()`, too: what `json`
+    gives as text, each string one or more whole lines made by `json_line` or the kernel."""
 
     status: int
 
@@ -196,8 +197,9 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
     result = cmd.run(session, args)
     session.done()
     if args.json:
-        for item in result.json():
-            out.write(json_line(item) + "\n")
+        lines: Optional[Callable[[], Iterable[str]]] = getattr(result, "json_lines", None)
+        for line in lines() if lines is not None else (json_line(item) + "\n" for item in result.json()):
+            out.write(line)
     else:
         for line in result.text(width, door):
             out.write((line if isinstance(line, Markup) else visible(line)) + "\n")

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import heapq
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from findleaks.commands import SCHEMA, Door, command
+from findleaks.commands.blocks_rows import BlockRows, Filters
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.result import warning_lines, warnings_of
-from findleaks.describe import STATES, BlockInfo, Describer
-from findleaks.errors import Interrupted, UsageError
+from findleaks.describe import STATES, BlockInfo
+from findleaks.errors import UsageError
+from findleaks.escaping import json_line
 from findleaks.graph.base import Kind, State, Totals
 from findleaks.report.text import blocks as blocks_of
 from findleaks.report.text import number, size, table
 from findleaks.session import Session
-from findleaks.suppressions import glob
 from findleaks.words import size_range
 
 KINDS = [kind.name.lower() for kind in Kind if kind]
 SHOWN = 50
-CHUNK = 4096
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,35 +34,38 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Listing:
-    """Filtered blocks, made one by one as they are printed: a heap may have tens of millions."""
+    """Filtered blocks, made as they are printed: a heap may have tens of millions."""
 
     def __init__(self, session: Session, args: argparse.Namespace) -> None:
         self.session = session
         self.limit = args.limit
         self.by_size = args.sort == "size"
-        self.kinds = _kinds(args.kind)
-        self.states = {state for state, name in STATES.items() if args.state in (name, "all")}
-        self.sizes = size_range(args.size) if args.size else None
-        self.type = args.type
-        self.allocator = allocator_named(session, args.allocator)
-        self.graph = session.latest
+        states = {state for state, name in STATES.items() if args.state in (name, "all")}
+        sizes = size_range(args.size) if args.size else None
+        self.filters = Filters(_kinds(args.kind), states, sizes, args.type, allocator_named(session, args.allocator))
+        self.rows = BlockRows(session, self.filters)
         self.status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2  # no block of a known allocator: as `find`
-        self.describer = Describer(session)
 
-    def json(self) -> Iterable[Mapping[str, object]]:
-        for index in self._shown(self._matching(), self.limit or 0):
-            yield self.describer.block(index).json()
+    def json(self) -> Iterator[Mapping[str, object]]:
+        for index in self._indices(self.limit or 0):
+            yield self.rows.describer.block(index).json()
+        yield from self._warnings()
+
+    def json_lines(self) -> Iterator[str]:
+        """What `json` gives, as text."""
+        limit = self.limit or 0
+        yield from self.rows.json(self.rows.largest_first(limit) if self.by_size else None, limit)
+        for item in self._warnings():
+            yield json_line(item) + "\n"
+
+    def _warnings(self) -> Iterator[Mapping[str, object]]:
         warnings = warnings_of(self.session)
         if warnings:
             yield {"schema": SCHEMA, "command": "blocks", "warnings": warnings}
 
     def text(self, width: int, door: Door) -> Iterator[str]:
-        limit = in_text(self.limit, SHOWN)
-        matching = self._matching()
-        every: Iterable[int] = list(matching) if self.by_size else matching
-        first = list(self._shown(every, limit))
-        rows = [_row(self.describer.block(index)) for index in first]
-        count, held = self._known() or self._counted(every if self.by_size else chain(first, matching))
+        rows = [_row(self.rows.describer.block(index)) for index in self._indices(in_text(self.limit, SHOWN))]
+        count, held = self._known() or self.rows.totals()
         if rows:
             yield from table(("ADDRESS", "SIZE", "KIND", "WHAT"), rows, (1,), width, cut=3)
             yield ""
@@ -74,58 +75,20 @@ class Listing:
             yield from door.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
         yield from warning_lines(warnings_of(self.session), width)
 
-    def _shown(self, matching: Iterable[int], limit: int) -> Iterable[int]:
-        """Those of these blocks to print, in order; 0: all."""
-        if not self.by_size:
-            return islice(matching, limit or None)
-        size_of = self.session.directory.blocks.size
-
-        def order(index: int) -> tuple[int, int]:
-            return -size_of(index), index
-
-        return heapq.nsmallest(limit, matching, order) if limit else sorted(matching, key=order)
-
-    def _matching(self) -> Iterator[int]:
-        """Indices of the blocks that pass every filter. They are described only when they are printed: most never are."""
-        blocks = self.session.directory.blocks
-        if self.kinds is not None and State.IN_USE not in self.states:
-            return
-        any_state = self.kinds is not None or len(self.states) == len(State)  # only blocks in use have a kind
-        low, high = self.sizes or (0, None)
-        for count, index in enumerate(_indices(self.graph.kinds(), self.kinds)):
-            if count % CHUNK == 0 and self.session.target.interrupted():
-                raise Interrupted
-            if high is not None and not low <= blocks.size(index) <= high:
-                continue
-            if not any_state and blocks.state(index) not in self.states:
-                continue
-            if self.allocator and not self._owned(blocks.address(index)):
-                continue
-            if self.type and not glob(self.type, self.describer.type(index)):
-                continue
-            yield index
-
-    def _owned(self, address: int) -> bool:
-        owned = self.session.directory.owner(address)
-        return owned is not None and owned.allocator.name == self.allocator
+    def _indices(self, limit: int) -> Iterator[int]:
+        """Of the blocks to print, in order; 0: all."""
+        return iter(self.rows.largest_first(limit)) if self.by_size else islice(self.rows.indices(), limit or None)
 
     def _known(self) -> Totals | None:
         """Blocks and bytes of these kinds and states, which are known; None where another filter asks about each block."""
-        blocks = self.session.directory.blocks
-        if self.sizes is not None or self.type or self.allocator:
+        blocks, filters = self.session.directory.blocks, self.filters
+        if filters.sizes is not None or filters.type or filters.allocator:
             return None
-        if self.kinds is None:
-            parts = [blocks.totals(state) for state in self.states]
+        if filters.kinds is None:
+            parts = [blocks.totals(state) for state in filters.states]
         else:
-            parts = [self.graph.totals(Kind(kind)) for kind in self.kinds] if State.IN_USE in self.states else []
+            parts = [] if filters.none else [self.rows.graph.totals(Kind(kind)) for kind in filters.kinds]
         return Totals(sum(part.blocks for part in parts), sum(part.bytes for part in parts))
-
-    def _counted(self, indices: Iterable[int]) -> Totals:
-        count = held = 0
-        for index in indices:
-            count += 1
-            held += self.session.directory.blocks.size(index)
-        return Totals(count, held)
 
 
 def allocator_named(session: Session, name: str | None) -> str | None:
@@ -138,14 +101,6 @@ def allocator_named(session: Session, name: str | None) -> str | None:
 
 def _row(block: BlockInfo) -> tuple[str, ...]:
     return hex(block.address), number(block.size), block.kind or block.state, block.type or block.hint
-
-
-def _indices(kinds: memoryview, wanted: set[int] | None) -> Iterable[int]:
-    """Indices of the blocks of these kinds: found by the regular expression engine, which skips the rest at memory speed."""
-    if wanted is None:
-        return range(len(kinds))
-    pattern = re.compile(b"[" + b"".join(b"\\x%02x" % kind for kind in sorted(wanted)) + b"]")
-    return (match.start() for match in pattern.finditer(kinds))
 
 
 def _kinds(text: str | None) -> set[int] | None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from findleaks.graph.objects import ObjectTally
     from findleaks.graph.pages import PageLists, PageRead
     from findleaks.graph.records import Records, Shape
+    from findleaks.graph.rows import RowRules, Rows
 
 
 class State(IntEnum):
@@ -298,6 +299,10 @@ class Graph(Protocol):
         """A shortest chain of block indices, from one that a root refers to, to `index`; [] if no root reaches it."""
         ...
 
+    def rows(self, rules: RowRules) -> Optional[Rows]:
+        """Blocks as rows of text, once classified; None from the twin: its caller makes each. See graph/rows.py."""
+        ...
+
     def rooted(self, index: int) -> bool:
         """True when root memory or a register refers to this block directly."""
         ...
@@ -336,8 +341,7 @@ class Engine(Protocol):
         ...
 
     def sound_chunks(self, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
-        """From the chunk at `chunk` on as far as headers agree: flags `normal` for one in use behind one in use. `previous`: the chunk
-        before, or 0. See graph/chunks.py."""
+        """From one chunk on as far as headers agree; `normal`: flags in use behind one in use; `previous`: the chunk before, or 0."""
         ...
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> TreeWalk:

@@ -13,6 +13,8 @@ from findleaks.graph.kernel_blocks import KernelBlocks
 from findleaks.graph.kernel_dominators import KernelDominators
 from findleaks.graph.kernel_library import DISORDER, NONE, CGroup, CRange, check
 from findleaks.graph.kernel_memory import memory, passed
+from findleaks.graph.kernel_rows import KernelRows
+from findleaks.graph.rows import RowRules
 from findleaks.target.base import Piece, Range
 
 
@@ -86,6 +88,10 @@ class KernelGraph:
     def kinds(self) -> memoryview:
         """See base.Graph."""
         return memoryview(self._kinds).toreadonly()[: len(self.blocks)]
+
+    def rows(self, rules: RowRules) -> KernelRows:
+        """See base.Graph."""
+        return KernelRows(self._library, self._handle, self.blocks.handle, rules)
 
     def totals(self, kind: Kind) -> Totals:
         """Blocks in use of this kind; UNKNOWN before they are classified."""

@@ -44,6 +44,28 @@ class CChain(Structure):
     _fields_ = (("length", c_uint32), ("end", c_uint32), *((name, c_uint64) for name in ("least", "most", "bytes")), ("more", c_bool))
 
 
+class CRules(Structure):
+    """rows.c: row_rules."""
+
+    _fields_ = (
+        *((name, c_uint32) for name in ("states", "kinds")),
+        *((name, c_uint64) for name in ("low", "high")),
+        ("owners", POINTER(CRange)),
+        ("owner_texts", POINTER(c_uint32)),
+        *((name, c_uint32) for name in ("owner_count", "nobody")),
+        ("tables", POINTER(CRange)),
+        *((name, c_uint32) for name in ("table_count", "untyped")),
+        ("words", POINTER(c_uint64)),
+        ("word_texts", POINTER(c_uint32)),
+        ("mapped", POINTER(CRange)),
+        *((name, c_uint32) for name in ("mapped_count", "word_count", "string")),
+        ("typed", c_bool),
+        ("characters", POINTER(c_ubyte)),
+        ("text", POINTER(c_ubyte)),
+        ("ends", POINTER(c_uint64)),
+    )
+
+
 # Our memory is passed as what owns it: see kernel_memory.py. Only what the kernel itself made is named by a number.
 _U64S, _U32S, _U8S = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte)
 _PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
@@ -58,6 +80,11 @@ SIGNATURES = {
     "fl_append_blocks": (c_int, [_HANDLE, _HANDLE, c_uint32, c_uint32]),
     "fl_by_size": (c_int, [_HANDLE, c_uint64, c_uint64, c_bool, _WORDS]),
     "fl_walk_chunks": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U64S, POINTER(c_bool)]),
+    "fl_rows": (
+        c_int,
+        [_HANDLE, POINTER(CRules), _PIECES, c_uint64, _U32S, _U32S, c_uint32, c_uint32, _U64S, _U8S, c_uint64, _U32S, _U64S, _U64S],
+    ),
+    "fl_largest_first": (None, [_HANDLE, _U32S, _U32S, c_uint64]),
     "fl_sound_chunks": (c_int, [_PIECES, _U64S, c_uint64, c_uint64, _U64S, _U64S, _WORDS]),
     "fl_seal": (None, [_HANDLE]),
     "fl_count": (c_uint32, [_HANDLE]),

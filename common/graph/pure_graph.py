@@ -14,6 +14,7 @@ from findleaks.graph.pure_blocks import COUNT_BITS, PAGE_BITS, PureBlocks, words
 from findleaks.graph.pure_dominators import PureDominators
 from findleaks.graph.pure_heuristics import Hints
 from findleaks.graph.pure_lost import Lost
+from findleaks.graph.rows import RowRules
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -135,6 +136,9 @@ class PureGraph:
     def kinds(self) -> memoryview:
         """See base.Graph."""
         return memoryview(self._kinds).toreadonly()
+
+    def rows(self, rules: RowRules) -> None:
+        """See base.Graph."""
 
     def totals(self, kind: Kind) -> Totals:
         """Blocks in use of this kind; UNKNOWN before they are classified."""

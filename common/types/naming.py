@@ -76,7 +76,7 @@ class Types:
         if found:
             return found
         for skip in (1, 2):  # the count stands right before the objects; they may be aligned to two words
-            if len(words) > skip and 0 < words[skip - 1] <= size // word and self._is_class(words[skip]):
+            if len(words) > skip and 0 < words[skip - 1] <= size // word and self.is_class(words[skip]):
                 if array_of(self._target, address + skip * word, size - skip * word, words[skip - 1], words[skip]):
                     return f"{self.name(words[skip])}[{words[skip - 1]}]"
         if is_file(self._target, words[0], address, size):
@@ -89,8 +89,8 @@ class Types:
 
     # -- how names are found ----------------------------------------------------------------------------------------------
 
-    def _is_class(self, word: int) -> bool:
-        """`word` points to a vtable (not to code or to a C table)."""
+    def is_class(self, word: int) -> bool:
+        """`word` points to a vtable (not to code or to a C table): arrays of its objects are told by it."""
         looks, info = self._rtti.vtable(word)
         if not looks:
             return False

@@ -1,0 +1,277 @@
+"""Rows of `blocks`: which blocks pass its filters, and the JSON of those, made many at a time where the engine can.
+
+What the engine leaves over, and everything where it has no such rows, is made one by one by the describer.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from findleaks.describe import STATES, Describer
+from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.escaping import json_line
+from findleaks.graph.base import Kind, State, Totals
+from findleaks.graph.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowRules, Rows
+from findleaks.session import Session
+from findleaks.suppressions import glob
+from findleaks.target.base import Piece, Range
+from findleaks.target.ranges import inside, merged
+from findleaks.types.text import known_characters
+
+CHUNK = 4096
+"""Blocks looked at one by one between two looks at Ctrl-C."""
+
+WINDOW = 64 << 20
+"""Bytes of memory that are held at a time, where they must be copied."""
+
+MANY_ODD = 500
+"""Rows made one by one from which on it pays to tell the engine of all characters."""
+
+EVERY = 1 << 62
+"""More rows than there are."""
+
+ANY_SIZE = (1 << 64) - 1
+TYPE_WORDS = 5
+
+
+@dataclass(frozen=True)
+class Filters:
+    """None, or "": whatever it is. `kinds`: of blocks in use alone. `sizes`: from, and to (None: any). `type`: a glob."""
+
+    kinds: set[int] | None = None
+    states: set[State] = field(default_factory=lambda: set(State))
+    sizes: tuple[int, int | None] | None = None
+    type: str | None = None
+    allocator: str | None = None
+
+    @property
+    def any_state(self) -> bool:
+        return self.kinds is not None or len(self.states) == len(State)  # only blocks in use have a kind
+
+    @property
+    def none(self) -> bool:
+        """Whether nothing can pass."""
+        return self.kinds is not None and State.IN_USE not in self.states
+
+
+class BlockRows:
+    """The blocks of a session that pass some filters."""
+
+    def __init__(self, session: Session, filters: Filters) -> None:
+        self.session = session
+        self.filters = filters
+        self.describer = Describer(session)
+        self.graph = session.latest
+
+    def indices(self) -> Iterator[int]:
+        """All of them, ascending."""
+        rows = self._rows(typed=bool(self.filters.type))
+        if rows is None:
+            yield from self._one_by_one()
+            return
+        for found, _ in self._selected(rows):
+            yield from found
+
+    def totals(self) -> Totals:
+        """How many they are, and their bytes."""
+        rows, size_of = self._rows(typed=bool(self.filters.type)), self.session.directory.blocks.size
+        if rows is None:
+            sizes = [size_of(index) for index in self._one_by_one()]
+            return Totals(len(sizes), sum(sizes))
+        count = held = 0
+        for found, size in self._selected(rows):
+            count, held = count + len(found), held + size
+        return Totals(count, held)
+
+    def largest_first(self, limit: int) -> array[int]:
+        """The largest, among equals by address; 0: all."""
+        rows = self._rows(typed=bool(self.filters.type))
+        if rows is None:
+            size_of = self.session.directory.blocks.size
+            found = array("I", sorted(self._one_by_one(), key=lambda index: (-size_of(index), index)))
+        else:
+            found = array("I")
+            for some, _ in self._selected(rows):
+                found += some
+            rows.largest_first(found)
+        return found[: limit or len(found)]
+
+    def json(self, order: array[int] | None, limit: int) -> Iterator[str]:
+        """Lines of JSON, many in a string: of the blocks of `order`, or of all in the order of their addresses; 0: no limit."""
+        rows = self._rows(typed=True)
+        if rows is None:
+            for count, index in enumerate(self._one_by_one() if order is None else order):
+                if limit and count >= limit:
+                    return
+                yield self._line(index)
+            return
+        at, odd, left, end = 0, 0, limit or EVERY, self._end if order is None else len(order)
+        memory = _Windows(self.session, rows, order is None)
+        while at < end and left:
+            self._look_up()
+            text, at, rare, made = rows.format(order, at, end, left)
+            left -= made
+            if text:
+                yield text
+            if rare:
+                index = at if order is None else order[at]
+                if not memory.moved(index):
+                    at, odd = at + 1, odd + 1
+                    self._learn(rows, index)
+                    if odd == MANY_ODD:
+                        rows.rules.characters = known_characters()
+                    if order is not None or self._type_passes(index):
+                        left -= 1
+                        yield self._line(index)
+
+    # -- many at a time ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _end(self) -> int:
+        return 0 if self.filters.none else len(self.session.directory.blocks)
+
+    def _selected(self, rows: Rows) -> Iterator[tuple[array[int], int]]:
+        """Indices and bytes, a batch at a time."""
+        at, end, memory, blocks = 0, self._end, _Windows(self.session, rows, True), self.session.directory.blocks
+        while at < end:
+            self._look_up()
+            found, size, at, rare = rows.select(at, end)
+            yield found, size
+            if rare and not memory.moved(at):
+                self._learn(rows, at)
+                if self._type_passes(at):
+                    yield array("I", [at]), blocks.size(at)
+                at += 1
+
+    def _rows(self, typed: bool) -> Rows | None:
+        """What the engine makes rows of, with these filters; None: it makes none."""
+        filters, types = self.filters, self.session.types
+        states = sum(1 << state for state in (State if filters.any_state else filters.states))
+        kinds = sum(1 << kind for kind in (filters.kinds if filters.kinds is not None else Kind))
+        low, high = filters.sizes or (0, None)
+        rules = RowRules(
+            states, kinds, (min(low, ANY_SIZE), ANY_SIZE if high is None else min(high, ANY_SIZE)), types.ranges() if typed else [], typed
+        )
+        for kind in Kind:
+            rules.texts.add(_part(state=STATES[State.IN_USE], kind=kind.name.lower()))
+        for state in list(State)[1:]:
+            rules.texts.add(_part(state=STATES[state], kind=None))
+        numbers: dict[str, int] = {}
+
+        def owner(allocator: str, arena: str) -> int:
+            text = _part(allocator=allocator, arena=arena)
+            if text not in numbers:
+                numbers[text] = rules.texts.add(text)
+            return numbers[text] | (UNWANTED if filters.allocator and allocator != filters.allocator else 0)
+
+        rules.nobody = owner("", "")
+        for owned in self.session.directory.heaps:
+            rules.owners.append(Range(owned.start, owned.end))
+            rules.owner_texts.append(owner(owned.allocator.name, owned.heap.arena))
+        rules.mapped = merged(Range(region.start, region.end) for region in self.session.target.regions())
+        rules.untyped = 0 if self._glob("") else UNWANTED
+        rules.string = self._type_text(rules, "std::string")
+        return self.graph.rows(rules)
+
+    def _learn(self, rows: Rows, index: int) -> None:
+        """Keep what the first words of a block tell that the engine did not know."""
+        blocks, types, rules = self.session.directory.blocks, self.session.types, rows.rules
+        start, size, word = blocks.address(index), blocks.size(index), self.session.target.arch.word
+        if blocks.state(index) != State.IN_USE:
+            return
+        try:
+            words = self.session.target.arch.unpack(self.session.target.read(start, min(size, TYPE_WORDS * word) // word * word))
+        except UnreadableMemory:
+            return
+        for skip, one in enumerate(words[:3]):
+            if inside(rules.tables, one) and (not skip or 0 < words[skip - 1] <= size // word):
+                name = types.name(one)
+                rules.learn(one, (self._type_text(rules, name) if name else NO_TEXT) | (0 if types.is_class(one) else NO_ARRAY))
+
+    def _type_text(self, rules: RowRules, name: str) -> int:
+        return rules.texts.add(_part(type=name, hint=None) + "}\n") | (0 if self._glob(name) else UNWANTED)
+
+    # -- one by one -------------------------------------------------------------------------------------------------------
+
+    def _one_by_one(self) -> Iterator[int]:
+        """Indices of the blocks that pass every filter. They are described only when they are printed: most never are."""
+        blocks, filters = self.session.directory.blocks, self.filters
+        if filters.none:
+            return
+        low, high = filters.sizes or (0, None)
+        for count, index in enumerate(_of_kinds(self.graph.kinds(), filters.kinds)):
+            if count % CHUNK == 0:
+                self._look_up()
+            if not low <= blocks.size(index) <= (ANY_SIZE if high is None else high):
+                continue
+            if not filters.any_state and blocks.state(index) not in filters.states:
+                continue
+            if filters.allocator and not self._owned(blocks.address(index)):
+                continue
+            if self._type_passes(index):
+                yield index
+
+    def _line(self, index: int) -> str:
+        return json_line(self.describer.block(index).json()) + "\n"
+
+    def _owned(self, address: int) -> bool:
+        owned = self.session.directory.owner(address)
+        return owned is not None and owned.allocator.name == self.filters.allocator
+
+    def _type_passes(self, index: int) -> bool:
+        return not self.filters.type or self._glob(self.describer.type(index))
+
+    def _glob(self, name: str) -> bool:
+        return not self.filters.type or glob(self.filters.type, name)
+
+    def _look_up(self) -> None:
+        if self.session.target.interrupted():
+            raise Interrupted
+
+
+class _Windows:
+    """The memory of blocks: all of it where it is mapped, and else a part at a time, which goes on as blocks are asked for; none, where
+    they are asked for in no order."""
+
+    def __init__(self, session: Session, rows: Rows, ascending: bool) -> None:
+        self._session, self._rows = session, rows
+        self._heaps = session.heap_ranges()
+        self._start = self._end = 0
+        self._ascending = ascending
+        first = next(iter(self._pieces(0, ANY_SIZE)), None)
+        self._whole = first is None or isinstance(first.data.obj, mmap.mmap)
+        if self._whole:
+            rows.use(list(self._pieces(0, ANY_SIZE)))
+
+    def moved(self, index: int) -> bool:
+        """Have the memory from this block on, if that helps: it does not where the block was looked for in it already."""
+        start = self._session.directory.blocks.address(index)
+        if self._whole or not self._ascending or self._start <= start <= self._end - CHUNK:
+            return False
+        self._start, self._end = start, start + WINDOW
+        self._rows.use(list(self._pieces(self._start, self._end)))
+        return True
+
+    def _pieces(self, low: int, high: int) -> Iterator[Piece]:
+        for start, end in self._heaps[max(bisect_right(self._heaps, (low, ANY_SIZE)) - 1, 0) :]:
+            if start >= high:
+                return
+            yield from self._session.target.pieces(max(start, low), min(end, high))
+
+
+def _part(**fields: str | None) -> str:
+    """Some fields of a row, as they stand behind others."""
+    return ", " + json_line(fields)[1:-1]
+
+
+def _of_kinds(kinds: memoryview, wanted: set[int] | None) -> Iterable[int]:
+    """Indices of the blocks of these kinds: found by the regular expression engine, which skips the rest at memory speed."""
+    if wanted is None:
+        return range(len(kinds))
+    pattern = re.compile(b"[" + b"".join(b"\\x%02x" % kind for kind in sorted(wanted)) + b"]")
+    return (match.start() for match in pattern.finditer(kinds))

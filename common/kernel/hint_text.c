@@ -1,0 +1,177 @@
+/* Readable text at the beginning of a block, quoted and cut: what ../types/text.py says of it, as JSON.
+ *
+ * Text is judged by characters, and that takes a table of Unicode where they are not ASCII. Without one, and for characters beyond it, such
+ * text is left to Python. What is no UTF-8 at all, as most pointers and numbers, is told here. */
+#include "rows.h"
+
+#define COLUMNS 24u
+#define LEAST 4u
+#define LEAST_OPEN 8u
+#define LEAST_SECOND 6u
+
+enum { NO_TEXT = 0, TEXT = 1, UNKNOWN_TEXT = -1 };
+
+static bool readable(uint8_t c) { return (c >= 0x20 && c < 0x7f) || c == '\n' || c == '\t' || c == '\r'; }
+
+/* Bytes of the UTF-8 character at `data`, of which `count` bytes are there; 0: it is none; count + 1: it is cut off. RFC 3629, 4. */
+static uint32_t character(const uint8_t *data, uint32_t count) {
+    uint8_t first = data[0], low = 0x80, high = 0xbf;
+    uint32_t length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    if (first == 0xe0)
+        low = 0xa0;
+    else if (first == 0xed)
+        high = 0x9f;
+    else if (first == 0xf0)
+        low = 0x90;
+    else if (first == 0xf4)
+        high = 0x8f;
+    for (uint32_t at = 1; at < length; at++, low = 0x80, high = 0xbf) {
+        if (at == count)
+            return count + 1;
+        if (data[at] < low || data[at] > high)
+            return 0;
+    }
+    return length;
+}
+
+/* The code point of a whole character of `length` bytes, below CHARACTERS; CHARACTERS for any other. */
+static uint32_t code_point(const uint8_t *data, uint32_t length) {
+    if (length == 2)
+        return (uint32_t)(data[0] & 0x1f) << 6 | (data[1] & 0x3f);
+    return length == 3 ? (uint32_t)(data[0] & 0xf) << 12 | (uint32_t)(data[1] & 0x3f) << 6 | (data[2] & 0x3f) : CHARACTERS;
+}
+
+/* Whether text stands here: up to its NUL, or to the end. *length: its bytes, where it is text. */
+static int text_of(const uint8_t *data, uint32_t count, uint32_t least, const uint8_t *table, uint32_t *length) {
+    const uint8_t *nul = memchr(data, 0, count);
+    uint32_t end = nul ? (uint32_t)(nul - data) : count, at = 0, characters = 0, odd = 0;
+    bool unknown = false, early = false; /* early: one of the first characters is not readable */
+    while (at < end) {
+        uint32_t step = character(data + at, end - at);
+        if (!step || (step > end - at && nul))
+            return NO_TEXT;
+        if (step > end - at)
+            break; /* the last character is cut off */
+        uint32_t code = step > 1 ? code_point(data + at, step) : data[at];
+        if (step > 1 && (!table || code == CHARACTERS))
+            unknown = true;
+        else if (step > 1 ? !table[code] : !readable(data[at])) {
+            odd++;
+            early = early || characters < least;
+        }
+        characters++;
+        at += step;
+    }
+    if (characters < (nul ? least : LEAST_OPEN) || early)
+        return NO_TEXT;
+    if (unknown)
+        return UNKNOWN_TEXT;
+    *length = at;
+    return odd * 8 <= characters ? TEXT : NO_TEXT;
+}
+
+static uint8_t *put(uint8_t *out, const char *text, uint32_t count) {
+    memcpy(out, text, count);
+    return out + count;
+}
+
+/* One character as it is shown, of *count columns. */
+static void shown(uint8_t c, char *part, uint32_t *count) {
+    static const char digits[] = "0123456789abcdef";
+    static const char escaped[] = "\n\t\r\x1b\"\\", by[] = "ntre\"\\";
+    const char *found = memchr(escaped, c, sizeof escaped - 1);
+    if (found) {
+        part[0] = '\\';
+        part[1] = by[found - escaped];
+        *count = 2;
+    } else if (c >= 0x20 && c < 0x7f) {
+        part[0] = (char)c;
+        *count = 1;
+    } else {
+        part[0] = '\\';
+        part[1] = 'x';
+        part[2] = digits[c >> 4];
+        part[3] = digits[c & 15];
+        *count = 4;
+    }
+}
+
+/* Text, quoted and cut to COLUMNS columns, inside a string of JSON: its quotes and backslashes are escaped once more. */
+static uint8_t *quoted(uint8_t *out, const uint8_t *text, uint32_t count, const uint8_t *table) {
+    static const char digits[] = "0123456789abcdef";
+    uint32_t columns = 0, step;
+    out = put(out, "\\\"", 2);
+    for (uint32_t at = 0; at < count; at += step) {
+        char part[6];
+        uint32_t wide, length;
+        step = character(text + at, count - at);
+        if (step == 1) {
+            shown(text[at], part, &wide);
+            length = wide;
+        } else { /* as it is, which JSON in ASCII escapes, or escaped for not being printable, which JSON escapes once more */
+            uint32_t code = code_point(text + at, step);
+            bool printable = table[code];
+            length = !printable && code < 0x100 ? 4 : 6;
+            wide = printable ? table[code] - 1u : length;
+            part[0] = '\\';
+            part[1] = length == 4 ? 'x' : 'u';
+            for (uint32_t i = 2; i < length; i++)
+                part[i] = digits[code >> 4 * (length - 1 - i) & 15];
+            if (printable && columns + wide <= COLUMNS) {
+                out = put(out, part, length);
+                columns += wide;
+                continue;
+            }
+        }
+        if (columns + wide > COLUMNS) {
+            out = put(out, "\\u2026", 6);
+            break;
+        }
+        for (uint32_t i = 0; i < length; i++) {
+            if (part[i] == '"' || part[i] == '\\')
+                *out++ = '\\';
+            *out++ = (uint8_t)part[i];
+        }
+        columns += wide;
+    }
+    return put(out, "\\\"", 2);
+}
+
+static int finished(const uint8_t *start, uint8_t *out) {
+    *out++ = '"';
+    return (int)(out - start);
+}
+
+int hint_json(const uint8_t *data, uint32_t count, const uint8_t *characters, uint8_t *out) {
+    uint8_t any = 0;
+    uint32_t length = 0;
+    const uint8_t *start = out;
+    for (uint32_t at = 0; at < count; at++)
+        any |= data[at];
+    if (!any && count >= WORD)
+        return (int)(put(out, "\"zeros\"", 7) - start);
+    if (!any)
+        return (int)(put(out, "null", 4) - start);
+    *out++ = '"';
+    int found = text_of(data, count, LEAST, characters, &length);
+    if (found == TEXT)
+        return finished(start, quoted(out, data, length, characters));
+    if (found == UNKNOWN_TEXT)
+        return -1;
+    if (count > 2 * WORD + 1) { /* a short std::string */
+        uint64_t said = load(data + WORD);
+        if (said >= LEAST && said <= 15 && count > 2 * WORD + said && !data[2 * WORD + said]) {
+            found = text_of(data + 2 * WORD, (uint32_t)said + 1, LEAST, characters, &length);
+            if (found == UNKNOWN_TEXT)
+                return -1;
+            if (found == TEXT && length == said)
+                return finished(start, quoted(out, data + 2 * WORD, length, characters));
+        }
+    }
+    found = count > WORD ? text_of(data + WORD, count - WORD, LEAST_SECOND, characters, &length) : NO_TEXT;
+    if (found == UNKNOWN_TEXT)
+        return -1;
+    if (found == TEXT)
+        return finished(start, quoted(put(out, "+8 ", 3), data + WORD, length, characters));
+    return (int)(put((uint8_t *)start, "null", 4) - start);
+}

@@ -1,0 +1,270 @@
+/* Blocks that pass filters, as rows of JSON, many in one go (../commands/blocks_rows.py; ../graph/rows.py has the contract). A row whose
+ * type or hint takes more than a look at the block's own words, or at a table, is left to Python: the walk stops there and says so. */
+#include "graph.h"
+#include "rows.h"
+
+#define UNWANTED 0x80000000u /* bits of a text's number */
+#define NO_ARRAY 0x40000000u
+#define TEXT_MASK 0x3fffffffu
+#define NO_TEXT_AT_ALL TEXT_MASK
+#define TYPE_WORDS 5u
+#define ROW_ROOM (128u + HINT_ROOM) /* what a row takes at most beside texts */
+#define FILE_MAGIC 0xFBAD0000u
+#define STRING_LOOK 256u
+
+enum { STOPPED = 0, RARE = 1 };
+
+typedef struct {
+    uint32_t states, kinds; /* a bit for each that is wanted */
+    uint64_t low, high;     /* usable sizes that are wanted */
+    const range *owners;    /* sorted, disjoint; and the numbers of their texts, of which `nobody` is that of none */
+    const uint32_t *owner_texts;
+    uint32_t owner_count, nobody;
+    const range *tables; /* where a word that tells a type points to, sorted, disjoint */
+    uint32_t table_count, untyped; /* untyped: UNWANTED or 0 */
+    const uint64_t *words;         /* those whose type is known, ascending, and the numbers of its texts */
+    const uint32_t *word_texts;
+    const range *mapped; /* all memory that can be read lies in these; sorted, disjoint */
+    uint32_t mapped_count;
+    uint32_t word_count, string; /* string: the number of "std::string" */
+    bool typed; /* types are a filter, or printed */
+    const uint8_t *characters; /* NULL: not known yet */
+    const uint8_t *text;
+    const uint64_t *ends; /* of each text; the first nine: states and kinds */
+} row_rules;
+
+typedef struct {
+    const graph *g;
+    const row_rules *r;
+    const piece *pieces, *now; /* now: where the last block was */
+    uint64_t piece_count;
+    uint32_t owner; /* where the last owner was found */
+    uint8_t copy[STRING_LOOK];
+} lister;
+
+/* `size` bytes of the target, at most STRING_LOOK; NULL unless all are in pieces. */
+static const uint8_t *bytes_at(lister *l, uint64_t address, uint64_t size) {
+    const piece *p = l->now;
+    if (p && address - p->address < p->length && p->length - (address - p->address) >= size)
+        return p->data + (address - p->address);
+    l->now = piece_holding(l->pieces, l->piece_count, address);
+    p = l->now;
+    if (p && address - p->address < p->length && p->length - (address - p->address) >= size)
+        return p->data + (address - p->address);
+    return copied(l->pieces, l->piece_count, address, size, l->copy) ? l->copy : NULL;
+}
+
+static uint32_t owner_of(lister *l, uint64_t address) {
+    const row_rules *r = l->r;
+    if (l->owner < r->owner_count && address >= r->owners[l->owner].start && address < r->owners[l->owner].end)
+        return r->owner_texts[l->owner];
+    uint32_t low = 0, high = r->owner_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (r->owners[middle].start <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (!low || address >= r->owners[low - 1].end)
+        return r->nobody;
+    l->owner = low - 1;
+    return r->owner_texts[l->owner];
+}
+
+/* What is known of a word in `tables`: its text's number; NONE: nothing. */
+static uint32_t known(const row_rules *r, uint64_t word) {
+    uint32_t low = 0, high = r->word_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (r->words[middle] < word)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < r->word_count && r->words[low] == word ? r->word_texts[low] : NONE;
+}
+
+enum { NO_STRING, STRING, MAYBE };
+
+/* Is this the std::string of ../types/shapes.py, as far as pieces tell? */
+static int is_string(lister *l, const uint64_t *given, uint64_t address, uint64_t size) {
+    uint64_t pointer = given[0], length = given[1], capacity = given[2];
+    bool own = pointer == address + 2 * WORD;
+    if (size < 2 * WORD + 16 || size > 3 * WORD + 16 || !pointer || length > (own ? 15 : UINT64_C(1) << 32))
+        return NO_STRING;
+    if (!own && (capacity <= 15 || capacity >= UINT64_C(1) << 32 || length > capacity))
+        return NO_STRING;
+    if (pointer > UINT64_MAX - length)
+        return NO_STRING;
+    if (!in_ranges(l->r->mapped, l->r->mapped_count, pointer + length))
+        return NO_STRING;
+    if (!own && (pointer > UINT64_MAX - capacity || !in_ranges(l->r->mapped, l->r->mapped_count, pointer + capacity)))
+        return NO_STRING;
+    const piece *here = l->now;
+    const uint8_t *end = bytes_at(l, pointer + length, 1);
+    int found = !end ? MAYBE : *end ? NO_STRING : own ? STRING : MAYBE;
+    if (end && found == MAYBE && length) {
+        uint64_t look = length < STRING_LOOK ? length : STRING_LOOK;
+        const uint8_t *text = bytes_at(l, pointer, look);
+        found = text && memchr(text, 0, look) ? NO_STRING : MAYBE;
+    }
+    l->now = here;
+    return found;
+}
+
+/* The number of the type's text, or NO_TEXT_AT_ALL, with UNWANTED where no such row is wanted; NONE: for Python to say. */
+static uint32_t type_of(lister *l, const uint8_t *data, uint64_t address, uint64_t size) {
+    const row_rules *r = l->r;
+    uint64_t first[TYPE_WORDS];
+    uint32_t count = (uint32_t)(size < TYPE_WORDS * WORD ? size / WORD : TYPE_WORDS);
+    if (!count)
+        return NO_TEXT_AT_ALL | r->untyped;
+    memcpy(first, data, count * WORD);
+    if (in_ranges(r->tables, r->table_count, first[0])) {
+        uint32_t found = known(r, first[0]);
+        if (found == NONE || (found & TEXT_MASK) != NO_TEXT_AT_ALL)
+            return found == NONE ? NONE : found & ~NO_ARRAY;
+    }
+    for (uint32_t skip = 1; skip <= 2 && skip < count; skip++)
+        if (first[skip - 1] && first[skip - 1] <= size / WORD && in_ranges(r->tables, r->table_count, first[skip])) {
+            uint32_t found = known(r, first[skip]);
+            if (found == NONE || !(found & NO_ARRAY))
+                return NONE;
+        }
+    if ((first[0] & 0xFFFF0000u) == FILE_MAGIC && !(first[0] >> 32) && size >= 216 && size <= 1024)
+        return NONE;
+    int string = count >= 4 ? is_string(l, first, address, size) : NO_STRING;
+    return string == MAYBE ? NONE : string == STRING ? r->string : NO_TEXT_AT_ALL | r->untyped;
+}
+
+static uint8_t *put_text(const row_rules *r, uint8_t *out, uint32_t number) {
+    uint64_t start = number ? r->ends[number - 1] : 0, length = r->ends[number] - start;
+    memcpy(out, r->text + start, length);
+    return out + length;
+}
+
+static uint64_t text_length(const row_rules *r, uint32_t number) { return r->ends[number] - (number ? r->ends[number - 1] : 0); }
+
+#define PUT(literal) (memcpy(out, literal, sizeof literal - 1), out += sizeof literal - 1)
+
+static uint8_t *put_hex(uint8_t *out, uint64_t value) {
+    int shift = value ? (63 - __builtin_clzll(value)) & ~3 : 0;
+    for (; shift >= 0; shift -= 4)
+        *out++ = (uint8_t)"0123456789abcdef"[value >> shift & 15];
+    return out;
+}
+
+static uint8_t *put_decimal(uint8_t *out, uint64_t value) {
+    uint8_t digits[20];
+    unsigned count = 0;
+    do
+        digits[count++] = (uint8_t)('0' + value % 10);
+    while (value /= 10);
+    while (count)
+        *out++ = digits[--count];
+    return out;
+}
+
+/* Does this block pass the filters that need none of its bytes? */
+static bool passes(lister *l, uint32_t index, uint64_t start, uint32_t *owner) {
+    const row_rules *r = l->r;
+    const blocks *b = l->g->b;
+    if (!(r->states >> b->states[index] & 1) || !(r->kinds >> l->g->kinds[index] & 1))
+        return false;
+    uint64_t size = size_of(b, index);
+    *owner = owner_of(l, start);
+    return size >= r->low && size <= r->high && !(*owner & UNWANTED);
+}
+
+/* The blocks from number *at (updated) on, up to `end`, `steps` of them at most; `order`, if there is one, has their indices. Rows go to
+ * `out`, of `room` bytes, *limit (updated) at most; or, without `out`, indices to `indices`, which has room for `steps`, and their sizes are
+ * added to *bytes. RARE: the next block is for Python. */
+API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order, uint32_t *at, uint32_t end,
+                uint32_t steps, uint64_t *limit, uint8_t *out, uint64_t room, uint32_t *indices, uint64_t *written, uint64_t *bytes) {
+    lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};
+    const blocks *b = g->b;
+    const uint8_t *first = out;
+    uint32_t number = *at, stop = end - number > steps ? number + steps : end, owner;
+    uint64_t start = 0;
+    int code = STOPPED;
+    *written = 0;
+    for (; number < stop && *limit; number++) {
+        uint32_t index = order ? order[number] : number;
+        start = order || number == *at ? block_address(b, index) : start_after(b, start, index);
+        if (!passes(&l, index, start, &owner))
+            continue;
+        uint64_t size = size_of(b, index);
+        bool used = b->states[index] == IN_USE;
+        uint32_t type = NO_TEXT_AT_ALL | r->untyped, count = (uint32_t)(size < HINT_BYTES ? size : HINT_BYTES);
+        const uint8_t *data = NULL;
+        if (used && r->typed) {
+            data = bytes_at(&l, start, count);
+            type = data ? type_of(&l, data, start, size) : NONE;
+            if (type == NONE) {
+                code = RARE;
+                break;
+            }
+        }
+        if (type & UNWANTED)
+            continue;
+        --*limit;
+        if (!out) {
+            indices[(*written)++] = index;
+            *bytes += size;
+            continue;
+        }
+        uint32_t state = used ? g->kinds[index] : 4 + (uint32_t)b->states[index];
+        uint64_t most = ROW_ROOM + text_length(r, state) + text_length(r, owner) + (type == NO_TEXT_AT_ALL ? 0 : text_length(r, type));
+        uint8_t *begun = out;
+        if (most > room - (uint64_t)(out - first)) {
+            code = out == first ? RARE : STOPPED;
+            ++*limit;
+            break;
+        }
+        PUT("{\"address\": \"0x");
+        out = put_hex(out, start);
+        PUT("\", \"size\": ");
+        out = put_decimal(out, size);
+        out = put_text(r, out, state);
+        out = put_text(r, out, owner);
+        if (type != NO_TEXT_AT_ALL)
+            out = put_text(r, out, type);
+        else {
+            PUT(", \"type\": null, \"hint\": ");
+            int length = used ? hint_json(bytes_at(&l, start, count), count, r->characters, out) : 0;
+            if (length < 0) {
+                out = begun;
+                code = RARE;
+                ++*limit;
+                break;
+            }
+            out += length;
+            if (!used)
+                PUT("null");
+            PUT("}\n");
+        }
+    }
+    if (out)
+        *written = (uint64_t)(out - first);
+    *at = number;
+    return code;
+}
+
+/* Order indices of blocks: the largest first, among equals the first. `room` has as many places. */
+API void fl_largest_first(const blocks *b, uint32_t *indices, uint32_t *room, uint64_t count) {
+    uint32_t *from = indices, *to = room;
+    for (uint64_t run = 1; run < count; run *= 2) {
+        for (uint64_t low = 0; low < count; low += 2 * run) {
+            uint64_t middle = low + run < count ? low + run : count, high = low + 2 * run < count ? low + 2 * run : count;
+            uint64_t left = low, right = middle;
+            for (uint64_t at = low; at < high; at++)
+                to[at] = left < middle && (right == high || size_of(b, from[left]) >= size_of(b, from[right])) ? from[left++] : from[right++];
+        }
+        uint32_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != indices)
+        memcpy(indices, from, count * sizeof *indices);
+}

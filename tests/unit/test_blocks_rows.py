@@ -1,0 +1,149 @@
+"""`blocks --json`: the kernel's rows are, byte for byte, those that Python makes one by one."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import fake
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ptmalloc import Image
+
+from findleaks.allocators.glibc import layout
+from findleaks.commands import Door, blocks_rows, parse, parser
+from findleaks.commands.blocks import Listing, blocks
+from findleaks.errors import Interrupted
+from findleaks.escaping import json_line
+from findleaks.graph.base import Engine
+from findleaks.session import Session
+from findleaks.target.core import open_core
+
+SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
+SEEDS = st.integers(0, 2**32 - 1)
+ALPHABETS = ("abc XYZ019-", 'a"\\\t\n\r\x1b\x7f\x01', "aé\u00a0\u0301ßж", "a中字한", "a\u200b\u202e\ud7ff\ue000", "a😀𝔘")
+OPTIONS = (
+    [],
+    ["--state", "all"],
+    ["--state", "free"],
+    ["--kind", "lost"],
+    ["--kind", "definite,reachable", "--size", "40-"],
+    ["--size", "24-100"],
+    ["--type", "std::*"],
+    ["--type", "*"],
+    ["--type", "no such type"],
+    ["--allocator", "glibc", "--limit", "5"],
+    ["--sort", "size"],
+    ["--sort", "size", "--limit", "7", "--state", "all"],
+    ["--limit", "3"],
+)
+
+
+def row(table: Sequence[object]) -> object:
+    return next(one for one in table if one.word == 8 and one.since <= (2, 36) <= one.until)  # type: ignore[attr-defined]
+
+
+def content(rng: random.Random, size: int, addresses: Sequence[int], own: int) -> bytes:
+    """Something of the sort that stands in blocks, at the edges of what is called text."""
+    text = "".join(rng.choice(rng.choice(ALPHABETS)) for _ in range(rng.randrange(30))).encode("utf-8", "surrogatepass")
+    way = rng.randrange(8)
+    if way == 0:
+        made = rng.randbytes(size)
+    elif way == 1:
+        made = text + b"\0" * rng.randrange(3)
+    elif way == 2:
+        made = struct.pack("<Q", rng.choice(addresses)) + text + b"\0"
+    elif way == 3:
+        made = text[: rng.randrange(len(text) + 1)] + b"\0" + rng.randbytes(20)
+    elif way == 4:  # a std::string of its own, sound or nearly so
+        body = text[:15]
+        made = struct.pack("<QQ", own + rng.choice((16, 16, 16, 8)), len(body) + rng.choice((0, 0, 1))) + body.ljust(16, b"\0")
+    elif way == 5:  # one whose text is elsewhere
+        made = struct.pack("<QQQ", rng.choice((*addresses, 5)), rng.randrange(40), rng.choice((20, 60, 1 << 33)))
+    elif way == 6:
+        made = struct.pack("<QQ", rng.randrange(4), rng.randrange(20)) + text
+    else:
+        made = rng.choice((b"", b"\xfb\xad"[::-1].rjust(4, b"\0"), b"\xf4\x90\x80\x80abcd", b"\xed\xa0\x80abcde", b"\xe0\x80\x80abcd"))
+    return made[:size].ljust(size, b"\0")
+
+
+def session(rng: random.Random, engine: Engine) -> Session:
+    image = Image(*(row(table) for table in (layout.STATES, layout.PARS, layout.TCACHES, layout.HEAP_INFOS)), mangled=True)  # type: ignore[arg-type]
+    image.chunks = [*image.chunks, *((rng.choice((0x20, 0x30, 0x30, 0x40, 0x70, 0x100)), "used") for _ in range(60))]
+    target = image.build()
+    for block in image.blocks["used"]:
+        size = (target.word(block - 8) & ~7) - 8
+        target.write(block, content(rng, size, image.blocks["used"], block))
+    return Session(target, engine)
+
+
+def listing(made: Session, *words: str) -> Listing:
+    args = parse(parser(blocks, "findleaks"), [*words, "--json"])
+    assert args is not None
+    return blocks.run(made, args)  # type: ignore[return-value]
+
+
+def agree(made: Session, *words: str) -> str:
+    """The kernel's text, which is Python's."""
+    rows = "".join(listing(made, *words).json_lines())
+    assert rows == "".join(json_line(item) + "\n" for item in listing(made, *words).json())
+    return rows
+
+
+def test_the_kernel_makes_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = session(random.Random(3), graphs.kernel())
+    asked: list[int] = []
+    alone = blocks_rows.BlockRows._line
+    monkeypatch.setattr(blocks_rows, "MANY_ODD", 1)
+    monkeypatch.setattr(blocks_rows.BlockRows, "_line", lambda self, index: asked.append(index) or alone(self, index))
+    list(listing(made).json_lines())
+    assert 60 > 2 * len(asked) > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.sampled_from([1, 500]))
+def test_all_contents(seed: int, many: int) -> None:
+    """`many`: the kernel knows all characters from the first rare row on, or never."""
+    made = session(random.Random(seed), graphs.kernel())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks_rows, "MANY_ODD", many)
+        agree(made)
+
+
+@pytest.mark.parametrize("words", OPTIONS, ids=" ".join)
+def test_all_options_with_and_without_the_kernel(words: list[str]) -> None:
+    found = []
+    for engine in (graphs.kernel(), graphs.pure()):
+        made = session(random.Random(11), engine)
+        text = next(iter(listing(made, *words).text(80, Door())), "")
+        found.append((agree(made, *words), text))
+    assert found[0] == found[1]
+
+
+def test_memory_that_is_copied_comes_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = agree(session(random.Random(5), graphs.pure()))
+    monkeypatch.setattr(blocks_rows, "WINDOW", 0x2000)
+    made = session(random.Random(5), graphs.kernel())
+    assert not isinstance(next(iter(made.target.pieces(*made.heap_ranges()[0]))).data.obj, blocks_rows.mmap.mmap)
+    assert agree(made) == expected
+
+
+@pytest.mark.parametrize("words", [[], ["--type", "*::*"], ["--kind", "lost", "--sort", "size"], ["--state", "all"]], ids=" ".join)
+def test_a_program_in_cpp(words: list[str]) -> None:
+    """The sample has classes, functions, and strings."""
+    with open_core(str(SAMPLE)) as target:
+        text = agree(Session(target), *words)
+    assert words == ["--state", "all"] or '"type": "' in text
+
+
+def test_an_interrupt_ends_it() -> None:
+    made = session(random.Random(5), graphs.kernel())
+    rows = listing(made)
+    assert isinstance(made.target, fake.FakeTarget)
+    made.target._left = 0
+    with pytest.raises(Interrupted):
+        list(rows.json_lines())
