@@ -1,8 +1,9 @@
 """How fast and how large findleaks is on heaps of 1 M and 10 M blocks, against what no tool can beat on the same machine.
 
 Builds a program with such a heap (heap.c), takes its core, and then, `--runs` times each: streams the heap once and waits for one
-independent cache miss a block (limits.c), runs the phases one by one, and runs `findleaks find CORE` and `findleaks roots CORE` as users
-do, each twice, of which the second counts. Prints medians. Memory is anonymous memory: what a process has beyond the page cache.
+independent cache miss a block (limits.c), runs the phases one by one, and runs `find`, `roots`, `verify` and `blocks --json` of the core
+as users do, each twice, of which the second counts. Prints medians, and fails where a command takes more than TIMES as long as `find`
+in the same run, CPU. Memory is anonymous memory: what a process has beyond the page cache.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ from typing import Any
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
+COMMANDS = {"find": ["find"], "roots": ["roots"], "verify": ["verify"], "blocks": ["blocks", "--json"]}
+TIMES = {"verify": 1.5, "blocks": 8.0}
+"""How many times `find` a command takes at most, of 10 M blocks: `blocks --json` some 0.7 µs a block."""
+
 Figures = dict[str, float]
 
 
@@ -43,12 +48,14 @@ def main(words: Sequence[str] | None = None) -> int:
         measured = limits(args.core, args.blocks[0]) if args.measure == "limits" else phases(args.core)
         print(json.dumps(measured))
         return 0
+    good = True
     with tempfile.TemporaryDirectory(prefix="findleaks-bench-") as scratch:
         compile_all(scratch)
         for number in args.blocks:
             figures = bench(scratch, number, args.runs)
             print(json.dumps(figures) if args.json else table(figures), flush=True)
-    return 0
+            good = good and all(times(figures, name) <= most for name, most in TIMES.items())
+    return 0 if good else 1
 
 
 def compile_all(scratch: str) -> None:
@@ -68,12 +75,12 @@ def bench(scratch: str, number: int, runs: int) -> dict[str, Any]:
         here = [sys.executable, str(Path(__file__)), str(truth["blocks"]), "--core", core, "--measure"]
         env = {**os.environ, "FINDLEAKS_LIMITS": f"{scratch}/limits.so"}
         found: dict[str, Any] = {"blocks": truth["blocks"], "lost": truth, "core": os.stat(core).st_size}
-        rows = {"limits": [], "phases": [], "find": [], "roots": [], "pure": []}  # type: dict[str, list[Any]]
+        rows = {"limits": [], "phases": [], **{name: [] for name in COMMANDS}, "pure": []}  # type: dict[str, list[Any]]
         for _ in range(runs):
             rows["limits"].append(json.loads(subprocess.run([*here, "limits"], env=env, check=True, capture_output=True).stdout))
             rows["phases"].append(json.loads(subprocess.run([*here, "phases"], env=env, check=True, capture_output=True).stdout))
-            for name in ("find", "roots"):
-                rows[name].append(again([sys.executable, "-m", "findleaks", name, core], env))
+            for name, line in COMMANDS.items():
+                rows[name].append(again([sys.executable, "-m", "findleaks", *line, core], env))
         if number <= 1_000_000:
             rows["pure"].append(command([sys.executable, "-m", "findleaks", "find", core], {**env, "FINDLEAKS_PURE": "1"}))
         for name, measured in rows.items():
@@ -81,6 +88,11 @@ def bench(scratch: str, number: int, runs: int) -> dict[str, Any]:
         return found
     finally:
         os.unlink(core)
+
+
+def times(found: dict[str, Any], name: str) -> float:
+    """How many times `find` a command took, CPU."""
+    return float(found[name]["cpu"] / found["find"]["cpu"])
 
 
 def median(values: Sequence[Any]) -> Any:
@@ -157,7 +169,9 @@ def command(words: Sequence[str], env: dict[str, str]) -> Figures:
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         watch = Watch(process.pid)
         assert process.stdout is not None
-        output = process.stdout.read()
+        output = b""
+        while more := process.stdout.read(1 << 20):
+            output = (output + more)[-4096:]
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = status
         wall = time.perf_counter() - began
@@ -274,7 +288,8 @@ def table(found: dict[str, Any]) -> str:
     row("stream again", limit["again"]["wall"], limit["again"]["cpu"])
     row("a miss a block", limit["misses"]["wall"], limit["misses"]["cpu"])
     row("findleaks find", found["find"]["wall"], found["find"]["cpu"], found["find"]["memory"])
-    row("findleaks roots", found["roots"]["wall"], found["roots"]["cpu"], found["roots"]["memory"])
+    for name, line in list(COMMANDS.items())[1:]:
+        row(f"… {' '.join(line)}", found[name]["wall"], found[name]["cpu"], found[name]["memory"])
     if found["pure"]:
         row("find, no kernel", found["pure"]["wall"], found["pure"]["cpu"], found["pure"]["memory"])
     both = limit["stream"]["cpu"] + limit["misses"]["cpu"]
@@ -282,7 +297,8 @@ def table(found: dict[str, Any]) -> str:
     lines.append("")
     lines.append(f"  kernel phases (walk … classify): {ratio:.2f} times streaming once and a miss a block, {least:.1f} times streaming")
     held, whole = measured["peak"] / measured["all"], found["find"]["memory"] / measured["all"]
-    lines.append(f"  findleaks roots: {found['roots']['cpu'] / found['find']['cpu']:.2f} times findleaks find, CPU")
+    told = [f"{name} {times(found, name):.2f}" + (f" (at most {TIMES[name]})" if name in TIMES else "") for name in list(COMMANDS)[1:]]
+    lines.append(f"  times findleaks find, CPU: {', '.join(told)}")
     lines.append(f"  memory beyond the page cache, bytes a block of any state: {held:.1f} in the phases, {whole:.1f} in the whole command")
     lines.append(f"  longest slice between two looks at Ctrl-C in mark and classify: {measured['slice'] * 1e3:.0f} ms\n")
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from fake import FakeTarget, thread
 from heaps import ListAllocator, Listed, session
 
 from findleaks import commands
+from findleaks.commands.blocks_rows import BlockRows
 from findleaks.describe import Describer
 from findleaks.errors import Interrupted, UsageError
 from findleaks.graph.base import State
@@ -170,6 +171,7 @@ def test_blocks_are_described_only_when_they_are_printed(made: Session, monkeypa
 
 
 def test_blocks_of_an_array_type_are_found_by_the_name_find_prints(made: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BlockRows, "_rows", lambda self, typed: None)  # the kernel knows nothing of the next line
     monkeypatch.setattr(Types, "of_block", lambda self, address, size: "Item[5]" if address == LONE else "Item5")
     lines = run(made, "blocks", "--type", "Item[5]", "--json")[1].splitlines()
     assert [json.loads(line)["address"] for line in lines] == [hex(LONE)]

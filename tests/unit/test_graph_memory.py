@@ -14,7 +14,7 @@ from typing import Any
 import graphs
 import pytest
 
-from findleaks.graph.kernel_library import SIGNATURES, CChain, CRange, CWords
+from findleaks.graph.kernel_library import SIGNATURES, CChain, CRange, CRules, CWords
 from findleaks.graph.kernel_memory import CPiece, memory, passed, passed_all
 from findleaks.target.base import Piece
 
@@ -39,6 +39,7 @@ POINTERS: dict[str, tuple[Any, ...]] = {
     "bool": (ctypes.POINTER(ctypes.c_bool),),
     "piece": (ctypes.POINTER(CPiece),),
     "words": (ctypes.POINTER(CWords),),
+    "row_rules": (ctypes.POINTER(CRules),),
     "chain": (ctypes.POINTER(CChain),),
     "void*": (ctypes.POINTER(ctypes.c_void_p),),
     "uint8_t*": (ctypes.POINTER(ctypes.c_void_p),),

@@ -152,6 +152,7 @@ def test_memory_of_trees_and_fields_is_given_back() -> None:
 @pytest.mark.parametrize(
     "tests",
     [
+        "test_blocks_rows.py",
         "test_counted_objects.py",
         "test_dominators.py",
         "test_dominators_bushes.py",
@@ -159,6 +160,7 @@ def test_memory_of_trees_and_fields_is_given_back() -> None:
         "test_graph.py",
         "test_graph_blocks.py",
         "test_graph_bytes_in.py",
+        "test_graph_chunks.py",
         "test_graph_follow.py",
         "test_graph_links.py",
         "test_graph_memory.py",
