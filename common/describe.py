@@ -17,7 +17,7 @@ from findleaks.session import Session
 from findleaks.target.base import Module, Range, Region, Target, Thread
 from findleaks.target.elf import PT_TLS
 from findleaks.target.modules import headers
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import holding, inside
 
 STATES = {State.IN_USE: "in-use", State.CACHED: "cached", State.FREE: "free", State.METADATA: "metadata"}
 
@@ -170,6 +170,10 @@ class Describer:
                 return Answer(address, "allocator", f"{allocator.name}, {where}", region=region, symbol=self.symbol(address))
         if region is None:
             return Answer(address, "unmapped", "not mapped")
+        for reserved in self.session.reserved:
+            if inside(reserved.ranges, address) is not None:
+                phrase = f"reserved by {printable(reserved.owner)} to grow into: nothing is there yet"
+                return Answer(address, "mapping", phrase, region=region)
         return self._in_region(address, region)
 
     def _in_block(self, address: int, index: int, region: Optional[Region]) -> Answer:

@@ -12,9 +12,11 @@ from findleaks.errors import Interrupted
 from findleaks.graph import engine as engines
 from findleaks.graph.base import Engine, Graph, Heuristic
 from findleaks.graph.in_flight import Inside, held, threads_inside
+from findleaks.graph.reserved import Reserved, owned
 from findleaks.graph.roots import register_words, root_ranges
 from findleaks.graph.unread import Unread, unread
 from findleaks.target.base import Piece, Range, Target
+from findleaks.target.presence import Presence
 from findleaks.target.ranges import blanked, nonzero_pieces
 from findleaks.types import Types
 
@@ -56,6 +58,7 @@ class Session:
         self.seconds: dict[str, float] = {}
         self.inside: Sequence[Inside] = []  # threads stopped inside an allocator, once `directory` is known
         self.reads = 1
+        self.presence: Optional[Presence] = None  # page by page, once a command has asked for it; see audit/residency.py
         self._graphs: dict[Heuristic, Graph] = {}
         self._sorted: list[Graph] = []  # those of them that are marked and classified
 
@@ -79,7 +82,7 @@ class Session:
         if not self.inside or self.reads >= MOST_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
-        for name in ("directory", "roots", "unread", "customary", "runtimes", "dead", "types", "in_flight"):
+        for name in ("directory", "roots", "reserved", "unread", "customary", "runtimes", "dead", "types", "in_flight"):
             self.__dict__.pop(name, None)
         self._graphs.clear()
         self._sorted.clear()
@@ -94,7 +97,14 @@ class Session:
     @cached_property
     def roots(self) -> list[Range]:
         """Root memory, sorted and disjoint; registers are roots beside it."""
-        return root_ranges(self.target, self.engine, self.directory.claimed(), self.unread.ranges())
+        nothing = [part for one in self.reserved for part in one.ranges]
+        return root_ranges(self.target, self.engine, sorted([*self.directory.claimed(), *nothing]), self.unread.ranges())
+
+    @cached_property
+    def reserved(self) -> Sequence[Reserved]:
+        """Addresses that allocators and runtimes have reserved to grow into, and that hold nothing."""
+        owners = [(f"{one.name} {one.version}".strip(), one.reserved()) for one in self.directory.allocators]
+        return owned(self.target, [*owners, *((one.name, one.reserved()) for one in self.runtimes)])
 
     @cached_property
     def unread(self) -> Unread:

@@ -155,6 +155,11 @@ class Allocator:
         with stale entries, radix trees, descriptors of slabs, …)."""
         return []
 
+    def reserved(self) -> Sequence[Range]:
+        """Addresses outside its heaps that it has reserved to grow into and not opened: they hold nothing, in a core that has zeros there,
+        too. What of these the process can write to is left out by whoever asks."""
+        return []
+
     def summary(self) -> dict[str, object]:
         """For `allocators[]` in the JSON: arenas, and how the totals reconcile."""
         return {}

@@ -18,6 +18,7 @@ from findleaks.allocators.base import Allocator
 from findleaks.audit.native import Native, native
 from findleaks.audit.residency import Residency
 from findleaks.graph.base import State
+from findleaks.graph.reserved import Reserved, unowned
 from findleaks.graph.roots import stack_region
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined
 from findleaks.report.text import printable
@@ -143,6 +144,8 @@ class Accounting:
     warnings: list[str] = field(default_factory=list)
     native: list[Native] = field(default_factory=list)
     """What managed objects hold of blocks in use."""
+    reserved: list[Reserved] = field(default_factory=list)
+    """Addresses that hold nothing, and are in no share but for pages that are resident all the same: the most first."""
 
 
 class _Counter:
@@ -200,7 +203,10 @@ def account(session: Session, residency: Residency) -> Accounting:
     target = session.target
     # Reserved memory has no bytes that could be counted as mapped; but what was touched before it was closed off is resident.
     regions = [region for region in target.regions() if residency or region.readable or region.writable or region.executable]
+    reserved = _reserved(session, not residency)
     mapped = merged(Range(region.start, region.end) for region in regions)
+    if not residency:
+        mapped = subtract(mapped, [part for one in reserved for part in one.ranges])
     counter = _Counter(session, residency, mapped)
     claimed = _Claimed(mapped)
     stores = _stores(session, counter, claimed)
@@ -224,7 +230,15 @@ def account(session: Session, residency: Residency) -> Accounting:
         size,
         [*residency.warnings, *_unsure(residency)],
         native(session) if session.runtimes else [],
+        reserved,
     )
+
+
+def _reserved(session: Session, flagged: bool) -> list[Reserved]:
+    """All reserved addresses by who reserved them, the most first; "" is behind the others."""
+    found = sorted(session.reserved, key=lambda one: -one.bytes)
+    others = unowned(session.target, found, flagged, lambda: session.tell("looking for reserved addresses", 0.0))
+    return [*found, Reserved("", others)] if others else found
 
 
 def _unsure(residency: Residency) -> list[str]:
@@ -357,7 +371,7 @@ def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: S
         module = modules[number] if number >= 0 and region.start < modules[number].end else None
         if region.name.startswith(KERNELS):
             sums["kernel"] += held
-        elif not region.private or region.name.startswith(SHARED):
+        elif region.name.startswith(SHARED) or not (region.private or region.name.startswith("/")):
             sums["shared"] += held
         elif region.name.startswith("/") or module is not None:
             path = region.name if region.name.startswith("/") else module.path if module is not None else ""

@@ -59,13 +59,19 @@ class Finding:
 
 
 def findings(session: Session, accounting: Accounting, asked: Asked) -> list[Finding]:
-    """All of them, the biggest first; what is not wrong, and said all the same, last."""
+    """All of them, the biggest first; what is not wrong, and said all the same, last. Memory of no known owner of which it is not known
+    whether a page was ever touched comes behind all that is known to be there."""
     found = [*_kept(accounting, asked), *_cached(accounting), *_freed(session, accounting), *_native(accounting)]
-    found += [*_held(session, accounting), *_threads(accounting), *_handles(session), *_unknown(session, accounting)]
+    found += [*_held(session, accounting), *_threads(accounting), *_handles(session)]
+    unknown = list(_unknown(session, accounting))
+    found += unknown if accounting.known else []
     leaks = _lost(session)
     found += [leaks] if leaks.bytes else []
     found.sort(key=lambda finding: -finding.bytes)
-    return found if leaks.bytes else [*found, leaks]
+    if not leaks.bytes and leaks.sort == "next-to-nothing-lost":
+        found.append(leaks)
+    found += unknown if not accounting.known else []
+    return found if leaks in found else [*found, leaks]
 
 
 def _worth(amount: int, accounting: Accounting) -> bool:
@@ -304,6 +310,7 @@ def _unknown(session: Session, accounting: Accounting) -> Iterator[Finding]:
         most = share.parts[0]
         title = f"{size(share.bytes)} in {number(share.count)} mappings belong to no allocator or runtime that can be read"
         title += f"{managed_heaps(session)}."
+        title += "" if accounting.known else " How much of it was ever touched is not known."
         cause = f"The largest, at {most.address:#x}, has {size(most.bytes)}."
         facts: dict[str, object] = {"mappings": share.count, "largest": hex(most.address), "largest_bytes": most.bytes}
         shows = (f"whatis {most.address:#x}", *(["runtime"] if session.runtimes else []))

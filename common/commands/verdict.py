@@ -40,6 +40,7 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
         "residency": accounting.source,
         "rss": accounting.rss,
         "swapped": accounting.swapped,
+        "reserved": [{"of": printable(one.owner) or None, "bytes": one.bytes} for one in accounting.reserved],
         "shares": [_share(share, accounting.total) for share in accounting.shares],
         "allocators": [_store(store) for store in accounting.stores],
         "managed": [one.json() for one in accounting.native],

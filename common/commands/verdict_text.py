@@ -25,9 +25,19 @@ def text(session: Session, accounting: Accounting, found: Sequence[Finding], wid
     absent = sum(store.absent for store in accounting.stores)
     if accounting.known and absent > accounting.total // 20:
         yield f"  besides, {size(absent)} of heaps is mapped and not resident"
+    yield from wrapped(_reserved(accounting), width)
     yield ""
     for at, finding in enumerate(found, 1):
         yield from _finding(at, finding, width, door)
+
+
+def _reserved(accounting: Accounting) -> str:
+    """ "  besides, 366 MiB of addresses are reserved and hold nothing (glibc 2.36: 366 MiB)"; "" where that is not worth a line."""
+    total = sum(one.bytes for one in accounting.reserved)
+    if total <= accounting.total // 20:
+        return ""
+    owners = [f"{printable(one.owner)}: {size(one.bytes)}" for one in accounting.reserved if one.owner and one.bytes * SMALL >= total]
+    return f"  besides, {size(total)} of addresses are reserved and hold nothing" + (f" ({', '.join(owners)})" if owners else "")
 
 
 def _headline(session: Session, accounting: Accounting) -> str:

@@ -109,6 +109,10 @@ class Runtime:
         """Memory that is the runtime's own, for `whatis`, `map`, `verdict`."""
         return []
 
+    def reserved(self) -> Sequence[Range]:
+        """Addresses that it has reserved for its heap and not opened; see Allocator.reserved."""
+        return []
+
     def types(self) -> Sequence[Type]:
         """Live objects by type, in no order. Five millions of them take less than 3 s."""
         return []

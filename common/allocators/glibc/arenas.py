@@ -14,11 +14,13 @@ MAX_HEAPS = 1 << 20  # of one arena: more would span more than the address space
 
 
 class HeapInfo(NamedTuple):
-    """[start, end) is in use by the arena; up to `limit` memory was once used and may hold old content."""
+    """[start, end) is in use by the arena; up to `limit` memory was once used and may hold old content; up to `reserve_end` addresses are
+    reserved, which mprotect has not opened yet (arena.c, new_heap and grow_heap)."""
 
     start: int
     end: int
     limit: int
+    reserve_end: int
 
 
 @dataclass
@@ -225,4 +227,4 @@ def _heap(memory: Memory, arena: Arena, start: int, reserve: int) -> Optional[He
     size, touched = words[2], words[3]
     if not 4 * memory.size <= size <= reserve or size % memory.arch.page:
         return None
-    return HeapInfo(start, start + size, start + (touched if size <= touched <= reserve else size))
+    return HeapInfo(start, start + size, start + (touched if size <= touched <= reserve else size), start + reserve)

@@ -259,6 +259,11 @@ class Glibc(Allocator):
             ranges.append(Range(self.instance.par, self.instance.par + self.instance.par_layout.size))
         return sorted(ranges)
 
+    def reserved(self) -> list[Range]:
+        """See Allocator: the ends of threads' heaps."""
+        heaps = (heap for arena in self.instance.arenas for heap in arena.heaps)
+        return [Range(heap.limit, heap.reserve_end) for heap in heaps if heap.limit < heap.reserve_end]
+
     def summary(self) -> dict[str, object]:
         """See Allocator: arenas with their balance, mapped chunks, thread caches."""
         return {

@@ -65,6 +65,10 @@ class HotSpot(Runtime):
         """See Runtime."""
         return self._parts
 
+    def reserved(self) -> Sequence[Range]:
+        """See Runtime."""
+        return parts.reserved(self._tables)
+
     def counters(self) -> Mapping[str, Count]:
         """See Runtime: `jcmd PID VM.native_memory scale=b` prints the same, where NMT is on."""
         found: dict[str, Count] = {}

@@ -5,15 +5,15 @@ Sources: OpenJDK 17 and 21, src/hotspot/share: memory/heap.hpp, memory/virtualsp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.runtimes.base import Part
-from findleaks.runtimes.jvm.spaces import REGION, Space, reserved
+from findleaks.runtimes.jvm.spaces import REGION, Space, heap_addresses
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.target.base import Range
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import intersection, merged
 
 MOST_HEAPS = 64
 MOST_NODES = 1 << 16
@@ -32,20 +32,25 @@ def parts(tables: Tables, spaces: Sequence[Space]) -> list[Part]:
     return [part for part in made if part is not None]
 
 
-def _committed(tables: Tables, start: int, end: int) -> list[Range]:
-    """What is accessible of a range that was reserved as a whole."""
-    regions = tables.target.regions()
-    found = [Range(max(r.start, start), min(r.end, end)) for r in regions if r.readable and r.start < end and start < r.end]
-    return merged(found)
+def _committed(tables: Tables, whole: Sequence[Range]) -> list[Range]:
+    """What is accessible of ranges that were reserved as a whole: writable, since in gcore's cores everything is readable."""
+    return intersection(merged(Range(r.start, r.end) for r in tables.target.regions() if r.writable), whole)
+
+
+def reserved(tables: Tables) -> list[Range]:
+    """All that it has set aside for the Java heap, the code cache and metaspace, sorted and disjoint: what is committed of it, too."""
+    heap = heap_addresses(tables)
+    nodes = [Range(base, base + size) for base, size in _nodes(tables)]
+    return merged([*([heap] if heap is not None else []), *nodes, *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
 
 
 def _java_heap(tables: Tables, spaces: Sequence[Space]) -> Optional[Part]:
-    whole = reserved(tables)
+    whole = heap_addresses(tables)
     if whole is None:
         return None
     used, detail = _used(spaces)
     reserve = f"{(whole.end - whole.start) >> 20:,} MiB reserved"
-    return Part("Java heap", _committed(tables, *whole), used, False, f"{detail}, {reserve}" if detail else reserve)
+    return Part("Java heap", _committed(tables, [whole]), used, False, f"{detail}, {reserve}" if detail else reserve)
 
 
 def _used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
@@ -58,24 +63,33 @@ def _used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
 
 
 def _code_cache(tables: Tables) -> Optional[Part]:
+    found = list(_code_heaps(tables))
+    ranges = merged(Range(low, high) for low, high, _ in found)
+    return Part("code cache", ranges, None, False, f"{found[0][2]} heaps") if found else None
+
+
+def _code_heaps(tables: Tables, what: str = "") -> Iterator[tuple[int, int, int]]:
+    """(low, high, how many there are) of each heap of the code cache: what is committed, or with "_boundary" what is reserved."""
     heaps = tables.word("CodeCache", "_heaps")
     length = tables.int32("GrowableArrayBase", "_len", heaps or 0)
     data = tables.word("GrowableArray<int>", "_data", heaps or 0)
     if not length or not data or length > MOST_HEAPS:
-        return None
-    found: list[Range] = []
+        return
     for heap in tables.memory.words(data, length) or ():
         space = tables.place("CodeHeap", "_memory", heap)
-        low, high = tables.word("VirtualSpace", "_low", space), tables.word("VirtualSpace", "_high", space)
+        low, high = tables.word("VirtualSpace", f"_low{what}", space), tables.word("VirtualSpace", f"_high{what}", space)
         if low and high and low < high:
-            found.append(Range(low, high))
-    return Part("code cache", merged(found), None, False, f"{length} heaps") if found else None
+            yield low, high, length
 
 
 def _metaspace(tables: Tables) -> Optional[Part]:
-    """The nodes of both lists of virtual spaces. A node begins with its next one, its base, and its size in bytes."""
-    ranges: list[Range] = []
-    reserved = 0
+    nodes = list(_nodes(tables))
+    ranges = _committed(tables, [Range(base, base + size) for base, size in nodes])
+    return Part("metaspace", ranges, None, False, f"{sum(size for _, size in nodes) >> 20:,} MiB reserved") if ranges else None
+
+
+def _nodes(tables: Tables) -> Iterator[tuple[int, int]]:
+    """(base, size) of the nodes of both lists of virtual spaces. A node begins with its next one, its base, and its size in bytes."""
     for symbol in CONTEXTS:
         context = tables.symbol(symbol)
         context = tables.memory.word(context) or 0 if context else 0
@@ -84,13 +98,8 @@ def _metaspace(tables: Tables) -> Optional[Part]:
         for _ in range(MOST_NODES):
             if words is None or not _is_node(words):
                 break
-            base, size = words[1], words[2]
-            ranges += [part for part in _committed(tables, base, base + size) if _writable(tables, part)]
-            reserved += size
+            yield words[1], words[2]
             words = tables.memory.words(words[0], NODE) if words[0] else None
-    if not ranges:
-        return None
-    return Part("metaspace", merged(ranges), None, False, f"{reserved >> 20:,} MiB reserved")
 
 
 def _columns(tables: Tables, spaces: int) -> tuple[Sequence[int], Sequence[int]]:
@@ -103,15 +112,12 @@ def _is_node(words: Optional[tuple[int, ...]]) -> bool:
     return words is not None and words[1] > 0 and words[2] > 0 and not (words[1] % PAGE or words[2] % PAGE)
 
 
-def _writable(tables: Tables, part: Range) -> bool:
-    return any(region.writable and region.start <= part.start < region.end for region in tables.target.regions())
-
-
 def _archive(tables: Tables) -> Optional[Part]:
     base, top = tables.word("MetaspaceObj", "_shared_metaspace_base"), tables.word("MetaspaceObj", "_shared_metaspace_top")
     if not base or not top or base >= top:
         return None
-    return Part("class data archive", _committed(tables, base, top), None)
+    readable = merged(Range(r.start, r.end) for r in tables.target.regions() if r.readable)
+    return Part("class data archive", intersection(readable, [Range(base, top)]), None)
 
 
 def _stacks(tables: Tables) -> Optional[Part]:

@@ -41,7 +41,7 @@ class Space(NamedTuple):
     end: int
 
 
-def reserved(tables: Tables) -> Optional[Range]:
+def heap_addresses(tables: Tables) -> Optional[Range]:
     """The addresses that the Java heap may grow into."""
     heap = tables.word("Universe", "_collectedHeap")
     place = tables.place("CollectedHeap", "_reserved", heap or 0) if heap else 0
@@ -62,7 +62,7 @@ def collecting(tables: Tables) -> Optional[int]:
 
 def spaces(tables: Tables, engine: Engine) -> list[Space]:
     """Those of G1, Parallel or Serial, ascending; [] for other collectors, and where they are not what they should be."""
-    heap, whole = tables.word("Universe", "_collectedHeap"), reserved(tables)
+    heap, whole = tables.word("Universe", "_collectedHeap"), heap_addresses(tables)
     if not heap or whole is None or whole.start >= whole.end:
         return []
     found = _regions(tables, engine, heap, whole)
@@ -179,4 +179,4 @@ def ranges(parts: Sequence[Dead]) -> list[Range]:
     return merged([Range(part.start, part.end) for part in parts])
 
 
-__all__ = ["REGION", "Dead", "Space", "collecting", "dead", "ranges", "reserved", "spaces"]
+__all__ = ["REGION", "Dead", "Space", "collecting", "dead", "heap_addresses", "ranges", "spaces"]

@@ -1,0 +1,155 @@
+"""Reserved addresses are no memory: `verdict` of a process, of its kernel's core and of gcore's, with the kernel's own smaps as truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import truth
+from debuggers import findleaks, gdb, lldb, objects
+from verdicts import finding, share, sorts, verdict
+
+from cores import Running
+
+THREADS = 6
+
+
+class Mapping(NamedTuple):
+    start: int
+    end: int
+    permissions: str
+    name: str
+    rss: int
+
+
+def smaps(pid: int) -> list[Mapping]:
+    found = []
+    for part in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{pid}/smaps").read_text(), flags=re.M):
+        head = re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)", part)
+        rss = re.search(r"^Rss: +(\d+) kB", part, re.M)
+        if head and rss:
+            found.append(Mapping(int(head[1], 16), int(head[2], 16), head[3], head[4], int(rss[1]) << 10))
+    return found
+
+
+def closed(mappings: list[Mapping]) -> int:
+    return sum(one.end - one.start for one in mappings if one.permissions == "---p" and not one.name)
+
+
+def reserved(found: dict[str, Any], of: str = "") -> int:
+    return sum(one["bytes"] for one in found["reserved"] if (one["of"] or "").startswith(of))
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("program") / "reserved"
+    words = ["gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", str(made), str(truth.PROGRAMS / "reserved.c")]
+    subprocess.run(words, check=True)
+    return made
+
+
+class Pictures(NamedTuple):
+    """The same process three times, with what it said and what the kernel said of it beforehand."""
+
+    live: dict[str, Any]
+    kernel: dict[str, Any]
+    gcore: dict[str, Any]
+    said: list[int]
+    mappings: list[Mapping]
+    core: Path
+
+
+@pytest.fixture(scope="module")
+def pictures(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Pictures:
+    with Running([str(program), str(THREADS)], tmp_path_factory.mktemp("run")) as run:
+        mappings = smaps(run.pid)
+        live = verdict("--pid", str(run.pid))
+        core = run.gcore()
+        core = core.rename(core.parent.parent / f"{core.parent.name}.gcore")
+        kernel = verdict(str(run.kernel_core()))
+        return Pictures(live, kernel, verdict(str(core)), [int(word) for word in run.output.split()[:5]], mappings, core)
+
+
+def test_ends_of_arenas_are_glibc_s_and_no_memory(pictures: Pictures) -> None:
+    ends = [one for one in pictures.mappings if one.permissions == "---p" and not one.name and one.end % (64 << 20) == 0]
+    assert len(ends) >= THREADS
+    for found in (pictures.live, pictures.kernel, pictures.gcore):
+        assert reserved(found, "glibc") == sum(one.end - one.start for one in ends) > 100 << 20
+        assert reserved(found) == closed(pictures.mappings)
+    assert reserved(pictures.live) > 10 * pictures.live["resident"] / 2
+    stacks, files = share(pictures.gcore, "stacks"), share(pictures.gcore, "files")
+    assert pictures.gcore["mapped"] - stacks - files < pictures.live["resident"] + sum(pictures.said[:3])
+
+
+def test_leak_comes_first_where_residency_is_not_known(pictures: Pictures) -> None:
+    looked, written, untouched, blocks, lost = pictures.said
+    assert pictures.gcore["residency"] == "unknown"
+    leak = finding(pictures.gcore, "lost")
+    assert (leak["evidence"]["blocks"], leak["bytes"]) == (blocks, lost)
+    unknown = finding(pictures.gcore, "unknown-owner")
+    assert looked + written + untouched <= unknown["bytes"] <= looked + written + untouched + (1 << 20)
+    assert sorts(pictures.gcore) == ["lost", "unknown-owner"]  # though it is ten times as large
+    for found in (pictures.live, pictures.kernel):
+        assert written <= share(found, "unknown") <= written + (1 << 20)
+        assert sorts(found) == ["lost", "unknown-owner"]
+
+
+def test_zero_page_is_nobody_s_memory(program: Path, tmp_path: Path) -> None:
+    """The same screen has one figure: what was only looked at is not resident."""
+    with Running([str(program), "1"], tmp_path) as run:
+        found = verdict("--pid", str(run.pid))
+        (warning,) = [line for line in found["warnings"] if "belongs to no known allocator" in line]
+        assert warning.startswith("9.0 MiB of anonymous writable memory")
+        lost = json.loads(findleaks("find", "--json", "--pid", str(run.pid)))
+        assert [line for line in lost["warnings"] if "belongs to no known allocator" in line] == [warning]
+
+
+def test_doors_agree_on_reserved_addresses(pictures: Pictures, program: Path) -> None:
+    core = str(pictures.core)
+    here = objects(findleaks("verdict", "--json", core))
+    assert objects(gdb(["leaks verdict --json"], str(program), core)) == here
+    assert objects(lldb(["leaks verdict --json"], str(program), "-c", core)) == here
+    assert objects(findleaks("verdict", "--json", core, FINDLEAKS_PURE="1")) == here
+    text = " ".join(findleaks("verdict", core).split())
+    assert "of addresses are reserved and hold nothing (glibc 2." in text
+    end = next(one for one in pictures.mappings if one.permissions == "---p" and one.end % (64 << 20) == 0)
+    assert "reserved by glibc 2." in findleaks("whatis", hex(end.start + 4096), core)
+
+
+def test_java_heap_and_ends_of_arenas(tmp_path: Path) -> None:
+    """A JVM reserves a gigabyte for classes alone; gcore writes all of it. Its `modules` is a file, though it is mapped shared."""
+    home = Path(shutil.which("java") or "").resolve().parent
+    subprocess.run(["javac", "-d", str(tmp_path), str(truth.PROGRAMS / "Tracked.java")], check=True, timeout=120)
+    options = [
+        "-Xmx128m",
+        "-Xms16m",
+        "-XX:+UseSerialGC",
+        "-XX:CompressedClassSpaceSize=128m",
+        "-XX:ReservedCodeCacheSize=32m",
+        "-cp",
+        str(tmp_path),
+    ]
+    with Running([str(home / "java"), *options, "Tracked"], tmp_path / "run", {**os.environ, "MALLOC_ARENA_MAX": "2"}) as run:
+        mappings = smaps(run.pid)
+        live = verdict("--pid", str(run.pid))
+        parts = [json.loads(findleaks("runtime", "--no-native", "--json", "--pid", str(run.pid)))["runtimes"][0]["parts"]]
+        core = str(run.gcore())
+        dumped = verdict(core)
+        parts.append(json.loads(findleaks("runtime", "--no-native", "--json", core))["runtimes"][0]["parts"])
+    (modules,) = {one.name for one in mappings if one.permissions == "r--s" and one.name.endswith("/modules")}
+    resident = sum(one.rss for one in mappings if one.name == modules)
+    (files,) = [one for one in live["shares"] if one["share"] == "files"]
+    assert resident <= next(one["bytes"] for one in files["largest"] if one["name"] == "modules")
+    assert share(live, "shared") <= sum(one.rss for one in mappings if one.permissions[3] == "s" and one.name != modules)
+    for found in (live, dumped):
+        assert reserved(found, "JVM") > 200 << 20
+        assert abs(reserved(found) - closed(mappings)) <= 1 << 20  # compilers come and go
+        assert not {"unknown-owner", "lost"} & set(sorts(found))
+    sizes = [{part["name"]: part["bytes"] for part in its} for its in parts]
+    assert sizes[0] == sizes[1]

@@ -1,0 +1,70 @@
+"""Reserved addresses: what owners claim is believed only where the mappings agree; the rest is told by access and zeros."""
+
+from __future__ import annotations
+
+import pytest
+from fake import FakeTarget
+from heaps import ListAllocator, session
+
+from findleaks.errors import Interrupted
+from findleaks.graph.reserved import Reserved, closed, owned, unowned
+from findleaks.session import Session
+from findleaks.target.base import Range
+
+MIB = 1 << 20
+HEAP, END, APART, CONSTANTS, LIBRARY = 0x100000, 0x200000, 0x8000000, 0x9000000, 0xA000000
+
+
+def target(live: bool = False, constants: bytes = b"\0" * 4096) -> FakeTarget:
+    memory = {HEAP: bytes(MIB), END: bytes(MIB), APART: bytes(2 * MIB), CONSTANTS: constants, LIBRARY: bytes(4096)}
+    modes = {END: "r--", APART: "---", CONSTANTS: "r--", LIBRARY: "r--"}
+    return FakeTarget(memory, permissions=modes, names={LIBRARY: "/usr/lib/libthing.so"}, live=live)
+
+
+def nothing() -> None:
+    """Nobody waits."""
+
+
+def test_a_live_process_says_which_addresses_have_no_access() -> None:
+    made = target(live=True)
+    assert closed(made.regions(), False) == [Range(APART, APART + 2 * MIB)]
+    assert owned(made, [("one", [Range(HEAP, APART + MIB)])]) == [Reserved("one", [Range(APART, APART + MIB)])]
+    assert unowned(made, [], True, nothing) == [Range(APART, APART + 2 * MIB)]
+
+
+def test_a_core_that_flags_all_readable_tells_by_zeros() -> None:
+    made = target()
+    assert unowned(made, [], False, nothing) == [Range(APART, APART + 2 * MIB)]
+    assert unowned(made, [], True, nothing) == [Range(END, END + MIB), Range(APART, APART + 2 * MIB), Range(CONSTANTS, CONSTANTS + 4096)]
+    assert Range(CONSTANTS, CONSTANTS + 4096) not in unowned(target(constants=bytes(4095) + b"\1"), [], True, nothing)
+    made.truncated = True
+    assert unowned(made, [], True, nothing) == [Range(APART, APART + 2 * MIB)]
+
+
+def test_what_can_be_written_to_or_is_a_file_is_never_reserved() -> None:
+    """However much a corrupt heap claims; and what the first owner has, the second does not get."""
+    claims = [("first", [Range(0, END + 4096)]), ("second", [Range(0, 1 << 47)])]
+    first, second = owned(target(), claims)
+    assert first == Reserved("first", [Range(END, END + 4096)])
+    assert second.ranges == [Range(END + 4096, END + MIB), Range(APART, APART + 2 * MIB), Range(CONSTANTS, CONSTANTS + 4096)]
+    assert unowned(target(), [first, second], True, nothing) == []
+
+
+def test_control_c_while_it_looks_for_zeros() -> None:
+    def stop() -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        unowned(target(), [], True, stop)
+
+
+def test_reserved_addresses_are_no_roots() -> None:
+    """Else a core of gcore's costs the reading of gigabytes of zeros."""
+
+    class Grows(ListAllocator):
+        def reserved(self) -> list[Range]:
+            return [Range(END, END + MIB)]
+
+    made: Session = session(target(), [Grows(HEAP, END, [])])
+    assert (CONSTANTS, CONSTANTS + 4096) in [tuple(part) for part in made.roots]
+    assert not any(start < END + MIB and end > END for start, end in made.roots)
