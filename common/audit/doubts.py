@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Optional
 
 from findleaks.allocators.directory import known
 from findleaks.graph.base import State
+from findleaks.libc.stacks import thread_stacks
 from findleaks.report.text import size
 from findleaks.runtimes.base import Part
 from findleaks.session import Session
@@ -118,21 +120,26 @@ def _unknown(session: Session) -> list[str]:
 
 
 def _unowned(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
-    """Resident bytes of anonymous writable memory that is no stack, of no known allocator and none of a managed runtime's parts, and of all
-    private memory. Where it is not known what was resident, mapped memory counts."""
+    """Resident bytes of anonymous writable memory that is no stack, of no loaded file, of no known allocator and none of a managed
+    runtime's parts, and of all private memory. Where it is not known what was resident, mapped memory counts."""
     target = session.target
     private = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and r.private]
     anonymous = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and not r.name.startswith(("/", "[stack"))]
     unowned = subtract(anonymous, subtract(anonymous, session.roots))
-    unowned = subtract(unowned, merged([piece for part in managed for piece in part.ranges]))
-    held = [_resident(target, ranges) for ranges in (unowned, private)]
+    others = [Range(module.start, module.end) for module in target.modules()] + list(thread_stacks(target).values())
+    unowned = subtract(unowned, merged([*others, *(piece for part in managed for piece in part.ranges)]))
+    held = [_resident(session, ranges) for ranges in (unowned, private)]
     return held[0], max(held[1], held[0], 1)
 
 
-def _resident(target: Target, ranges: Sequence[Range]) -> int:
-    found = 0
+def _resident(session: Session, ranges: Sequence[Range]) -> int:
+    """In memory or in swap; by what the command itself goes by, where it asked."""
+    found, pages = 0, session.presence
     for start, end in ranges:
-        held = target.resident(start, end)
+        if pages is not None:
+            held: Optional[int] = pages.resident.bytes(start, end) + pages.swapped.bytes(start, end)
+        else:
+            held = session.target.resident(start, end)
         found += end - start if held is None else held
     return found
 

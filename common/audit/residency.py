@@ -78,8 +78,15 @@ def residency(session: Session, file: str = "") -> Residency:
     """Of the session's target. Ask before anything else: reading a live process makes pages of its mapped files resident.
 
     `file` is a side file that the user named (FindleaksError where it cannot be used); without it, the one beside the core is used if it
-    is there and is that process's, else what the target itself tells.
+    is there and is that process's, else what the target itself tells. The session keeps it: other counts of the command go by it, too.
     """
+    found = _residency(session, file)
+    if found:
+        session.presence = Presence(found.source, found.known, found.resident, found.swapped, found.rss, found.unsure)
+    return found
+
+
+def _residency(session: Session, file: str) -> Residency:
     target = session.target
     if file:
         return read(file, target)

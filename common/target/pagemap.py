@@ -1,6 +1,9 @@
 """Which pages of a process's anonymous memory were ever touched, from /proc/PID/pagemap.
 
-Sources: Linux Documentation/admin-guide/mm/pagemap.rst (bit 63 present, 62 swapped), include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7).
+The kernel's zero page, which is mapped where memory is read before it was written to, counts as untouched where the kernel tells it.
+
+Sources: Linux Documentation/admin-guide/mm/pagemap.rst (bit 63 present, 62 swapped), include/uapi/linux/fs.h (PAGEMAP_SCAN and
+PAGE_IS_PFNZERO, 6.7).
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import struct
 from findleaks.target.base import Range
 
 _PAGEMAP_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg), 96 bytes
-_PRESENT, _SWAPPED = 1 << 3, 1 << 4
+_PRESENT, _SWAPPED, _ZERO = 1 << 3, 1 << 4, 1 << 5
 _VECTOR = 512
 _HELD = bytes(1 if byte & 0xC0 else 0 for byte in range(256))
 _STEP = 1 << 15  # pages looked at in one read
@@ -84,7 +87,8 @@ class PageMap:
         vector = ctypes.create_string_buffer(24 * _VECTOR)
         while start < end:
             # size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, return
-            fields = (96, 0, start, end, 0, ctypes.addressof(vector), _VECTOR, most, 0, 0, _PRESENT | _SWAPPED, _PRESENT)
+            # Inverted and required: pages that are not the kernel's zero page, which a mere look at a page maps.
+            fields = (96, 0, start, end, 0, ctypes.addressof(vector), _VECTOR, most, _ZERO, _ZERO, _PRESENT | _SWAPPED, _PRESENT)
             argument = bytearray(struct.pack("=12Q", *fields))
             count = fcntl.ioctl(self._fd, _PAGEMAP_SCAN, argument, True)
             for low, high, _ in struct.iter_unpack("=3Q", vector.raw[: 24 * count]):
