@@ -10,7 +10,6 @@ from typing import Optional
 from findleaks.audit.inside import holder
 from findleaks.audit.lost import hint_of
 from findleaks.graph.base import Kind, State
-from findleaks.graph.roots import stack_region
 from findleaks.libc.stacks import thread_stacks
 from findleaks.report.text import printable
 from findleaks.session import Session
@@ -248,7 +247,7 @@ class Describer:
             if stack.start <= address < stack.end and tid in self._threads:
                 return self._threads[tid], stack
         thread = self._on_region.get(region.start)
-        return (thread, stack_region(self._regions, thread.sp)) if thread is not None else (None, None)
+        return (thread, self.session.stack_at(thread.sp)) if thread is not None else (None, None)
 
     @cached_property
     def _on_region(self) -> dict[int, Thread]:

@@ -13,7 +13,7 @@ from findleaks.graph import engine as engines
 from findleaks.graph.base import Engine, Graph, Heuristic
 from findleaks.graph.in_flight import Inside, held, threads_inside
 from findleaks.graph.reserved import Reserved, owned
-from findleaks.graph.roots import register_words, root_ranges
+from findleaks.graph.roots import register_words, root_ranges, stack_region
 from findleaks.graph.unread import Unread, unread
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.presence import Presence
@@ -98,7 +98,13 @@ class Session:
     def roots(self) -> list[Range]:
         """Root memory, sorted and disjoint; registers are roots beside it."""
         nothing = [part for one in self.reserved for part in one.ranges]
-        return root_ranges(self.target, self.engine, sorted([*self.directory.claimed(), *nothing]), self.unread.ranges())
+        claimed = sorted([*self.directory.claimed(), *nothing])
+        return root_ranges(self.target, self.engine, claimed, self.unread.ranges(), self.stack_at)
+
+    def stack_at(self, sp: int) -> Optional[Range]:
+        """The mapping that `sp` lies in, where it surely is a stack and nothing else; see graph/roots.py."""
+        mixed = [part for runtime in self.runtimes for part in runtime.stack_memory()]
+        return None if any(start <= sp < end for start, end in mixed) else stack_region(self.target.regions(), sp)
 
     @cached_property
     def reserved(self) -> Sequence[Reserved]:

@@ -19,7 +19,6 @@ from findleaks.audit.native import Native, native
 from findleaks.audit.residency import Residency
 from findleaks.graph.base import State
 from findleaks.graph.reserved import Reserved, unowned
-from findleaks.graph.roots import stack_region
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined
 from findleaks.report.text import printable
 from findleaks.report.text import size as human
@@ -329,7 +328,7 @@ def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Seq
     live = list(of_threads.values())
     for thread in target.threads():
         if thread.tid not in of_threads:
-            found = stack_region(target.regions(), thread.sp)
+            found = session.stack_at(thread.sp)
             live += [found] if found is not None else []
     live += [Range(region.start, region.end) for region in places if region.name.startswith("[stack")]
     ended = unjoined(target, session.engine, places)

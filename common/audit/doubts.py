@@ -8,7 +8,7 @@ from typing import Optional
 from findleaks.allocators.directory import known
 from findleaks.graph.base import State
 from findleaks.libc.stacks import thread_stacks
-from findleaks.report.text import size
+from findleaks.report.text import printable, size
 from findleaks.runtimes.base import Part
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
@@ -101,6 +101,7 @@ def _unknown(session: Session) -> list[str]:
     others = sorted(name for name in _module_names(session) if name.startswith(OTHERS))
     if not directory.blocks.totals(State.IN_USE).blocks:
         loaded = f" ({', '.join(others)} is loaded)" if others else ""
+        unowned, _ = _unowned(session, _managed(session))
         memory = f"{size(unowned)} of anonymous writable memory belongs to none of: {', '.join(known())}"
         found = "no allocator found" if not directory.allocators else "no block in use found"
         return [f"{found}{loaded}: nothing can be said of leaks; {memory}. `whatis` still works"]
@@ -112,11 +113,20 @@ def _unknown(session: Session) -> list[str]:
             )
         ]
     if unowned > max(UNOWNED * total, 1 << 20):
-        unowned, total = _unowned(session, [part for runtime in session.runtimes for part in runtime.parts()])
+        unowned, total = _unowned(session, _managed(session))
     if unowned > max(UNOWNED * total, 1 << 20):
         share = f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} % of {size(total)}) belongs to no known allocator"
         return [f"{share}{managed_heaps(session)}: it counts as root memory, and leaks inside it are not seen"]
     return []
+
+
+def _managed(session: Session) -> list[Part]:
+    return [part for runtime in session.runtimes for part in runtime.parts()]
+
+
+def notes(session: Session) -> list[str]:
+    """What managed runtimes say can be told of their memory, and what cannot: a sentence each."""
+    return list(dict.fromkeys(printable(text) for text in (runtime.note() for runtime in session.runtimes) if text))
 
 
 def _unowned(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from findleaks.graph.roots import stack_region
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import Block, thread_local_blocks
 from findleaks.report.text import printable
@@ -77,13 +76,12 @@ def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
     """Every live stack less what is `taken`, frame by frame, those of one function together."""
     target = session.target
     stacks = thread_stacks(target)
-    regions = target.regions()
     holes = merged(taken)
     unwinder = Unwinder(target)
     namer = Namer(target, unwinder)
     for thread in target.threads():
         session.tell("naming stacks", 0.0)
-        stack = stacks.get(thread.tid) or stack_region(regions, thread.sp)
+        stack = stacks.get(thread.tid) or session.stack_at(thread.sp)
         if stack is None or not stack.start <= thread.sp < stack.end:
             continue
         by_function: dict[str, list[Range]] = {}

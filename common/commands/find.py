@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
-from findleaks.audit.doubts import trusted
+from findleaks.audit.doubts import notes, trusted
 from findleaks.audit.inside import in_flight_json
 from findleaks.audit.lost import lost
 from findleaks.commands import command
@@ -57,6 +57,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         "allocators": _allocators(session),
         "totals": _totals(session, graph),
         "in_flight": in_flight_json(session),
+        "notes": notes(session),
         "groups": [leak.json() for leak in first(shown, args.limit)],
         "suppressed": [
             {"rule": str(rule), "groups": use.groups, "blocks": use.blocks, "bytes": use.bytes} for rule, use in suppressions.uses.items()

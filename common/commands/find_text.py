@@ -24,11 +24,15 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
     yield from wrapped(f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s", width)
     if not in_use["blocks"]:  # never "nothing is lost" of a process whose real allocator cannot be read
         yield "nothing can be said of leaks: no allocator's blocks were found"
+        for note in body["notes"]:
+            yield from wrapped(f"  {note}", width)
         yield from door.next(width, "verdict")
         return
     if not body["trusted"]:
         yield "NOT TRUSTED: memory is missing or corrupt; what is called lost may be held there"
     yield from wrapped(in_flight_line(body["in_flight"]), width)
+    for note in body["notes"]:
+        yield from wrapped(note, width)
     yield ""
     rows, rest = _cut(leaks, limit)
     if rows:

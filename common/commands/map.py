@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
+from findleaks.audit.doubts import notes
 from findleaks.audit.pages import Area, PageState, areas, trimmable
 from findleaks.audit.residency import Residency, residency, save
 from findleaks.commands import SCHEMA, Door, command
@@ -167,6 +168,7 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
         {"name": name, "mapped": mapped, "resident": held, "ranges": [[hex(start), hex(end)] for start, end in part.ranges]}
         for name, mapped, held, part in _managed(session, known)
     ]
+    body["notes"] = notes(session)
     if file:
         body["written"] = {"file": file, "bytes": written}
     return body
@@ -179,6 +181,13 @@ def _managed(session: Session, known: Residency) -> Iterator[tuple[str, int, Opt
             if not part.inside:
                 held = sum(known.resident.bytes(start, end) for start, end in part.ranges) if known else None
                 yield f"{runtime.name} {part.name}", part.bytes, held, part
+
+
+def _of_runtimes(session: Session, picture: Picture, width: int) -> Iterator[str]:
+    for name, mapped, held, _ in _managed(session, picture.residency):
+        yield from wrapped(f"  {name}: {size(mapped)}" + (f", {size(held)} of it resident" if held is not None else ""), width)
+    for note in notes(session):
+        yield from wrapped(f"  {note}", width)
 
 
 def _runs(session: Session, area: Area) -> Iterator[dict[str, object]]:
@@ -203,6 +212,7 @@ def _text(
 
     if not picture.areas:
         yield "no heap of a known allocator"
+        yield from _of_runtimes(session, picture, width)
         return
     if written:
         yield f"{number(len(picture.areas))} heaps, {size(picture.mapped)}: drawn in {printable(args.output)} ({size(written)})"
@@ -211,8 +221,8 @@ def _text(
     colour = bool(getattr(sys.stdout, "isatty", lambda: False)()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     yield from lines(picture, width, Style(colour, not encoding.startswith("utf")), args.limit)
     yield ""
-    for name, mapped, held, _ in _managed(session, picture.residency) if args.allocator is None else ():
-        yield from wrapped(f"  {name}: {size(mapped)}" + (f", {size(held)} of it resident" if held is not None else ""), width)
+    if args.allocator is None:
+        yield from _of_runtimes(session, picture, width)
     for one in session.directory.allocators:
         bytes_ = trims.get(id(one))
         if bytes_:

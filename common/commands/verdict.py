@@ -6,6 +6,7 @@ import argparse
 from typing import Optional
 
 from findleaks.audit.accounting import Share, Store, account
+from findleaks.audit.doubts import notes
 from findleaks.audit.findings import findings
 from findleaks.audit.residency import Residency, residency
 from findleaks.audit.retention import Asked
@@ -43,6 +44,7 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
         "reserved": [{"of": printable(one.owner) or None, "bytes": one.bytes} for one in accounting.reserved],
         "shares": [_share(share, accounting.total) for share in accounting.shares],
         "allocators": [_store(store) for store in accounting.stores],
+        "notes": notes(session),
         "managed": [one.json() for one in accounting.native],
         "findings": [finding.json() for finding in found],
     }

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from findleaks.audit.accounting import Accounting, Share
+from findleaks.audit.doubts import notes
 from findleaks.audit.findings import Finding
 from findleaks.commands import Door
 from findleaks.report.text import number, printable, size, some, wrapped
@@ -26,6 +27,8 @@ def text(session: Session, accounting: Accounting, found: Sequence[Finding], wid
     if accounting.known and absent > accounting.total // 20:
         yield f"  besides, {size(absent)} of heaps is mapped and not resident"
     yield from wrapped(_reserved(accounting), width)
+    for note in notes(session):
+        yield from wrapped(f"  {note}", width)
     yield ""
     for at, finding in enumerate(found, 1):
         yield from _finding(at, finding, width, door)

@@ -6,7 +6,8 @@ live thread, or the cached stack of one that ended) is not: the next call overwr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.base import Engine
@@ -38,15 +39,24 @@ def root_regions(regions: Sequence[Region]) -> list[Region]:
     return found
 
 
-def root_ranges(target: Target, engine: Engine, claimed: Iterable[Range], unread: Iterable[Range] = ()) -> list[Range]:
-    """Sorted, disjoint ranges to scan: root regions less what allocators claim, less dead stack and what else of it is `unread`."""
+def root_ranges(
+    target: Target,
+    engine: Engine,
+    claimed: Iterable[Range],
+    unread: Iterable[Range] = (),
+    stack_at: Optional[Callable[[int], Optional[Range]]] = None,
+) -> list[Range]:
+    """Sorted, disjoint ranges to scan: root regions less what allocators claim, less dead stack and what else of it is `unread`.
+    `stack_at`: as `dead_ranges` takes it."""
     candidates = root_regions(target.regions())
-    dead = dead_ranges(target, engine, candidates)
+    dead = dead_ranges(target, engine, candidates, stack_at)
     return subtract([Range(r.start, r.end) for r in candidates], [*claimed, *dead, *unread])
 
 
-def dead_ranges(target: Target, engine: Engine, candidates: Sequence[Region]) -> list[Range]:
-    """Stack that no live frame uses."""
+def dead_ranges(
+    target: Target, engine: Engine, candidates: Sequence[Region], stack_at: Optional[Callable[[int], Optional[Range]]] = None
+) -> list[Range]:
+    """Stack that no live frame uses. `stack_at` gives the stack by a stack pointer where libc does not know it (None: `stack_region`)."""
     stacks = thread_stacks(target)
     dead = list(dead_stacks(target, engine, candidates))
     regions = target.regions()
@@ -54,7 +64,7 @@ def dead_ranges(target: Target, engine: Engine, candidates: Sequence[Region]) ->
         below = (thread.sp - target.arch.red_zone) & -target.arch.word
         stack = stacks.get(thread.tid)
         if stack is None:
-            stack = stack_region(regions, thread.sp)
+            stack = stack_at(thread.sp) if stack_at is not None else stack_region(regions, thread.sp)
         if stack is not None and stack.start <= below < stack.end:
             dead.append(Range(stack.start, below))
     return sorted(dead)

@@ -109,6 +109,15 @@ class Runtime:
         """Memory that is the runtime's own, for `whatis`, `map`, `verdict`."""
         return []
 
+    def stack_memory(self) -> Sequence[Range]:
+        """Memory of its heap in which stacks lie beside other things (Go's): a stack pointer there does not tell what is dead below it.
+        Sorted and disjoint."""
+        return []
+
+    def note(self) -> str:
+        """A sentence for `find`, `verdict` and `map` on what can be told of its memory and what cannot; "" where nothing need be said."""
+        return ""
+
     def reserved(self) -> Sequence[Range]:
         """Addresses that it has reserved for its heap and not opened; see Allocator.reserved."""
         return []

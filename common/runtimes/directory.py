@@ -10,7 +10,13 @@ from findleaks.graph.base import Engine
 from findleaks.runtimes.base import Finder, Runtime
 from findleaks.target.base import Target
 
-FINDERS: tuple[str, ...] = ("findleaks.runtimes.cpython", "findleaks.runtimes.ruby", "findleaks.runtimes.jvm", "findleaks.runtimes.node")
+FINDERS: tuple[str, ...] = (
+    "findleaks.runtimes.cpython",
+    "findleaks.runtimes.ruby",
+    "findleaks.runtimes.jvm",
+    "findleaks.runtimes.node",
+    "findleaks.runtimes.go",
+)
 """Modules with a `find(target, engine, directory)`; a new runtime adds itself here."""
 
 

@@ -30,6 +30,7 @@ javac default-jdk-headless
 npm npm
 /usr/include/python3*/Python.h python3-dev
 cargo cargo
+go golang-go
 '
 
 there() {

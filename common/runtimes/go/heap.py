@@ -1,0 +1,190 @@
+"""Go's heap, found without symbols: arenas of 64 MiB, and the spans of pages that they are divided into.
+
+Sources: Go 1.19 to 1.26, src/runtime: malloc.go (heapArenaBytes, arenaBaseOffset, arenaL2Bits), mheap.go (mheap.arenas, heapArena, mspan,
+mSpanState). On Linux with 64 bits mheap_.arenas is one pointer to a table of 2^22 pointers to heapArenas, one for each 64 MiB of addresses.
+A heapArena has a pointer to an mspan for each of its 8,192 pages of 8 KiB; an mspan says which pages it spans. So it is the table by whose
+entries the mspans name the very pages that they were found by. The heap's addresses are not fixed: 1.26 makes them random.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.bulk import records
+from findleaks.allocators.memory import Memory
+from findleaks.graph.base import Engine
+from findleaks.target.base import Range, Region, Target
+from findleaks.target.ranges import holding, nonzero_pieces
+
+ARENA, PAGE = 64 << 20, 8 << 10
+PAGES = ARENA // PAGE
+TABLE = 8 << 22
+"""Bytes of the table of arenas."""
+
+OFFSETS = {"x86-64": 1 << 47, "aarch64": 0}
+"""What is added to an address before it is divided by ARENA, to get its entry (less arenaBaseOffset), by architecture."""
+
+SPANS_AT = (0, (1 << 20) + (16 << 10), 2 << 20)
+"""Where a heapArena has its spans: since 1.22; behind the bitmap of 1.20 and 1.21 and its noMorePtrs; behind that of 1.19 and before."""
+
+START, COUNT = 3, 4
+"""Words of an mspan: its first page's address, and how many pages it spans."""
+
+MSPAN = 20
+"""Words of an mspan that are read."""
+
+ELEMENT = range(8, MSPAN - 1)
+"""Words of an mspan that may be elemsize; limit stands behind it, and the state five bytes before it."""
+
+STATE_BEFORE = 5
+OBJECTS, MANUAL = 1, 2
+"""mSpanInUse; mSpanManual, which stacks are, and some buffers of the collector's."""
+
+MOST_SLOTS = 1 << 16
+MOST_LOOKS = 1 << 18
+"""Entries of tables that are looked at: a hostile core may have many words that could be the table."""
+
+SAMPLE = 16
+
+
+class Span(NamedTuple):
+    """[start, end) and its state."""
+
+    start: int
+    end: int
+    state: int
+
+
+class Arena(NamedTuple):
+    """The mspan of each page of an arena, 0 for none; and `starts`, a bit a page (pageInUse): where spans of objects begin."""
+
+    spans: Sequence[int]
+    starts: bytes
+
+
+class Heap(NamedTuple):
+    """Where the table of arenas is; addresses of the arenas, ascending, and the spans in them, ascending and disjoint; [] where the layout
+    of an mspan is not known."""
+
+    table: int
+    arenas: Sequence[int]
+    spans: Sequence[Span]
+
+
+def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap]:
+    """The heap whose table a word in this data points to; None where there is none."""
+    offset = OFFSETS.get(target.arch.name)
+    if offset is None:
+        return None
+    memory, regions = Memory(target), anonymous(target.regions())
+    slots = _slots(regions)
+    looks = 0
+    for table in _tables(target, engine, data, regions):
+        looks += len(slots)
+        if looks > MOST_LOOKS:
+            break
+        arenas: dict[int, Arena] = {}
+        for base in slots:
+            entry = _entry(target, table + ((base + offset) // ARENA) * 8)
+            arena = _arena(memory, base, entry) if entry else None
+            if arena is not None:
+                arenas[base] = arena
+        if arenas:
+            return Heap(table, sorted(arenas), _read(target, engine, arenas))
+    return None
+
+
+def anonymous(regions: Sequence[Region]) -> list[Region]:
+    """Memory that Go may have taken from the system. Since 1.25 it has names, where the kernel knows them: "[anon: Go: heap]"."""
+    return [r for r in regions if r.writable and r.readable and r.private and (not r.name or r.name.startswith("[anon"))]
+
+
+def _slots(regions: Sequence[Region]) -> list[int]:
+    """Where arenas may begin."""
+    found: dict[int, None] = {}
+    for region in regions:
+        for base in range(region.start // ARENA * ARENA, region.end, ARENA):
+            found[base] = None
+            if len(found) >= MOST_SLOTS:
+                return list(found)
+    return list(found)
+
+
+def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequence[Region]) -> Iterator[int]:
+    """Words that point to the first page of as much anonymous memory as the table takes."""
+    if not regions:
+        return
+    seen: set[int] = set()
+    for start, end in data:
+        for piece in nonzero_pieces(target, start, end):
+            for address in engine.search(piece, regions[0].start, regions[-1].end):
+                at = address - piece.address
+                value = int.from_bytes(piece.data[at : at + 8], target.arch.byteorder)
+                region = holding(regions, value) if value % target.arch.page == 0 and value not in seen else None
+                if region is not None and region.end - value >= TABLE:
+                    seen.add(value)
+                    yield value
+
+
+def _entry(target: Target, address: int) -> int:
+    """Read so that no page is touched: most of the table never was."""
+    for piece in target.pieces(address, address + 8):
+        return int.from_bytes(piece.data[:8], target.arch.byteorder) if len(piece.data) >= 8 else 0
+    return 0
+
+
+def _arena(memory: Memory, base: int, address: int) -> Optional[Arena]:
+    """The heapArena at `address`, whatever the version; None unless the mspans looked at span the pages that they stand for."""
+    for place in SPANS_AT:
+        words = memory.words(address + place, PAGES + PAGES // 64)
+        if words is None:
+            continue
+        spans = words[:PAGES]
+        used = [number for number, word in enumerate(spans) if word][:SAMPLE]
+        if used and 2 * sum(_covers(memory.words(spans[n], COUNT + 1), base + n * PAGE) for n in used) > len(used):
+            return Arena(array("Q", spans), b"".join(word.to_bytes(8, "little") for word in words[PAGES:]))
+    return None
+
+
+def _covers(span: Optional[Sequence[int]], page: int) -> bool:
+    return span is not None and 0 < span[COUNT] < 1 << 35 and span[START] <= page < span[START] + span[COUNT] * PAGE
+
+
+def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span]:
+    """The spans in use of these arenas; [] unless each mspan is one, be it of other pages by now, and each span of objects is found."""
+    addresses = sorted({word for arena in arenas.values() for word in arena.spans if word and word % 8 == 0})
+    data, _ = records(target, engine, array("Q", addresses), 8 * MSPAN)
+    content = bytes(data)
+    words = target.arch.unpack(content)
+    found: list[tuple[int, Sequence[int]]] = []
+    for number, address in enumerate(addresses):
+        span = words[number * MSPAN : (number + 1) * MSPAN]
+        base = span[START] // ARENA * ARENA
+        if span[START] and (span[START] % PAGE or base not in arenas or not 0 < span[COUNT] < 1 << 35):
+            return []  # pages that were freed may keep the descriptor, which is another span's by now, or nobody's; this is none
+        if span[START] and arenas[base].spans[(span[START] - base) // PAGE] == address:
+            found.append((number, span))
+    limited = {at: sum(_limited(span, at) for _, span in found) for at in ELEMENT}
+    element = next((at for at, count in limited.items() if found and 10 * count >= 9 * len(found)), 0)  # free ones keep what they had
+    if not element:
+        return []
+    states = [content[(number * MSPAN + element) * 8 - STATE_BEFORE] for number, _ in found]
+    live = sorted(Span(span[START], span[START] + span[COUNT] * PAGE, state) for state, (_, span) in zip(states, found) if state)
+    objects = {span.start for span in live if span.state == OBJECTS}
+    sound = all(state <= MANUAL for state in states) and all(one.end <= other.start for one, other in zip(live, live[1:]))
+    return live if sound and all(base + page * PAGE in objects for base, arena in arenas.items() for page in _bits(arena.starts)) else []
+
+
+def _bits(data: bytes) -> Iterator[int]:
+    """The numbers of the bits that are set; the lowest of each byte comes first."""
+    for number, byte in enumerate(data):
+        if byte:
+            yield from (8 * number + bit for bit in range(8) if byte >> bit & 1)
+
+
+def _limited(span: Sequence[int], at: int) -> bool:
+    """Whether words `at` and the next can be elemsize and limit."""
+    size = span[COUNT] * PAGE
+    return 0 < span[at] <= size and span[START] < span[at + 1] <= span[START] + size

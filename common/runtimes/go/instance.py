@@ -1,0 +1,115 @@
+"""The Go runtime of a process."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.allocators.images import images
+from findleaks.graph.base import Engine
+from findleaks.report.text import size
+from findleaks.runtimes.base import Count, Part, Problem, Runtime
+from findleaks.runtimes.go import buildinfo
+from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
+from findleaks.target.base import Module, Range, Target
+from findleaks.target.ranges import inside, intersection, merged, subtract
+
+
+class Go(Runtime):
+    """See runtimes.base.Runtime. Objects are not listed: the size of one is known, its type is not."""
+
+    name = "Go"
+
+    def __init__(self, target: Target, engine: Engine, module: Module) -> None:
+        self.where = os.path.basename(module.path)
+        self.problems: list[Problem] = []
+        self._target, self._engine = target, engine
+        self._data = [part for image in images(target) if image.module == module for part in image.data]
+        self.version = next(filter(None, (buildinfo.version(target, part) for part in self._data)), "")
+        if self._heap is None:
+            what = f"{self.where}: Go's heap was not found: it counts as memory of no known owner, and stacks in it as other memory"
+            self.problems.append(Problem(module.start, what, False))
+
+    @cached_property
+    def _heap(self) -> Optional[Heap]:
+        return heap(self._target, self._engine, self._data)
+
+    @cached_property
+    def _spans(self) -> Sequence[Span]:
+        return self._heap.spans if self._heap is not None else ()
+
+    @cached_property
+    def _ranges(self) -> list[Range]:
+        """What is open of the arenas."""
+        regions = merged(Range(region.start, region.end) for region in anonymous(self._target.regions()))
+        return intersection(regions, self.reserved())
+
+    def _of(self, state: int) -> list[Range]:
+        return merged(Range(span.start, span.end) for span in self._spans if span.state == state)
+
+    def parts(self) -> Sequence[Part]:
+        """See Runtime."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> Sequence[Part]:
+        if self._heap is None:
+            return []
+        count = len(self._heap.arenas)
+        detail = f"{count:,} arena{'' if count == 1 else 's'} of {ARENA >> 20} MiB"
+        place = [Range(self._heap.table, self._heap.table + TABLE)]
+        table = Part("table of arenas", place, None, detail=f"an entry for each {ARENA >> 20} MiB of addresses")
+        if not self._spans:
+            return [Part("heap", self._ranges, None, False, detail), table]
+        objects, stacks = (intersection(self._ranges, self._of(state)) for state in (OBJECTS, MANUAL))
+        free = subtract(self._ranges, [*objects, *stacks])
+        parts = [Part("objects", objects, _sum(objects)), Part("stacks of goroutines", stacks, _sum(stacks)), Part("free pages", free, 0)]
+        detail = f"objects {size(_sum(objects))}, goroutines' stacks {size(_sum(stacks))}; {detail}"
+        return [Part("heap", self._ranges, _sum(objects) + _sum(stacks), False, detail, parts), table]
+
+    def counters(self) -> Mapping[str, Count]:
+        """See Runtime: HeapInuse is what runtime.MemStats calls so; its StackInuse and the collector's buffers are the other spans."""
+        if not self._spans:
+            return {}
+        return {
+            "HeapInuse": Count(_sum(self._of(OBJECTS)), "bytes"),
+            "spans of objects": Count(sum(span.state == OBJECTS for span in self._spans)),
+            "spans of stacks and of the collector": Count(sum(span.state == MANUAL for span in self._spans)),
+        }
+
+    def reserved(self) -> Sequence[Range]:
+        """See Runtime: what of the arenas is not open."""
+        return merged(Range(base, base + ARENA) for base in self._heap.arenas) if self._heap is not None else []
+
+    def stack_memory(self) -> Sequence[Range]:
+        """See Runtime."""
+        return self._ranges if self._heap is not None else []
+
+    def dead(self) -> Sequence[Range]:
+        """See Runtime: pages of no span in use."""
+        return subtract(self._ranges, [Range(span.start, span.end) for span in self._spans]) if self._spans else []
+
+    def note(self) -> str:
+        """See Runtime."""
+        if self._heap is None:
+            return ""
+        return (
+            "Go collects its own objects, which are not looked at one by one; what C code takes from malloc (cgo) is held where anything "
+            "in Go's heap refers to it, and lost where nothing does"
+        )
+
+    def describe(self, address: int) -> str:
+        """See Runtime."""
+        if self._heap is None or inside(self._ranges, address) is None:
+            return ""
+        at = bisect_right(self._spans, (address, 1 << 64, 0)) - 1
+        if at < 0 or address >= self._spans[at].end:
+            return "Go's heap" + (", pages that are free: dead" if self._spans else "")
+        return "Go's heap, objects" if self._spans[at].state == OBJECTS else "Go's heap, a goroutine's stack or the collector's own"
+
+
+def _sum(ranges: Sequence[Range]) -> int:
+    return sum(end - start for start, end in ranges)

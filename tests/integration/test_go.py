@@ -1,0 +1,126 @@
+"""Go programs, stripped and not, live and in both kinds of core: what the Go runtime says of its heap, and what C code in them has lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import truth
+from debuggers import findleaks, gdb, lldb, objects
+from verdicts import share, sorts, verdict
+
+from cores import Running
+
+GOROUTINES, OBJECTS, KEPT, LOST = 10_000, 400, 60, 300
+SLACK = 256 << 10
+"""Bytes that the runtime goes on taking once it has said how much it has: 8 KiB here."""
+
+
+def build(folder: Path, name: str, stripped: bool) -> Path:
+    """The program, by the machine's Go; its cache of the standard library is kept."""
+    made = folder / name
+    flags = ["-ldflags=-s -w"] if stripped else []
+    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "1"}
+    words = ["go", "build", *flags, "-o", str(made), str(truth.PROGRAMS / f"{name}.go")]
+    subprocess.run(words, check=True, cwd=folder, env=environment, timeout=600)
+    return made
+
+
+def running(program: Path, folder: Path, *words: int) -> Running:
+    """GOTRACEBACK=crash lets a fatal signal write a core."""
+    return Running([str(program), *map(str, words)], folder, {**os.environ, "GOTRACEBACK": "crash"})
+
+
+def page(*where: str) -> dict[str, Any]:
+    (found,) = json.loads(findleaks("runtime", "--only", "go", "--json", *where))["runtimes"]
+    return dict(found)
+
+
+def version() -> str:
+    environment = {**os.environ, "GOTOOLCHAIN": "local"}
+    done = subprocess.run(["go", "env", "GOVERSION"], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip().removeprefix("go")
+
+
+@pytest.fixture(scope="module")
+def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("stacks")
+    with running(build(folder, "go_stacks", True), folder / "run", GOROUTINES, OBJECTS) as run:
+        yield run
+
+
+def test_heap_is_what_the_runtime_says(stacks: Running) -> None:
+    in_use, stack, mapped = (int(word) for word in stacks.output.split()[:3])
+    found = page("--pid", str(stacks.pid))
+    assert found["version"] == version()
+    heap, _ = found["parts"]
+    parts = {part["name"]: part["bytes"] for part in heap["parts"]}
+    assert 0 <= found["counters"]["HeapInuse"] - in_use < SLACK < in_use // 20
+    assert parts["objects"] == found["counters"]["HeapInuse"]
+    assert 0 <= parts["stacks of goroutines"] - stack < 4 * SLACK  # some buffers of the collector's are such spans, too
+    assert sum(parts.values()) == heap["bytes"]
+    assert mapped <= heap["bytes"] + SLACK  # HeapSys leaves out the stacks
+
+
+def test_goroutines_stacks_are_no_threads_stacks(stacks: Running) -> None:
+    stack = int(stacks.output.split()[1])
+    assert stack > GOROUTINES * 16 << 10
+    found = json.loads(findleaks("verdict", "--json", "--pid", str(stacks.pid)))
+    assert share(found, "stacks") < 1 << 20
+    heap = next(one for one in found["shares"] if one["of"] == "Go heap")
+    assert heap["bytes"] > stack
+    assert not {"unknown-owner", "lost"} & set(sorts(found))
+    assert any("Go collects its own objects" in note for note in found["notes"])
+    for word in ("find", "map"):
+        assert "Go collects its own objects" in " ".join(findleaks(word, "--pid", str(stacks.pid)).split())
+    (warning,) = found["warnings"]
+    assert warning.startswith("no allocator found: nothing can be said of leaks")
+    assert share(found, "unknown") < 4 << 20
+
+
+def kinds(*where: str, **environment: str) -> dict[int, str]:
+    """Of the blocks in use, by address."""
+    found = map(json.loads, findleaks("blocks", "--state", "in-use", "--json", *where, **environment).splitlines())
+    return {int(block["address"], 16): block["kind"] for block in found if "kind" in block and "address" in block}
+
+
+def wrong(output: str, found: dict[int, str]) -> list[str]:
+    """What is not as the program says: all that it lost is definite but for one left in a register, all that it keeps reachable."""
+    said = [(line.split()[0], int(line.split()[1], 16)) for line in output.splitlines() if line.startswith(("kept ", "lost "))]
+    assert [what for what, _ in said].count("kept") == 3 * KEPT
+    assert [what for what, _ in said].count("lost") == LOST
+    expected = {"kept": "reachable", "lost": "definite"}
+    return [f"{what} {address:#x} is {found.get(address)}" for what, address in said if found.get(address) != expected[what]]
+
+
+@pytest.mark.parametrize("stripped", [False, True])
+def test_what_go_objects_refer_to_is_held(stripped: bool, tmp_path: Path) -> None:
+    """By a list, a map and the stacks of goroutines that do not run; three threads run on stacks in Go's heap."""
+    program = build(tmp_path, "go_holds", stripped)
+    with running(program, tmp_path / "run", KEPT, LOST) as run:
+        assert wrong(run.output, kinds("--pid", str(run.pid))) == []
+        live = page("--pid", str(run.pid))
+        if stripped:  # a core of 1.4 GiB, nearly all of it reserved addresses
+            of_gcore = run.gcore()
+            assert wrong(run.output, kinds(str(of_gcore))) == []
+            assert page(str(of_gcore))["parts"] == live["parts"]
+            assert not {"unknown-owner"} & set(sorts(verdict(str(of_gcore))))
+            of_gcore.unlink()
+        core = str(run.kernel_core())
+    found = kinds(core)
+    assert wrong(run.output, found) == []
+    kept = next(line.split()[1] for line in run.output.splitlines() if line.startswith("kept "))
+    (reference, *_) = json.loads(findleaks("refs", "--json", kept, core))["references"]
+    assert "Go's heap" in findleaks("whatis", reference["address"], core)
+    assert sorts(verdict(core)) == ["lost"]
+    if not stripped:
+        return
+    assert kinds(core, FINDLEAKS_PURE="1") == found
+    here = objects(findleaks("verdict", "--json", core))
+    assert objects(gdb(["leaks verdict --json"], str(program), core)) == here
+    assert objects(lldb(["leaks verdict --json"], str(program), "-c", core)) == here

@@ -1,0 +1,143 @@
+"""Go's heap in made-up memory: it is found by what holds between table, arenas and spans, and damage makes it unknown, never wrong."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+import graphs
+import pytest
+from fake import FakeTarget, thread
+from heaps import ListAllocator, session
+
+from findleaks.graph.base import Engine
+from findleaks.runtimes.go import NOTE_NAME, NOTE_TYPE, find
+from findleaks.runtimes.go.buildinfo import MAGIC, version
+from findleaks.runtimes.go.heap import MANUAL, OBJECTS, PAGE, SPANS_AT, TABLE, Span, heap
+from findleaks.target.base import Module, Range
+
+BASE = 0xC000000000
+FILE, DATA, TABLE_AT, ARENA_AT, SPANS, HEAP = 0x400000, 0x500000, 0x7F0000000000, 0x7F1000000000, 0x7F2000000000, 0x1000
+PAGES_OPEN = 64
+
+Pages = tuple[int, int, int]
+"""First page, how many, state."""
+
+GOOD: Sequence[Pages] = ((0, 2, OBJECTS), (2, 4, MANUAL), (8, 1, OBJECTS), (9, 3, 0))
+
+
+def mspan(first: int, count: int, state: int) -> bytes:
+    """As Go 1.26 lays it out: startAddr at 24, npages at 32, the state at 99, elemsize and limit from 104 on."""
+    start, size = BASE + first * PAGE, count * PAGE
+    made = bytearray(160)
+    struct.pack_into("<QQ", made, 24, start, count)
+    struct.pack_into("<HBB", made, 96, 1, 4, state)
+    struct.pack_into("<QQ", made, 104, 512 if state == OBJECTS else size, start + size)
+    return bytes(made)
+
+
+def target(spans: Sequence[Pages] = GOOD, place: int = 0, spoilt: bytes = b"", sp: int = 0) -> FakeTarget:
+    """A Go program with one arena; `spoilt` replaces the first mspan."""
+    table = bytearray(TABLE)
+    struct.pack_into("<Q", table, ((BASE + (1 << 47)) >> 26) * 8, ARENA_AT)
+    arena = bytearray(place + 8 * 8192 + 1024)
+    records = b""
+    for number, (first, count, state) in enumerate(spans):
+        for page in range(first, first + count):
+            struct.pack_into("<Q", arena, place + 8 * page, SPANS + 160 * number)
+        if state == OBJECTS:
+            arena[place + 8 * 8192 + first // 8] |= 1 << first % 8
+        records += spoilt if spoilt and not number else mspan(first, count, state)
+    data = bytearray(4096)
+    struct.pack_into("<Q", data, 0x100, TABLE_AT)
+    text = b"go1.26.8"
+    data[0x200 : 0x200 + 33 + len(text)] = MAGIC.ljust(15, b"\x08") + b"\x02" + bytes(16) + bytes([len(text)]) + text
+    memory = {
+        FILE: image(),
+        DATA: bytes(data),
+        BASE: bytes(PAGES_OPEN * PAGE),
+        TABLE_AT: bytes(table),
+        ARENA_AT: bytes(arena),
+        SPANS: records,
+    }
+    names = {FILE: "/bin/server", DATA: "/bin/server"}
+    module = Module("/bin/server", 0, FILE, DATA + 4096)
+    return FakeTarget(memory, names=names, permissions={FILE: "r--"}, modules=[module], threads=[thread(1, sp=sp)])
+
+
+def image() -> bytes:
+    """An ELF header and a note with Go's build ID."""
+    note = struct.pack("<III", len(NOTE_NAME) + 1, 8, NOTE_TYPE) + NOTE_NAME.ljust(4, b"\0") + b"build/id"
+    ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    head = ident + struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, FILE, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    program = struct.pack("<IIQQQQQQ", 4, 4, 0x200, FILE + 0x200, FILE + 0x200, len(note), len(note), 4)
+    return (head + program).ljust(0x200, b"\0") + note.ljust(0xE00, b"\0")
+
+
+@pytest.mark.parametrize("engine", [graphs.kernel, graphs.pure])
+@pytest.mark.parametrize("place", SPANS_AT)
+def test_arenas_and_spans(engine: Callable[[], Engine], place: int) -> None:
+    found = heap(target(place=place), engine(), [Range(DATA, DATA + 4096)])
+    assert found is not None
+    assert (found.table, list(found.arenas)) == (TABLE_AT, [BASE])
+    live = [Span(BASE + first * PAGE, BASE + (first + count) * PAGE, state) for first, count, state in GOOD if state]
+    assert list(found.spans) == live
+
+
+def test_parts_and_what_is_dead() -> None:
+    made = target(sp=BASE + 5 * PAGE)
+    (go,) = find(made, graphs.kernel(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
+    assert (go.name, go.version, go.where) == ("Go", "1.26.8", "server")
+    heap_part, table = go.parts()
+    assert (heap_part.bytes, heap_part.used, table.bytes) == (PAGES_OPEN * PAGE, 7 * PAGE, TABLE)
+    assert [(part.name, part.bytes // PAGE) for part in heap_part.parts] == [
+        ("objects", 3),
+        ("stacks of goroutines", 4),
+        ("free pages", 57),
+    ]
+    assert go.dead() == [Range(BASE + 6 * PAGE, BASE + 8 * PAGE), Range(BASE + 9 * PAGE, BASE + PAGES_OPEN * PAGE)]
+    assert go.stack_memory() == [Range(BASE, BASE + PAGES_OPEN * PAGE)]
+    assert go.describe(BASE + 3 * PAGE) == "Go's heap, a goroutine's stack or the collector's own"
+    assert go.describe(BASE + 7 * PAGE) == "Go's heap, pages that are free: dead" and go.describe(DATA) == ""
+    assert go.problems == []
+
+
+@pytest.mark.parametrize(
+    ("spans", "spoilt"),
+    [
+        (GOOD, mspan(0, 2, OBJECTS)[:99] + b"\7" + mspan(0, 2, OBJECTS)[100:]),  # no state that there is
+        (((0, 2, OBJECTS), (1, 4, OBJECTS)), b""),  # two spans with one page
+        (GOOD, b"\xaa" * 160),  # overwritten
+        (GOOD, mspan(32, 2, OBJECTS)),  # another span's, though objects begin where it was
+    ],
+)
+def test_damage_makes_spans_unknown(spans: Sequence[Pages], spoilt: bytes) -> None:
+    """Then all of the heap holds."""
+    made = target(spans, spoilt=spoilt)
+    found = heap(made, graphs.kernel(), [Range(DATA, DATA + 4096)])
+    assert found is not None and list(found.spans) == []
+    (go,) = find(made, graphs.kernel(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
+    assert (go.parts()[0].used, go.dead(), go.counters()) == (None, [], {})
+
+
+def test_spans_of_other_pages_are_no_heap() -> None:
+    made = target([(0, 2, OBJECTS)], spoilt=mspan(30, 2, OBJECTS))
+    assert heap(made, graphs.kernel(), [Range(DATA, DATA + 4096)]) is None
+    (go,) = find(made, graphs.kernel(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
+    assert (go.parts(), go.stack_memory(), go.note()) == ([], [], "")
+    assert "Go's heap was not found" in go.problems[0].what
+
+
+def test_many_words_that_could_be_the_table_cost_no_more_than_a_bounded_time() -> None:
+    made = target([])
+    words = [TABLE_AT - TABLE * 0 + 4096 * number for number in range(512)]
+    made.write(DATA, struct.pack("<512Q", *words))
+    assert heap(made, graphs.kernel(), [Range(DATA, DATA + 4096)]) is None
+
+
+def test_version_is_read_to_its_end_only() -> None:
+    made = target()
+    assert version(made, Range(DATA, DATA + 4096)) == "1.26.8"
+    made.write(DATA + 0x220, b"\xff")
+    assert version(made, Range(DATA, DATA + 4096)) == ""
+    assert version(made, Range(DATA, DATA + 0x208)) == ""
