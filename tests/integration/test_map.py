@@ -151,7 +151,7 @@ def test_text_says_what_the_json_says(kernel_core: tuple[Path, Truth]) -> None:
     answer, text = mapped(str(core)), findleaks("map", str(core))
     rows = {}
     for line in text.splitlines():
-        for key, name in (("in_use", "in use"), ("kept", "free, kept"), ("returned", "free, returned"), ("untouched", "untouched")):
+        for key, name in (("in_use", "occupied"), ("kept", "free, kept"), ("returned", "free, returned"), ("untouched", "untouched")):
             if line[5:].startswith(name + " "):
                 rows[key] = int(line[5 + len(name) :].split()[0].replace(",", ""))
     assert rows == {key: answer["totals"]["pages"][key] // PAGE for key in rows} and len(rows) == 4

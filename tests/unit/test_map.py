@@ -21,7 +21,7 @@ from findleaks.commands.map import map as command
 from findleaks.errors import FindleaksError, Interrupted, UsageError
 from findleaks.graph.base import State
 from findleaks.graph.pages import PageState
-from findleaks.report.heapmap.cells import Picture, blend, cells, pages_a_cell
+from findleaks.report.heapmap.cells import Picture, blend, cells, pages_a_cell, sums
 from findleaks.report.heapmap.terminal import Style, lines
 from findleaks.session import Session
 from findleaks.target.base import Module, Symbol
@@ -90,6 +90,30 @@ def test_text() -> None:
     assert f"  {BASE:#014x}  █▓□cmo··" in text
     assert all(len(line) <= 80 for line in text)
     assert text[-2:] == ["  next: leaks map -o map.html · leaks caches --by-arena --sort waste", "        leaks verdict"]
+
+
+def test_in_use_means_one_thing_in_every_picture() -> None:
+    """Bytes of blocks, by one function; whole pages are told by their states, and said to be."""
+    from findleaks.audit.pages import areas
+    from findleaks.audit.residency import residency
+    from findleaks.report.heapmap.html import page
+    from findleaks.report.heapmap.layout import layout
+
+    session = made(graphs.kernel)
+    known = residency(session)
+    picture = Picture("a fake", areas(session, known), known, PAGE)
+    said = sums(picture.areas[0])
+    assert said == "32 KiB mapped, 20 KiB resident, 10 KiB in use"
+    text = " ".join(" ".join(lines(picture, 80, Style(), 0)).split())
+    assert picture.headline in text
+    assert f"{said}; pages: 8.0 KiB occupied, 4.0 KiB untouched" in text
+    assert "states are of whole pages" in text
+    html = page(session, picture)
+    assert f'"sums":"{said}"' in html.replace('": "', '":"') and picture.headline in html
+    words = [word.text for word in layout(picture).words]
+    assert said in words and picture.headline in words
+    found = answer(command.run(session, arguments()))
+    assert found["totals"]["in_use"] == found["heaps"][0]["in_use"] == 10 << 10
 
 
 def test_terminal_styles() -> None:

@@ -10,6 +10,7 @@ from findleaks.audit.pages import Area
 from findleaks.audit.residency import Residency
 from findleaks.graph.base import State
 from findleaks.graph.pages import PageState
+from findleaks.report.text import number, size
 
 
 class Look(NamedTuple):
@@ -28,7 +29,7 @@ class Look(NamedTuple):
 
 
 LOOKS = (
-    Look(PageState.IN_USE, "in_use", "in use", "holds blocks in use", "█", "#", "34", "#1f5fbf", "#5ea1ff"),
+    Look(PageState.IN_USE, "in_use", "occupied", "holds blocks in use", "█", "#", "34", "#1f5fbf", "#5ea1ff"),
     Look(
         PageState.UNTOUCHED,
         "untouched",
@@ -105,6 +106,16 @@ class Picture:
         return None if None in known else sum(size for size in known if size is not None)
 
     @property
+    def headline(self) -> str:
+        """ "191 MiB resident in 17 heaps (271 MiB mapped), 4.3 MiB in use; residency from pagemap" """
+        count = len(self.areas)
+        heaps = f"{number(count)} heap" + ("" if count == 1 else "s")
+        first = f"{size(self.mapped)} mapped in {heaps}"
+        if self.resident is not None:
+            first = f"{size(self.resident)} resident in {heaps} ({size(self.mapped)} mapped)"
+        return f"{first}, {size(self.used)} in use; {self.how}"
+
+    @property
     def how(self) -> str:
         """How it is known which pages are in memory."""
         source = self.residency.source
@@ -112,6 +123,17 @@ class Picture:
             return "which pages are resident is not known"
         saved = f" of {self.residency.saved}" if self.residency.saved else ""
         return f"residency from the {source}{saved}" if source != "pagemap" else "residency from pagemap"
+
+
+def sums(area: Area) -> str:
+    """ "22 MiB mapped, 21 MiB resident, 64 KiB in use": to the byte, as every picture says it; in use are blocks with their headers."""
+    resident = f", {size(area.resident)} resident" if area.resident is not None else ""
+    return f"{size(area.size)} mapped{resident}, {size(area.held(State.IN_USE))} in use"
+
+
+def page_sums(area: Area) -> str:
+    """ "548 KiB occupied, 21 MiB kept": whole pages by their state."""
+    return ", ".join(f"{size(area.bytes(look.state))} {look.name.replace('free, ', '')}" for look in LOOKS if area.bytes(look.state))
 
 
 class Cell(NamedTuple):

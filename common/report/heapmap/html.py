@@ -16,8 +16,8 @@ from findleaks.audit.pages import Area
 from findleaks.escaping import json_line, visible
 from findleaks.graph.base import State
 from findleaks.graph.pages import PageState
-from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture
-from findleaks.report.text import number, printable, size
+from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture, sums
+from findleaks.report.text import printable
 from findleaks.session import Session
 from findleaks.target.base import Range
 
@@ -70,7 +70,7 @@ def page(session: Session, picture: Picture) -> str:
     session.tell("packing the picture", 0.5)
     meta = {
         "title": printable(f"Heap map: {picture.title}", 300),
-        "summary": _summary(picture),
+        "summary": picture.headline,
         "page": picture.page,
         "pages": len(states),
         "blocks": len(offsets),
@@ -104,13 +104,6 @@ def _shown(value: object) -> object:
     return {name: _shown(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
-def _summary(picture: Picture) -> str:
-    held = f"{size(picture.resident)} resident, " if picture.resident is not None else ""
-    count = len(picture.areas)
-    heaps = f"{number(count)} heap" + ("" if count == 1 else "s")
-    return f"{held}{size(picture.mapped)} mapped in {heaps}, {size(picture.used)} in use; {picture.how}"
-
-
 def _states(picture: Picture) -> list[dict[str, object]]:
     """By number."""
     looks = {look.state: (order, look) for order, look in enumerate(LOOKS)}
@@ -139,10 +132,8 @@ def _areas(
     first = 0
     found: list[dict[str, object]] = []
     for area, listed, kept in zip(areas, blocks, spare):
-        resident = f"{size(area.resident)} resident of " if area.resident is not None else ""
         parts = [[part.start, part.end, first + part.first, part.pages, *where] for part, where in zip(area.parts, listed)]
-        sums = f"{resident}{size(area.size)}, {size(area.held(State.IN_USE))} in use"
-        found.append({"name": area.name, "sums": sums, "first": first, "count": len(area.states), "parts": parts, "spare": kept})
+        found.append({"name": area.name, "sums": sums(area), "first": first, "count": len(area.states), "parts": parts, "spare": kept})
         first += len(area.states)
     return found
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from findleaks.audit.pages import Area
-from findleaks.graph.base import State
-from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, cells, pages_a_cell
+from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, cells, pages_a_cell, sums
 from findleaks.report.text import number, printable, size
 
 WIDTH = 1200
@@ -55,7 +54,7 @@ def layout(picture: Picture) -> Layout:
     """Place everything."""
     drawn = list(picture.areas[:MOST])
     words = [Words(MARGIN, 36, printable(picture.title, 110), 18)]
-    words.append(Words(MARGIN, 58, printable(_head(picture), 160), faint=True))
+    words.append(Words(MARGIN, 58, printable(picture.headline, 160), faint=True))
     y = 84
     x = MARGIN
     for at, look in enumerate(LOOKS):
@@ -75,7 +74,7 @@ def layout(picture: Picture) -> Layout:
     for area in drawn:
         y += 26
         words.append(Words(MARGIN, y, area.name, 14))
-        words.append(Words(after, y, _sums(area), faint=True))
+        words.append(Words(after, y, sums(area), faint=True))
         y = _rows(area, per, side, y + 8, words, strips)
     y += 26
     rest = picture.areas[MOST:]
@@ -89,16 +88,6 @@ def layout(picture: Picture) -> Layout:
 
 def _columns(side: int) -> int:
     return (WIDTH - 2 * MARGIN - GUTTER) // side
-
-
-def _head(picture: Picture) -> str:
-    held = f"{size(picture.resident)} resident, " if picture.resident is not None else ""
-    return f"{held}{size(picture.mapped)} mapped in {number(len(picture.areas))} heaps, {size(picture.used)} in use"
-
-
-def _sums(area: Area) -> str:
-    resident = f"{size(area.resident)} resident of " if area.resident is not None else ""
-    return f"{resident}{size(area.size)}, {size(area.held(State.IN_USE))} in use"
 
 
 def _rows(area: Area, per: int, side: int, y: int, words: list[Words], strips: list[Strip]) -> int:

@@ -9,7 +9,7 @@ from findleaks.audit.pages import Area
 from findleaks.escaping import Markup
 from findleaks.graph.base import State
 from findleaks.graph.pages import PageState
-from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, cells, pages_a_cell
+from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, cells, page_sums, pages_a_cell, sums
 from findleaks.report.text import number, size, table, wrapped
 
 ROWS = 24
@@ -28,14 +28,14 @@ class Style(NamedTuple):
 
 def lines(picture: Picture, width: int, style: Style, limit: int, rows: int = ROWS) -> Iterator[str]:
     """The heaps, largest first, `limit` of them drawn (0: all)."""
-    yield from wrapped(_head(picture), width)
+    yield from wrapped(picture.headline, width)
     drawn = list(picture.areas[:limit] if limit else picture.areas)
     columns = max(16, min(width - 20, 128))
     shown = [area for area in drawn if len(area.states)]
     per = pages_a_cell(sum(len(area.states) for area in shown), columns * max(rows - len(shown) // 2, 1)) if shown else 1
     for area in shown:
         yield ""
-        yield from wrapped(f"  {area.name}: {_sums(area)}", width)
+        yield from wrapped(f"  {area.name}: {sums(area)}; pages: {page_sums(area)}", width)
         yield from _rows(area, per, columns, style)
     rest = picture.areas[len(drawn) :]
     if rest:
@@ -47,26 +47,11 @@ def lines(picture: Picture, width: int, style: Style, limit: int, rows: int = RO
         yield ""
         what = "a page" if per == 1 else f"{number(per)} pages ({size(per * picture.page)}), as most of them are"
         marks = _PLAIN if style.plain else _MARKS
-        used = f"in use: {marks[0]} 3/4 or more of it, {marks[1]} 1/4 or more, {marks[2]} less"
-        yield from wrapped(f"  each character is {what}; {used}", width)
+        used = f"occupied: {marks[0]} 3/4 or more of it in use, {marks[1]} 1/4 or more, {marks[2]} less"
+        meaning = "In use are blocks with their headers, to the byte; states are of whole pages"
+        yield from wrapped(f"  each character is {what}; {used}. {meaning}", width)
         yield ""
         yield from _totals(picture, width, style)
-
-
-def _head(picture: Picture) -> str:
-    count = len(picture.areas)
-    heaps = f"{number(count)} heap" + ("" if count == 1 else "s")
-    resident = picture.resident
-    first = f"{size(picture.mapped)} in {heaps}"
-    if resident is not None:
-        first = f"{size(resident)} resident in {heaps} ({size(picture.mapped)} mapped)"
-    return f"{first}, {size(picture.used)} in use; {picture.how}"
-
-
-def _sums(area: Area) -> str:
-    """ "36 MiB mapped: 512 KiB in use, 29 MiB kept" """
-    parts = [f"{size(area.bytes(look.state))} {look.name.replace('free, ', '')}" for look in LOOKS if area.bytes(look.state)]
-    return f"{size(area.size)} mapped: " + ", ".join(parts)
 
 
 def _rows(area: Area, per: int, columns: int, style: Style) -> Iterator[str]:
