@@ -9,8 +9,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.target.base import Disassembler, Module, Symbol
+from findleaks.target.base import Disassembler, Module, Region, Symbol
 from findleaks.target.elf import Table, text
+from findleaks.target.ranges import holding
 
 # st_info & 15, and what of it denotes an address in memory: NOTYPE, OBJECT, FUNC, COMMON, GNU_IFUNC. Not SECTION, FILE or TLS.
 _ADDRESSED = (0, 1, 2, 5, 10)
@@ -187,6 +188,9 @@ class Symbolic:
     def modules(self) -> Sequence[Module]:
         raise NotImplementedError
 
+    def regions(self) -> Sequence[Region]:
+        raise NotImplementedError
+
     def symbol_tables(self, module: Module) -> Sequence[Table]:
         """The symbol tables of a module; [] when there are none to be had."""
         raise NotImplementedError
@@ -223,6 +227,11 @@ class Symbolic:
         return self.symbols_of(module).thread_locals()
 
     def symbolize(self, address: int) -> Optional[Symbol]:
-        """The symbol that covers `address` (demangled name), or None."""
+        """The symbol that covers `address` (demangled name), or None. One without a size covers code only: what begins at `_end`, or in
+        data behind the last function, is not part of it."""
         module = self.module_at(address)
-        return self.symbols_of(module).by_address(address) if module is not None else None
+        found = self.symbols_of(module).by_address(address) if module is not None else None
+        if found is not None and not found.size and found.address != address:
+            region = holding(self.regions(), address)
+            return found if region is None or region.executable else None
+        return found
