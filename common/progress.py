@@ -30,7 +30,7 @@ class Bar:
             return
         self._last = now
         self._shown = True
-        percent = f" {part:4.0%}" if part else ""
+        percent = f" {min(int(100 * part), 99):3}%" if part else ""  # never 100 % of what is still going on
         self._stream.write(f"\r\x1b[Kfindleaks: {visible(phase)}{percent} ({now - self._began:.0f} s)")
         self._stream.flush()
 

@@ -194,14 +194,14 @@ class Session:
         self.target.close()
 
     def _scanned(self, heuristics: Heuristic) -> Graph:
-        blocks = self.directory.blocks  # timed by itself
+        blocks, roots = self.directory.blocks, self.roots  # `walk` and `unread` are timed by themselves
         began = time.perf_counter()
         vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
         customary, types = self.customary
         graph = self.engine.graph(blocks, heuristics | customary, vtables, types)
         for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
             graph.scan_blocks(piece)
-        for piece in self.pieces(self.roots, "reading the roots"):
+        for piece in self.pieces(roots, "reading the roots"):
             graph.scan_roots(piece)
         graph.root_words([*self.register_words(), *self._running_on(), *self.in_flight])
         graph.settle()

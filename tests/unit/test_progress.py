@@ -1,0 +1,56 @@
+"""What is said of how far work is and how long it took: never "100 %" of what still goes on, and no second twice."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from fake import FakeTarget
+from heaps import ListAllocator, Listed, session
+
+from findleaks import progress
+from findleaks import session as sessions
+from findleaks.graph.unread import Unread
+
+HEAP = 0x100000
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("part", "shown"), [(0.004, " 0%"), (0.5, "50%"), (0.996, "99%"), (1.0, "99%"), (1.2, "99%")])
+def test_what_still_goes_on_is_never_at_100_percent(part: float, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    out = Terminal()
+    bar = progress.Bar(out)
+    bar("reading the heaps", part)
+    assert f" {shown} (" in out.getvalue() and "100" not in out.getvalue()
+    bar.clear()
+    assert out.getvalue().endswith("\r\x1b[K")
+
+
+class Clock:
+    """Time that passes only where it is told to."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+def test_no_second_is_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+
+    def slow(*_: object) -> Unread:
+        clock.now += 5.0
+        return Unread()
+
+    monkeypatch.setattr(sessions, "time", clock)
+    monkeypatch.setattr(sessions, "unread", slow)
+    made = session(FakeTarget({HEAP: bytes(4096)}), [ListAllocator(HEAP, HEAP + 4096, [Listed(HEAP + 16, 100)])])
+    made.graph()
+    assert made.seconds["unread"] == 5.0
+    assert sum(made.seconds.values()) == 5.0
