@@ -8,16 +8,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional, Protocol
 
 from findleaks.allocators.directory import Directory, build
-from findleaks.errors import Interrupted
+from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph import engine as engines
-from findleaks.graph.base import Engine, Graph, Heuristic
+from findleaks.graph.base import Engine, Graph, Heuristic, Kind, Totals
+from findleaks.graph.conventions import NOTHING, Fits, Learned, fitting, learn
 from findleaks.graph.in_flight import Inside, held, threads_inside
 from findleaks.graph.reserved import Reserved, owned
 from findleaks.graph.roots import register_words, root_ranges, stack_region
 from findleaks.graph.unread import Unread, unread
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.presence import Presence
-from findleaks.target.ranges import blanked, nonzero_pieces
+from findleaks.target.ranges import blanked, inside, nonzero_pieces
 from findleaks.types import Types
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Session:
         self.reads = 1
         self.presence: Optional[Presence] = None  # page by page, once a command has asked for it; see audit/residency.py
         self._graphs: dict[Heuristic, Graph] = {}
+        self._learned: dict[Heuristic, Learned] = {}
         self._sorted: list[Graph] = []  # those of them that are marked and classified
 
     @cached_property
@@ -82,9 +84,10 @@ class Session:
         if not self.inside or self.reads >= MOST_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
-        for name in ("directory", "roots", "reserved", "unread", "customary", "runtimes", "dead", "types", "in_flight"):
+        for name in ("directory", "roots", "reserved", "unread", "customary", "runtimes", "dead", "types", "in_flight", "_fits"):
             self.__dict__.pop(name, None)
         self._graphs.clear()
+        self._learned.clear()
         self._sorted.clear()
         return True
 
@@ -153,7 +156,7 @@ class Session:
     def types(self) -> Types:
         return Types(self.target)
 
-    def graph(self, heuristics: Heuristic = Heuristic.NONE) -> Graph:
+    def graph(self, heuristics: Heuristic = Heuristic.AUTO) -> Graph:
         """References among blocks, marked and classified."""
         made = self._graphs.pop(heuristics, None) or self._scanned(heuristics)
         self._graphs[heuristics] = made  # the last of the dictionary: `latest`
@@ -168,8 +171,14 @@ class Session:
     def references(self) -> Graph:
         """`latest`, maybe neither marked nor classified yet: who refers to what, and who holds what."""
         if not self._graphs:
-            self._graphs[Heuristic.NONE] = self._scanned(Heuristic.NONE)
+            self._graphs[Heuristic.AUTO] = self._scanned(Heuristic.AUTO)
         return next(reversed(self._graphs.values()))
+
+    @property
+    def learned(self) -> Learned:
+        """Which interior pointers count in `latest` as the program's custom."""
+        _ = self.latest
+        return self._learned.get(next(reversed(self._graphs)), NOTHING)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
         """Memory of these ranges, with progress and a look at Ctrl-C before each piece. Zeros stand for what is dead in managed heaps,
@@ -213,13 +222,49 @@ class Session:
             return graph
         began = time.perf_counter()
         budget = PURE_SLICE if self.engine.name == "pure" else SLICE
-        while not graph.mark(budget):
-            self.tell("following pointers", 0.0)
+        graph = self._marked(graph, budget)
         while not graph.classify(budget):
             self.tell("sorting the lost", 0.0)
         self.seconds["mark"] = time.perf_counter() - began
         self._sorted.append(graph)
         return graph
+
+    def _marked(self, graph: Graph, budget: int) -> Graph:
+        """The graph, marked; another one in its place where it must be made again with a heuristic that explains most of it."""
+        self._mark(graph, budget)
+        asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
+        if not asked & Heuristic.AUTO:
+            return graph
+        learned = learn(graph, self.engine, self._fits, budget, self.tell)
+        if learned.heuristics:
+            more = learned.heuristics
+            before = graph.totals(Kind.POSSIBLE)
+            graph = self._graphs[asked] = self._scanned(asked | more)
+            self._mark(graph, budget)
+            again = learn(graph, self.engine, self._fits, budget, self.tell)
+            after = graph.totals(Kind.POSSIBLE)
+            held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
+            learned = again._replace(heuristics=more, held=held)
+        self._learned[asked] = learned
+        return graph
+
+    def _mark(self, graph: Graph, budget: int) -> None:
+        while not graph.mark(budget):
+            self.tell("following pointers", 0.0)
+
+    @cached_property
+    def _fits(self) -> Fits:
+        """Which of memcheck's heuristics fit a block, by its contents."""
+        target = self.target
+        vtables = self.types.vtables()
+
+        def read(address: int, length: int) -> Optional[int]:
+            try:
+                return int.from_bytes(target.read(address, length), target.arch.byteorder)
+            except UnreadableMemory:
+                return None
+
+        return fitting(target.arch.word, read, lambda value: inside(vtables, value) is not None)
 
     def _running_on(self) -> list[int]:
         """Starts of the blocks that threads run on: coroutines' and alternate stacks that malloc gave, and thread control blocks (musl's

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
+from findleaks.audit.conventions import conventions_json
 from findleaks.audit.doubts import notes, trusted
 from findleaks.audit.inside import in_flight_json
 from findleaks.audit.lost import lost
@@ -35,7 +36,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", default="definite,possible", help="groups to show, comma-separated (definite,possible)")
     add_limit(parser, "groups", GROUPS)
     parser.add_argument("--suppressions", metavar="FILE", help="leave out what its lines match: leak:PATTERN, type:GLOB, size:A-B")
-    parser.add_argument("--heuristics", default="none", help=f"interior pointers that hold a block: {', '.join(HEURISTICS)}, all")
+    words = f"interior pointers that hold a block: auto (the program's own customs; the default), none, all, or {', '.join(HEURISTICS)}"
+    parser.add_argument("--heuristics", default="auto", metavar="auto|none|LIST", help=words)
     parser.add_argument("--fail-over", metavar="BYTES", help="exit status 1 if more than this is lost for sure, e.g. 0 or 64k")
 
 
@@ -43,7 +45,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def find(session: Session, args: argparse.Namespace) -> Plain:
     """Find lost memory: blocks in use that no chain of pointers from a root (registers, live stacks, global and other writable
     memory) reaches. definite: nothing points to it, or only its own cycle does. indirect: hangs from a definite one, and is counted
-    with it. possible: reached only through pointers into the middle of a block."""
+    with it. possible: reached only through pointers into the middle of a block. Where nearly all such pointers go to one offset, behind
+    a header that the program or a library puts in front of its blocks, they count as pointers to the start: --heuristics auto."""
     kinds = _kinds(args.kind)
     heuristics = _heuristics(args.heuristics)
     fail_over = size_word(args.fail_over) if args.fail_over else None
@@ -56,6 +59,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         "trusted": trusted(session),
         "allocators": _allocators(session),
         "totals": _totals(session, graph),
+        "heuristics": conventions_json(session, args.heuristics),
         "in_flight": in_flight_json(session),
         "notes": notes(session),
         "groups": [leak.json() for leak in first(shown, args.limit)],
@@ -114,7 +118,9 @@ def _kinds(words: str) -> set[Kind]:
 def _heuristics(words: str) -> Heuristic:
     made = Heuristic.NONE
     for word in words.split(","):
-        if _one_of(word, (*HEURISTICS, "all", "none"), "heuristic") == "all":
+        if _one_of(word, (*HEURISTICS, "auto", "all", "none"), "heuristic") == "auto":
+            made |= Heuristic.AUTO
+        elif word == "all":
             for one in HEURISTICS.values():
                 made |= one
         elif word != "none":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from findleaks.audit.conventions import sentences, summary
 from findleaks.audit.inside import in_flight_line
 from findleaks.commands import Door
 from findleaks.graph.base import Kind
@@ -41,6 +42,7 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
             yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
         yield ""
     yield from _summary(totals, body["suppressed"], body["trusted"])
+    yield from _customs(session, width)
     if rows:
         first = rows[0]
         at = f"{first.examples[0]:#x}"
@@ -84,6 +86,16 @@ def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, A
         yield f"  possible (reached by interior pointers only): {size(possible['bytes'])} in {blocks(possible['blocks'])}"
     for entry in suppressed:
         yield f"  of these suppressed by {printable(entry['rule'])}: {size(entry['bytes'])} in {blocks(entry['blocks'])}"
+
+
+def _customs(session: Session, width: int) -> Iterator[str]:
+    """Which interior pointers count as pointers to a block's start."""
+    learned = session.learned
+    held = summary(learned)
+    if held:
+        for at, line in enumerate([held, *sentences(learned, session.target.arch.word)]):
+            indent = "    " if at else "  "
+            yield from (indent + part for part in wrapped(line, width - len(indent)))
 
 
 def found_allocators(entries: Sequence[dict[str, Any]]) -> str:

@@ -23,6 +23,7 @@ from findleaks.target.base import Piece, Range
 if TYPE_CHECKING:
     from findleaks.graph.chunks import SoundChunks
     from findleaks.graph.dominators import Dominators
+    from findleaks.graph.interiors import Interiors
     from findleaks.graph.objects import ObjectTally
     from findleaks.graph.pages import PageLists, PageRead
     from findleaks.graph.records import Records, Shape
@@ -50,7 +51,7 @@ class Kind(IntEnum):
 
 class Heuristic(IntFlag):
     """Interior pointers p (block start b, usable size sz, word W) that count as start references: memcheck's four, which users choose,
-    and two that allocators ask for (Allocator.heuristics)."""
+    and two that allocators ask for (Allocator.heuristics). AUTO: what conventions.py finds to be the program's custom."""
 
     NONE = 0
     LENGTH64 = 1  # p == b + 8 and *(u64*)b == sz - 8 … compared with the requested size where known; see docs
@@ -59,6 +60,7 @@ class Heuristic(IntFlag):
     STDSTRING = 8  # old copy-on-write std::string: {length, capacity, refcount} before p
     OBJECTS = 16  # an object {count, type} begins at b + k, k in 0, 16, 32, 48, type one of `types`; p, less two low bits, in b … b + k
     DICT_VALUES = 32  # CPython 3.11, 3.12: p, or p + 1, is b + n, n in 8, 16, 24, 32, and the byte at b + n - 1 is n
+    AUTO = 64  # interior references are noted, so that `Graph.interiors` can be asked
 
 
 class Totals(NamedTuple):
@@ -236,6 +238,9 @@ class Blocks(Protocol):
 class Graph(Protocol):
     """References among in-use blocks, and what they say. Order: scan_blocks over ascending pieces, scan_roots, mark, classify."""
 
+    @property
+    def blocks(self) -> Blocks: ...
+
     def scan_blocks(self, piece: Piece) -> None:
         """Record the references from in-use blocks' words in `piece`. Pieces come in ascending order, each byte once; a block may
         span pieces."""
@@ -255,6 +260,10 @@ class Graph(Protocol):
 
     def mark(self, budget: int) -> bool:
         """Visit about `budget` blocks; True when all that can be reached is marked reachable or possible."""
+        ...
+
+    def interiors(self) -> Interiors:
+        """Of a graph made with Heuristic.AUTO, between marking and classifying."""
         ...
 
     def classify(self, budget: int) -> bool:

@@ -1,4 +1,4 @@
-"""The pointer graph in the C kernel (../kernel/{scan,mark,classify,groups,hints}.c)."""
+"""The pointer graph in the C kernel (../kernel/{scan,mark,classify,groups,hints,interior}.c)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from findleaks.graph import shared
 from findleaks.graph.base import Group, Heuristic, Kind, Totals
 from findleaks.graph.kernel_blocks import KernelBlocks
 from findleaks.graph.kernel_dominators import KernelDominators
+from findleaks.graph.kernel_interiors import KernelInteriors
 from findleaks.graph.kernel_library import DISORDER, NONE, CGroup, CRange, check
 from findleaks.graph.kernel_memory import memory, passed
 from findleaks.graph.kernel_rows import KernelRows
@@ -34,6 +35,9 @@ class KernelGraph:
         self._handle = library.fl_graph_new(blocks.handle, self._held)
         if not self._handle:
             raise MemoryError("not enough memory for the heap's graph")
+        if heuristics & Heuristic.AUTO:
+            library.fl_graph_note(self._handle)
+        heuristics &= ~Heuristic.AUTO
         if heuristics:
             ranges = _ranges(vtables)
             check(library.fl_graph_hints(self._handle, int(heuristics), ranges, len(ranges)), "blocks")
@@ -73,6 +77,12 @@ class KernelGraph:
         if not self._marked:
             self._marked = check(self._library.fl_mark(self._handle, max(1, budget)), "blocks") == 0
         return self._marked
+
+    def interiors(self) -> KernelInteriors:
+        """See base.Graph."""
+        if not self._marked or self._classified:
+            raise RuntimeError("between marking and classifying")
+        return KernelInteriors(self._library, self, self._handle)
 
     def classify(self, budget: int) -> bool:
         """See base.Graph."""

@@ -7,12 +7,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, compress
 from operator import and_
+from typing import Optional
 
 from findleaks.graph import shared
 from findleaks.graph.base import Group, Heuristic, Kind, Totals
+from findleaks.graph.interiors import MOST_OFFSET
 from findleaks.graph.pure_blocks import COUNT_BITS, PAGE_BITS, PureBlocks, words_of
 from findleaks.graph.pure_dominators import PureDominators
 from findleaks.graph.pure_heuristics import Hints
+from findleaks.graph.pure_interiors import Noted, PureInteriors
 from findleaks.graph.pure_lost import Lost
 from findleaks.graph.rows import RowRules
 from findleaks.target.base import Piece, Range
@@ -37,6 +40,8 @@ class PureGraph:
         self._scanned = 0  # scan_blocks goes upward from here
         self._segments, self._ends = self._spans()
         self._telling = self._telling_byte()
+        self._noted: Optional[list[Noted]] = [] if heuristics & Heuristic.AUTO else None
+        heuristics &= ~Heuristic.AUTO
         self._hints = Hints(blocks, heuristics, vtables, types) if heuristics else None
         self._marker: Iterator[None] | None = None
         self._classifier: Iterator[None] | None = None
@@ -86,6 +91,8 @@ class PureGraph:
             elif offset < sizes[target]:
                 if self._hints:
                     self._hints.edge(len(edges), target, value)
+                if self._noted is not None:
+                    self._noted.append(Noted(source, len(edges), target, min(offset, MOST_OFFSET)))
                 edges.append(target << 1 | 1)
             else:
                 continue
@@ -120,6 +127,12 @@ class PureGraph:
         assert self._marker is not None
         self._marked = _run(self._marker, budget)
         return self._marked
+
+    def interiors(self) -> PureInteriors:
+        """See base.Graph."""
+        if not self._marked or self._classified:
+            raise RuntimeError("between marking and classifying")
+        return PureInteriors(self.blocks, self._kinds, self.edges, self.edges_of, self._noted or ())
 
     def classify(self, budget: int) -> bool:
         """See base.Graph."""
@@ -290,6 +303,8 @@ class PureGraph:
         if edge >= 0:
             if edge & 1 and self._hints:
                 self._hints.root(edge >> 1, value)
+            if edge & 1 and self._noted is not None:
+                self._noted.append(Noted(-1, -1, edge >> 1, min(value - self.blocks.starts[edge >> 1], MOST_OFFSET)))
             self._roots[edge >> 1] = self._roots.get(edge >> 1, 0) | 1 + (edge & 1)
 
     def _mark(self) -> Iterator[None]:

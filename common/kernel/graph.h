@@ -27,6 +27,17 @@ typedef struct {
     uint32_t offsets[GROUP + 1];
 } wide;
 
+/* An interior reference that was noted: its source and its place among the edges, or NONE and the block that a root refers to; how far
+ * into the block it leads (UINT32_MAX: as far, or further). */
+typedef struct {
+    uint32_t source, place, offset;
+} inner;
+
+typedef struct {
+    inner *items;
+    uint64_t count, capacity;
+} inners;
+
 typedef struct hints hints; /* see hints.c */
 typedef struct lost lost;   /* see lost.h */
 
@@ -68,6 +79,9 @@ typedef struct graph {
     uint64_t scanned;
     batch *batch;
     hints *hints;
+    bool noting; /* interior references */
+    inners inners;
+    uint64_t *promoted; /* see interior.c: blocks that start references of reachable blocks lead to by now */
     unsigned phase; /* of marking */
     uint32_t seed;  /* roots below are in the queue */
     queue queue;
@@ -81,6 +95,8 @@ int hints_root(graph *g, uint32_t index, uint64_t pointer);
 void hints_settle(graph *g);
 void hints_free(hints *h);
 void lost_free(lost *l);
+void interiors_free(inners *list);
+int interiors_room(inners *list, uint64_t more); /* for so many more */
 
 INLINE bool bit(const uint64_t *bits, uint32_t index) { return bits[index >> 6] >> (index & 63) & 1; }
 INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64_C(1) << (index & 63); }

@@ -29,22 +29,24 @@ INLINE int push(queue *q, uint32_t item, bool wanted) {
     return DONE;
 }
 
-/* A block has become `kind`, or has that already: 1 if it is new, and queued if it leads anywhere. */
-INLINE int reach(graph *g, uint32_t index, uint8_t kind) {
+/* A block that was `before` becomes `kind`, or is something else already: 1 if it is new, and queued if it leads anywhere. */
+INLINE int reach(graph *g, uint32_t index, uint8_t kind, uint8_t before) {
     uint8_t *node = node_of(g, index);
-    if (*node >> KIND_SHIFT != UNKNOWN)
+    if (*node >> KIND_SHIFT != before)
         return 0;
     uint32_t count, first = edges_of(g, index, &count); /* before writing, or these wide reads would wait for it */
-    *node |= (uint8_t)(kind << KIND_SHIFT);
+    *node ^= (uint8_t)((kind ^ before) << KIND_SHIFT);
+    if (before != UNKNOWN)
+        g->kinds[index] = kind;
     return push(&g->queue, first, count != 0) ? NO_MEMORY : 1;
 }
 
-/* Queue the next of the blocks in `first` (and `second`, if any) that have no kind yet, some at a time. */
-static int seed(graph *g, const uint64_t *first, const uint64_t *second, uint8_t kind) {
+/* Queue the next of the blocks in `first` (and `second`, if any) that are still what they were before, some at a time. */
+INLINE int seed(graph *g, const uint64_t *first, const uint64_t *second, uint8_t kind, uint8_t before) {
     for (int queued = 0; g->seed <= g->count / 64 && queued < 64; g->seed++) {
         uint64_t bits = first[g->seed] | (second ? second[g->seed] : 0);
         for (; bits; bits &= bits - 1) {
-            int fresh = reach(g, g->seed * 64 + (uint32_t)__builtin_ctzll(bits), kind);
+            int fresh = reach(g, g->seed * 64 + (uint32_t)__builtin_ctzll(bits), kind, before);
             if (fresh < 0)
                 return fresh;
             queued += fresh;
@@ -53,14 +55,20 @@ static int seed(graph *g, const uint64_t *first, const uint64_t *second, uint8_t
     return DONE;
 }
 
+/* Phases of marking: what start references reach, what others reach, and what was possible and turned out to be reachable. */
+enum { STARTS = 1, OTHERS = 2, MARKED = 3, PROMOTE = 4, PROMOTED = 5 };
+
 /* Visit about `budget` blocks; 1 if there are more. */
-INLINE int visit(graph *g, int64_t budget, bool starts_only) {
+INLINE int visit(graph *g, int64_t budget, unsigned phase) {
     queue *q = &g->queue;
-    uint8_t kind = starts_only ? REACHABLE : POSSIBLE;
+    bool starts_only = phase != OTHERS;
+    uint8_t kind = starts_only ? REACHABLE : POSSIBLE, before = phase == PROMOTE ? POSSIBLE : UNKNOWN;
     uint32_t far = q->head, soon = q->head;
     while (budget > 0) {
         while (q->tail - q->head < FAR && g->seed <= g->count / 64) {
-            int failed = starts_only ? seed(g, g->root_starts, NULL, kind) : seed(g, g->root_interiors, g->interiors, kind);
+            int failed = phase == STARTS    ? seed(g, g->root_starts, NULL, kind, before)
+                         : phase == OTHERS  ? seed(g, g->root_interiors, g->interiors, kind, before)
+                                            : seed(g, g->promoted, NULL, kind, before);
             if (failed)
                 return failed;
         }
@@ -79,9 +87,9 @@ INLINE int visit(graph *g, int64_t budget, bool starts_only) {
             uint32_t target = *edge >> INDEX_SHIFT;
             last = *edge & LAST;
             if (!starts_only || !(*edge & INTERIOR)) {
-                if (reach(g, target, kind) < 0)
+                if (reach(g, target, kind, before) < 0)
                     return NO_MEMORY;
-            } else if (*node_of(g, target) >> KIND_SHIFT == UNKNOWN) {
+            } else if (phase == STARTS && *node_of(g, target) >> KIND_SHIFT == UNKNOWN) {
                 set_bit(g->interiors, target);
             }
         }
@@ -104,10 +112,10 @@ API int fl_mark(graph *g, int64_t budget) {
         g->interiors = calloc((size_t)g->count / 64 + 1, sizeof *g->interiors);
         if (!g->interiors || graph_settle(g))
             return NO_MEMORY;
-        g->phase = 1;
+        g->phase = STARTS;
     }
-    for (; g->phase <= 2; g->phase++, g->seed = 0) {
-        int more = visit(g, budget, g->phase == 1);
+    for (; g->phase < MARKED; g->phase++, g->seed = 0) {
+        int more = g->phase == STARTS ? visit(g, budget, STARTS) : visit(g, budget, OTHERS);
         if (more)
             return more;
     }
@@ -116,6 +124,28 @@ API int fl_mark(graph *g, int64_t budget) {
     free(g->interiors);
     g->queue = (queue){NULL, 0, 0, 0};
     g->interiors = NULL;
+    return 0;
+}
+
+/* After fl_interior_accept: possible blocks that start references reach by now become reachable. 1: there is more to do. */
+API int fl_promote(graph *g, int64_t budget) {
+    if (g->phase == MARKED) {
+        if (!g->promoted)
+            return 0;
+        g->phase = PROMOTE;
+        g->seed = 0;
+    }
+    if (g->phase == PROMOTE) {
+        int more = visit(g, budget, PROMOTE);
+        if (more)
+            return more;
+        g->phase = PROMOTED;
+        free(g->queue.items);
+        g->queue = (queue){NULL, 0, 0, 0};
+        free(g->promoted);
+        g->promoted = NULL;
+    }
+    interiors_free(&g->inners);
     return 0;
 }
 

@@ -24,6 +24,8 @@ API void fl_graph_free(graph *g) {
     free(g->batch);
     free(g->queue.items);
     hints_free(g->hints);
+    interiors_free(&g->inners);
+    free(g->promoted);
     lost_free(g->lost);
     free(g);
 }
@@ -153,10 +155,17 @@ INLINE uint32_t source_of(const blocks *b, const batch *c, uint32_t at, table *r
     return size >= WORD && address - start <= size - WORD ? index : NONE;
 }
 
+/* Note an interior reference, for which there is room. */
+INLINE void note(graph *g, uint32_t source, uint32_t place, uint64_t offset) {
+    g->inners.items[g->inners.count++] = (inner){source, place, offset < UINT32_MAX ? (uint32_t)offset : UINT32_MAX};
+}
+
 /* Turn the candidates into edges of their sources. */
 INLINE int record_edges(graph *g) {
     batch *c = g->batch;
     resolve(g, c);
+    if (g->noting && interiors_room(&g->inners, BATCH))
+        return NO_MEMORY;
     while (g->edge_capacity < g->edge_count + BATCH) {
         uint32_t *edges = grown(g->edges, g->edge_capacity, &g->edge_capacity, sizeof *edges);
         if (!edges)
@@ -180,6 +189,8 @@ INLINE int record_edges(graph *g) {
         }
         if (edge & INTERIOR && g->hints && hints_edge(g, made, c->starts[at], c->values[at], &edge))
             return NO_MEMORY;
+        if (edge & INTERIOR && g->noting)
+            note(g, source, (uint32_t)made, c->values[at] - c->starts[at]);
         edges[made++] = edge;
         g->degrees[source - (g->group_end - GROUP)]++;
     }
@@ -191,6 +202,8 @@ INLINE int record_edges(graph *g) {
 INLINE int record_roots(graph *g) {
     batch *c = g->batch;
     resolve(g, c);
+    if (g->noting && interiors_room(&g->inners, BATCH))
+        return NO_MEMORY;
     for (uint32_t at = 0; at < c->count; at++) {
         uint32_t edge = edge_of(g->b, c, at);
         if (edge == NONE)
@@ -198,6 +211,8 @@ INLINE int record_roots(graph *g) {
         set_bit(edge & INTERIOR ? g->root_interiors : g->root_starts, edge >> INDEX_SHIFT);
         if (edge & INTERIOR && g->hints && hints_root(g, edge >> INDEX_SHIFT, c->values[at]))
             return NO_MEMORY;
+        if (edge & INTERIOR && g->noting)
+            note(g, NONE, edge >> INDEX_SHIFT, c->values[at] - c->starts[at]);
     }
     return DONE;
 }

@@ -1,0 +1,197 @@
+/* Interior references to blocks that nothing else reaches, and at which offset of their blocks they aim: the program's own headers. What
+ * ../graph/conventions.py decides of the counts made here turns interior references into start references, and blocks from possible to
+ * reachable. Nothing that is lost becomes reachable by it, nor the reverse: marking followed both sorts of reference.
+ */
+#include "graph.h"
+
+#include <stdlib.h>
+
+void interiors_free(inners *list) {
+    free(list->items);
+    *list = (inners){NULL, 0, 0};
+}
+
+/* Remember interior references from now on; before anything is scanned. */
+API void fl_graph_note(graph *g) { g->noting = true; }
+
+int interiors_room(inners *list, uint64_t more) {
+    while (list->capacity < list->count + more) {
+        inner *items = grown(list->items, list->capacity, &list->capacity, sizeof *items);
+        if (!items)
+            return NO_MEMORY;
+        list->items = items;
+    }
+    return DONE;
+}
+
+static bool live(const graph *g, uint32_t source) {
+    return source == NONE || g->kinds[source] == REACHABLE || g->kinds[source] == POSSIBLE;
+}
+
+/* The block that a noted reference leads to: of those that are only possibly held, from what is held, by what still counts as interior; else
+ * NONE. */
+static uint32_t target_of(const graph *g, const inner *item) {
+    if (item->offset == UINT32_MAX || !live(g, item->source))
+        return NONE;
+    uint32_t target = item->place;
+    if (item->source != NONE) {
+        uint32_t edge = g->edges[item->place];
+        if (!(edge & INTERIOR))
+            return NONE;
+        target = edge >> INDEX_SHIFT;
+    }
+    return g->kinds[target] == POSSIBLE ? target : NONE;
+}
+
+/* Of the noted references from number *at on, `budget` at most: block << 32 | offset of each that leads to a possible block. Their number;
+ * *at is where to go on, and *all how many were noted. After marking. */
+API uint64_t fl_interior_keys(const graph *g, uint64_t *at, uint64_t *all, uint64_t budget, uint64_t *keys) {
+    uint64_t found = 0;
+    *all = g->inners.count;
+    for (; *at < *all && budget; ++*at, budget--) {
+        const inner *item = &g->inners.items[*at];
+        uint32_t target = target_of(g, item);
+        if (target != NONE)
+            keys[found++] = (uint64_t)target << 32 | item->offset;
+    }
+    return found;
+}
+
+/* -- counting blocks by size and offset: a hash table */
+
+typedef struct {
+    uint64_t size, offset, blocks; /* empty: no blocks */
+} row;
+
+typedef struct {
+    const graph *g;
+    row *rows;
+    uint64_t mask, used;
+    uint32_t last; /* the block whose keys were the last */
+} counting;
+
+static row *row_of(const counting *c, uint64_t size, uint64_t offset) {
+    uint64_t at = (size * UINT64_C(0x9E3779B97F4A7C15) ^ offset * UINT64_C(0xC2B2AE3D27D4EB4F)) >> 20 & c->mask;
+    while (c->rows[at].blocks && (c->rows[at].size != size || c->rows[at].offset != offset))
+        at = (at + 1) & c->mask;
+    return &c->rows[at];
+}
+
+static int count_one(counting *c, uint64_t size, uint64_t offset) {
+    row *found = row_of(c, size, offset);
+    if (!found->blocks) {
+        *found = (row){size, offset, 0};
+        c->used++;
+    }
+    found->blocks++;
+    if (c->used * 2 <= c->mask)
+        return DONE;
+    counting wider = {c->g, calloc(c->mask * 2 + 2, sizeof *c->rows), c->mask * 2 + 1, c->used, c->last};
+    if (!wider.rows)
+        return NO_MEMORY;
+    for (uint64_t at = 0; at <= c->mask; at++)
+        if (c->rows[at].blocks)
+            *row_of(&wider, c->rows[at].size, c->rows[at].offset) = c->rows[at];
+    free(c->rows);
+    *c = wider;
+    return DONE;
+}
+
+API void fl_interior_count_free(counting *c) {
+    if (c)
+        free(c->rows);
+    free(c);
+}
+
+API counting *fl_interior_count_new(const graph *g) {
+    counting *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    c->g = g;
+    c->mask = 255;
+    c->last = NONE;
+    c->rows = calloc(c->mask + 1, sizeof *c->rows);
+    if (!c->rows) {
+        free(c);
+        return NULL;
+    }
+    return c;
+}
+
+/* Keys ascend and differ. A block counts once for each of its offsets, and for offset 0; under its size, and under size 0. */
+API int fl_interior_count(counting *c, const uint64_t *keys, uint64_t count) {
+    for (uint64_t at = 0; at < count; at++) {
+        uint32_t block = (uint32_t)(keys[at] >> 32);
+        uint64_t size = size_of(c->g->b, block), offset = keys[at] & UINT32_MAX;
+        if (block != c->last && (count_one(c, size, 0) || count_one(c, 0, 0)))
+            return NO_MEMORY;
+        c->last = block;
+        if (count_one(c, size, offset) || count_one(c, 0, offset))
+            return NO_MEMORY;
+    }
+    return DONE;
+}
+
+/* Size, offset and number of blocks of each row of at least `least` blocks, in no order. */
+API int fl_interior_rows(const counting *c, uint64_t least, words *found) {
+    for (uint64_t at = 0; at <= c->mask; at++) {
+        const row *one = &c->rows[at];
+        if (one->blocks >= least && one->blocks &&
+            (words_push(found, one->size) || words_push(found, one->offset) || words_push(found, one->blocks)))
+            return NO_MEMORY;
+    }
+    return DONE;
+}
+
+/* -- rules: pairs (size, offset), ascending; size 0 stands for any */
+
+static uint64_t rule_at(const uint64_t *rules, uint64_t count, uint64_t size, uint64_t offset) {
+    uint64_t low = 0, high = count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        const uint64_t *rule = rules + 2 * middle;
+        if (rule[0] < size || (rule[0] == size && rule[1] < offset))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && rules[2 * low] == size && rules[2 * low + 1] == offset ? low : count;
+}
+
+static uint64_t rule_of(const graph *g, const uint64_t *rules, uint64_t count, uint32_t block, uint64_t offset) {
+    uint64_t any = rule_at(rules, count, 0, offset);
+    return any < count ? any : rule_at(rules, count, size_of(g->b, block), offset);
+}
+
+/* The noted references from number *at on, `budget` at most, become start references where a rule says so. */
+API int fl_interior_accept(graph *g, const uint64_t *rules, uint64_t count, uint64_t *at, uint64_t budget) {
+    if (!g->promoted && !(g->promoted = calloc((size_t)g->count / 64 + 1, sizeof *g->promoted)))
+        return NO_MEMORY;
+    for (; *at < g->inners.count && budget; ++*at, budget--) {
+        const inner *item = &g->inners.items[*at];
+        uint32_t target = target_of(g, item);
+        if (target == NONE || rule_of(g, rules, count, target, item->offset) == count)
+            continue;
+        if (item->source != NONE)
+            g->edges[item->place] &= ~INTERIOR;
+        if (item->source == NONE || g->kinds[item->source] == REACHABLE)
+            set_bit(g->promoted, target);
+    }
+    return DONE;
+}
+
+/* After fl_promote: which blocks a rule made reachable, each counted once. `sums` has blocks and bytes for each rule. */
+API void fl_interior_effect(const graph *g, const uint64_t *keys, uint64_t key_count, const uint64_t *rules, uint64_t count, uint64_t *sums,
+                            uint32_t *last) {
+    for (uint64_t at = 0; at < key_count; at++) {
+        uint32_t block = (uint32_t)(keys[at] >> 32);
+        if (block == *last || g->kinds[block] != REACHABLE)
+            continue;
+        uint64_t rule = rule_of(g, rules, count, block, keys[at] & UINT32_MAX);
+        if (rule == count)
+            continue;
+        *last = block;
+        sums[2 * rule]++;
+        sums[2 * rule + 1] += size_of(g->b, block);
+    }
+}

@@ -1,0 +1,168 @@
+"""Interior pointers by offset: kernel and twin agree, a rule does what its definition says, and what counts as a rule."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from typing import Any
+
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.graph.base import Engine, Graph, Heuristic, Kind
+from findleaks.graph.conventions import LEAST, SIZES, rules_of
+from findleaks.graph.interiors import Row, Rule
+
+MOST_OFFSET = (1 << 32) - 1
+
+
+def marked(engine: Engine, heap: graphs.Heap, heuristics: Heuristic) -> Graph:
+    blocks = engine.blocks(graphs.X86_64, heap.granule)
+    blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
+    graph = engine.graph(blocks, heuristics, graphs.VTABLES, graphs.TYPES)
+    for piece in heap.pieces:
+        graph.scan_blocks(piece)
+    for piece in heap.root_pieces:
+        graph.scan_roots(piece)
+    graph.root_words(heap.root_words)
+    while not graph.mark(7):
+        pass
+    return graph
+
+
+def everything(engine: Engine, heap: graphs.Heap, heuristics: Heuristic, choose: Any, budget: int) -> dict[str, Any]:
+    """All that is said of interior pointers; `choose` makes rules of the rows."""
+    graph = marked(engine, heap, heuristics | Heuristic.AUTO)
+    before = bytes(graph.kinds())
+    interiors = graph.interiors()
+    keys, done = interiors.keys(budget)
+    while not done:
+        more, done = interiors.keys(budget)
+        keys += more
+    distinct = engine.tally(keys, array("Q"))[0]
+    for at in range(0, len(distinct), budget):
+        interiors.count(distinct[at : at + budget])
+    rows = interiors.rows(1)
+    rules = choose(rows)
+    while not interiors.accept(rules, budget):
+        pass
+    while not interiors.promote(budget):
+        pass
+    after = bytes(graph.kinds())
+    effect = interiors.effect(distinct, rules)
+    while not graph.classify(1 << 30):
+        pass
+    references = [graph.references(index) for index in range(len(heap.blocks))]
+    return {
+        "before": before,
+        "keys": distinct,
+        "rows": rows,
+        "some": interiors.rows(3),
+        "rules": rules,
+        "after": after,
+        "effect": effect,
+        "kinds": bytes(graph.kinds()),
+        "references": references,
+    }
+
+
+class Ruled(graphs.Oracle):
+    """By definition: pointers that a rule covers are start pointers."""
+
+    def __init__(self, heap: graphs.Heap, heuristics: Heuristic, rules: list[Rule]) -> None:
+        super().__init__(heap, heuristics)
+        self.rules = rules
+
+    def counts(self, block: graphs.Block, value: int) -> bool:
+        offset = value - block.start
+        return super().counts(block, value) or (0, offset) in self.rules or (block.size, offset) in self.rules
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.sampled_from((4, 12, 30, 60)),
+    granule=st.sampled_from((4, 8, 16)),
+    heuristics=st.sampled_from((0, 0, 5, 15, 48)),
+    budget=st.sampled_from((1, 3, 1 << 12)),
+)
+@settings(max_examples=150)
+def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: int, heuristics: int, budget: int) -> None:
+    heap = graphs.random_heap(seed, count, granule, 3)
+
+    def choose(rows: list[Row]) -> list[Rule]:
+        found = [(row.size, row.offset) for row in rows if row.offset]
+        return sorted(random.Random(seed).sample(found, len(found) // 2))
+
+    said = everything(graphs.kernel(), heap, Heuristic(heuristics), choose, budget)
+    assert said == everything(graphs.pure(), heap, Heuristic(heuristics), choose, 1 << 12)
+    plain, ruled = graphs.Oracle(heap, Heuristic(heuristics)), Ruled(heap, Heuristic(heuristics), said["rules"])
+    assert said["kinds"] == bytes(ruled.kinds)
+    held = (Kind.REACHABLE, Kind.POSSIBLE)
+    assert [k in held for k in said["before"]] == [k in held for k in said["after"]]
+    assert [k if k in held else 0 for k in plain.kinds] == list(said["before"])
+    into = {
+        (index, value - heap.blocks[index].start)
+        for index, value in interior_words(plain)
+        if plain.kinds[index] == Kind.POSSIBLE and value - heap.blocks[index].start < MOST_OFFSET
+    }
+    assert {(key >> 32, key & MOST_OFFSET) for key in said["keys"]} == into
+    for size, offset, number in said["rows"]:
+        mine = [(index, at) for index, at in into if size in (0, heap.blocks[index].size)]
+        assert number == len({index for index, at in mine if not offset or at == offset})
+    led = {index for index, at in into if (0, at) in said["rules"] or (heap.blocks[index].size, at) in said["rules"]}
+    assert sum(one.blocks for one in said["effect"]) == sum(said["after"][index] == Kind.REACHABLE for index in led)
+
+
+def interior_words(oracle: graphs.Oracle) -> list[tuple[int, int]]:
+    """(block, value) of the interior references from what is held, in memory and roots."""
+    found = []
+    values = [*oracle.heap.root_words]
+    for _, data in oracle.heap.root_memory:
+        values += [int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data) - 7, 8)]
+    for index, block in enumerate(oracle.blocks):
+        if oracle.kinds[index] in (Kind.REACHABLE, Kind.POSSIBLE):
+            for address in range(-(-block.start // 8) * 8, block.end - 7, 8):
+                target = oracle.target(oracle.word(address))
+                if target and target[0] != index:
+                    values.append(oracle.word(address))
+    for value in values:
+        target = oracle.target(value)
+        if target and target[1]:
+            found.append((target[0], value))
+    return found
+
+
+def rows(*sizes: tuple[int, int, dict[int, int]]) -> list[Row]:
+    """(size, blocks looked at, blocks by offset), and their sums as size 0."""
+    made = [Row(size, 0, looked) for size, looked, _ in sizes]
+    made += [Row(size, offset, blocks) for size, _, offsets in sizes for offset, blocks in offsets.items()]
+    for offset in {0, *(offset for _, _, offsets in sizes for offset in offsets)}:
+        made.append(Row(0, offset, sum(row.blocks for row in made if row.size and row.offset == offset)))
+    return made
+
+
+def many(count: int, offset: int) -> list[tuple[int, int, dict[int, int]]]:
+    return [(64 + 16 * number, LEAST, {offset: LEAST}) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("counted", "expected"),
+    [
+        ([(64, 100, {24: 100})], [(0, 24)]),
+        ([(64, 15, {24: 15})], []),  # a handful may agree by chance
+        ([(64, 100, {24: 89})], []),
+        ([(64, 100, {24: 90, 16: 100 - 90})], [(0, 24)]),
+        ([(64, 5, {24: 5}), (80, 5, {24: 5}), (96, 6, {24: 6})], [(0, 24)]),  # rare sizes, but all agree
+        ([(64, 100, {24: 100}), (80, 100, {8: 50, 16: 50})], [(64, 24)]),  # one structure's links, in a program without a custom
+        ([(64, 100, {24: 100}), (80, 100, {40: 100})], [(64, 24), (80, 40)]),
+        ([*many(SIZES, 24), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),  # a library's header: of any size
+        ([*many(SIZES - 1, 24), (1000, 400, {8: 200, 16: 200})], [(64, 24), (80, 24), (96, 24)]),
+        ([*many(SIZES, 24), (1000, 400, {16: 390})], [(0, 24), (1000, 16)]),
+        ([(64, 100, {8: 100, 24: 100})], [(0, 8)]),  # a block with pointers to two places: the nearer one
+        ([], []),
+    ],
+)
+def test_what_is_a_rule(counted: list[tuple[int, int, dict[int, int]]], expected: list[Rule]) -> None:
+    assert rules_of(rows(*counted)) == expected
