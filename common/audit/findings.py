@@ -13,6 +13,7 @@ from typing import Optional
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.doubts import managed_heaps, trusted
 from findleaks.audit.lost import lost
+from findleaks.audit.possible import by_custom, possible
 from findleaks.audit.retention import Asked, retention
 from findleaks.graph.base import Kind, State
 from findleaks.leaks import Leak, merge, what
@@ -63,6 +64,7 @@ def findings(session: Session, accounting: Accounting, asked: Asked) -> list[Fin
     whether a page was ever touched comes behind all that is known to be there."""
     found = [*_kept(accounting, asked), *_cached(accounting), *_freed(session, accounting), *_native(accounting)]
     found += [*_held(session, accounting), *_threads(accounting), *_handles(session)]
+    found += [Finding(*one) for one in possible(session)]
     unknown = list(_unknown(session, accounting))
     found += unknown if accounting.known else []
     leaks = _lost(session)
@@ -95,19 +97,19 @@ def _lost(session: Session) -> Finding:
     if not in_use.blocks:
         return Finding("no-blocks", 0, "No block of a known allocator was found: nothing can be said of leaks.")
     graph = session.latest
-    definite, indirect, possible = (graph.totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE))
+    definite, indirect, doubtful = (graph.totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE))
     count, amount = definite.blocks + indirect.blocks, definite.bytes + indirect.bytes
     facts: dict[str, object] = {
         "blocks": count,
         "leaks": definite.blocks,
-        "possible_blocks": possible.blocks,
-        "possible_bytes": possible.bytes,
+        "possible_blocks": doubtful.blocks,
+        "possible_bytes": doubtful.bytes,
         "trusted": trusted(session),
     }
-    maybe = f", {number(possible.blocks)} possible ({size(possible.bytes)})" if possible.blocks else ""
+    maybe = f", {number(doubtful.blocks)} possible ({size(doubtful.bytes)})" if doubtful.blocks else ""
     if not count:
         title = f"Nothing is lost: 0 blocks for sure{maybe}." if facts["trusted"] else f"Nothing is lost in what could be read{maybe}."
-        return Finding("nothing-lost", 0, title, facts=facts, shows=("find",) if possible.blocks else ())
+        return Finding("nothing-lost", 0, title, by_custom(session), facts=facts, shows=("find",) if maybe else ())
     groups = merge([leak for leak in lost(session, graph, None) if leak.kind == Kind.DEFINITE])
     top = groups[0] if groups else None
     facts["groups"] = [leak.json() for leak in groups[:3]]
@@ -118,7 +120,7 @@ def _lost(session: Session) -> Finding:
         shows += [f"whatis {top.examples[0]:#x}", f"path {top.examples[0]:#x}"]
     if amount < NEXT_TO_NOTHING and amount * 1000 < in_use.bytes:
         title = f"Next to nothing is lost: {blocks(count)}, {size(amount)}{maybe}."
-        return Finding("next-to-nothing-lost", 0, title, facts={**facts, "bytes": amount}, shows=tuple(shows[:1]))
+        return Finding("next-to-nothing-lost", 0, title, by_custom(session), facts={**facts, "bytes": amount}, shows=tuple(shows[:1]))
     doubt = "" if facts["trusted"] else " Memory is missing or corrupt: what is called lost may be held there."
     title = f"Lost: {size(amount)} in {blocks(count)} that nothing refers to{maybe}.{doubt}"
     return Finding("lost", amount, title, cause, ("free them where they are made, or keep a pointer to them",), tuple(shows), facts)

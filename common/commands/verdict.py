@@ -6,6 +6,7 @@ import argparse
 from typing import Optional
 
 from findleaks.audit.accounting import Share, Store, account
+from findleaks.audit.conventions import conventions_json
 from findleaks.audit.doubts import notes
 from findleaks.audit.findings import findings
 from findleaks.audit.residency import Residency, residency
@@ -42,6 +43,7 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
         "rss": accounting.rss,
         "swapped": accounting.swapped,
         "reserved": [{"of": printable(one.owner) or None, "bytes": one.bytes} for one in accounting.reserved],
+        "heuristics": conventions_json(session, "auto"),
         "shares": [_share(share, accounting.total) for share in accounting.shares],
         "allocators": [_store(store) for store in accounting.stores],
         "notes": notes(session),

@@ -6,6 +6,9 @@ of the possible blocks that interior pointers lead to, nearly all have one to th
 for each usable size, as a custom may be that of one library in a program, or of one structure (a list's links inside its nodes). An offset
 that is the rule in several sizes is a library's; it then counts in every size, so that rare ones (large buffers) are recognised, too.
 
+Most of what is held of these sizes must be such blocks: where a few blocks of a size are held by their middle and the many by their start,
+the middle is not the custom.
+
 Blocks are counted and not pointers: a pool or a text buffer that begins with a header has one pointer behind it, and hundreds to what is
 in it. Stray pointers have no favourite offset; PART leaves room for a few of them.
 
@@ -25,17 +28,26 @@ from findleaks.graph.interiors import MOST_OFFSET, Interiors, Row, Rule
 LEAST = 16
 """Blocks from which on one offset can be called a custom: a handful may agree by chance."""
 
+FEW = 4
+"""Blocks of one size from which on its favourite offset counts as a voice for this offset in all sizes."""
+
+FINE = 18
+"""Of 2^18 references and more, sizes and offsets with fewer blocks than one in as many are left out: a bound on what is looked at."""
+
 PART = 0.9
 """Part of the blocks looked at that have a pointer to this offset."""
 
 SIZES = 4
-"""Sizes in which an offset is the rule from which on it is one for blocks of any size."""
+"""Sizes in which an offset is the favourite, in LEAST blocks together, from which on it is one for blocks of any size."""
 
 MOST_ROWS = 1 << 16
 """Sizes with a rule of their own, the most frequent first: of more, a damaged or contrived heap is the likelier cause."""
 
 SAMPLE = 1 << 11
 """Keys whose blocks' contents are read, at even distances, to name a custom."""
+
+MOSTLY = 2 / 3
+"""Part of the held blocks of the sizes concerned that have a pointer to this offset."""
 
 HALF, WORTH = 0.5, 0.1
 """Part of what no offset explains, and part of the whole sample, that a heuristic must explain to be applied to every block."""
@@ -76,8 +88,19 @@ Fits = Callable[[int, int, int], Heuristic]
 """Which of memcheck's heuristics fit a block at an address, of a usable size, for a pointer to an offset."""
 
 
-def rules_of(rows: Iterable[Row]) -> list[Rule]:
-    """What counts as a custom, given how many blocks of which sizes have pointers to which offsets; ascending."""
+class Candidate(NamedTuple):
+    """An offset that may be a custom, with the sizes that speak for it, and how many of their blocks have a pointer to it. `common`: it
+    would count in every size. `anywhere`: it does not show in single sizes."""
+
+    offset: int
+    sizes: tuple[int, ...]
+    blocks: int
+    common: bool
+    anywhere: bool = False
+
+
+def candidates(rows: Iterable[Row]) -> list[Candidate]:
+    """Offsets that nearly all possible blocks of a size, or of all sizes, have a pointer to."""
     looked: dict[int, int] = {}
     best: dict[int, tuple[int, int]] = {}
     for size, offset, blocks in rows:
@@ -85,16 +108,32 @@ def rules_of(rows: Iterable[Row]) -> list[Rule]:
             looked[size] = blocks
         elif (blocks, -offset) > best.get(size, (0, 0)):
             best[size] = (blocks, -offset)
-    found = [
-        (size, -less, blocks) for size, (blocks, less) in best.items() if blocks >= LEAST and blocks >= PART * looked.get(size, blocks + 1)
-    ]
-    found.sort(key=lambda one: (-one[2], one[0]))
-    sizes: dict[int, int] = {}
-    for size, offset, _ in found:
-        sizes[offset] = sizes.get(offset, 0) + (1 if size else SIZES)
-    common = {offset for offset, number in sizes.items() if number >= SIZES}
-    own = [(size, offset) for size, offset, _ in found[:MOST_ROWS] if size and offset not in common]
-    return sorted([*((0, offset) for offset in common), *own])
+    voices: dict[int, list[tuple[int, int]]] = {}
+    for size, (blocks, less) in sorted(best.items()):
+        if blocks >= FEW and blocks >= PART * looked.get(size, blocks + 1):
+            voices.setdefault(-less, []).append((size, blocks))
+    found: list[Candidate] = []
+    for offset, its in voices.items():
+        every = next((blocks for size, blocks in its if not size), 0)
+        single = [(size, blocks) for size, blocks in its if size]
+        total = sum(blocks for _, blocks in single)
+        if every >= LEAST and 2 * total < every:
+            found.append(Candidate(offset, (), every, True, True))
+        elif every >= LEAST or (len(single) >= SIZES and total >= LEAST):
+            found.append(Candidate(offset, tuple(size for size, _ in single), total, True))
+        else:
+            found += [Candidate(offset, (size,), blocks, False) for size, blocks in single if blocks >= LEAST]
+    return sorted(found, key=lambda one: (not one.common, -one.blocks, one.offset, one.sizes))[:MOST_ROWS]
+
+
+def rules_of(found: Iterable[Candidate], held: Callable[[int], int]) -> list[Rule]:
+    """Those candidates whose blocks are most of what is `held` of their sizes (0: of all sizes together), as rules; ascending."""
+    rules: list[Rule] = []
+    for one in found:
+        every = held(0) if one.anywhere else sum(held(size) for size in one.sizes)
+        if one.blocks >= MOSTLY * every:
+            rules += [(0, one.offset)] if one.common else [(size, one.offset) for size in one.sizes]
+    return sorted(rules)
 
 
 def learn(graph: Graph, engine: Engine, fits: Fits, budget: int, tell: Callable[[str, float], None]) -> Learned:
@@ -108,7 +147,8 @@ def learn(graph: Graph, engine: Engine, fits: Fits, budget: int, tell: Callable[
     for at in range(0, len(keys), budget):
         tell(PHASE, at / len(keys))
         interiors.count(keys[at : at + budget])
-    rules = rules_of(interiors.rows(LEAST))
+    found = candidates(interiors.rows(max(FEW, len(keys) >> FINE)))
+    rules = rules_of(found, _held(interiors, found, len(graph.blocks), budget, tell)) if found else []
     chosen = keys[:: max(1, len(keys) // SAMPLE)]
     unexplained = _by_content(graph.blocks, chosen, rules, fits, len(keys))
     if unexplained:
@@ -137,6 +177,19 @@ def _all(interiors: Interiors, engine: Engine, budget: int, tell: Callable[[str,
         more, done = interiors.keys(budget)
         keys += more
     return engine.tally(keys, array("Q"))[0]
+
+
+def _held(
+    interiors: Interiors, found: Sequence[Candidate], count: int, budget: int, tell: Callable[[str, float], None]
+) -> Callable[[int], int]:
+    """How many blocks of a size are reachable or possible, for the sizes of these candidates; of size 0: all."""
+    sizes = sorted({size for one in found for size in one.sizes})
+    counts = array("Q", bytes(8 * len(sizes) + 8))
+    at = 0
+    while at < count:
+        tell(PHASE, at / count)
+        at = interiors.held(sizes, counts, at, budget)
+    return dict(zip([*sizes, 0], counts)).__getitem__
 
 
 def _explained(size: int, offset: int, rules: frozenset[Rule]) -> bool:

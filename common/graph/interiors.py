@@ -44,6 +44,11 @@ class Interiors(Protocol):
         """What was counted, where it is at least `least` blocks; by size, then offset."""
         ...
 
+    def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
+        """Add to `counts` ("Q", one for each of `sizes`, which ascend, and one for all) how many blocks are reachable or possible, of
+        `budget` blocks from index `first` on; where to go on."""
+        ...
+
     def accept(self, rules: Sequence[Rule], budget: int) -> bool:
         """Apply the rules, which ascend, to the next `budget` references that were noted; True when these were the last."""
         ...

@@ -45,6 +45,13 @@ class KernelInteriors:
         check(code, "references")
         return sorted(map(Row, found[0::3], found[1::3], found[2::3]))
 
+    def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
+        """See interiors.Interiors."""
+        at, packed = c_uint32(first), array("Q", sizes)
+        code = self._library.fl_interior_held(self._handle, memory(packed), len(packed), memory(counts), byref(at), budget)
+        check(code, "references")
+        return at.value
+
     def accept(self, rules: Sequence[Rule], budget: int) -> bool:
         """See interiors.Interiors."""
         packed, before = _packed(rules), self._accepted.value

@@ -113,6 +113,7 @@ SIGNATURES = {
     "fl_interior_count_free": (None, [_HANDLE]),
     "fl_interior_count": (c_int, [_HANDLE, _U64S, c_uint64]),
     "fl_interior_rows": (c_int, [_HANDLE, c_uint64, _WORDS]),
+    "fl_interior_held": (c_int, [_HANDLE, _U64S, c_uint32, _U64S, _U32S, c_uint32]),
     "fl_interior_accept": (c_int, [_HANDLE, _U64S, c_uint64, _U64S, c_uint64]),
     "fl_interior_effect": (None, [_HANDLE, _U64S, c_uint64, _U64S, c_uint64, _U64S, _U32S]),
     "fl_promote": (c_int, [_HANDLE, c_int64]),

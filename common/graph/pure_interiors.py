@@ -65,6 +65,18 @@ class PureInteriors:
         """See interiors.Interiors."""
         return sorted(Row(*key, blocks) for key, blocks in self._rows.items() if blocks >= least)
 
+    def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
+        """See interiors.Interiors."""
+        number = {size: at for at, size in enumerate(sizes)}
+        last = min(first + budget, len(self._kinds))
+        for index in range(first, last):
+            if self._kinds[index] in (Kind.REACHABLE, Kind.POSSIBLE):
+                counts[-1] += 1
+                at = number.get(self._blocks.sizes[index], -1)
+                if at >= 0:
+                    counts[at] += 1
+        return last
+
     def accept(self, rules: Sequence[Rule], budget: int) -> bool:
         """See interiors.Interiors."""
         known = frozenset(rules)

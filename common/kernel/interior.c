@@ -143,6 +143,43 @@ API int fl_interior_rows(const counting *c, uint64_t least, words *found) {
     return DONE;
 }
 
+/* How many blocks of each of `sizes`, which ascend, are reachable or possible, and of all sizes (the last of `counts`): of the blocks from
+ * number *at on, `budget` at most. */
+API int fl_interior_held(const graph *g, const uint64_t *sizes, uint32_t size_count, uint64_t *counts, uint32_t *at, uint32_t budget) {
+    enum { SMALL = 1 << 16 };
+    uint32_t *numbers = calloc(SMALL, sizeof *numbers); /* by size, from 1 on */
+    if (!numbers)
+        return NO_MEMORY;
+    uint32_t large = 0;
+    for (uint32_t number = 0; number < size_count; number++) {
+        if (sizes[number] < SMALL)
+            numbers[sizes[number]] = large = number + 1;
+    }
+    for (; *at < g->count && budget; ++*at, budget--) {
+        if (g->kinds[*at] != REACHABLE && g->kinds[*at] != POSSIBLE)
+            continue;
+        counts[size_count]++;
+        uint64_t size = size_of(g->b, *at);
+        if (size < SMALL) {
+            if (numbers[size])
+                counts[numbers[size] - 1]++;
+            continue;
+        }
+        uint32_t low = large, high = size_count;
+        while (low < high) {
+            uint32_t middle = low + (high - low) / 2;
+            if (sizes[middle] < size)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low < size_count && sizes[low] == size)
+            counts[low]++;
+    }
+    free(numbers);
+    return DONE;
+}
+
 /* -- rules: pairs (size, offset), ascending; size 0 stands for any */
 
 static uint64_t rule_at(const uint64_t *rules, uint64_t count, uint64_t size, uint64_t offset) {

@@ -29,6 +29,8 @@ chromium chromium
 javac default-jdk-headless
 npm npm
 /usr/include/python3*/Python.h python3-dev
+/usr/include/sqlite3.h libsqlite3-dev
+/usr/include/talloc.h libtalloc-dev
 cargo cargo
 go golang-go
 '

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.graph.base import Engine, Graph, Heuristic, Kind
-from findleaks.graph.conventions import LEAST, SIZES, rules_of
+from findleaks.graph.conventions import LEAST, SIZES, candidates, rules_of
 from findleaks.graph.interiors import Row, Rule
 
 MOST_OFFSET = (1 << 32) - 1
@@ -46,6 +46,10 @@ def everything(engine: Engine, heap: graphs.Heap, heuristics: Heuristic, choose:
         interiors.count(distinct[at : at + budget])
     rows = interiors.rows(1)
     rules = choose(rows)
+    sizes = sorted({b.size for b in heap.blocks})[::2]
+    held, at = array("Q", bytes(8 * len(sizes) + 8)), 0
+    while at < len(heap.blocks):
+        at = interiors.held(sizes, held, at, budget)
     while not interiors.accept(rules, budget):
         pass
     while not interiors.promote(budget):
@@ -61,6 +65,7 @@ def everything(engine: Engine, heap: graphs.Heap, heuristics: Heuristic, choose:
         "rows": rows,
         "some": interiors.rows(3),
         "rules": rules,
+        "held": dict(zip([*sizes, 0], held)),
         "after": after,
         "effect": effect,
         "kinds": bytes(graph.kinds()),
@@ -102,6 +107,8 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
     held = (Kind.REACHABLE, Kind.POSSIBLE)
     assert [k in held for k in said["before"]] == [k in held for k in said["after"]]
     assert [k if k in held else 0 for k in plain.kinds] == list(said["before"])
+    for size, number in said["held"].items():
+        assert number == sum(k in held and size in (0, b.size) for k, b in zip(said["before"], heap.blocks))
     into = {
         (index, value - heap.blocks[index].start)
         for index, value in interior_words(plain)
@@ -160,9 +167,42 @@ def many(count: int, offset: int) -> list[tuple[int, int, dict[int, int]]]:
         ([*many(SIZES, 24), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),  # a library's header: of any size
         ([*many(SIZES - 1, 24), (1000, 400, {8: 200, 16: 200})], [(64, 24), (80, 24), (96, 24)]),
         ([*many(SIZES, 24), (1000, 400, {16: 390})], [(0, 24), (1000, 16)]),
+        ([*((64 + 16 * n, 4, {24: 4}) for n in range(4)), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),  # few of each size
+        ([*((64 + 16 * n, 3, {24: 3}) for n in range(9)), (1000, 400, {8: 200, 16: 200})], []),
+        ([*((64 + 16 * n, 4, {24: 4}) for n in range(3)), (1000, 400, {8: 200, 16: 200})], []),
         ([(64, 100, {8: 100, 24: 100})], [(0, 8)]),  # a block with pointers to two places: the nearer one
         ([], []),
     ],
 )
 def test_what_is_a_rule(counted: list[tuple[int, int, dict[int, int]]], expected: list[Rule]) -> None:
-    assert rules_of(rows(*counted)) == expected
+    """Where nothing else of these sizes is held."""
+    said = rows(*counted)
+    assert rules_of(candidates(said), lambda size: max((row.blocks for row in said if row.size == size), default=0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        ({64: 150, 80: 150, 96: 150, 112: 150, 0: 9999}, [(0, 24)]),
+        ({64: 550, 80: 16, 96: 16, 112: 18, 0: 9999}, [(0, 24)]),
+        ({64: 151, 80: 150, 96: 150, 112: 150, 0: 9999}, []),  # more are held by their starts
+    ],
+)
+def test_what_is_held_otherwise_counts(held: dict[int, int], expected: list[Rule]) -> None:
+    said = rows(*((64 + 16 * n, 100, {24: 100}) for n in range(4)), (1000, 400, {8: 200, 16: 200}))
+    assert rules_of(candidates(said), held.__getitem__) == expected
+
+
+def test_a_size_of_which_others_are_held_by_their_start() -> None:
+    said = rows((64, 100, {24: 100}), (1000, 400, {8: 200, 16: 200}))
+    assert rules_of(candidates(said), {64: 150}.__getitem__) == [(64, 24)]
+    assert rules_of(candidates(said), {64: 151}.__getitem__) == []
+
+
+def test_sizes_of_their_own() -> None:
+    """A header in front of large buffers, no two of which have one size: if all that is held is such."""
+    said = rows(*((1000 + 16 * n, 1, {64: 1}) for n in range(40)))
+    (one,) = candidates([row for row in said if row.blocks >= 4])
+    assert (one.anywhere, one.blocks) == (True, 40)
+    assert rules_of([one], {0: 60}.__getitem__) == [(0, 64)]
+    assert rules_of([one], {0: 61}.__getitem__) == []

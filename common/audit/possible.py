@@ -1,0 +1,61 @@
+"""What only pointers into the middle of blocks hold, as `verdict` says it: too much of it is a finding of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from findleaks.audit.conventions import sentences
+from findleaks.audit.lost import lost
+from findleaks.graph.base import Kind, State
+from findleaks.leaks import merge, what
+from findleaks.report.text import blocks, number, size
+from findleaks.session import Session
+
+LEAST, PART = 1 << 20, 0.1
+"""Possible bytes that are a finding, from so many on that are also this part of what is in use."""
+
+WORTH = 1 << 20
+"""Bytes that count as held by the program's customs, from which on that is said."""
+
+
+class Possible(NamedTuple):
+    """As audit.findings.Finding."""
+
+    sort: str
+    bytes: int
+    title: str
+    cause: str
+    tries: tuple[str, ...]
+    shows: tuple[str, ...]
+    facts: dict[str, object]
+
+
+def possible(session: Session) -> Iterator[Possible]:
+    """One, where much of what is in use may be lost or held."""
+    graph = session.latest
+    found = graph.totals(Kind.POSSIBLE)
+    in_use = session.directory.blocks.totals(State.IN_USE)
+    if found.bytes < LEAST or found.bytes < PART * in_use.bytes:
+        return
+    part = 100 * found.bytes // max(in_use.bytes, 1)
+    title = f"Perhaps lost: {size(found.bytes)} in {blocks(found.blocks)}, {part} % of what is in use, are reached only by way of "
+    title += "pointers into the middle of a block: stray numbers, or a custom of the program's that does not show."
+    groups = merge([leak for leak in lost(session, graph, None) if leak.kind == Kind.POSSIBLE])
+    cause, shows = "", ["find --kind possible"]
+    if groups and groups[0].examples:
+        top = groups[0]
+        cause = f"The largest group: {number(top.blocks)} × {what(top)}, {size(top.bytes)}."
+        shows += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
+    facts: dict[str, object] = {"blocks": found.blocks, "in_use_bytes": in_use.bytes, "groups": [leak.json() for leak in groups[:3]]}
+    tries = ("see by `path` whether what holds them is theirs",)
+    yield Possible("possible", found.bytes, title, cause, tries, tuple(shows), facts)
+
+
+def by_custom(session: Session) -> str:
+    """What counts as held because of the program's customs: a sentence, or "" for next to nothing."""
+    learned = session.learned
+    if learned.held.bytes < WORTH:
+        return ""
+    said = "; ".join(sentences(learned, session.target.arch.word))
+    return f"Held by interior pointers, which count here: {said}."

@@ -1,0 +1,142 @@
+"""Blocks with a header of the program's own: held, block by block as the program says; and real libraries that have one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mallocs_python
+import pytest
+import truth
+from debuggers import ROOT, findleaks, gdb, lldb, objects
+
+import cores
+
+HEADERS = ("8", "16", "24", "96")
+
+
+def compiled(folder: Path, name: str, *libraries: str) -> Path:
+    program = folder / name
+    flags = ["-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["cc", *flags, "-o", str(program), str(truth.PROGRAMS / f"{name}.c"), *libraries], check=True)
+    return program
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("program"), "headers")
+
+
+def find(*words: str) -> dict[str, Any]:
+    return dict(json.loads(findleaks("find", "--json", *words)))
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_block_by_block(program: Path, tmp_path: Path, header: str) -> None:
+    """Nothing false, nothing missed, and what pointers to any place hold stays possible."""
+    with cores.Running([str(program), header, "400"], tmp_path) as run:
+        records = truth.parse(run.output)
+        blocks, _ = truth.ask("--pid", str(run.pid))
+        core = str(run.kernel_core())
+    verdict = truth.compare(records, blocks)
+    assert verdict.perfect, str(verdict)
+    assert truth.compare(records, truth.ask(core)[0]).perfect
+    said = find(core)["heuristics"]
+    held = [r for r in records if r.category.startswith("header")]
+    total = {"blocks": len(held), "bytes": sum(r.usable for r in held)}
+    assert said["held"] == total
+    assert said["conventions"] == [{"offset": int(header), "sizes": None, "heuristic": None, **total}]
+    assert f"403 blocks ({total['bytes'] / 1024:.0f} KiB) carry a header of {header} B of the program's own" in findleaks("find", core)
+
+
+def test_the_twin_and_memcheck_s_rules(program: Path, tmp_path: Path) -> None:
+    with cores.Running([str(program), "24", "100"], tmp_path) as run:
+        records = truth.parse(run.output)
+        core = str(run.kernel_core())
+    blocks, _ = truth.ask(core, environment={"FINDLEAKS_PURE": "1"})
+    assert truth.compare(records, blocks).perfect
+    plain = [dataclasses.replace(r, kind="possible") if r.category.startswith("header") else r for r in records]
+    none = find("--heuristics", "none", core)
+    possible = [r for r in plain if r.kind == "possible"]
+    assert none["totals"]["possible"] == {"blocks": len(possible), "bytes": sum(r.usable for r in possible)}
+    assert (none["heuristics"]["asked"], none["heuristics"]["conventions"], none["heuristics"]["held"]["blocks"]) == ("none", [], 0)
+    for kind in ("definite", "indirect"):
+        assert none["totals"][kind] == find(core)["totals"][kind]
+
+
+def test_a_header_that_is_the_length(program: Path, tmp_path: Path) -> None:
+    with cores.Running([str(program), "8", "200", "l"], tmp_path) as run:
+        said = find("--pid", str(run.pid))
+        plain = find("--heuristics", "length64", "--pid", str(run.pid))
+    assert [one["heuristic"] for one in said["heuristics"]["conventions"]] == ["length64"]
+    assert said["totals"] == plain["totals"]
+
+
+def test_a_handful_is_no_custom(program: Path, tmp_path: Path) -> None:
+    with cores.Running([str(program), "24", "8"], tmp_path) as run:
+        said = find("--pid", str(run.pid))
+    assert said["heuristics"]["conventions"] == []
+    assert said["totals"]["possible"]["blocks"] == 11 + 80
+
+
+def test_the_doors_agree(program: Path, tmp_path: Path) -> None:
+    with cores.Running([str(program), "16", "100"], tmp_path) as run:
+        core = str(run.kernel_core())
+    plain = find(core)
+    for said in (gdb(["leaks find --json"], str(program), core), lldb(["leaks find --json"], str(program), "-c", core)):
+        one = json.loads(objects(said)[0])
+        assert (one["heuristics"], one["totals"]) == (plain["heuristics"], plain["totals"])
+
+
+def test_sqlite(tmp_path: Path) -> None:
+    """What SQLite says that it uses is held, but for the lengths; a tenth of it is in structures that have pointers to their middle."""
+    with cores.Running([str(compiled(tmp_path, "headers_sqlite", "-lsqlite3")), "100"], tmp_path / "run") as run:
+        used = int(run.output.split()[0])
+        said, plain = find("--pid", str(run.pid)), find("--heuristics", "none", "--pid", str(run.pid))
+    assert plain["totals"]["possible"]["bytes"] >= used
+    assert said["totals"]["possible"]["blocks"] == 0
+    assert said["heuristics"]["held"] == plain["totals"]["possible"]
+    first = said["heuristics"]["conventions"][0]
+    assert (first["offset"], first["heuristic"], first["sizes"]) == (8, "length64", None)
+    assert first["blocks"] >= 0.9 * said["heuristics"]["held"]["blocks"]
+
+
+def test_python_s_sqlite3(tmp_path: Path) -> None:
+    script = tmp_path / "many.py"
+    script.write_text(
+        "import os, signal, sqlite3\n"
+        "kept = [sqlite3.connect(':memory:') for _ in range(100)]\n"
+        "for one in kept:\n"
+        "    one.execute('create table t (a)')\n"
+        "os.write(1, b'ready\\n')\n"
+        "signal.pause()\n"
+    )
+    python = mallocs_python.get("3.11")
+    with cores.Running(python.command(str(script)), tmp_path / "run", python.environment()) as run:
+        said, plain = find("--pid", str(run.pid)), find("--heuristics", "none", "--pid", str(run.pid))
+    assert plain["totals"]["possible"]["blocks"] > 10_000
+    assert said["totals"]["possible"]["blocks"] < 100
+    assert said["heuristics"]["conventions"][0]["heuristic"] == "length64"
+
+
+def test_talloc(tmp_path: Path) -> None:
+    with cores.Running([str(compiled(tmp_path, "headers_talloc", "-ltalloc")), "1000"], tmp_path / "run") as run:
+        held, lost = map(int, run.output.split()[:2])
+        said, plain = find("--pid", str(run.pid)), find("--heuristics", "none", "--pid", str(run.pid))
+    assert held == 2001
+    assert plain["totals"]["possible"]["blocks"] == held
+    assert said["totals"]["possible"]["blocks"] == 0
+    assert said["totals"]["definite"]["blocks"] == plain["totals"]["definite"]["blocks"] == lost
+    (one,) = said["heuristics"]["conventions"]
+    assert (one["offset"], one["sizes"], one["heuristic"], one["blocks"]) == (96, None, None, held)
+
+
+def test_an_unknown_heuristic_is_named() -> None:
+    command = [sys.executable, "-m", "findleaks", "find", "--heuristics", "auto,some", str(ROOT / "cores" / "sample.core.gz")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no heuristic 'some'" in done.stderr
