@@ -35,6 +35,12 @@ MOST_READS = 5
 PAUSE = 0.003
 """Seconds that it runs in between."""
 
+_ANEW = (
+    *("directory", "roots", "reserved", "unread", "customary", "runtimes", "dead", "types", "in_flight"),
+    *("_fits", "_without_links"),
+)
+"""What is computed again where a live process was read again."""
+
 
 class Progress(Protocol):
     """Told now and then what is going on: a phase ("reading the heaps") and the part of it that is done, 0 to 1 (0: unknown)."""
@@ -84,7 +90,7 @@ class Session:
         if not self.inside or self.reads >= MOST_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
-        for name in ("directory", "roots", "reserved", "unread", "customary", "runtimes", "dead", "types", "in_flight", "_fits"):
+        for name in _ANEW:
             self.__dict__.pop(name, None)
         self._graphs.clear()
         self._learned.clear()
@@ -202,12 +208,25 @@ class Session:
     def close(self) -> None:
         self.target.close()
 
-    def _scanned(self, heuristics: Heuristic) -> Graph:
+    @property
+    def ownership(self) -> Graph:
+        """`references`, or where a runtime chains its objects in lists of its own (CPython's collector), a graph without these links: not
+        marked, for who holds what."""
+        return self._without_links or self.references
+
+    @cached_property
+    def _without_links(self) -> Optional[Graph]:
+        links = [made for made in (runtime.links() for runtime in self.runtimes) if made is not None]
+        return self._scanned(Heuristic.NONE, links[0]) if links else None
+
+    def _scanned(self, heuristics: Heuristic, links: Optional[bytearray] = None) -> Graph:
         blocks, roots = self.directory.blocks, self.roots  # `walk` and `unread` are timed by themselves
         began = time.perf_counter()
         vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
         customary, types = self.customary
         graph = self.engine.graph(blocks, heuristics | customary, vtables, types)
+        if links is not None:
+            graph.leave_out(links)
         for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
             graph.scan_blocks(piece)
         for piece in self.pieces(roots, "reading the roots"):
@@ -235,13 +254,13 @@ class Session:
         asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
         if not asked & Heuristic.AUTO:
             return graph
-        learned = learn(graph, self.engine, self._fits, budget, self.tell)
+        learned = learn(graph, self.directory.blocks, self.engine, self._fits, budget, self.tell)
         if learned.heuristics:
             more = learned.heuristics
             before = graph.totals(Kind.POSSIBLE)
             graph = self._graphs[asked] = self._scanned(asked | more)
             self._mark(graph, budget)
-            again = learn(graph, self.engine, self._fits, budget, self.tell)
+            again = learn(graph, self.directory.blocks, self.engine, self._fits, budget, self.tell)
             after = graph.totals(Kind.POSSIBLE)
             held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
             learned = again._replace(heuristics=more, held=held)

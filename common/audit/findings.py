@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.doubts import managed_heaps, trusted
 from findleaks.audit.lost import lost
+from findleaks.audit.owners import Sort
 from findleaks.audit.possible import by_custom, possible
 from findleaks.audit.retention import Asked, retention
 from findleaks.graph.base import Kind, State
@@ -20,6 +21,9 @@ from findleaks.leaks import Leak, merge, what
 from findleaks.report.quoting import shell_quoted
 from findleaks.report.text import blocks, number, printable, size, some
 from findleaks.session import Session
+
+if TYPE_CHECKING:
+    from findleaks.audit.growth import Growth
 
 LEAST, PART = 8 << 20, 0.10
 """Memory that is kept, or of no known owner, is worth a finding from so many bytes on that are also this part of all."""
@@ -62,8 +66,9 @@ class Finding:
 def findings(session: Session, accounting: Accounting, asked: Asked) -> list[Finding]:
     """All of them, the biggest first; what is not wrong, and said all the same, last. Memory of no known owner of which it is not known
     whether a page was ever touched comes behind all that is known to be there."""
-    found = [*_kept(accounting, asked), *_cached(accounting), *_freed(session, accounting), *_native(accounting)]
-    found += [*_held(session, accounting), *_threads(accounting), *_handles(session)]
+    found = [*_kept(accounting, asked), *_cached(accounting), *_freed(session, accounting)]
+    grown = _grown(session, accounting)
+    found += [*_native(accounting, grown), *_held(session, accounting, grown), *_threads(accounting), *_handles(session)]
     found += [Finding(*one) for one in possible(session)]
     unknown = list(_unknown(session, accounting))
     found += unknown if accounting.known else []
@@ -201,14 +206,22 @@ def _freed(session: Session, accounting: Accounting) -> Iterator[Finding]:
 # -- held by managed objects
 
 
-def _native(accounting: Accounting) -> Iterator[Finding]:
+def _native(accounting: Accounting, grown: Optional[Growth]) -> Iterator[Finding]:
+    """What managed objects take and hold; who holds them, where that is a variable."""
     for one in accounting.native:
-        if one.totals.bytes >= HELD and one.totals.bytes >= GROWN * _whole(accounting):
-            tries = ["let go of these objects, or close them, when they are no longer used"]
-            if one.untold:
-                tries.append(f"have them report what they hold to {one.name}, so that it collects in time")
-            title = f"Held, not lost: {one.sentence()}."
-            yield Finding("held-by-managed-objects", one.totals.bytes, title, f"{one.cause()}.", tuple(tries), ("runtime",), one.json())
+        if one.bytes < HELD or one.bytes < GROWN * _whole(accounting) or (grown is not None and _is_variable(grown)):
+            continue
+        tries = ["let go of these objects, or close them, when they are no longer used"]
+        if one.untold:
+            tries.append(f"have them report what they hold to {one.name}, so that it collects in time")
+        title = f"Held, not lost: {one.sentence()}."
+        cause, shows, facts = f"{_sentence(one.cause())}", ["runtime"], one.json()
+        named = [(owner, held) for owner, held in (grown.variables if grown is not None else ()) if held.bytes >= PART * one.bytes]
+        if named:
+            cause += f" Of the variables that hold it, {some([f'{owner.name} has {size(held.bytes)}' for owner, held in named])}."
+            shows.append(f"roots {shell_quoted(named[0][0].word)} --depth 4")
+            facts["variables"] = [{"name": owner.name, "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
+        yield Finding("held-by-managed-objects", one.bytes, title, cause, tuple(tries), tuple(shows), facts)
 
 
 # -- held by a root
@@ -216,33 +229,68 @@ def _native(accounting: Accounting) -> Iterator[Finding]:
 HELD, GROWN = 8 << 20, 0.25
 """Bytes in use from which on it is asked who holds them, where they are this part of all."""
 
+GROWTH = 0.5
+"""Part of all that is resident which is worth a finding although no one root holds most of it."""
 
-def _held(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """What one root has most of. Whether that is wrong only its owner knows: it is said who that is."""
+
+def _grown(session: Session, accounting: Accounting) -> Optional[Growth]:
+    """Which root holds most: a tree of all that is reached, only where it may say something."""
     used = sum(store.in_use for store in accounting.stores)
     if used < HELD or used < GROWN * _whole(accounting):
-        return
-    from findleaks.audit.growth import MOST, growth  # a tree of all that is reached: only where it may say something
+        return None
+    from findleaks.audit.growth import growth
 
-    found = growth(session)
-    if found is None:
-        if used >= MOST * _whole(accounting) and not accounting.native:  # what a managed heap holds is told by its types
+    return growth(session)
+
+
+def _is_variable(grown: Growth) -> bool:
+    """One variable of a managed language holds most."""
+    return grown.is_most and grown.owner.sort == Sort.MANAGED and grown.totals.bytes >= HELD
+
+
+def _held(session: Session, accounting: Accounting, found: Optional[Growth]) -> Iterator[Finding]:
+    """What one root has most of. Whether that is wrong only its owner knows: it is said who that is."""
+    used = sum(store.in_use for store in accounting.stores)
+    if found is None or not found.is_most:
+        half = found is not None and used >= GROWTH * _whole(accounting)
+        if half and not any(one.bytes >= HELD for one in accounting.native):  # what a managed heap holds is told by its types
             yield _of_many(session)
         return
-    if found.totals.bytes < HELD or found.owner.managed:
+    if found.totals.bytes < HELD:
         return
     name, retained = found.owner.label, found.totals
     part = 100 * retained.bytes // max(found.reached.bytes, 1)
-    title = f"Held, not lost: {name} alone holds {size(retained.bytes)} in {blocks(retained.blocks)}, {part} % of what is reached."
     facts: dict[str, object] = {"root": found.owner.name, "where": found.owner.where or None, "blocks": retained.blocks}
+    absent = _not_resident(retained.bytes, used, accounting)
+    if found.owner.managed:
+        title = f"Held, not lost: {size(retained.bytes)} of native memory in {blocks(retained.blocks)}, {part} % of what is reached, are "
+        title += f"held from a managed heap: {name}."
+        cause = f"Which objects hold them is not told by this runtime; what they are for, by their sizes and contents.{absent}"
+        shows: tuple[str, ...] = ("runtime", f"roots {shell_quoted(found.owner.word)} --depth 4", "blocks --kind reachable --limit 10")
+        tries: tuple[str, ...] = ("close what holds native memory when it is no longer used, rather than leave it to the collector",)
+        yield Finding("held-from-managed-heap", retained.bytes, title, cause, tries, shows, facts)
+        return
+    title = f"Held, not lost: {name} alone holds {size(retained.bytes)} in {blocks(retained.blocks)}, {part} % of what is reached."
     cause = ""
     if found.field is not None and found.field.what:
         cause = f"{found.field.name if found.field.place else 'What it is'}: {found.field.what}."
         facts.update({"field": found.field.name, "what": found.field.what, "length": found.length or None})
-    tries = ("bound it, or take out what is no longer used",) if found.length else ()
+    variable = _is_variable(found)
+    if variable:
+        its = [one for one in accounting.native if one.bytes]
+        cause = " ".join(_sentence(one.cause()) for one in its)
+        facts["runtimes"] = [one.json() for one in its]
+    tries = ("bound it, or take out what is no longer used",) if found.length or variable else ()
     word = found.owner.word
-    shows = (f"roots {shell_quoted(word)} --depth 4", "roots") if word else ("roots",)
-    yield Finding("held", retained.bytes, title, cause, tries, shows, facts)
+    shows = (f"roots {shell_quoted(word)} --depth 4", "runtime" if variable else "roots") if word else ("roots",)
+    yield Finding("held", retained.bytes, title, f"{cause}{absent}".strip(), tries, shows, facts)
+
+
+def _not_resident(held: int, used: int, accounting: Accounting) -> str:
+    """Said where more is held than is resident of all blocks in use."""
+    if not accounting.known or held <= used:
+        return ""
+    return f" Of all blocks in use {size(used)} are resident: the rest is swapped out, or was never written to."
 
 
 def _of_many(session: Session) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.audit.containers.reader import Reader
@@ -19,13 +19,24 @@ MOST = 0.5
 """The part of what is reached that one root must hold alone to be named."""
 
 
+NAMED = 3
+"""Variables of managed languages that are named, the largest."""
+
+
 class Growth(NamedTuple):
-    """`owner` retains `totals`; most of it in `field`, if one has most: what it is, in words, and what that retains."""
+    """`owner` retains `totals`, more than any other root; most of it in `field`, if one has most: what it is, in words, and what that
+    retains. `variables` are those of managed languages that retain most."""
 
     owner: Owner
     totals: Totals
     reached: Totals
     field: Optional[Holding]
+    variables: Sequence[tuple[Owner, Totals]]
+
+    @property
+    def is_most(self) -> bool:
+        """It holds most of what is reached."""
+        return self.totals.bytes >= MOST * self.reached.bytes
 
     @property
     def length(self) -> int:
@@ -35,17 +46,22 @@ class Growth(NamedTuple):
 
 
 def growth(session: Session) -> Optional[Growth]:
-    """The root that holds most of what is reached, if one does."""
+    """The root that holds more than any other; None where there is none."""
     reader = Reader(session)
     named = owners(session, reader)
     tree = tree_of(session, reader, named)
     totals = tree.by_root()
     most = max(range(len(named.all)), key=lambda number: totals[number].bytes, default=-1)
     reached = tree.total()
-    if most < 0 or totals[most].bytes < MOST * reached.bytes:
+    if most < 0:
         return None
+    order = sorted(range(named.tiers[0]), key=lambda number: (-totals[number].bytes, number))[:NAMED]
+    variables = [(named.all[number], totals[number]) for number in order]
+    found = Growth(named.all[most], totals[most], reached, None, variables)
+    if not found.is_most:
+        return found
     row = Teller(session, reader, tree, DEPTH, 3).of_root(named.all[most], root_node(most))
-    return Growth(named.all[most], totals[most], reached, _deepest(row))
+    return found._replace(field=_deepest(row))
 
 
 def _deepest(row: Holding) -> Optional[Holding]:

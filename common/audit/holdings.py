@@ -329,7 +329,7 @@ def root_rows(teller: Teller, owners: Sequence[Owner], totals: Sequence[Totals],
 
 def tree_of(session: Session, reader: Reader, named: Owners) -> Dominators:
     """Who holds what, computed, with the owners as roots. Stacks and registers hold only what no variable and no mapping leads to."""
-    tree = session.references.dominators(len(named.all), named.bounds, named.numbers, tiers=named.tiers)
+    tree = session.ownership.dominators(len(named.all), named.bounds, named.numbers, tiers=named.tiers)
     parts, keepers = parts_of(session, reader, named)
     if keepers:
         tree.keep(parts, keepers)

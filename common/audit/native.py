@@ -19,17 +19,31 @@ class Native(NamedTuple):
     told: Optional[int]
     untold: Optional[int]
     types: list[Held]
+    objects: int
+    own: int  # bytes of the objects themselves
+
+    @property
+    def bytes(self) -> int:
+        """Of the objects, and of the native memory that they hold."""
+        return self.own + self.totals.bytes
 
     @property
     def top(self) -> Held:
         return self.types[0]
 
     def sentence(self) -> str:
-        """ "986 MiB of native memory in 52,000 blocks are held by Ruby's objects" """
+        """ "986 MiB of native memory in 52,000 blocks are held by objects of Ruby's" """
+        if self.own > self.totals.bytes:
+            count = f"{number(self.objects)} object{'' if self.objects == 1 else 's'} of {self.name}'s"
+            return f"{count} take {size(self.own)}, and native memory that they hold {size(self.totals.bytes)}"
         return f"{size(self.totals.bytes)} of native memory in {blocks(self.totals.blocks)} are held by objects of {self.name}'s"
 
     def cause(self) -> str:
         """Who has most, and whether the runtime knows."""
+        if self.own > self.totals.bytes:
+            most = max(self.types, key=_weight)
+            count = f"{number(most.type.objects)} object{'' if most.type.objects == 1 else 's'}"
+            return f"the largest type is {printable(most.type.name)}: {count}, {size(_weight(most))} with what only these hold"
         top = self.top
         held = top.native.bytes if top.native is not None else 0
         count = f"{number(top.type.objects)} object{'' if top.type.objects == 1 else 's'}"
@@ -43,6 +57,8 @@ class Native(NamedTuple):
             "runtime": self.name,
             "native_blocks": self.totals.blocks,
             "native_bytes": self.totals.bytes,
+            "objects": self.objects,
+            "object_bytes": self.own,
             "told_bytes": self.told,
             "unknown_bytes": self.untold,
             "types": [
@@ -58,17 +74,23 @@ class Native(NamedTuple):
         }
 
 
+def _weight(row: Held) -> int:
+    return row.type.bytes + (row.native.bytes if row.native is not None else 0)
+
+
 def native(session: Session) -> list[Native]:
-    """Of each runtime whose objects hold native memory."""
+    """Of each runtime whose objects are known."""
     return [made for made in map(_of, managed(session, session.runtimes)) if made is not None]
 
 
 def _of(one: Managed) -> Optional[Native]:
-    if one.native is None or not one.native.bytes:
+    own = sum(row.type.bytes for row in one.types)
+    if one.native is None or not one.native.bytes + own:
         return None
     types = sorted((row for row in one.types if row.native is not None), key=lambda row: -(row.native.bytes if row.native else 0))
     reporting = [(row, row.told) for row in types if row.told is not None]
     told = sum(value for _, value in reporting) if reporting else None
     short = [row.native.bytes - value for row, value in reporting if row.native is not None and 2 * value < row.native.bytes]
     untold = sum(short) if reporting else None
-    return Native(one.runtime.name, one.native, told, untold, types)
+    objects = sum(row.type.objects for row in one.types)
+    return Native(one.runtime.name, one.native, told, untold, types, objects, own)

@@ -1,7 +1,8 @@
 """Names for root memory: which global variable, whose stack and which frame of it, thread-local storage, mapping or register a word is.
 
 Roots stand in tiers. What a global variable leads to is the variable's, though a frame or a register happens to point to it too: so that
-variables come first, then mappings, then stacks and registers, which name what nothing else holds.
+variables come first, those of a managed language (a Python module's) before all, then mappings, then stacks and registers, which name
+what nothing else holds.
 """
 
 from __future__ import annotations
@@ -26,18 +27,20 @@ from findleaks.target.ranges import intersection, subtract, subtract_few
 
 
 class Sort(IntEnum):
-    """What a root is. Tiers begin at VARIABLE, MAPPING, STACK and REGISTERS, to which the red zone below the stack pointer belongs."""
+    """What a root is. Tiers begin at MANAGED, VARIABLE, MAPPING, STACK and REGISTERS, to which the red zone below the stack pointer
+    belongs."""
 
-    VARIABLE = 0
-    THREAD_LOCAL = 1
-    LIBRARY = 2  # libc's and ld.so's own, which name blocks by interior pointers: DTVs
-    MAPPING = 3
-    STACK = 4
-    REGISTERS = 5
+    MANAGED = 0  # a variable of a managed language, which stands in a block
+    VARIABLE = 1
+    THREAD_LOCAL = 2
+    LIBRARY = 3  # libc's and ld.so's own, which name blocks by interior pointers: DTVs
+    MAPPING = 4
+    STACK = 5
+    REGISTERS = 6
 
 
-WORDS = ("variable", "thread-local", "library", "mapping", "stack", "registers")
-_TIERS = (Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
+WORDS = ("managed-variable", "variable", "thread-local", "library", "mapping", "stack", "registers")
+_TIERS = (Sort.VARIABLE, Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
 
 
 @dataclass
@@ -52,6 +55,7 @@ class Owner:
     ranges: list[Range] = field(default_factory=list)
     words: list[tuple[str, int]] = field(default_factory=list)
     managed: bool = False  # part of a managed runtime's heap
+    table: int = 0  # of a managed variable: a block that its value has for itself
 
     @property
     def label(self) -> str:
@@ -95,7 +99,11 @@ def owners(session: Session, reader: Reader) -> Owners:
     def whose(tid: int) -> str:
         return "main thread" if tid == target.pid or (numbers.get(tid) == 1 and target.pid is None) else f"thread {numbers.get(tid, tid)}"
 
-    found: list[Owner] = []
+    found = [
+        Owner(Sort.MANAGED, printable(one.name), f"{runtime.name} variable", words=[("value", one.value)], table=one.table)
+        for runtime in session.runtimes
+        for one in runtime.variables()
+    ]
     for name, where, ranges in variables.variables(session, reader):
         found.append(Owner(Sort.VARIABLE, name, where, 0, ranges))
     for tid, name, where, ranges in stack_owners.thread_locals(session):

@@ -51,6 +51,15 @@ def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
     """The nodes of the maps, sets, hash tables and lists whose heads stand in variables, or in blocks that variables point to."""
     parts = array("I")
     keepers: list[int] = []
+    for number, owner in enumerate(named.all):
+        if owner.sort != Sort.MANAGED:  # these are the first
+            break
+        parts = parts or array("I", [NOBODY]) * len(reader.blocks)
+        block = reader.blocks.find(owner.words[0][1])
+        for index, keeper in ((block, root_node(number)), (reader.blocks.find(owner.table) if owner.table else -1, block)):
+            if index >= 0 and parts[index] == NOBODY:  # not the dictionary of the module's variables, nor what is left in memory, holds it
+                parts[index] = len(keepers)
+                keepers.append(keeper)
     for node, container in _heads(session, reader, named):
         session.tell("finding containers", 0.0)
         parts = parts or array("I", [NOBODY]) * len(reader.blocks)  # 4 bytes a block: only where there is a container

@@ -13,7 +13,7 @@ from findleaks.describe import Answer, Describer
 from findleaks.errors import Interrupted, UsageError
 from findleaks.graph.base import Graph, Kind
 from findleaks.references import Reference, root_references
-from findleaks.report.text import number
+from findleaks.report.text import number, printable
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.words import address_word, count_word
@@ -66,11 +66,12 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
         raise UsageError(f"{address:#x} is in no block: {describer.answer(address).phrase}")
     graph = session.latest
     answer = describer.answer(address)
-    chain = graph.path(index)
+    chain = session.ownership.path(index) or graph.path(index)
     lost_from = graph.leader(index) if not chain else -1
     if lost_from >= 0:
         chain = _from_leader(session, graph, lost_from, index)
-    steps = [] if lost_from >= 0 or not chain else _root_step(session, describer, chain[0])
+    chain, variable = _from_variable(session, chain)
+    steps = [] if lost_from >= 0 or not chain else [variable] if variable else _root_step(session, describer, chain[0])
     links, skipped, last = _shown(chain, args.limit)
     steps += [step for a, b in links for step in _block_step(session, describer, a, b)]
     gap = len(steps) - last
@@ -84,6 +85,19 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
     }
     leads = leader.phrase() if leader is not None and leader.index != index else ""
     return Plain(session, "path", body, lambda width, door: _text(answer, steps, (gap, skipped), bool(leads), width, door))
+
+
+def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Step | None]:
+    """The chain from the last variable of a managed language on that it leads through, and how that refers to its first block; the same
+    chain and None where there is none."""
+    blocks = session.directory.blocks
+    known = {blocks.find(one.value): (runtime, one) for runtime in session.runtimes for one in runtime.variables()} if chain else {}
+    for at in range(len(chain) - 1, -1, -1):
+        if chain[at] in known:
+            runtime, one = known[chain[at]]
+            name = printable(f"{one.name} ({runtime.name} variable)")
+            return chain[at:], Step(name, one.address, one.value, one.value - blocks.address(chain[at]), None)
+    return chain, None
 
 
 def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int, int]:

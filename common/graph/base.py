@@ -238,8 +238,9 @@ class Blocks(Protocol):
 class Graph(Protocol):
     """References among in-use blocks, and what they say. Order: scan_blocks over ascending pieces, scan_roots, mark, classify."""
 
-    @property
-    def blocks(self) -> Blocks: ...
+    def leave_out(self, links: bytearray) -> None:
+        """Before scanning: of a block with n in `links`, the two words before offset n link objects for a collector: no references."""
+        ...
 
     def scan_blocks(self, piece: Piece) -> None:
         """Record the references from in-use blocks' words in `piece`. Pieces come in ascending order, each byte once; a block may

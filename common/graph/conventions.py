@@ -136,7 +136,7 @@ def rules_of(found: Iterable[Candidate], held: Callable[[int], int]) -> list[Rul
     return sorted(rules)
 
 
-def learn(graph: Graph, engine: Engine, fits: Fits, budget: int, tell: Callable[[str, float], None]) -> Learned:
+def learn(graph: Graph, blocks: Blocks, engine: Engine, fits: Fits, budget: int, tell: Callable[[str, float], None]) -> Learned:
     """Find the customs of a marked graph that was made with Heuristic.AUTO, and apply them. Where no offset is the rule, and one of
     memcheck's heuristics explains most of a sample, `heuristics` names it, and nothing is changed: the graph is to be made again with
     it."""
@@ -148,9 +148,9 @@ def learn(graph: Graph, engine: Engine, fits: Fits, budget: int, tell: Callable[
         tell(PHASE, at / len(keys))
         interiors.count(keys[at : at + budget])
     found = candidates(interiors.rows(max(FEW, len(keys) >> FINE)))
-    rules = rules_of(found, _held(interiors, found, len(graph.blocks), budget, tell)) if found else []
+    rules = rules_of(found, _held(interiors, found, len(blocks), budget, tell)) if found else []
     chosen = keys[:: max(1, len(keys) // SAMPLE)]
-    unexplained = _by_content(graph.blocks, chosen, rules, fits, len(keys))
+    unexplained = _by_content(blocks, chosen, rules, fits, len(keys))
     if unexplained:
         return Learned(heuristics=unexplained)
     if not rules:
@@ -162,7 +162,7 @@ def learn(graph: Graph, engine: Engine, fits: Fits, budget: int, tell: Callable[
         tell(PHASE, 0.0)
     after = graph.totals(Kind.POSSIBLE)
     effects = interiors.effect(keys, rules)
-    names = {offset: _named(graph.blocks, chosen, rules, offset, fits) for offset in {offset for _, offset in rules}}
+    names = {offset: _named(blocks, chosen, rules, offset, fits) for offset in {offset for _, offset in rules}}
     return Learned(tuple(_conventions(rules, effects, names)), held=Totals(before.blocks - after.blocks, before.bytes - after.bytes))
 
 

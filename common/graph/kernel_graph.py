@@ -48,6 +48,14 @@ class KernelGraph:
         if self._handle:
             self._library.fl_graph_free(self._handle)
 
+    def leave_out(self, links: bytearray) -> None:
+        """See base.Graph."""
+        self._before_marking()
+        if len(links) != len(self.blocks):
+            raise ValueError(f"{len(links)} bytes, {len(self.blocks)} blocks")
+        self._links = memory(links or bytearray(1))
+        self._library.fl_graph_leave_out(self._handle, self._links)
+
     def scan_blocks(self, piece: Piece) -> None:
         """See base.Graph; ValueError when a piece begins below the end of the one before."""
         self._before_marking()

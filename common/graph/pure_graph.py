@@ -37,6 +37,7 @@ class PureGraph:
         self.edges: array[int] = array("I")
         self.offsets: array[int] = array("Q")  # where each block's edges begin; made before marking
         self._roots: dict[int, int] = {}  # index: 1 a start reference, 2 an interior one, 3 both
+        self._links = bytearray()
         self._scanned = 0  # scan_blocks goes upward from here
         self._segments, self._ends = self._spans()
         self._telling = self._telling_byte()
@@ -47,6 +48,13 @@ class PureGraph:
         self._classifier: Iterator[None] | None = None
         self._marked = self._classified = False
         self._lost = Lost(blocks, self._kinds, self.edges_of)
+
+    def leave_out(self, links: bytearray) -> None:
+        """See base.Graph."""
+        self._before_marking()
+        if len(links) != len(self.blocks):
+            raise ValueError(f"{len(links)} bytes, {len(self.blocks)} blocks")
+        self._links = links
 
     def scan_blocks(self, piece: Piece) -> None:
         """See base.Graph; ValueError when a piece begins below the end of the one before."""
@@ -84,6 +92,8 @@ class PureGraph:
                 low = page >> COUNT_BITS
                 target = bisect_right(starts, value, low, low + (page & COUNT_MASK)) - 1
             if target < 0 or target == source or states[target]:
+                continue
+            if self._links and 0 <= address - starts[source] - self._links[source] + 2 * word < 2 * word and self._links[source]:
                 continue
             offset = value - starts[target]
             if offset == 0:

@@ -79,6 +79,7 @@ typedef struct graph {
     uint64_t scanned;
     batch *batch;
     hints *hints;
+    const uint8_t *links; /* the caller's: see fl_graph_leave_out */
     bool noting; /* interior references */
     inners inners;
     uint64_t *promoted; /* see interior.c: blocks that start references of reachable blocks lead to by now */

@@ -160,6 +160,15 @@ INLINE void note(graph *g, uint32_t source, uint32_t place, uint64_t offset) {
     g->inners.items[g->inners.count++] = (inner){source, place, offset < UINT32_MAX ? (uint32_t)offset : UINT32_MAX};
 }
 
+/* Before anything is scanned: `links` has for each block how far into it the two words end that link objects of a collector's list, and are no
+ * references; 0 for none. It outlives the scan. */
+API void fl_graph_leave_out(graph *g, const uint8_t *links) { g->links = links; }
+
+INLINE bool is_link(const graph *g, uint32_t source, uint64_t address) {
+    uint64_t end = g->links ? g->links[source] : 0;
+    return end && address - block_address(g->b, source) - (end - 2 * WORD) < 2 * WORD;
+}
+
 /* Turn the candidates into edges of their sources. */
 INLINE int record_edges(graph *g) {
     batch *c = g->batch;
@@ -178,7 +187,7 @@ INLINE int record_edges(graph *g) {
     table recent = {~(c->address >> g->b->table_shift), NULL};
     for (uint32_t at = 0; at < c->count; at++) {
         uint32_t edge = edge_of(g->b, c, at), source = edge == NONE ? NONE : source_of(g->b, c, at, &recent);
-        if (source == NONE || edge >> INDEX_SHIFT == source)
+        if (source == NONE || edge >> INDEX_SHIFT == source || is_link(g, source, c->address + (uint64_t)c->places[at] * WORD))
             continue;
         edges[made - 1] |= source != last ? LAST : 0;
         last = source;

@@ -84,6 +84,16 @@ class Holders(NamedTuple):
     owned: Sequence[tuple[int, Sequence[int]]] = ()  # type, blocks
 
 
+class Variable(NamedTuple):
+    """A variable of the managed language that refers to an object: "shop.orders.cache", where the reference stands, and what it says;
+    `table` is the block of memory that this object has for itself (a dictionary's table), or 0."""
+
+    name: str
+    address: int
+    value: int
+    table: int = 0
+
+
 class Site(NamedTuple):
     """Memory by where it was asked for, as the runtime keeps it (tracemalloc, NMT): frames innermost first, "file:line" or a function."""
 
@@ -143,6 +153,15 @@ class Runtime:
         """Memory by where it was asked for, where the runtime keeps that; most bytes first."""
         return []
 
+    def variables(self) -> Sequence[Variable]:
+        """Global variables of the managed language whose values are objects in blocks in use; of one object one variable."""
+        return []
+
+    def links(self) -> Optional[bytearray]:
+        """Of objects that each are a block: by block, how far into it the two words end by which the runtime chains its objects, so that
+        each seems to hold the next; 0 for none. None where it has no such chains."""
+        return None
+
     def describe(self, address: int) -> str:
         """A phrase on the managed object that holds this address ("Ruby String, 12 characters"), or ""."""
         return ""
@@ -154,4 +173,4 @@ class Finder(Protocol):
     def __call__(self, target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]: ...
 
 
-__all__ = ["Count", "Engine", "Finder", "Holders", "Iterator", "Part", "Problem", "Range", "Runtime", "Site", "Target", "Type"]
+__all__ = ["Count", "Engine", "Finder", "Holders", "Iterator", "Part", "Problem", "Range", "Runtime", "Site", "Target", "Type", "Variable"]

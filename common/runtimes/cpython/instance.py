@@ -15,14 +15,20 @@ from findleaks.allocators.pymalloc.types import types as find_types
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine, State
 from findleaks.graph.objects import NO_OBJECT, SUMS, ObjectTally
-from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Site, Type
+from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Site, Type, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
-from findleaks.runtimes.cpython.types import Types
-from findleaks.runtimes.cpython.variables import variable
+from findleaks.runtimes.cpython.types import HAVE_GC, SUBCLASSES, Types
+from findleaks.runtimes.cpython.variables import of_module, variable
 from findleaks.target.base import Piece, Range, Target
 
 HEAD = 160
 """Bytes at a block's begin within which its object does."""
+
+
+def _rank(made: Variable) -> tuple[bool, int, str, int]:
+    """Of several names of an object the least is its name: in one module the first that was bound."""
+    module = made.name.rpartition(".")[0]
+    return module == "__main__", len(module), module, made.address
 
 
 class CPython(Runtime):
@@ -120,6 +126,55 @@ class CPython(Runtime):
     def holders(self) -> Optional[Holders]:
         """See Runtime: every object, by its block."""
         return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.stands, self.known.foreign)
+
+    def links(self) -> Optional[bytearray]:
+        """See Runtime: the garbage collector's headers, right in front of the objects that it tracks."""
+        heads = bytes(offset if flags & HAVE_GC else 0 for offset, flags in zip(self.known.offsets, self.known.flags))
+        made = bytearray(len(self.tally.found))
+        for index, number in enumerate(self.tally.found):
+            if number != NO_OBJECT and heads[number]:
+                made[index] = heads[number]
+        return made
+
+    def variables(self) -> Sequence[Variable]:
+        """See Runtime: of modules, but for those that are modules themselves. An object with several names has that of a module other than
+        __main__, if there is one: it was imported from there."""
+        return self._variables
+
+    @cached_property
+    def _variables(self) -> Sequence[Variable]:
+        memory, blocks, found = Memory(self._target), self._directory.blocks, self.tally.found
+        modules = {number for number in range(len(self.known)) if self.known.plain_name(number) == "module"}
+
+        def left(address: int) -> int:
+            at = blocks.lookup(address)
+            return at[1] + at[2] - address if at is not None and at[3] == State.IN_USE else 0
+
+        best: dict[int, Variable] = {}
+        for index, number in enumerate(found):
+            if number not in modules:
+                continue
+            if self._target.interrupted():
+                raise Interrupted
+            for made in of_module(memory, self.known, blocks.address(index) + self.known.offsets[number], left):
+                value = blocks.find(made.value)
+                if found[value] not in modules and (value not in best or _rank(made) < _rank(best[value])):
+                    best[value] = made
+        named = (made._replace(table=self._table(memory, value, made.value)) for value, made in best.items())
+        return sorted(named, key=lambda made: made.address)
+
+    def _table(self, memory: Memory, block: int, address: int) -> int:
+        """The memory that a dictionary or list at `address`, in this block, has for itself; 0 for other objects, and for a dictionary that
+        shares its keys. Source: Include/cpython/dictobject.h (ma_keys, ma_values), listobject.h (ob_item) of CPython 3.9 to 3.14."""
+        number = self.tally.found[block]
+        flags = self.known.flags[number] if number != NO_OBJECT else 0
+        words = memory.words(address, 6)
+        if words is None:
+            return 0
+        made = words[4] if flags & SUBCLASSES["dict"] and not words[5] else words[3] if flags & SUBCLASSES["list"] else 0
+        at = self._directory.blocks.lookup(made) if made else None
+        own = at is not None and at[3] == State.IN_USE and self.tally.found[at[0]] == NO_OBJECT
+        return made if own else 0
 
     @cached_property
     def _strings(self) -> strings.Interned:

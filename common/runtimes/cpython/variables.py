@@ -1,52 +1,122 @@
 """Which variable of a module, or key of a dictionary, a word in a dictionary's table is.
 
 Source: Include/internal/pycore_dict.h (struct _dictkeysobject, PyDictKeyEntry, PyDictUnicodeEntry, DK_ENTRIES) and Objects/dictobject.c
-(new_keys_object, USABLE_FRACTION) of CPython 3.11 to 3.14. A table has a head, indices of one to eight bytes, and entries in the order
-in which they were put in: key and value, or hash, key and value where not all keys are strings. Before 3.11 it had another head.
+(new_keys_object, USABLE_FRACTION) of CPython 3.9 to 3.14. A table has a head, indices of one to eight bytes, and entries in the order
+in which they were put in: key and value, or hash, key and value where not all keys are strings. Before 3.11 (Objects/dict-common.h) the
+head has the number of slots itself, and every entry has a hash.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Optional
+
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
+from findleaks.runtimes.base import Variable
 from findleaks.runtimes.cpython.types import Types
 
 GENERAL, UNICODE = 0, 1
 """Kinds of tables: any keys, strings only."""
 
+MOST = 1 << 16
+"""Variables of one module that are named."""
+
+OTHERS = ("__builtins__", "__spec__", "__loader__")
+"""What every module has, and no program put there."""
+
 FIRST = 8
 """Entries in which a module's `__name__` is looked for. It is the first one that a module has."""
+
+
+class Table(NamedTuple):
+    """Where a table's entries begin, how many bytes each has, and how many there are. The last word of an entry is its value, the one
+    before it the key."""
+
+    first: int
+    stride: int
+    entries: int
+
+
+def table(memory: Memory, start: int, size: int) -> Optional[Table]:
+    """The table at `start`, whose block has `size` bytes from there on; None for what is none."""
+    word = memory.size
+    head = 3 * word + 8
+    if size < head + 2 * word:
+        return None
+    try:
+        data = memory.target.read(start, head)
+    except UnreadableMemory:
+        return None
+    log_slots, log_indices, kind = data[word : word + 3]
+    wide = (log_slots >= 8) + (log_slots >= 16) + (log_slots >= 32)
+    if not 3 <= log_slots <= 48 or log_indices != log_slots + wide or kind not in (GENERAL, UNICODE):
+        return _old_table(memory, start, size)
+    usable, entries = memory.arch.unpack(data[word + 8 :])
+    stride = 2 * word if kind == UNICODE else 3 * word
+    first = start + head + (1 << log_indices)
+    if usable + entries > (2 << log_slots) // 3 or first + entries * stride > start + size:
+        return None
+    return Table(first, stride, entries)
+
+
+def _old_table(memory: Memory, start: int, size: int) -> Optional[Table]:
+    """Of 3.9 and 3.10."""
+    word = memory.size
+    words = memory.words(start, 5)
+    if words is None:
+        return None
+    _, slots, look_up, usable, entries = words
+    if slots < 8 or slots & (slots - 1) or slots > 1 << 48 or usable + entries > 2 * slots // 3 or look_up < 4096:
+        return None
+    index = 1 if slots <= 0xFF else 2 if slots <= 0xFFFF else 4 if slots <= 0xFFFFFFFF else 8
+    first = start + 5 * word + slots * index
+    return Table(first, 3 * word, entries) if first + entries * 3 * word <= start + size else None
 
 
 def variable(memory: Memory, known: Types, start: int, size: int, address: int) -> str:
     """What the word at `address` is to the table in the block at `start`: "Python variable: shop.orders.cache" where the dictionary is a
     module's, 'value of "name" in a Python dict', or "" for a block that is no table, and for words that are no values."""
     word = memory.size
-    head = 3 * word + 8
-    if size < head + 2 * word or address % word:
+    found = table(memory, start, size) if address % word == 0 else None
+    if found is None:
         return ""
-    try:
-        data = memory.target.read(start, head)
-    except UnreadableMemory:
-        return ""
-    log_slots, log_indices, kind = data[word : word + 3]
-    wide = (log_slots >= 8) + (log_slots >= 16) + (log_slots >= 32)
-    if not 3 <= log_slots <= 48 or log_indices != log_slots + wide or kind not in (GENERAL, UNICODE):
-        return ""
-    usable, entries = memory.arch.unpack(data[word + 8 :])
-    stride = 2 * word if kind == UNICODE else 3 * word
-    first = start + head + (1 << log_indices)
-    if usable + entries > (2 << log_slots) // 3 or first + entries * stride > start + size:
-        return ""
-    entry, rest = divmod(address - first, stride)
-    if not 0 <= entry < entries or rest != stride - word:
+    entry, rest = divmod(address - found.first, found.stride)
+    if not 0 <= entry < found.entries or rest != found.stride - word:
         return ""
     key = known.text(memory.word(address - word) or 0)
     if not key:
         return ""
-    for at in range(first + stride, first + min(entries, FIRST) * stride + 1, stride):
-        pair = memory.words(at - 2 * word, 2)
-        if pair is not None and known.text(pair[0], 8) == "__name__":
-            module = known.text(pair[1])
-            return f"Python variable: {module}.{key}" if module else ""
+    module = _module_of(memory, known, found)
+    if module is not None:
+        return f"Python variable: {module}.{key}" if module else ""
     return f'value of "{key}" in a Python dict'
+
+
+def _module_of(memory: Memory, known: Types, found: Table) -> Optional[str]:
+    """The name of the module whose dictionary has this table, "" where it cannot be read; None for another dictionary's."""
+    for at in range(found.first + found.stride, found.first + min(found.entries, FIRST) * found.stride + 1, found.stride):
+        pair = memory.words(at - 2 * memory.size, 2)
+        if pair is not None and known.text(pair[0], 8) == "__name__":
+            return known.text(pair[1])
+    return None
+
+
+def of_module(memory: Memory, known: Types, module: int, size_at: Callable[[int], int]) -> Iterator[Variable]:
+    """The variables of the module object at this address. `size_at` says how many bytes of a block in use are behind an address.
+
+    Source: Include/internal/pycore_moduleobject.h and Objects/moduleobject.c (md_dict is the first field), Include/cpython/dictobject.h
+    (ma_keys behind ma_used and ma_version_tag) of CPython 3.9 to 3.14."""
+    word = memory.size
+    dictionary = memory.word(module + 2 * word)
+    keys = memory.word(dictionary + 4 * word) if dictionary else None
+    found = table(memory, keys, size_at(keys)) if keys else None
+    name = _module_of(memory, known, found) if found is not None else None
+    if found is None or not name:
+        return
+    for at in range(found.first + found.stride, found.first + min(found.entries, MOST) * found.stride + 1, found.stride):
+        pair = memory.words(at - 2 * word, 2)
+        if pair is not None and pair[1] and size_at(pair[1]):
+            key = known.text(pair[0])
+            if key and key not in OTHERS:
+                yield Variable(f"{name}.{key}", at - word, pair[1])

@@ -1,0 +1,81 @@
+"""A Python whose memory is in one variable of a module: `verdict`, `roots` and `path` name it; held to what the program measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import debuggers
+import mallocs_python
+import pytest
+import truth
+
+import cores
+
+VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in mallocs_python.SUITES]
+PROGRAM = truth.PROGRAMS / "python_holds.py"
+COUNT = 30_000
+NAMES = ("__main__.CACHE", "__main__.ALIAS")  # two names of one object: either
+
+
+def said(command: str, *words: str) -> dict[str, Any]:
+    return dict(json.loads(debuggers.findleaks(command, "--json", *words)))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_variable_is_named(version: str, tmp_path: Path) -> None:
+    python = mallocs_python.get(version)
+    with cores.Running(python.command(str(PROGRAM), str(COUNT)), tmp_path, python.environment()) as run:
+        _, deep, mine, measured, objects = map(int, run.output.split()[:5])
+        live = said("verdict", "--pid", str(run.pid))
+        core = str(run.kernel_core())
+    for found in (live, said("verdict", core)):
+        held = {one["finding"]: one for one in found["findings"]}["held"]
+        assert held["evidence"]["root"] in NAMES
+        # Beside the objects there are headers of the collector, keys, and what rounding adds; __dict__ may be shared, or not be there.
+        assert 0.8 * measured < held["bytes"] < 1.4 * measured
+        assert held["evidence"]["blocks"] >= objects - 1
+        assert "runtime" in held["next"]
+        assert not [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
+    first = said("roots", core)["roots"][0]
+    assert (first["name"].split(" ")[0] in NAMES, first["sort"]) == (True, "managed-variable")
+    assert first["retained_bytes"] == held["bytes"]
+    chain = said("path", hex(deep), core)["path"]
+    assert chain[0]["from"] in [f"{name} (CPython variable)" for name in NAMES]
+    assert "variable" not in said("path", hex(mine), core)["path"][0]["from"], "a local variable's list is its frame's"
+
+
+def test_the_doors_agree(tmp_path: Path) -> None:
+    python = mallocs_python.get("3.11")
+    with cores.Running(python.command(str(PROGRAM), "300"), tmp_path, python.environment()) as run:
+        deep = int(run.output.split()[1])
+        core = str(run.kernel_core())
+    line = f"leaks path {deep:#x} --json"
+    plain = said("path", hex(deep), core)
+    outputs = (debuggers.gdb([line], "-c", core), debuggers.lldb([line], "-c", core))
+    for output in outputs:
+        (found,) = map(json.loads, debuggers.objects(output))
+        assert [(one["from"], one["address"]) for one in found["path"]] == [(one["from"], one["address"]) for one in plain["path"]]
+
+
+SPREAD = """
+import os, signal
+first = {n: [str(n) * 20] for n in range(40_000)}
+second = {n: [str(n) * 20] for n in range(40_000)}
+third = {n: [str(n) * 20] for n in range(40_000)}
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+
+
+def test_no_one_variable_has_most(tmp_path: Path) -> None:
+    python = mallocs_python.get("3.11")
+    with cores.Running(python.command("-c", SPREAD), tmp_path, python.environment()) as run:
+        found = said("verdict", "--pid", str(run.pid))
+    (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
+    assert {one["name"] for one in held["evidence"]["variables"]} == {"__main__.first", "__main__.second", "__main__.third"}
+    assert held["next"][0] == "runtime"
+    assert held["evidence"]["objects"] > 240_000
+    assert not [one for one in found["findings"] if one["finding"].startswith("held") and one is not held]
