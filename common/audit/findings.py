@@ -93,6 +93,12 @@ def _whole(accounting: Accounting) -> int:
     return sum(share.bytes for share in accounting.shares if share.sort not in ("stacks", "unjoined", "cached-stacks", "files"))
 
 
+def _without_files(accounting: Accounting) -> int:
+    """`_whole` without mapped files: a JVM's cores have 120 MiB of its classes' archive."""
+    files = sum(share.bytes for share in accounting.shares if share.sort == "files") if accounting.known else 0
+    return _whole(accounting) - files
+
+
 # -- lost blocks
 
 
@@ -209,7 +215,7 @@ def _freed(session: Session, accounting: Accounting) -> Iterator[Finding]:
 def _native(accounting: Accounting, grown: Optional[Growth]) -> Iterator[Finding]:
     """What managed objects take and hold; who holds them, where that is a variable."""
     for one in accounting.native:
-        if one.bytes < HELD or one.bytes < GROWN * _whole(accounting) or (grown is not None and _is_variable(grown)):
+        if one.bytes < HELD or one.bytes < GROWN * _without_files(accounting) or (grown is not None and _is_variable(grown)):
             continue
         tries = ["let go of these objects, or close them, when they are no longer used"]
         if one.untold:
@@ -236,7 +242,7 @@ GROWTH = 0.5
 def _grown(session: Session, accounting: Accounting) -> Optional[Growth]:
     """Which root holds most: a tree of all that is reached, only where it may say something."""
     used = sum(store.in_use for store in accounting.stores)
-    if used < HELD or used < GROWN * _whole(accounting):
+    if used < HELD or used < GROWN * _without_files(accounting):
         return None
     from findleaks.audit.growth import growth
 
@@ -265,8 +271,10 @@ def _held(session: Session, accounting: Accounting, found: Optional[Growth]) -> 
     if found.owner.managed:
         title = f"Held, not lost: {size(retained.bytes)} of native memory in {blocks(retained.blocks)}, {part} % of what is reached, are "
         title += f"held from a managed heap: {name}."
-        cause = f"Which objects hold them is not told by this runtime; what they are for, by their sizes and contents.{absent}"
-        shows: tuple[str, ...] = ("runtime", f"roots {shell_quoted(found.owner.word)} --depth 4", "blocks --kind reachable --limit 10")
+        most, count = _commonest(session)
+        cause = f"Of the blocks in use {number(count)} are of {number(most)} B: {size(most * count)}, more than of any other size.{absent}"
+        facts.update({"size": most, "blocks_of_size": count})
+        shows: tuple[str, ...] = ("runtime", f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
         tries: tuple[str, ...] = ("close what holds native memory when it is no longer used, rather than leave it to the collector",)
         yield Finding("held-from-managed-heap", retained.bytes, title, cause, tries, shows, facts)
         return
@@ -296,16 +304,20 @@ def _not_resident(held: int, used: int, accounting: Accounting) -> str:
 def _of_many(session: Session) -> Finding:
     """Memory of a structure that refers to itself all over, or of many things: no place to point to, but what it consists of."""
     reached = session.latest.totals(Kind.REACHABLE)
+    most, count = _commonest(session)
+    title = f"In use, not lost: {size(reached.bytes)} in {blocks(reached.blocks)} are reached, and no one root holds half of it."
+    cause = f"Of the blocks in use {number(count)} are of {number(most)} B: {size(most * count)}, more than of any other size."
+    facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": count}
+    return Finding("held-by-many", reached.bytes, title, cause, (), ("roots", f"blocks --size {most} --limit 10"), facts)
+
+
+def _commonest(session: Session) -> tuple[int, int]:
+    """The usable size of which there are most bytes in use, and how many blocks are of it."""
     counts: Counter[int] = Counter()
     for size_, state, count in session.directory.blocks.by_size():
         counts[size_] += count if state == State.IN_USE else 0
     most = max(counts, key=lambda one: one * counts[one], default=0)
-    title = f"In use, not lost: {size(reached.bytes)} in {blocks(reached.blocks)} are reached, and no one root holds half of it."
-    cause = (
-        f"Of the blocks in use {number(counts[most])} are of {number(most)} B: {size(most * counts[most])}, more than of any other size."
-    )
-    facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": counts[most]}
-    return Finding("held-by-many", reached.bytes, title, cause, (), ("roots", f"blocks --size {most} --limit 10"), facts)
+    return most, counts[most]
 
 
 # -- threads

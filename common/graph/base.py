@@ -239,7 +239,7 @@ class Graph(Protocol):
     """References among in-use blocks, and what they say. Order: scan_blocks over ascending pieces, scan_roots, mark, classify."""
 
     def leave_out(self, links: bytearray) -> None:
-        """Before scanning: of a block with n in `links`, the two words before offset n link objects for a collector: no references."""
+        """Before scanning: of a block with n > 0 in `links`, the two words before offset n (objects.NO_POINTERS: all) are no references."""
         ...
 
     def scan_blocks(self, piece: Piece) -> None:

@@ -17,6 +17,9 @@ NO_OBJECT = NOBODY
 """In `found` and `stands`, which dominators take for what blocks stand for; SILENT there is an object that has no pointers: what stands
 behind its end is not its own."""
 
+NO_POINTERS = 255
+"""In `Graph.leave_out`: none of a block's words is a reference."""
+
 SUMS = 6
 STEPS = 8
 """Objects begin at multiples of two words, below so many of them, into their blocks."""

@@ -12,6 +12,7 @@ from typing import Optional
 from findleaks.graph import shared
 from findleaks.graph.base import Group, Heuristic, Kind, Totals
 from findleaks.graph.interiors import MOST_OFFSET
+from findleaks.graph.objects import NO_POINTERS
 from findleaks.graph.pure_blocks import COUNT_BITS, PAGE_BITS, PureBlocks, words_of
 from findleaks.graph.pure_dominators import PureDominators
 from findleaks.graph.pure_heuristics import Hints
@@ -93,7 +94,8 @@ class PureGraph:
                 target = bisect_right(starts, value, low, low + (page & COUNT_MASK)) - 1
             if target < 0 or target == source or states[target]:
                 continue
-            if self._links and 0 <= address - starts[source] - self._links[source] + 2 * word < 2 * word and self._links[source]:
+            link = self._links[source] if self._links else 0
+            if link and (link == NO_POINTERS or 0 <= address - starts[source] - link + 2 * word < 2 * word):
                 continue
             offset = value - starts[target]
             if offset == 0:

@@ -160,13 +160,13 @@ INLINE void note(graph *g, uint32_t source, uint32_t place, uint64_t offset) {
     g->inners.items[g->inners.count++] = (inner){source, place, offset < UINT32_MAX ? (uint32_t)offset : UINT32_MAX};
 }
 
-/* Before anything is scanned: `links` has for each block how far into it the two words end that link objects of a collector's list, and are no
- * references; 0 for none. It outlives the scan. */
+/* Before anything is scanned: `links` has for each block how far into it the two words end that link objects of a collector's list, and
+ * are no references; 0 for none, 255 where none of its words is a reference. It outlives the scan. */
 API void fl_graph_leave_out(graph *g, const uint8_t *links) { g->links = links; }
 
 INLINE bool is_link(const graph *g, uint32_t source, uint64_t address) {
     uint64_t end = g->links ? g->links[source] : 0;
-    return end && address - block_address(g->b, source) - (end - 2 * WORD) < 2 * WORD;
+    return end == 255 || (end && address - block_address(g->b, source) - (end - 2 * WORD) < 2 * WORD);
 }
 
 /* Turn the candidates into edges of their sources. */

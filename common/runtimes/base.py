@@ -159,7 +159,8 @@ class Runtime:
 
     def links(self) -> Optional[bytearray]:
         """Of objects that each are a block: by block, how far into it the two words end by which the runtime chains its objects, so that
-        each seems to hold the next; 0 for none. None where it has no such chains."""
+        each seems to hold the next; 0 for none, graph.objects.NO_POINTERS for an object without pointers, where only what was there before
+        may look like one. None where it has no such chains."""
         return None
 
     def describe(self, address: int) -> str:

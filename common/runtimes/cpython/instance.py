@@ -14,7 +14,8 @@ from findleaks.allocators.pymalloc.instance import Pymalloc, version_of
 from findleaks.allocators.pymalloc.types import types as find_types
 from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine, State
-from findleaks.graph.objects import NO_OBJECT, SUMS, ObjectTally
+from findleaks.graph.dominators import SILENT
+from findleaks.graph.objects import NO_OBJECT, NO_POINTERS, SUMS, ObjectTally
 from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Site, Type, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.types import HAVE_GC, SUBCLASSES, Types
@@ -128,12 +129,12 @@ class CPython(Runtime):
         return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.stands, self.known.foreign)
 
     def links(self) -> Optional[bytearray]:
-        """See Runtime: the garbage collector's headers, right in front of the objects that it tracks."""
+        """See Runtime: the garbage collector's headers, right in front of the objects that it tracks; strings, numbers."""
         heads = bytes(offset if flags & HAVE_GC else 0 for offset, flags in zip(self.known.offsets, self.known.flags))
         made = bytearray(len(self.tally.found))
-        for index, number in enumerate(self.tally.found):
-            if number != NO_OBJECT and heads[number]:
-                made[index] = heads[number]
+        for index, (number, stands) in enumerate(zip(self.tally.found, self.tally.stands)):
+            if number != NO_OBJECT:
+                made[index] = NO_POINTERS if stands == SILENT else heads[number]
         return made
 
     def variables(self) -> Sequence[Variable]:

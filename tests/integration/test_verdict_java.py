@@ -1,0 +1,32 @@
+"""Native memory that only objects of a JVM's heap hold is a finding, with what is resident of it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from debuggers import ROOT
+from verdicts import finding, verdict
+
+from cores import Running
+
+COUNT = 300
+EACH = 200_000  # zlib's deflate takes 268 KB: zconf.h, MEM_LEVEL and window bits by default
+FLAGS = ("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m")
+
+
+def test_held_from_java(tmp_path: Path) -> None:
+    subprocess.run(["javac", "-d", str(tmp_path), str(ROOT / "tests/programs/HeldDeflaters.java")], check=True)
+    with Running(["java", *FLAGS, "-cp", str(tmp_path), "HeldDeflaters", str(COUNT)], tmp_path / "run") as run:
+        found = verdict("--pid", str(run.pid))
+        core = run.kernel_core()
+    for one in (found, verdict(str(core))):
+        held = finding(one, "held-from-managed-heap")
+        assert held["evidence"]["root"] == "JVM's Java heap"
+        assert COUNT * EACH < held["bytes"] < COUNT * 300_000
+        assert held["evidence"]["blocks"] >= 5 * COUNT  # deflate's state, window, two tables, and what is pending
+        assert held["next"][0] == "runtime"
+        (share,) = [share for share in one["shares"] if share["share"] == "in-use"]
+        assert held["bytes"] > share["bytes"]  # most of a window was never written to
+        assert "of all blocks in use" in held["cause"].lower()
+        assert one["findings"][0] == held
