@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from findleaks.graph.interiors import Interiors
     from findleaks.graph.objects import ObjectTally
     from findleaks.graph.pages import PageLists, PageRead
+    from findleaks.graph.pointer_runs import Bounds, PointerRuns
     from findleaks.graph.records import Records, Shape
     from findleaks.graph.rows import RowRules, Rows
 
@@ -178,6 +179,10 @@ class Blocks(Protocol):
 
     def holding(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
         """For each address the index ("I") of the block that holds it, 0xFFFFFFFF where there is none, and that block's size ("Q"; 0)."""
+        ...
+
+    def pointer_runs(self, bounds: Bounds) -> PointerRuns:
+        """A search for arrays of pointers."""
         ...
 
     def claim(self, labels: array[int], indices: array[int], label: int) -> bool:

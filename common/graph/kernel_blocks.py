@@ -14,6 +14,7 @@ from findleaks.graph.base import RUN, Blocks, ChunkWalk, Size, State, Totals
 from findleaks.graph.kernel_library import DISORDER, NONE, CWords, check, taken
 from findleaks.graph.kernel_memory import memory, passed
 from findleaks.graph.pages import PageLists, PageRead
+from findleaks.graph.pointer_runs import Bounds, KernelPointerRuns
 from findleaks.target.base import Piece, Range
 
 
@@ -122,6 +123,11 @@ class KernelBlocks:
         indices, sizes = array("I", bytes(4 * len(packed))), array("Q", bytes(8 * len(packed)))
         self._library.fl_holding(self.handle, memory(packed), len(packed), memory(indices), memory(sizes))
         return indices, sizes
+
+    def pointer_runs(self, bounds: Bounds) -> KernelPointerRuns:
+        """See base.Blocks."""
+        self._ready()
+        return KernelPointerRuns(self._library, self, bounds)
 
     def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
         """See base.Blocks."""

@@ -66,6 +66,12 @@ class CRules(Structure):
     )
 
 
+class CRunSearch(Structure):
+    """pointers.c: run_search."""
+
+    _fields_ = tuple((name, c_uint64) for name in ("low", "high", "least", "gap", "start", "last", "count"))
+
+
 # Our memory is passed as what owns it: see kernel_memory.py. Only what the kernel itself made is named by a number.
 _U64S, _U32S, _U8S = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte)
 _PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
@@ -167,6 +173,7 @@ SIGNATURES = {
     "fl_links_walk": (c_int, [_HANDLE, _PIECES, c_uint64, c_int64]),
     "fl_links_done": (c_uint64, [_HANDLE, _WORDS]),
     "fl_holding": (None, [_HANDLE, _U64S, c_uint64, _U32S, _U64S]),
+    "fl_pointer_runs": (c_int, [_HANDLE, _PIECES, POINTER(CRunSearch), _WORDS]),
     "fl_claim": (c_bool, [_U32S, c_uint64, _U32S, c_uint64, c_uint32]),
     "fl_labels_below": (c_bool, [_U32S, c_uint64, c_uint64]),
     "fl_lookup": (c_uint32, [_HANDLE, c_uint64, _U64S]),

@@ -14,6 +14,7 @@ from findleaks.arch import Arch
 from findleaks.graph import pages, shared
 from findleaks.graph.base import RUN, Blocks, ChunkWalk, Size, State, Totals
 from findleaks.graph.pages import PageLists, PageRead
+from findleaks.graph.pointer_runs import Bounds, PurePointerRuns
 from findleaks.target.base import Piece, Range
 
 Words = Union["memoryview", "array[int]"]
@@ -195,6 +196,11 @@ class PureBlocks:
         found = [self.find(address) for address in addresses]
         indices = array("I", [index if index >= 0 else 0xFFFFFFFF for index in found])
         return indices, array("Q", [self.sizes[index] if index >= 0 else 0 for index in found])
+
+    def pointer_runs(self, bounds: Bounds) -> PurePointerRuns:
+        """See base.Blocks."""
+        self._ready()
+        return PurePointerRuns(self, bounds)
 
     def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
         """See base.Blocks."""
