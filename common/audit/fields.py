@@ -6,16 +6,17 @@ head of one container therefore are one field.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.bulk import pointing
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.hashes import chained
 from findleaks.audit.containers.reader import Place, Reader
 from findleaks.audit.containers.recognise import NEAR, Test, found_in, headed
+from findleaks.audit.words import MANY, Words, read_words
 from findleaks.graph.base import Totals
 from findleaks.graph.dominators import SHARED, Dominators, root_node
 from findleaks.session import PURE_SLICE, SLICE, Session
@@ -23,14 +24,16 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged
 
 MOST = 4096
-"""Fields of one owner. Of more pointers, those behind are one field."""
+"""Fields of one owner. Of more, those that lead to blocks of about the same size are one field."""
+
+LOOKED = 8 * MOST
+"""Pointers beside arrays that are looked at one by one. Of more nothing is known but the sizes of the blocks that they lead to."""
+
+CHUNK = 1 << 16
+"""Words sorted by what they lead to between two looks at Ctrl-C."""
 
 RUN = 8
 """Pointers to blocks alike, with nothing but zeros between, from which on they may be a table of chains."""
-
-MANY = 256
-"""So many are an array whatever they lead to, and one field."""
-
 
 NOTHING = Totals(0, 0)
 
@@ -38,7 +41,10 @@ NOTHING = Totals(0, 0)
 @dataclass
 class Field:
     """Some words of an owner. `places` are the blocks that they point to; `name` a register's. `spans` are addresses. `look` finds the
-    container of which a single word is the head, if it is one: that takes a walk, and most fields are never shown."""
+    container of which a single word is the head, if it is one: that takes a walk, and most fields are never shown.
+
+    Where there are many words, `values` are all that they hold, and `spans` and `places` are of the first. `alike`: this is so many
+    words, each of them a field of its own, that lead to blocks of about the same size."""
 
     spans: list[Range]
     places: list[Place]
@@ -47,6 +53,8 @@ class Field:
     totals: Totals = NOTHING
     node: int = 0  # in Fields.tree
     look: Optional[Callable[[], Optional[Container]]] = None
+    values: array[int] = field(default_factory=lambda: array("Q"), repr=False)
+    alike: int = 1
 
     @property
     def container(self) -> Optional[Container]:
@@ -76,7 +84,14 @@ def fields_of(
     session: Session, reader: Reader, whole: Dominators, node: int, memory: Sequence[Range], registers: Iterable[tuple[str, int]] = ()
 ) -> Fields:
     """The fields of the owner that is `node` in `whole`, whose words stand in `memory` and in `registers` (name, value)."""
-    words = _pointers(session, reader, memory)
+    read = read_words(session, reader, memory)
+    whole_arrays = [_array(reader, *run) for run in read.runs]
+    named = [Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None]
+    named = list({one.places[0].block: one for one in named}.values())
+    if len(read.values) > LOOKED:
+        return _told(session, whole, node, [*whole_arrays, *_by_size(session, reader, read), *named])
+    heaps = merged(session.heap_ranges())
+    words = {address: value for address, value in zip(read.addresses, read.values) if inside(heaps, value) is not None}
     places = {address: place for address, value in words.items() for place in [reader.place(value)] if place is not None}
     held: dict[int, bool] = {}
 
@@ -85,7 +100,6 @@ def fields_of(
             held[place.block] = whole.holder(place.block) == node
         return held[place.block]
 
-    named = [Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None]
     arrays = list(_arrays(reader, places))
     taken = merged(span for container in arrays for span in container.spans)
     left = {address: value for address, value in words.items() if inside(taken, address) is None}
@@ -98,7 +112,7 @@ def fields_of(
             return found  # what was found beside took no word of another field
         containers = heads
         fields = _grouped(reader, words, places, [*arrays, *containers], wanted, alone if len(left) <= MOST else words.keys())
-        found = _told(session, whole, node, fields + list({f.places[0].block: f for f in named}.values()))
+        found = _told(session, whole, node, [*whole_arrays, *_fewer(fields), *named])
         more = _entangled(left, places, found.tree) - alone if len(left) <= MOST else set()
         if not more:
             return found
@@ -107,16 +121,16 @@ def fields_of(
 
 def _told(session: Session, whole: Dominators, node: int, fields: list[Field]) -> Fields:
     """What each of the fields retains, and several."""
-    if len(fields) > MOST:
-        rest = fields[MOST - 1 :]
-        fields[MOST - 1 :] = [Field(merged(s for f in rest for s in f.spans), [p for f in rest for p in f.places])]
     tree = whole.within(node, len(fields))
-    for number, field in enumerate(fields):
-        tree.refer(number, sorted({place.block for place in field.places}))
-        field.node = root_node(number)
+    for number, one in enumerate(fields):
+        if one.values:
+            tree.root_words(one.values, number)
+        else:
+            tree.refer(number, sorted({place.block for place in one.places}))
+        one.node = root_node(number)
     computed(session, tree, "telling fields apart")
-    for field, totals in zip(fields, tree.by_root()):
-        field.totals = totals
+    for one, totals in zip(fields, tree.by_root()):
+        one.totals = totals
     kept = sorted((f for f in fields if f.totals.blocks), key=lambda f: -f.totals.bytes)
     return Fields(kept, tree, tree.retained(SHARED))
 
@@ -143,20 +157,54 @@ def _entangled(words: Mapping[int, int], places: Mapping[int, Place], tree: Domi
     return found
 
 
-def _pointers(session: Session, reader: Reader, memory: Sequence[Range]) -> dict[int, int]:
-    """The words in `memory` that point into heaps: address -> value, ascending."""
-    heaps = merged(session.heap_ranges())
-    found: dict[int, int] = {}
-    if not heaps:
-        return found
-    for piece in session.pieces(memory, "reading fields"):
-        addresses, values = pointing(session.engine, piece, heaps[0].start, heaps[-1].end)
-        for count, (address, value) in enumerate(zip(addresses, values)):
-            if count % 4096 == 4095:
-                session.tell("reading fields", 0.0)
-            if inside(heaps, value) is not None:
-                found[address] = value
-    return found
+def _array(reader: Reader, run: Range, values: array[int]) -> Field:
+    """An array of pointers that is part of the owner itself."""
+    start, end = run
+    made = chained(reader, start, end, (start, end), whole=True) or Container("array of pointers", start, end, len(values), "pointers")
+    return Field([run], [place for place in [reader.place(values[0])] if place is not None], made, values=values)
+
+
+def about(size: int) -> int:
+    """The same for sizes that are about the same."""
+    bits = size.bit_length()
+    return size if bits <= 10 else bits << 10 | size >> bits - 4
+
+
+def _fewer(fields: list[Field]) -> list[Field]:
+    """No more than MOST: words that lead to blocks of about the same size are one field together."""
+    if len(fields) <= MOST:
+        return fields
+    together: dict[int, list[Field]] = {}
+    for one in fields:
+        if one.found is None:
+            together.setdefault(about(one.places[0].size), []).append(one)
+    made = [one for one in fields if one.found is not None]
+    for same in together.values():
+        values = array("Q", [place.start + place.offset for one in same for place in one.places])
+        made.append(Field(same[0].spans[:1], same[0].places[:1], values=values, alike=len(same)))
+    return made
+
+
+def _by_size(session: Session, reader: Reader, read: Words) -> list[Field]:
+    """A field for each size of blocks that the words lead to."""
+    made: dict[int, Field] = {}
+    for first in range(0, len(read.values), CHUNK):
+        session.tell("reading fields", first / len(read.values))
+        some = read.values[first : first + CHUNK]
+        _, sizes = reader.blocks.holding(some)
+        for number, (value, size) in enumerate(zip(some, sizes)):
+            one = made.get(size)
+            if one is None and size:
+                key = -about(size)
+                address = read.addresses[first + number]
+                one = made[size] = made.setdefault(key, Field([Range(address, address + reader.size)], [], alike=0))
+            if one is not None:
+                one.values.append(value)
+    fields = [one for key, one in made.items() if key < 0]
+    for one in fields:
+        one.alike = len(one.values)
+        one.places = [place for place in [reader.place(one.values[0])] if place is not None]
+    return fields
 
 
 def _grouped(
@@ -196,7 +244,7 @@ def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:
     run: list[int] = []
     for address, place in [*places.items(), (0, None)]:
         like = run and place is not None and (len(run) >= MANY or reader.alike_or_same(places[run[0]], place))
-        if like and _zeros(reader, run[-1], address):
+        if like and reader.zeros(run[-1] + reader.size, address):
             run.append(address)
             continue
         if len(run) >= RUN:
@@ -207,14 +255,3 @@ def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:
             if made is not None:
                 yield made
         run = [address]
-
-
-def _zeros(reader: Reader, low: int, high: int) -> bool:
-    """Nothing stands between the pointers at `low` and `high`."""
-    gap = high - low - reader.size
-    if not gap:
-        return True
-    if gap < 0 or gap > 1 << 16:
-        return False
-    words = reader.words(low + reader.size, gap // reader.size)
-    return words is not None and not any(words)

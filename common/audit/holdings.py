@@ -8,10 +8,12 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
+from findleaks.audit.alike import Bunch, bunches
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import Place, Reader
 from findleaks.audit.containers.recognise import begun_at
-from findleaks.audit.fields import NOTHING, Field, Fields, computed, fields_of
+from findleaks.audit.fields import NOTHING, Field, Fields, about, computed, fields_of
+from findleaks.audit.origins import Origin, agreed
 from findleaks.audit.owners import Owner, Owners, Sort
 from findleaks.audit.parts import parts_of
 from findleaks.errors import UnreadableMemory
@@ -55,6 +57,14 @@ class Contents:
     kept: list[Kept]
 
 
+class Alike(NamedTuple):
+    """A row is about so many fields. Each retains from `least` to `most` blocks; both are 0 where that is not known of each."""
+
+    fields: int
+    least: int = 0
+    most: int = 0
+
+
 @dataclass
 class Holding:
     """A row: a root, a field, or a block. `place` names the field ("Profiler+0x68"); `what` says what is there. `fields` are the rows
@@ -75,30 +85,7 @@ class Holding:
     more: Totals = NOTHING
     several: Totals = NOTHING
     holders: list[str] = field(default_factory=list)  # of a shared block: roots through which it is reached
-
-
-class Origin(NamedTuple):
-    """What fields are fields of: its name, where it begins (0: its parts lie apart), and its type where debug information tells."""
-
-    name: str
-    start: int
-    type: Optional[Type]
-
-    def place(self, offset: int) -> tuple[str, Optional[Type]]:
-        """ "Profiler.names" or "Profiler+0x30", and the type of what is there."""
-        if self.type is None:
-            return f"{self.name}+{offset:#x}", None
-        each = self.type.size if self.type.is_structure else 0
-        path, below = self.type.at(offset % each if each else offset)
-        many = f"[{offset // each}]" if each and offset >= each else ""
-        whole = not path and offset == 0 and not self.type.is_structure
-        return (f"{self.name}{many}{printable(path)}" if path or whole else f"{self.name}+{offset:#x}"), below
-
-
-def sharper(what: str, type_: Optional[Type]) -> str:
-    """ "std::map or set" is a std::map where debug information says so."""
-    kind = type_.name.split("<")[0] if type_ is not None else ""
-    return f"std::{kind}" if kind.endswith(("map", "set")) and what.endswith(" or set") else what
+    alike: Optional[Alike] = None
 
 
 class Teller:
@@ -183,12 +170,13 @@ class Teller:
         """Give a row its fields; where a single field leads to a single block, that block's instead."""
         for _ in range(STEPS):
             only = found.all[0] if len(found.all) == 1 and not found.several.blocks else None
-            if only is not None and only.container is not None and origin.start and only.spans[0].start == origin.start:
+            container = self._agreed(only, origin) if only is not None else None
+            if only is not None and container is not None and origin.start and only.spans[0].start == origin.start:
                 made = self._field(only, found.tree, origin, -1)  # the owner is nothing but this container
                 row.what, row.contents, row.sizes = made.what, made.contents, made.sizes
                 if made.contents is not None:
                     return
-            if only is None or only.container is not None:
+            if only is None or container is not None:
                 break
             children = found.tree.children(only.node, 2)
             if len(children) != 1:
@@ -207,21 +195,60 @@ class Teller:
         if depth <= 0:
             row.left, row.more = len(found.all), row.totals
             return
-        shown = [one for one in found.all if one.totals.bytes >= self._bytes][: self.limit or None]
-        row.fields = [self._field(one, found.tree, origin, depth) for one in shown]
-        rest = found.all[len(shown) :]
-        row.left = len(rest)
+        every = bunches(found.all, self._leads_to) if self.limit else [Bunch([one]) for one in found.all]
+        shown = [bunch for bunch in every if bunch.totals.bytes >= self._bytes][: self.limit or None]
+        row.fields = [self._bunch(bunch, found.tree, origin, depth) for bunch in shown]
+        rest = [one for bunch in every[len(shown) :] for one in bunch.fields]
+        row.left = sum(one.alike for one in rest)
         row.more = Totals(sum(f.totals.blocks for f in rest), sum(f.totals.bytes for f in rest))
+
+    def _agreed(self, one: Field, origin: Origin) -> Optional[Container]:
+        """The container whose head a field is, unless debug information says that it is something else."""
+        if one.container is not None and one.spans and origin.start:
+            one.found = agreed(one.container, origin.place(one.spans[0].start - origin.start)[1], one.places[0] if one.places else None)
+        return one.found
+
+    def _leads_to(self, one: Field) -> str:
+        return self.name(one.places[0].block)
+
+    def _bunch(self, bunch: Bunch, tree: Dominators, origin: Origin, depth: int) -> Holding:
+        """The row of a field, or of several that are alike: it says what the largest of them is."""
+        first = bunch.fields[0]
+        several = len(bunch.fields) > 1
+        made = self._field(first, tree, origin, -1 if several else depth)
+        if several:
+            counts = [one.totals.blocks for one in bunch.fields]
+            made.alike = Alike(len(bunch.fields), min(counts), max(counts))
+            made.totals, made.sizes, made.contents = bunch.totals, self._sizes(bunch, tree), None
+            each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,}–{max(counts):,}"
+            made.what = f"each holds {each} block{'' if max(counts) == 1 else 's'}, such as {made.what}"
+        elif first.alike > 1:
+            direct = [(s.size, s.children) for s in tree.spread(first.node, SIZES) if about(s.size) == about(first.places[0].size)]
+            below = Counter(dict(made.sizes))
+            below.subtract(dict(direct))
+            made.alike = Alike(min(first.alike, sum(number for _, number in direct)))
+            made.what = blocks_phrase(direct)
+            made.what += f", and {blocks_phrase([(s, n) for s, n in below.items() if n > 0])} below them" if +below else ""
+            made.fields, made.left = [], 0
+        if made.alike is not None:
+            made.name = f"{made.alike.fields:,} fields like {made.place}"
+        return made
+
+    def _sizes(self, bunch: Bunch, tree: Dominators) -> list[tuple[int, int]]:
+        counted: Counter[int] = Counter()
+        for one in bunch.fields:
+            counted.update(dict(tree.sizes(one.node, SIZES)))
+        return sorted(counted.items(), key=lambda item: (-item[0] * item[1], item[0]))[:SIZES]
 
     def _field(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> Holding:
         offset = one.spans[0].start - origin.start if one.spans and origin.start else None
         place, type_ = origin.place(offset) if offset is not None else (f"{origin.name}, {one.name or hex(one.spans[0].start)}", None)
         made = Holding(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)
         made.sizes = tree.sizes(one.node, SIZES)
-        if one.container is not None:
-            made.contents = self._contents(one.node, one.totals, one.container, tree, made.sizes)
+        container = self._agreed(one, origin)
+        if container is not None:
+            made.contents = self._contents(one.node, one.totals, container, tree, made.sizes)
             if made.contents is not None:
-                made.contents.container.what = sharper(one.container.what, type_)
                 made.what = phrase(made.contents)
                 return made
         children = tree.children(one.node, 2)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
-from findleaks.allocators.bulk import pointing
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.containers.recognise import found_in
+from findleaks.audit.words import memory_words
 from findleaks.report.text import printable
 from findleaks.session import Session
-from findleaks.target.base import Module, Range
+from findleaks.target.base import Module, Range, Symbol
 from findleaks.target.ranges import inside, merged
 
 RUN = 16
 """Words side by side that point to blocks, of which as many are one array rather than as many variables."""
+
+EDGE, SAMPLE = 16, 64
+"""Words at either end of an array without a name that may be variables beside it, and how many of the others are looked at to know."""
+
+NEAR = 64
+"""Bytes of zeros between two pointers of an array without a name: beyond them another variable may begin."""
 
 MOST_UNNAMED = 10_000
 """Variables without a name of one file that are told apart; the others are one root together."""
@@ -42,29 +50,72 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
     name = printable(module.path.rsplit("/", 1)[-1]) or "module"
     where = f"{name}, data"
     unnamed: dict[int, int] = {}
-    covered = 0  # by the last variable
+    arrays: list[Range] = []
     run = 0
-    for piece in session.pieces(data, "naming roots"):
-        addresses, values = pointing(session.engine, piece, heaps[0].start, heaps[-1].end)
-        for count, (address, value) in enumerate(zip(addresses, values)):
-            if count % 4096 == 4095:
-                session.tell("naming roots", 0.0)
-            if address < covered or inside(heaps, value) is None:
-                continue
-            run = run + 1 if address - reader.size in unnamed else 0
-            symbol = session.target.symbolize(address) if run < RUN or run % 1024 == 0 else None  # an array without a name goes on
-            if symbol is None or not symbol.address <= address < symbol.address + max(symbol.size, reader.size):
-                unnamed[address] = value
-                continue
+    found = memory_words(session, reader, data, "naming roots", NEAR)
+    addresses, values = found.addresses, found.values
+    starts = [one.start for one in found.runs]
+    covered = at = looked = 0  # covered: by the last variable
+    while at < len(addresses):
+        address, value = addresses[at], values[at]
+        looked += 1
+        if looked % 4096 == 0:
+            session.tell("naming roots", at / len(addresses))
+        if inside(heaps, value) is None:
+            at += 1
+            continue
+        run = run + 1 if address - reader.size in unnamed else 0
+        symbol = _symbol(session, reader, address) if run < RUN or run % 1024 == 0 else None  # an array without a name goes on
+        if symbol is not None:
             start, covered = max(symbol.address, covered), symbol.address + max(symbol.size, reader.size)
             yield Variable(printable(symbol.name), where, [Range(start, covered)])
-    yield from _unnamed(reader, module, where, unnamed)
+            at = bisect_left(addresses, covered, at + 1)
+            continue
+        around = bisect_right(starts, address) - 1
+        if around >= 0 and address < found.runs[around].end:
+            last = _unnamed_until(session, reader, addresses, at, found.runs[around].end)
+            low, high = _trimmed(reader, values, at, last)
+            arrays.append(Range(addresses[low], addresses[high - 1] + reader.size))
+            unnamed.update((addresses[n], values[n]) for n in (*range(at, low), *range(high, last)) if inside(heaps, values[n]) is not None)
+            at = last
+            continue
+        unnamed[address] = value
+        at += 1
+    yield from _unnamed(reader, module, where, unnamed, arrays)
 
 
-def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int]) -> Iterator[Variable]:
+def _symbol(session: Session, reader: Reader, address: int) -> Optional[Symbol]:
+    """The variable with a name that the word at this address is in."""
+    symbol = session.target.symbolize(address)
+    return symbol if symbol is not None and symbol.address <= address < symbol.address + max(symbol.size, reader.size) else None
+
+
+def _unnamed_until(session: Session, reader: Reader, addresses: Sequence[int], first: int, end: int) -> int:
+    """The number of the word at which an array ends that begins with number `first` and has no name: that at `end`, or the first of a
+    variable with a name."""
+    last = bisect_left(addresses, end, first)
+    for at in range(first + 1, last):
+        if (at - first < RUN or (at - first) % 1024 == 0) and _symbol(session, reader, addresses[at]) is not None:
+            return at
+    return last
+
+
+def _trimmed(reader: Reader, values: array[int], first: int, last: int) -> tuple[int, int]:
+    """An array of words without the few at its ends that lead to larger blocks than any word of a sample: these are variables beside it."""
+    step = max((last - first) // SAMPLE, 1)
+    _, sizes = reader.blocks.holding(values[min(first + EDGE, last - 1) : max(last - EDGE, first + 1) : step])
+    _, before = reader.blocks.holding(values[first : first + EDGE])
+    _, behind = reader.blocks.holding(values[max(last - EDGE, first) : last])
+    most = max(sizes, default=0) or max(*before, *behind)
+    low = max((first + n + 1 for n, size in enumerate(before) if size > most), default=first)
+    high = min((last - len(behind) + n for n, size in enumerate(behind) if size > most), default=last)
+    return (low, high) if low < high else (first, last)
+
+
+def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int], arrays: Sequence[Range]) -> Iterator[Variable]:
     """Variables of a file without symbols: containers, arrays, and single words."""
     runs = _runs(list(pointers), reader.size)
-    spans = [run for run in runs if run.end - run.start > reader.size]
+    spans = [*arrays, *(run for run in runs if run.end - run.start > reader.size)]
     lone = {run.start: pointers[run.start] for run in runs if run.end - run.start == reader.size}
     heads = dict(list(lone.items())[:MOST_UNNAMED])
     spans += [span for container in found_in(reader, heads) for span in container.spans]

@@ -247,6 +247,8 @@ def _row(row: Holding) -> dict[str, Any]:
     if row.sort == "field":
         made["address"] = hex(row.address) if row.address else None
         made["sizes"] = [{"size": size, "blocks": count} for size, count in row.sizes[:SIZES]]
+    if row.alike is not None:
+        made["alike"] = {"fields": row.alike.fields, "least_blocks": row.alike.least or None, "most_blocks": row.alike.most or None}
     made["container"] = _container(row.contents) if row.contents is not None else None
     made["children"] = [_row(child) for child in row.fields]
     made["more"] = {"fields": row.left, **_retained(row.more)}

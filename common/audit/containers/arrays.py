@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
-from findleaks.audit.containers.hashes import buckets_in
+from findleaks.audit.containers.hashes import Buckets, buckets_in
 from findleaks.audit.containers.reader import Place, Reader
 
 SLACK = 3
 """Words by which a block may be longer than what was asked for (glibc's least chunk, alignment); others round up by an eighth."""
+
+
+SURE = 16
+"""Pointers from which on a block that holds nothing else is an array of them, whatever they lead to."""
+
+SAMPLE = 64
+"""Elements looked at to find what they are."""
 
 
 def _fits(used: int, size: int, word: int) -> bool:
@@ -17,9 +24,9 @@ def _fits(used: int, size: int, word: int) -> bool:
     return used <= size <= max(used + SLACK * word, used * 5 // 4 + 2 * word)
 
 
-def vector(reader: Reader, address: int) -> Optional[Container]:
+def vector(reader: Reader, address: int, plain: bool = False) -> Optional[Container]:
     """std::vector with its head {begin, end, end of storage} at `address` (GCC 12 bits/stl_vector.h, _Vector_impl_data; libc++ has the
-    same). Of pointers the elements are counted; of other things their bytes."""
+    same). Of pointers, and of vectors, the elements are counted; of other things their bytes. `plain`: that it is one is enough."""
     size = reader.size
     words = reader.words(address, 3)
     if words is None:
@@ -28,20 +35,51 @@ def vector(reader: Reader, address: int) -> Optional[Container]:
     table = reader.place(begin)
     if table is None or table.offset or not begin < end <= last or (end - begin) % size or not _fits(last - begin, table.size, size):
         return None
+    if plain:
+        return Container("std::vector", address, address + 3 * size, end - begin, "bytes", tables=(table.start,))
+    inner = _vectors(reader, begin, end)
+    if inner:
+        return Container("std::vector of vectors", address, address + 3 * size, inner, "vectors", tables=(table.start,))
     return _elements(reader, "std::vector", address, address + 3 * size, table, end)
 
 
+def _is_vector_or_empty(reader: Reader, address: int) -> bool:
+    return reader.words(address, 3) == (0, 0, 0) or vector(reader, address, plain=True) is not None
+
+
+def _vectors(reader: Reader, start: int, last: int) -> int:
+    """How many heads of vectors stand in [start, last), where nothing else does; as far as a sample shows."""
+    each = 3 * reader.size
+    count, odd = divmod(last - start, each)
+    if odd or count < LEAST:
+        return 0
+    sample = range(0, count, max(count // SAMPLE, 1))
+    return count if all(_is_vector_or_empty(reader, start + number * each) for number in sample) else 0
+
+
+def _holds_vector(reader: Reader, table: Place) -> bool:
+    """A vector's head stands in the block: it is a structure."""
+    words = min(table.size // reader.size, SAMPLE)
+    return any(vector(reader, table.start + number * reader.size, plain=True) is not None for number in range(words - 2))
+
+
 def pointers(reader: Reader, address: int, table: Place) -> Optional[Container]:
-    """The block that the word at `address` points to the start of, if it is an array of pointers and nothing else."""
-    if table.offset:
+    """The block that the word at `address` points to the start of, if it is an array of pointers and nothing else. A few pointers to
+    blocks of different sizes are more likely a structure's."""
+    if table.offset or _holds_vector(reader, table):
         return None
     return _elements(reader, "array", address, address + reader.size, table, table.start + table.size)
+
+
+def _all_alike(reader: Reader, found: Buckets) -> bool:
+    first = found.sample[0]
+    return first is not None and all(reader.alike_or_same(first, place) for place in found.sample)
 
 
 def _elements(reader: Reader, what: str, start: int, end: int, table: Place, last: int) -> Optional[Container]:
     """A container whose array is `table` up to `last`: of pointers where all that is not 0 leads to blocks."""
     found = buckets_in(reader, table.start, last)
-    if len(found.heads) >= LEAST and not found.strange:
+    if len(found.heads) >= LEAST and not found.strange and (what != "array" or len(found.heads) >= SURE or _all_alike(reader, found)):
         return Container(f"{what} of pointers", start, end, len(found.heads), "pointers", tables=(table.start,))
     if what == "array":
         return None

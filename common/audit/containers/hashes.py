@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
@@ -13,6 +14,9 @@ from findleaks.audit.containers.reader import SLICE, Place, Reader
 
 LONG = 16
 """Nodes of each chain that are followed for that."""
+
+ENTWINED = 2
+"""If one in so many nodes belongs to two chains, they are no chains. Damage is rarer, and a chain of stale nodes may join another."""
 
 SAMPLE = 64
 """Buckets that are looked at to find where a chain's link stands."""
@@ -120,7 +124,7 @@ def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: 
     if first is None or not all(value == sample[0] or reader.alike(first, place) for value, place in zip(sample, found.sample)):
         return None
     link = _link(reader, first, sample)
-    if link is None:
+    if link is None or _entwined(reader, found.heads, sample, link):
         return None
     nodes, problem = _chains(reader, found.heads, link)
     if len(nodes) == len(found.heads) or (whole and problem):
@@ -155,6 +159,23 @@ def _followed(reader: Reader, first: Place, sample: Sequence[int], offset: int) 
             length += 1
             node = after
     return length
+
+
+def _entwined(reader: Reader, heads: array[int], sample: Sequence[int], link: int) -> bool:
+    """Whether the link leads from more than a few of the sample to heads of other chains, or to nodes of theirs: then these are no chains
+    but blocks that refer to one another."""
+    met: Counter[int] = Counter()
+    for head in sample:
+        node: Optional[int] = head
+        chain: dict[int, None] = {}
+        for _ in range(LONG):
+            node = reader.word((node or 0) + link)
+            if not node or node in chain:
+                break
+            chain[node] = None
+        met.update(chain.keys())
+    wrong = len(reader.among(heads, set(met))) + sum(met.values()) - len(met)
+    return wrong * ENTWINED > sum(met.values())
 
 
 def _chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:

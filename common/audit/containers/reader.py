@@ -66,6 +66,13 @@ class Reader:
         """`count` words, None unless all are there."""
         return self.memory.words(address, count)
 
+    def zeros(self, start: int, end: int) -> bool:
+        """Nothing but zeros stands in [start, end), which is at most 64 KiB."""
+        if start >= end:
+            return start == end
+        words = self.words(start, (end - start) // self.size) if end - start <= 1 << 16 else None
+        return words is not None and not any(words)
+
     def place(self, value: int) -> Optional[Place]:
         """The block in use that `value` points into."""
         found = self.blocks.lookup(value)

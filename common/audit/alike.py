@@ -1,0 +1,65 @@
+"""Fields that are alike, taken together: two hundred pointers to objects of one type, each of which holds about as much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.audit.fields import Field
+from findleaks.graph.base import Totals
+
+ALIKE = 8
+"""So many fields, or more, are one row. Of fewer each one's name says more."""
+
+RATIO = 2
+"""The largest of them holds at most so many times what the least does: what stands out has a row of its own."""
+
+
+class Bunch(NamedTuple):
+    """One field, or ALIKE and more that are alike; the largest first."""
+
+    fields: list[Field]
+
+    @property
+    def totals(self) -> Totals:
+        """What they retain together."""
+        return Totals(sum(one.totals.blocks for one in self.fields), sum(one.totals.bytes for one in self.fields))
+
+
+def bunches(fields: Sequence[Field], name: Callable[[Field], str]) -> list[Bunch]:
+    """The fields in bunches, those that hold most first. `name`: what a field leads to, the same for all of a type or size."""
+    found = [bunch for same in _same(fields, name) for bunch in _near(same)]
+    return sorted(found, key=lambda bunch: -bunch.totals.bytes)
+
+
+def _same(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[list[Field]]:
+    """Those that lead to the same, in the order given; the others one by one."""
+    by_place: dict[tuple[str, int, int], list[Field]] = {}
+    for number, one in enumerate(fields):
+        place = one.places[0] if one.places else None
+        if place is None or one.name or one.values:
+            by_place["", -1, number] = [one]
+        else:
+            by_place.setdefault((one.found.what if one.found else "", place.size, place.offset), []).append(one)
+    for same in by_place.values():
+        if len(same) < ALIKE:
+            yield from ([one] for one in same)
+            continue
+        by_name: dict[str, list[Field]] = {}
+        for one in same:
+            by_name.setdefault(name(one), []).append(one)
+        yield from by_name.values()
+
+
+def _near(same: Sequence[Field]) -> Iterator[Bunch]:
+    """Of fields that lead to the same, those that hold about as much together; the others one by one."""
+    order = sorted(same, key=lambda one: -one.totals.bytes)
+    first = 0
+    for at in range(1, len(order) + 1):
+        if at < len(order) and order[at].totals.bytes * RATIO >= order[first].totals.bytes:
+            continue
+        if at - first >= ALIKE:
+            yield Bunch(order[first:at])
+        else:
+            yield from (Bunch([one]) for one in order[first:at])
+        first = at

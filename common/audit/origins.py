@@ -1,0 +1,49 @@
+"""What fields are fields of, and what debug information says of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from findleaks.audit.containers import Container
+from findleaks.audit.containers.reader import Place
+from findleaks.report.text import printable
+from findleaks.types.members import Type
+
+
+class Origin(NamedTuple):
+    """What fields are fields of: its name, where it begins (0: its parts lie apart), and its type where debug information tells."""
+
+    name: str
+    start: int
+    type: Optional[Type]
+
+    def place(self, offset: int) -> tuple[str, Optional[Type]]:
+        """ "Profiler.names" or "Profiler+0x30", and the type of what is there."""
+        if self.type is None:
+            return f"{self.name}+{offset:#x}", None
+        each = self.type.size if self.type.is_structure else 0
+        path, below = self.type.at(offset % each if each else offset)
+        many = f"[{offset // each}]" if each and offset >= each else ""
+        whole = not path and offset == 0 and not self.type.is_structure
+        return (f"{self.name}{many}{printable(path)}" if path or whole else f"{self.name}+{offset:#x}"), below
+
+
+def agreed(found: Container, type_: Optional[Type], place: Optional[Place]) -> Optional[Container]:
+    """A container told by its structure, as the type of its head has it; None where that is a pointer to a single structure, which only
+    looks like an array or a table. `place` is what the head's first word points to.
+
+    "std::map or set" is a std::map where debug information says so, and three pointers of a program's own are no std::vector, though they
+    are used as one."""
+    if type_ is None:
+        return found
+    kind = type_.name.split("<")[0]
+    if kind.endswith(("map", "set")) and found.what.endswith(" or set"):
+        found.what = f"std::{kind}"
+    pointee = type_.pointee()
+    if pointee is None:
+        return found
+    if found.what.startswith("std::vector"):
+        found.what = found.what[len("std::") :]
+    whole = found.what in ("array of pointers", "hash table") and place is not None and place.start in found.tables
+    single = pointee.is_structure and place is not None and type_.size < pointee.size <= place.size < 2 * pointee.size
+    return None if whole and single else found

@@ -1,0 +1,79 @@
+"""The words of an owner that point into heaps, and the arrays of pointers among them."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from findleaks.allocators.bulk import pointing
+from findleaks.audit.containers.reader import Reader
+from findleaks.graph.pointer_runs import Bounds, PointerRun
+from findleaks.session import Session
+from findleaks.target.base import Range
+
+MANY = 256
+"""So many pointers with nothing but zeros between are an array whatever they lead to, and one field."""
+
+GAP = 1 << 16
+"""Bytes of zeros between two pointers of one array."""
+
+MOST_ARRAYS = 1024
+"""Arrays of one owner, those with most pointers; the words of the others are words like any."""
+
+
+class Words(NamedTuple):
+    """`addresses` and `values` of the words that are part of no array, ascending; `runs`: each array with the pointers in it."""
+
+    addresses: array[int]
+    values: array[int]
+    runs: list[tuple[Range, array[int]]]
+
+
+class Found(NamedTuple):
+    """All words that point into heaps, ascending, and the arrays of pointers among them."""
+
+    addresses: array[int]
+    values: array[int]
+    runs: list[PointerRun]
+
+
+def memory_words(session: Session, reader: Reader, memory: Sequence[Range], phase: str, gap: int = GAP) -> Found:
+    """The words in `memory` between the lowest block and the highest: 16 bytes of ours each. `gap`: see pointer_runs."""
+    found = Found(array("Q"), array("Q"), [])
+    if reader.low >= reader.high:
+        return found
+    search = reader.blocks.pointer_runs(Bounds(reader.low, reader.high, MANY, gap))
+    end = 0
+    for one in memory:
+        if one.start != end:  # an array may go on from a file's mapping into the anonymous one behind it
+            found.runs.extend(search.finish())
+        end = one.end
+        for piece in session.pieces([one], phase):
+            addresses, values = pointing(session.engine, piece, reader.low, reader.high)
+            found.addresses.extend(addresses)
+            found.values.extend(values)
+            found.runs.extend(search.read(piece))
+    found.runs.extend(search.finish())
+    return found
+
+
+def read_words(session: Session, reader: Reader, memory: Sequence[Range]) -> Words:
+    """The words of an owner, sorted out."""
+    found = memory_words(session, reader, memory, "reading fields")
+    if not found.runs:
+        return Words(found.addresses, found.values, [])
+    made = Words(array("Q"), array("Q"), [])
+    most = sorted(found.runs, key=lambda run: -run.pointers)[:MOST_ARRAYS]
+    begin, done = memory[0].start, 0
+    for start, end, _ in sorted(most):
+        first, last = bisect_left(found.addresses, start), bisect_left(found.addresses, end)
+        made.addresses.extend(found.addresses[done:first])
+        made.values.extend(found.values[done:first])
+        whole = not first and start - begin <= GAP and reader.zeros(begin, start)  # empty slots in front belong to an array, too
+        made.runs.append((Range(begin if whole else start, end), found.values[first:last]))
+        done = last
+    made.addresses.extend(found.addresses[done:])
+    made.values.extend(found.values[done:])
+    return made
