@@ -343,3 +343,45 @@ def test_both_engines_see_the_same_in_noise() -> None:
             for engine in ENGINES
         ]
         assert seen[0] == seen[1]
+
+
+def test_blocks_that_refer_to_one_another_are_no_table_of_chains(engine: Engine) -> None:
+    """Each refers to an earlier one, and the array to all of them: no node belongs to one chain alone."""
+    made = Building()
+    blocks: list[int] = []
+    for n in range(60):
+        blocks.append(made.block(24, blocks[n * 7 % n] if n else 0))
+    made.put(OWNER, made.block(8 * 60, *blocks))
+    found = only(made, engine, 1)
+    assert (found.what, found.length, found.problem) == ("array of pointers", 60, "")
+
+
+def test_a_structure_of_a_few_pointers_is_no_array(engine: Engine) -> None:
+    made = Building()
+    made.put(OWNER, made.block(32, made.block(104), made.block(40), made.block(408), made.block(40)))
+    assert made.found(OWNER, 1, engine) == []
+    made.put(OWNER, made.block(32, *(made.block(40) for _ in range(4))))  # these are alike
+    assert only(made, engine, 1).what == "array of pointers"
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_structure_that_begins_with_a_vector(engine: Engine, before: int) -> None:
+    """All its words point to blocks, and three of them to one: a vector's begin, end and capacity. `before`: words in front of them."""
+    made = Building()
+    table = made.block(8 * 40, *(made.block(56) for _ in range(40)))
+    pool = made.block(24 + 8 * before, *(made.block(8 * 40) for _ in range(before)), table, table + 8 * 40, table + 8 * 40)
+    made.put(OWNER, pool)
+    assert made.found(OWNER, 1, engine) == []
+    assert [found.what for found in made.found(pool, 3 + before, engine)] == ["std::vector of pointers"]
+
+
+def test_a_vector_of_vectors(engine: Engine) -> None:
+    made = Building()
+    words: list[int] = []
+    for n in range(12):
+        inner = made.block(8 * 5, *range(5))
+        words += [inner, inner + 8 * (n % 5 + 1), inner + 40] if n % 4 else [0, 0, 0]
+    table = made.block(8 * len(words), *words)
+    made.put(OWNER, table, table + 8 * len(words), table + 8 * len(words))
+    found = only(made, engine, 3)
+    assert (found.what, found.length, found.unit) == ("std::vector of vectors", 12, "vectors")

@@ -1,0 +1,129 @@
+"""roots on programs that hold arrays, vectors and many objects alike: each row as the programs count it themselves, to the byte."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rubies
+import truth
+
+import cores
+
+COUNT = 6000
+"""More pointers than an owner has rows for."""
+
+Row = dict[str, Any]
+
+
+def asked(*words: str) -> Row:
+    done = subprocess.run([sys.executable, "-m", "findleaks", "roots", "--json", *words], capture_output=True, text=True, check=True)
+    made: Row = json.loads(done.stdout)
+    return made
+
+
+def text(*words: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "findleaks", "roots", *words], capture_output=True, text=True, check=True)
+    return " ".join(done.stdout.split())
+
+
+def dumped(folder: Path, source: str, *flags: str) -> tuple[dict[str, list[int]], str]:
+    """What the program printed, name -> numbers; and its core."""
+    program = folder / source.split(".")[0]
+    compiler = "g++" if source.endswith("pp") else "gcc"
+    subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", "-O1", *flags, "-o", str(program), str(truth.PROGRAMS / source)], check=True)
+    with cores.Running([str(program), str(COUNT)], folder / "run") as running:
+        rows = [line.split() for line in running.output.splitlines()]
+        core = running.kernel_core()
+    return {row[0]: [int(word) for word in row[1:]] for row in rows if len(row) == 4}, str(core)
+
+
+def check_totals(row: Row, expected: list[int]) -> None:
+    assert (row["name"], row["retained_blocks"], row["retained_bytes"]) == (row["name"], *expected[1:])
+
+
+@pytest.mark.parametrize("flags", [("-g",), ()], ids=["debug", "plain"])
+def test_arrays_of_c(flags: tuple[str, ...], tmp_path: Path) -> None:
+    expected, core = dumped(tmp_path, "roots_arrays.c", *flags)
+    found = asked("--limit", "0", core)
+    roots = {row["name"].split(" ")[0]: row for row in found["roots"]}
+    for name, numbers in expected.items():
+        check_totals(roots[name], numbers)
+    for name in ("table", "heap"):  # blocks of ten sizes, every seventh slot of one empty
+        container = roots[name]["container"]
+        assert (container["what"], container["length"], container["problem"]) == ("array of pointers", expected[name][0], None)
+    (records,) = roots["records"]["children"]
+    assert records["alike"]["fields"] == records["retained_blocks"] == COUNT
+    assert re.search(
+        rf"{COUNT:,} fields like {'record.name' if flags else 'block of [0-9.]+ KiB[+]0x8'}: {COUNT:,} blocks of 24 B", text(core)
+    )
+    (sessions,) = asked("sessions", core)["roots"][0]["children"]
+    assert sessions["alike"] == {"fields": 200, "least_blocks": 5, "most_blocks": 5}
+    assert (sessions["retained_blocks"], sessions["retained_bytes"]) == tuple(expected["sessions"][1:])
+    assert "200 fields like sessions" in text("sessions", core)
+    three = asked("three", core)["roots"][0]
+    assert three["container"] is None and sorted(row["retained_blocks"] for row in three["children"]) == [1, 1, 2]
+
+
+def test_arrays_of_c_without_symbols(tmp_path: Path) -> None:
+    """A table with empty slots is one variable, and no part of it or of its neighbours is another's."""
+    expected, core = dumped(tmp_path, "roots_arrays.c", "-s")
+    rows = [row for row in asked("--limit", "0", core)["roots"] if row["container"]]
+    lengths = [row["container"]["length"] for row in rows if row["container"]["what"] == "array of pointers"]
+    assert expected["heap"][0] in lengths
+    assert any(expected["table"][0] <= length <= expected["table"][0] + 16 for length in lengths)  # with variables beside it
+
+
+@pytest.mark.parametrize("flags", [("-g",), (), ("-s",)], ids=["debug", "plain", "stripped"])
+def test_vectors(flags: tuple[str, ...], tmp_path: Path) -> None:
+    """A vector is one wherever it stands: a structure that begins with one is no array of three pointers."""
+    expected, core = dumped(tmp_path, "roots_vectors.cpp", *flags)
+    every = asked("--limit", "0", core)["roots"]
+    retained = {(row["retained_blocks"], row["retained_bytes"]): row for row in every}
+    for name, what, unit in (
+        ("g_pool", "std::vector of pointers", "pointers"),
+        ("g_wide", "std::vector of pointers", "pointers"),
+        ("g_value", "std::vector of pointers", "pointers"),
+        ("g_nested", "std::vector of vectors", "vectors"),
+    ):
+        row = retained[expected[name][1], expected[name][2]]
+        assert "-s" in flags or row["name"].startswith(name)
+        found = row["container"] or row["children"][0]["container"]
+        assert (name, found["what"], found["length"], found["unit"]) == (name, what, expected[name][0], unit)
+    names = retained[expected["g_names"][1], expected["g_names"][2]]
+    assert names["container"]["what"] == "std::vector"
+    if "-g" in flags:
+        assert "Wide.items: std::vector of pointers" in text(core)
+
+
+RUBY = """
+$kept = (0...N).map { |n| "x" * 999 }
+class Pair; def initialize(n); @a, @b, @c, @d, @e = n, "q" * 1991, nil, n, n; end; end
+$pairs = (0...N / 2).map { |n| Pair.new(n) }
+GC.start
+puts "ready"
+STDOUT.flush
+sleep
+"""
+
+
+def test_heap_pages_of_a_real_ruby(tmp_path: Path) -> None:
+    """Slots that refer to malloc's blocks are rows by the size of these: not one word that holds them all."""
+    many = 6000
+    ruby = rubies.get(rubies.SYSTEM)
+    program = tmp_path / "kept.rb"
+    program.write_text(f"N = {many}\n{RUBY}")
+    with cores.Running([*ruby.words, "--disable-gems", str(program)], tmp_path / "run", ruby.environment) as running:
+        core = running.kernel_core()
+    (pages,) = asked("Ruby's heap pages", "--limit", "0", str(core))["roots"]
+    by_count = [row for row in pages["children"] if "alike" in row]
+    for size, wanted in ((1000, many), (1992, many // 2)):
+        rows = [row for row in by_count if any(one["size"] == size and one["blocks"] >= wanted for one in row["sizes"])]
+        assert [wanted <= row["alike"]["fields"] <= wanted + 400 for row in rows] == [True], (size, rows)
+        assert rows[0]["retained_bytes"] >= wanted * size
+    assert max(row["retained_blocks"] for row in pages["children"]) < pages["retained_blocks"] - many

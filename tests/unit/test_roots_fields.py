@@ -1,0 +1,117 @@
+"""Fields of one owner: arrays of pointers, more words than there are rows for, and fields that are alike."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import graphs
+import pytest
+from containers import Building
+
+from findleaks import commands
+from findleaks.audit import fields
+from findleaks.graph.base import Engine
+
+
+@pytest.fixture(params=[graphs.kernel, graphs.pure], ids=["kernel", "pure"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    made: Engine = request.param()
+    return made
+
+
+def asked(made: Building, engine: Engine, *words: str) -> dict[str, Any]:
+    out = io.StringIO()
+    session = made.session(engine)
+    assert commands.execute(lambda: session, ["roots", *words, "--json"], out) == 0
+    answer: dict[str, Any] = json.loads(out.getvalue())
+    return answer
+
+
+def text(made: Building, engine: Engine, *words: str) -> str:
+    out = io.StringIO()
+    session = made.session(engine)
+    assert commands.execute(lambda: session, ["roots", *words], out) == 0
+    return " ".join(out.getvalue().split())
+
+
+def test_an_array_of_pointers_to_blocks_of_all_sizes(engine: Engine) -> None:
+    """Every fifth slot is empty, the first too; the array is held by one word."""
+    made = Building()
+    sizes = [24 + 16 * (n % 9) for n in range(500)]
+    slots = [made.block(size) if n % 5 else 0 for n, size in enumerate(sizes)]
+    array = made.block(8 * len(slots), *slots)
+    made.put(made.variable("g_array", 0x100, 8), made.block(40, 7, array))
+    (row,) = asked(made, engine)["roots"]
+    held = [size for n, size in enumerate(sizes) if n % 5]
+    assert row["retained_blocks"] == 2 + len(held)
+    (field,) = row["children"] or [row]
+    assert field["retained_bytes"] in (8 * 500 + sum(held), 8 * 500 + sum(held) + 40)
+    assert (field["container"]["what"], field["container"]["length"]) == ("array of pointers", 400)
+    assert "array of pointers, 400 pointers and 400 blocks of 24–152 B" in text(made, engine)
+
+
+def test_an_array_within_its_owner(engine: Engine) -> None:
+    """A structure with an array of 300 in it, and words beside it that are no part of that."""
+    made = Building()
+    slots = [made.block(24 + 16 * (n % 9)) for n in range(300)]
+    lone = made.block(200, made.block(48))
+    owner = made.block(8 * 304, 5, lone, 6, *slots)
+    made.put(made.variable("g_owner", 0x100, 8), owner)
+    (row,) = asked(made, engine, "g_owner", "--limit", "0")["roots"]
+    by_offset = {field["offset"]: field for field in row["children"]}
+    assert {offset: field["retained_blocks"] for offset, field in by_offset.items()} == {8: 2, 24: 300}
+    assert by_offset[24]["container"]["what"] == "array of pointers"
+    assert by_offset[24]["retained_bytes"] == sum(24 + 16 * (n % 9) for n in range(300))
+
+
+@pytest.mark.parametrize("looked", [1 << 15, 20], ids=["one by one", "by size only"])
+def test_more_words_than_fields(engine: Engine, monkeypatch: pytest.MonkeyPatch, looked: int) -> None:
+    """An array of structures {number, text}: rows by the size of what the words lead to, with all that hangs from it."""
+    monkeypatch.setattr(fields, "MOST", 16)
+    monkeypatch.setattr(fields, "LOOKED", looked)
+    made = Building()
+    records: list[int] = []
+    for n in range(120):
+        records += [n + 1, made.block(40, made.block(72)) if n % 3 else made.block(104)]
+    made.put(made.variable("g_records", 0x100, 8), made.block(8 * len(records), *records))
+    (row,) = asked(made, engine)["roots"]
+    found = {(field["alike"]["fields"], field["retained_blocks"], field["retained_bytes"]) for field in row["children"]}
+    assert found == {(80, 160, 80 * 112), (40, 40, 40 * 104)}
+    said = text(made, engine)
+    assert "80 fields like block of 1.9 KiB+0x18: 80 blocks of 40 B, and 80 blocks of 72 B below them" in said
+    assert "40 fields like block of 1.9 KiB+0x8: 40 blocks of 104 B" in said
+    assert sum(field["retained_blocks"] for field in row["children"]) + 1 == row["retained_blocks"]
+
+
+def objects(made: Building, count: int, each: int) -> list[int]:
+    """Words {number, pointer} to objects that hold `each` blocks, themselves included."""
+    words: list[int] = []
+    for n in range(count):
+        words += [n + 1, made.block(88, n + 1, *(made.block(136) for _ in range(each - 1)))]
+    return words
+
+
+def test_fields_that_are_alike(engine: Engine) -> None:
+    """Twenty objects that hold five blocks each are one row; what holds far more is not among them, and a few are not taken together."""
+    made = Building()
+    words = [*objects(made, 20, 5), *objects(made, 1, 11), 1, made.block(312), 1, made.block(312)]
+    made.put(made.variable("g_objects", 0x100, 8 * len(words)), *words)
+    (row,) = asked(made, engine)["roots"]
+    alike = [field for field in row["children"] if "alike" in field]
+    assert [field["alike"] for field in alike] == [{"fields": 20, "least_blocks": 5, "most_blocks": 5}]
+    assert (alike[0]["retained_blocks"], alike[0]["retained_bytes"]) == (100, 20 * (88 + 4 * 136))
+    assert [(size["size"], size["blocks"]) for size in alike[0]["sizes"]] == [(136, 80), (88, 20)]
+    assert sorted(field["retained_blocks"] for field in row["children"]) == [1, 1, 11, 100]
+    assert "20 fields like g_objects+0x8: each holds 5 blocks, such as block of 88 B, and 4 blocks of 136 B below it" in text(made, engine)
+
+
+def test_all_fields_one_by_one(engine: Engine) -> None:
+    """`--limit 0` shows each: nothing is taken together, and the sum is the same."""
+    made = Building()
+    words = objects(made, 20, 5)
+    made.put(made.variable("g_objects", 0x100, 8 * len(words)), *words)
+    (row,) = asked(made, engine, "g_objects", "--limit", "0")["roots"]
+    assert [field["retained_blocks"] for field in row["children"]] == [5] * 20
+    assert not any("alike" in field for field in row["children"])
