@@ -36,6 +36,7 @@ bench: venv kernel ## wall, CPU and memory of each phase on heaps of 1 M and 10 
 	$(BIN)/python tests/bench/bench.py
 	$(BIN)/python tests/bench/allocators.py
 	$(BIN)/python tests/bench/dominators.py
+	$(BIN)/python tests/bench/owners.py
 	$(BIN)/python tests/bench/pages.py
 	$(BIN)/python tests/bench/stops.py
 	$(BIN)/python tests/bench/inject_rate.py

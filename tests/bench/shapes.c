@@ -5,14 +5,19 @@
  *   parents   a random tree whose nodes point to their parents
  *   owners    lists of a thousand nodes, each of which points to its list's owner and to the owner of all
  *   digraph   three references a block, at random
+ *   array     an array of them, each of which refers to a random earlier one; every third slot is empty
+ *   register  the same, and only a register leads to the array
+ *   lost      nothing leads to any
  *   ends      a list whose last node refers to as many blocks as it has nodes, to which another array refers, too
  */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 typedef struct node {
@@ -27,6 +32,23 @@ static uint64_t below(uint64_t limit) {
     state ^= state >> 7;
     state ^= state << 17;
     return (uint64_t)(((unsigned __int128)state * limit) >> 64);
+}
+
+/* End, or wait, with `array` in a register and nowhere else. */
+static void stop_with(uintptr_t array, int waits) {
+#if defined(__x86_64__)
+    long number = waits ? SYS_pause : SYS_kill, result;
+    __asm__ volatile("movq %2, %%r15\n\txorl %k2, %k2\n\tsyscall"
+                     : "=a"(result), "+D"(*(long[]){getpid()}), "+r"(array)
+                     : "a"(number), "S"((long)SIGABRT)
+                     : "r15", "rcx", "r11", "memory");
+    (void)result;
+#else
+    held[0] = (void *)array;
+    if (waits)
+        pause();
+    abort();
+#endif
 }
 
 int main(int argc, char **argv) {
@@ -65,6 +87,15 @@ int main(int argc, char **argv) {
     } else if (!strcmp(shape, "digraph")) {
         for (uint64_t at = 0; at < count; at++)
             *nodes[at] = (node){nodes[below(count)], nodes[below(count)], nodes[below(count)]};
+    } else if (!strcmp(shape, "array") || !strcmp(shape, "register")) {
+        node **array = malloc(count * sizeof *array);
+        for (uint64_t at = 0; at < count; at++) {
+            nodes[at]->a = at ? nodes[below(at)] : NULL;
+            array[at] = at % 3 ? nodes[at] : NULL;
+        }
+        held[0] = array;
+    } else if (!strcmp(shape, "lost")) {
+        held[0] = NULL;
     } else if (!strcmp(shape, "ends")) {
         uint64_t half = count / 2;
         void **one = malloc(half * sizeof *one), **other = malloc(half * sizeof *other);
@@ -80,6 +111,11 @@ int main(int argc, char **argv) {
     nodes = NULL;
     printf("{\"blocks\": %llu}\n", (unsigned long long)count);
     fflush(stdout);
+    if (!strcmp(shape, "register")) {
+        uintptr_t array = (uintptr_t)held[0];
+        held[0] = NULL;
+        stop_with(array, argc > 3);
+    }
     if (argc > 3)
         pause();
     abort();
