@@ -172,6 +172,7 @@ def test_memory_of_trees_and_fields_is_given_back() -> None:
         "test_graph_slots.py",
         "test_graph_tally.py",
         "test_graph_trees.py",
+        "test_pointer_runs.py",
     ],
 )
 def test_kernel_under_sanitizers(tests: str, environment: dict[str, str]) -> None:
