@@ -66,6 +66,11 @@ def test_arrays_of_c(flags: tuple[str, ...], tmp_path: Path) -> None:
     assert sessions["alike"] == {"fields": 200, "least_blocks": 5, "most_blocks": 5}
     assert (sessions["retained_blocks"], sessions["retained_bytes"]) == tuple(expected["sessions"][1:])
     assert "200 fields like sessions" in text("sessions", core)
+    four = asked("four", core)["roots"][0]
+    if flags:  # debug information says that it is a structure
+        assert sorted(row["name"] for row in four["children"]) == ["four.first", "four.fourth", "four.second", "four.third"]
+    else:
+        assert (four["container"]["what"], four["container"]["length"]) == ("array of pointers", 4)
     three = asked("three", core)["roots"][0]
     assert three["container"] is None and sorted(row["retained_blocks"] for row in three["children"]) == [1, 1, 2]
 

@@ -33,6 +33,10 @@ struct three {
     void *other;
 };
 
+struct four {
+    struct record *first, *second, *third, *fourth;
+};
+
 struct text {
     char *start, *at, *end;
 };
@@ -42,6 +46,7 @@ void **heap;
 struct record *records;
 struct slot sessions[SESSIONS];
 struct three *three;
+struct four *four;
 struct text text;
 
 static long counted_blocks, counted_bytes;
@@ -94,6 +99,9 @@ int main(int argc, char **argv) {
     *three = (struct three){written(100), made(sizeof(struct record)), made(400)};
     three->record->name = written(56);
     say("three", 3);
+    four = made(sizeof *four + 8); /* by its words alone an array */
+    *four = (struct four){made(24), made(24), made(24), made(24)};
+    say("four", 4);
     text.start = written(4000);
     text.at = text.start + 1000;
     text.end = text.start + 4000;
