@@ -10,6 +10,7 @@ import pytest
 from fake import FakeTarget, thread
 from heaps import ListAllocator, session
 
+from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine
 from findleaks.runtimes.go import NOTE_NAME, NOTE_TYPE, find
 from findleaks.runtimes.go.buildinfo import MAGIC, version
@@ -130,9 +131,16 @@ def test_spans_of_other_pages_are_no_heap() -> None:
 
 def test_many_words_that_could_be_the_table_cost_no_more_than_a_bounded_time() -> None:
     made = target([])
-    words = [TABLE_AT - TABLE * 0 + 4096 * number for number in range(512)]
+    words = [TABLE_AT + 4096 * number for number in range(512)]
     made.write(DATA, struct.pack("<512Q", *words))
     assert heap(made, graphs.kernel(), [Range(DATA, DATA + 4096)]) is None
+
+
+def test_control_c() -> None:
+    made = target()
+    made.stop_after(0)
+    with pytest.raises(Interrupted):
+        heap(made, graphs.kernel(), [Range(DATA, DATA + 4096)])
 
 
 def test_version_is_read_to_its_end_only() -> None:

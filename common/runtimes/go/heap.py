@@ -14,6 +14,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.bulk import records
 from findleaks.allocators.memory import Memory
+from findleaks.errors import Interrupted
 from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import holding, nonzero_pieces
@@ -47,6 +48,8 @@ MOST_LOOKS = 1 << 18
 """Entries of tables that are looked at: a hostile core may have many words that could be the table."""
 
 SAMPLE = 16
+OFTEN = 1 << 14
+"""Spans between two looks whether the user wants to stop."""
 
 
 class Span(NamedTuple):
@@ -74,7 +77,7 @@ class Heap(NamedTuple):
 
 
 def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap]:
-    """The heap whose table a word in this data points to; None where there is none."""
+    """The heap whose table a word in this data points to; None where there is none. Raises Interrupted."""
     offset = OFFSETS.get(target.arch.name)
     if offset is None:
         return None
@@ -87,6 +90,8 @@ def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap
             break
         arenas: dict[int, Arena] = {}
         for base in slots:
+            if target.interrupted():
+                raise Interrupted
             entry = _entry(target, table + ((base + offset) // ARENA) * 8)
             arena = _arena(memory, base, entry) if entry else None
             if arena is not None:
@@ -160,6 +165,8 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span
     words = target.arch.unpack(content)
     found: list[tuple[int, Sequence[int]]] = []
     for number, address in enumerate(addresses):
+        if number % OFTEN == 0 and target.interrupted():
+            raise Interrupted
         span = words[number * MSPAN : (number + 1) * MSPAN]
         base = span[START] // ARENA * ARENA
         if span[START] and (span[START] % PAGE or base not in arenas or not 0 < span[COUNT] < 1 << 35):
