@@ -98,7 +98,9 @@ class BlockRows:
             found = array("I")
             for some, _ in self._selected(rows):
                 found += some
-            rows.largest_first(found)
+            for step in rows.largest_first(found):
+                self._look_up()
+                found = step
         return found[: limit or len(found)]
 
     def json(self, order: array[int] | None, limit: int) -> Iterator[str]:

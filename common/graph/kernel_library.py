@@ -90,7 +90,7 @@ SIGNATURES = {
         c_int,
         [_HANDLE, POINTER(CRules), _PIECES, c_uint64, _U32S, _U32S, c_uint32, c_uint32, _U64S, _U8S, c_uint64, _U32S, _U64S, _U64S],
     ),
-    "fl_largest_first": (None, [_HANDLE, _U32S, _U32S, c_uint64]),
+    "fl_largest_first": (None, [_HANDLE, _U32S, _U32S, c_uint64, c_uint64]),
     "fl_sound_chunks": (c_int, [_PIECES, _U64S, c_uint64, c_uint64, _U64S, _U64S, _WORDS]),
     "fl_seal": (None, [_HANDLE]),
     "fl_count": (c_uint32, [_HANDLE]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import byref, c_uint32, c_uint64
 
 from findleaks.graph.kernel_library import CRange, CRules
@@ -57,9 +57,14 @@ class KernelRows:
         code = self._library.fl_rows(self._graph, byref(self._rules()), *self._pieces, None, byref(where), end, STEPS, byref(left), *out)
         return Selected(indices[: written.value], size.value, where.value, code == RARE)
 
-    def largest_first(self, indices: array[int]) -> None:
+    def largest_first(self, indices: array[int]) -> Iterator[array[int]]:
         """See rows.Rows."""
-        self._library.fl_largest_first(self._blocks, memory(indices), memory(array("I", bytes(4 * len(indices)))), len(indices))
+        made, run = array("I", bytes(4 * len(indices))), 1
+        while run < len(indices):
+            self._library.fl_largest_first(self._blocks, memory(indices), memory(made), len(indices), run)
+            indices, made, run = made, indices, 2 * run
+            yield indices
+        yield indices
 
     def _rules(self) -> CRules:
         """Made for each call: what it points to may not grow while it is there."""

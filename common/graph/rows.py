@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from findleaks.target.base import Piece, Range
@@ -102,6 +102,6 @@ class Rows(Protocol):
         """The next blocks that pass."""
         ...
 
-    def largest_first(self, indices: array[int]) -> None:
-        """Order these indices by size, among equals as they are."""
+    def largest_first(self, indices: array[int]) -> Iterator[array[int]]:
+        """These indices ordered by size, among equals as they are, step by step: the last is the result. Uses `indices` up."""
         ...

@@ -251,20 +251,12 @@ API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_
     return code;
 }
 
-/* Order indices of blocks: the largest first, among equals the first. `room` has as many places. */
-API void fl_largest_first(const blocks *b, uint32_t *indices, uint32_t *room, uint64_t count) {
-    uint32_t *from = indices, *to = room;
-    for (uint64_t run = 1; run < count; run *= 2) {
-        for (uint64_t low = 0; low < count; low += 2 * run) {
-            uint64_t middle = low + run < count ? low + run : count, high = low + 2 * run < count ? low + 2 * run : count;
-            uint64_t left = low, right = middle;
-            for (uint64_t at = low; at < high; at++)
-                to[at] = left < middle && (right == high || size_of(b, from[left]) >= size_of(b, from[right])) ? from[left++] : from[right++];
-        }
-        uint32_t *swap = from;
-        from = to;
-        to = swap;
+/* Merge neighbouring runs of `run` indices of blocks: the largest first, among equals as they were. */
+API void fl_largest_first(const blocks *b, const uint32_t *from, uint32_t *to, uint64_t count, uint64_t run) {
+    for (uint64_t low = 0; low < count; low += 2 * run) {
+        uint64_t middle = low + run < count ? low + run : count, high = low + 2 * run < count ? low + 2 * run : count;
+        uint64_t left = low, right = middle;
+        for (uint64_t at = low; at < high; at++)
+            to[at] = left < middle && (right == high || size_of(b, from[left]) >= size_of(b, from[right])) ? from[left++] : from[right++];
     }
-    if (from != indices)
-        memcpy(indices, from, count * sizeof *indices);
 }
