@@ -53,8 +53,12 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._auxv: dict[int, int] = {}
         self._files: Optional[MappedFiles] = None
         self._presence: Optional[Presence] = None
-        self.stopped = 0.0
-        self._copy()
+        self.stopped = 0.0  # seconds that the process stood still
+        try:
+            self._copy()
+        except BaseException:
+            self.close()
+            raise
 
     # -- before, during and after the stop
 
