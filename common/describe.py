@@ -9,7 +9,7 @@ from typing import Optional
 
 from findleaks.audit.inside import holder
 from findleaks.audit.lost import hint_of
-from findleaks.graph.base import Kind, State
+from findleaks.graph.terms import Kind, State
 from findleaks.libc.stacks import thread_stacks
 from findleaks.report.text import printable
 from findleaks.session import Session

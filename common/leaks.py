@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
-from findleaks.graph.base import Kind
+from findleaks.graph.terms import Kind
 from findleaks.report.text import number
 
 EXAMPLES = 3

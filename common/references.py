@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from findleaks.errors import Interrupted
-from findleaks.graph.base import State
 from findleaks.graph.roots import root_regions
+from findleaks.graph.terms import State
 from findleaks.session import Session
 from findleaks.target.base import Range
 

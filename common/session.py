@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Optional, Protocol
 from findleaks.allocators.directory import Directory, build
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph import engine as engines
-from findleaks.graph.base import Engine, Graph, Heuristic, Kind, Totals
+from findleaks.graph.base import Engine, Graph
 from findleaks.graph.conventions import NOTHING, Fits, Learned, fitting, learn
 from findleaks.graph.in_flight import Inside, held, threads_inside
 from findleaks.graph.reserved import Reserved, owned
 from findleaks.graph.roots import register_words, root_ranges, stack_region
+from findleaks.graph.terms import Heuristic, Kind, Totals
 from findleaks.graph.unread import Unread, unread
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.presence import Presence

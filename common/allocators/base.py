@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional, Protocol
 
-from findleaks.graph.base import Blocks, Engine, Heuristic, Size, State
+from findleaks.graph.base import Blocks, Engine
+from findleaks.graph.terms import Heuristic, Size, State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
 

@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Sequence
 
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Engine, Lists
+from findleaks.graph.base import Engine
+from findleaks.graph.terms import Lists
 from findleaks.target.base import Piece, Range, Target
 
 NEAR = 1 << 20

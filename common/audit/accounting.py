@@ -17,8 +17,8 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Allocator
 from findleaks.audit.native import Native, native
 from findleaks.audit.residency import Residency
-from findleaks.graph.base import State
 from findleaks.graph.reserved import Reserved, unowned
+from findleaks.graph.terms import State
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined
 from findleaks.report.text import printable
 from findleaks.report.text import size as human

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, ThreadCache
-from findleaks.graph.base import State
+from findleaks.graph.terms import State
 from findleaks.report.text import printable
 from findleaks.session import Session
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from findleaks.graph.base import Heuristic
 from findleaks.graph.conventions import BY_CONTENT, Convention, Learned
+from findleaks.graph.terms import Heuristic
 from findleaks.report.text import blocks, number, size, some
 from findleaks.session import Session
 

@@ -11,7 +11,7 @@ from typing import Optional
 from findleaks.allocators.base import Problem
 from findleaks.describe import BlockInfo, Describer
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import State
+from findleaks.graph.terms import State
 from findleaks.report.text import number, printable
 from findleaks.session import Session
 from findleaks.target.base import Range

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.allocators.directory import known
-from findleaks.graph.base import State
+from findleaks.graph.terms import State
 from findleaks.libc.stacks import thread_stacks
 from findleaks.report.text import printable, size
 from findleaks.runtimes.base import Part

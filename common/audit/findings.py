@@ -16,7 +16,7 @@ from findleaks.audit.lost import lost
 from findleaks.audit.owners import Sort
 from findleaks.audit.possible import by_custom, possible
 from findleaks.audit.retention import Asked, retention
-from findleaks.graph.base import Kind, State
+from findleaks.graph.terms import Kind, State
 from findleaks.leaks import Leak, merge, what
 from findleaks.report.quoting import shell_quoted
 from findleaks.report.text import blocks, number, printable, size, some

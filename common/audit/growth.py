@@ -8,8 +8,8 @@ from typing import NamedTuple, Optional
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.holdings import Holding, Teller, tree_of
 from findleaks.audit.owners import Owner, owners
-from findleaks.graph.base import Totals
 from findleaks.graph.dominators import root_node
+from findleaks.graph.terms import Totals
 from findleaks.session import Session
 
 DEPTH = 3

@@ -17,8 +17,8 @@ from findleaks.audit.origins import Origin, agreed
 from findleaks.audit.owners import Owner, Owners, Sort
 from findleaks.audit.parts import parts_of
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Totals
 from findleaks.graph.dominators import SHARED, Dominators, root_node
+from findleaks.graph.terms import Totals
 from findleaks.report.text import printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range

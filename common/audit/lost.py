@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Graph, Group, Kind, Totals
+from findleaks.graph.base import Graph
+from findleaks.graph.terms import Group, Kind, Totals
 from findleaks.leaks import EXAMPLES, Leak
 from findleaks.report.text import printable
 from findleaks.session import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional
 
 from findleaks.audit.managed import Held, Managed, managed
-from findleaks.graph.base import Totals
+from findleaks.graph.terms import Totals
 from findleaks.report.text import blocks, number, printable, size
 from findleaks.session import Session
 

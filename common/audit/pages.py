@@ -83,7 +83,7 @@ class Area:
         return sum(self.sums[state * COLUMNS : (state + 1) * COLUMNS])
 
     def held(self, state: int, *pages: PageState) -> int:
-        """Bytes of blocks in this state (graph.base.State; FREE: of blocks or none), or FOREIGN, in pages of these states, or of all."""
+        """Bytes of blocks in this state (graph.terms.State; FREE: of blocks or none), or FOREIGN, in pages of these states, or of all."""
         return sum(self.sums[page * COLUMNS + state] for page in pages or PageState)
 
     def address(self, number: int) -> int:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from findleaks.audit.conventions import sentences
 from findleaks.audit.lost import lost
-from findleaks.graph.base import Kind, State
+from findleaks.graph.terms import Kind, State
 from findleaks.leaks import merge, what
 from findleaks.report.text import blocks, number, size
 from findleaks.session import Session

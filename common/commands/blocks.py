@@ -13,7 +13,7 @@ from findleaks.commands.result import warning_lines, warnings_of
 from findleaks.describe import STATES, BlockInfo
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line
-from findleaks.graph.base import Kind, State, Totals
+from findleaks.graph.terms import Kind, State, Totals
 from findleaks.report.text import blocks as blocks_of
 from findleaks.report.text import number, size, table
 from findleaks.session import Session

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from findleaks.describe import STATES, Describer
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.escaping import json_line
-from findleaks.graph.base import Kind, State, Totals
 from findleaks.graph.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowRules, Rows
+from findleaks.graph.terms import Kind, State, Totals
 from findleaks.session import Session
 from findleaks.suppressions import glob
 from findleaks.target.base import Piece, Range

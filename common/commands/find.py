@@ -14,7 +14,8 @@ from findleaks.commands.find_text import text
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import Plain
 from findleaks.errors import UsageError
-from findleaks.graph.base import Graph, Heuristic, Kind, State
+from findleaks.graph.base import Graph
+from findleaks.graph.terms import Heuristic, Kind, State
 from findleaks.leaks import merge
 from findleaks.session import Session
 from findleaks.suppressions import load

@@ -8,7 +8,7 @@ from typing import Any
 from findleaks.audit.conventions import sentences, summary
 from findleaks.audit.inside import in_flight_line
 from findleaks.commands import Door
-from findleaks.graph.base import Kind
+from findleaks.graph.terms import Kind
 from findleaks.leaks import Leak, add, what
 from findleaks.report.text import blocks, number, printable, size, table, wrapped
 from findleaks.session import Session

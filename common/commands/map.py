@@ -15,7 +15,7 @@ from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.blocks import allocator_named
 from findleaks.commands.result import Plain
 from findleaks.errors import FindleaksError, UsageError
-from findleaks.graph.base import State
+from findleaks.graph.terms import State
 from findleaks.report.heapmap.cells import LOOKS, Picture
 from findleaks.report.quoting import shell_quoted
 from findleaks.report.text import number, printable, size, wrapped

@@ -11,7 +11,8 @@ from findleaks.commands import Door, command
 from findleaks.commands.result import Plain
 from findleaks.describe import Answer, Describer
 from findleaks.errors import Interrupted, UsageError
-from findleaks.graph.base import Graph, Kind
+from findleaks.graph.base import Graph
+from findleaks.graph.terms import Kind
 from findleaks.references import Reference, root_references
 from findleaks.report.text import number, printable
 from findleaks.session import Session

@@ -16,8 +16,8 @@ from findleaks.commands.result import Plain
 from findleaks.commands.roots_text import Shown, text
 from findleaks.describe import Describer
 from findleaks.errors import UsageError
-from findleaks.graph.base import Totals
 from findleaks.graph.dominators import SHARED, node_root, root_node
+from findleaks.graph.terms import Totals
 from findleaks.references import root_references
 from findleaks.report.text import blocks, size, some
 from findleaks.session import Session

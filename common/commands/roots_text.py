@@ -10,7 +10,7 @@ from findleaks.audit.fields import NOTHING
 from findleaks.audit.holdings import Holding
 from findleaks.commands import Door
 from findleaks.escaping import visible
-from findleaks.graph.base import Totals
+from findleaks.graph.terms import Totals
 from findleaks.report.quoting import shell_quoted
 from findleaks.report.text import blocks, number, size, some
 

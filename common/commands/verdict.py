@@ -14,7 +14,7 @@ from findleaks.audit.retention import Asked
 from findleaks.commands import command
 from findleaks.commands.result import Plain
 from findleaks.commands.verdict_text import text
-from findleaks.graph.base import State
+from findleaks.graph.terms import State
 from findleaks.report.text import printable
 from findleaks.session import Session
 

@@ -12,8 +12,8 @@ from findleaks.audit.inside import in_flight_json, in_flight_line
 from findleaks.commands import Door, command
 from findleaks.commands.result import Plain
 from findleaks.errors import UsageError
-from findleaks.graph.base import State
 from findleaks.graph.in_flight import Inside
+from findleaks.graph.terms import State
 from findleaks.report.text import blocks as blocks_of
 from findleaks.report.text import number, printable, wrapped
 from findleaks.session import Session

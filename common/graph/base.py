@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum, IntFlag
-from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, Optional, Protocol
 
 from findleaks.arch import Arch
 from findleaks.graph.links import LinkWalk
 from findleaks.graph.slabs import BufferRead, SlabRead
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
+from findleaks.graph.terms import ChunkWalk, Group, Heuristic, Kind, Lists, Size, State, Totals
 from findleaks.graph.trees import TreeLayout, TreeWalk
 from findleaks.target.base import Piece, Range
 
@@ -29,105 +29,6 @@ if TYPE_CHECKING:
     from findleaks.graph.pointer_runs import Bounds, PointerRuns
     from findleaks.graph.records import Records, Shape
     from findleaks.graph.rows import RowRules, Rows
-
-
-class State(IntEnum):
-    """What the allocator thinks of a block. Only IN_USE blocks are scanned, classified and counted."""
-
-    IN_USE = 0
-    CACHED = 1  # in a thread cache
-    FREE = 2
-    METADATA = 3  # the allocator's own (glibc's tcache struct, fenceposts, a chunk that holds an inner allocator's arena)
-
-
-class Kind(IntEnum):
-    """memcheck's meanings. UNKNOWN: not classified (the block is not in use, or memory that could refer to it is missing)."""
-
-    UNKNOWN = 0
-    REACHABLE = 1
-    POSSIBLE = 2
-    DEFINITE = 3
-    INDIRECT = 4
-
-
-class Heuristic(IntFlag):
-    """Interior pointers p (block start b, usable size sz, word W) that count as start references: memcheck's four, which users choose,
-    and two that allocators ask for (Allocator.heuristics). AUTO: what conventions.py finds to be the program's custom."""
-
-    NONE = 0
-    LENGTH64 = 1  # p == b + 8 and *(u64*)b == sz - 8 … compared with the requested size where known; see docs
-    NEWARRAY = 2  # p == b + W, n = *(word*)b > 0 and (sz - W) % n == 0
-    MULTIPLE_INHERITANCE = 4  # *p and *b both point into a range given as `vtables`
-    STDSTRING = 8  # old copy-on-write std::string: {length, capacity, refcount} before p
-    OBJECTS = 16  # an object {count, type} begins at b + k, k in 0, 16, 32, 48, type one of `types`; p, less two low bits, in b … b + k
-    DICT_VALUES = 32  # CPython 3.11, 3.12: p, or p + 1, is b + n, n in 8, 16, 24, 32, and the byte at b + n - 1 is n
-    AUTO = 64  # interior references are noted, so that `Graph.interiors` can be asked
-
-
-class Totals(NamedTuple):
-    blocks: int
-    bytes: int
-
-
-class Group(NamedTuple):
-    """Lost blocks alike. `type_word` is the first word of the block where that lies in a range given as `types`, else 0.
-
-    Of leaders (DEFINITE) `indirect_*` sum what hangs from them; `cycle` is the number of blocks in the leader's cycle
-    (1: none). `examples` are block addresses, lowest first, at most 3.
-    """
-
-    kind: Kind
-    type_word: int
-    size: int
-    cycle: int
-    blocks: int
-    bytes: int
-    indirect_blocks: int
-    indirect_bytes: int
-    least_indirect: int  # blocks hanging from the leader with the fewest, the most
-    most_indirect: int
-    examples: tuple[int, ...]
-
-
-class Size(NamedTuple):
-    """How many blocks there are of one usable size in one state."""
-
-    size: int
-    state: State
-    blocks: int
-
-
-RUN = 6
-"""Words of a run of equal blocks, as `Blocks.append_runs` takes them: start, stride, size, count, bit, states.
-
-`count` blocks of `size` usable bytes stand at start, start + stride, …; the i-th has state (states >> 8) & 255 if bit number bit + i of
-the bitmap is set (bit b is bit b % 8 of byte b / 8, as in any little-endian bitmap), and states & 255 if it is clear. Where both are
-the same, `bit` is not looked at.
-"""
-
-
-def run_states(clear: State, set_: State) -> int:
-    """The sixth word of a run."""
-    return int(clear) | int(set_) << 8
-
-
-class Lists(NamedTuple):
-    """Many lists followed at once: the nodes of list i are nodes[ends[i - 1]:ends[i]] (from 0 for the first); `problems` has (i, why
-    it ended early)."""
-
-    nodes: array[int]
-    ends: array[int]
-    problems: list[tuple[int, str]]
-
-
-class ChunkWalk(NamedTuple):
-    """Where a walk over glibc's chunk headers stands; `problem` is "" or why it stopped early at `chunk`, `unsure` whether that is no
-    more than a doubt about the chunk before: the walk may go on."""
-
-    chunk: int  # address of the next chunk header
-    done: bool
-    problem: str
-    unsure: bool = False
 
 
 class Blocks(Protocol):

@@ -22,8 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.graph import shared
-from findleaks.graph.base import Blocks, Engine, Graph, Heuristic, Kind, Totals
+from findleaks.graph.base import Blocks, Engine, Graph
 from findleaks.graph.interiors import MOST_OFFSET, Interiors, Row, Rule
+from findleaks.graph.terms import Heuristic, Kind, Totals
 
 LEAST = 16
 """Blocks from which on one offset can be called a custom: a handful may agree by chance."""
@@ -250,7 +251,7 @@ def _conventions(rules: Sequence[Rule], effects: Sequence[Totals], names: dict[i
 
 
 def fitting(word: int, read: Callable[[int, int], Optional[int]], vtables: Callable[[int], bool]) -> Fits:
-    """Which heuristics fit, by the words that `read` gives (address, bytes; None where memory is missing); see base.Heuristic. An array's
+    """Which heuristics fit, by the words that `read` gives (address, bytes; None where memory is missing); see terms.Heuristic. An array's
     count must be 2 or more, as 1 is what reference counts are."""
     slack = shared.SLACK_WORDS * word
 

@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional, Protocol
 
-from findleaks.graph.base import Totals
+from findleaks.graph.terms import Totals
 from findleaks.target.base import Piece
 
 SHARED = -1

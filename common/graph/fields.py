@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Optional, Protocol, Union
 
-from findleaks.graph.base import Totals
 from findleaks.graph.dominators import SHARED, Chain, Child, Dominators, Spread, check_bounds, node_root, root_node
+from findleaks.graph.terms import Totals
 from findleaks.target.base import Piece
 
 Numbers = Union[Sequence[int], memoryview]

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph.base import Blocks, State
+from findleaks.graph.base import Blocks
+from findleaks.graph.terms import State
 from findleaks.libc.waiting import waits
 from findleaks.target.base import Range, Target, Thread
 from findleaks.unwind.frames import Unwinder

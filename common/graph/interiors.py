@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from findleaks.graph.base import Totals
+from findleaks.graph.terms import Totals
 
 MOST_OFFSET = (1 << 32) - 1
 """Offsets from here on are not told apart, and no rule names them."""

@@ -9,7 +9,7 @@ from ctypes import byref, c_uint64
 
 from findleaks.arch import Arch
 from findleaks.graph import kernel_slabs, kernel_slots, shared
-from findleaks.graph.base import Blocks, Heuristic, Lists
+from findleaks.graph.base import Blocks
 from findleaks.graph.chunks import SoundChunks
 from findleaks.graph.kernel_blocks import KernelBlocks
 from findleaks.graph.kernel_graph import KernelGraph
@@ -21,6 +21,7 @@ from findleaks.graph.objects import ObjectTally
 from findleaks.graph.records import KernelRecords, Shape
 from findleaks.graph.slabs import BufferRead, SlabRead
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
+from findleaks.graph.terms import Heuristic, Lists
 from findleaks.graph.trees import TreeLayout
 from findleaks.target.base import Piece, Range
 

@@ -10,11 +10,12 @@ from typing import Optional
 
 from findleaks.arch import Arch
 from findleaks.graph import kernel_pages, shared
-from findleaks.graph.base import RUN, Blocks, ChunkWalk, Size, State, Totals
+from findleaks.graph.base import Blocks
 from findleaks.graph.kernel_library import DISORDER, NONE, CWords, check, taken
 from findleaks.graph.kernel_memory import memory, passed
 from findleaks.graph.pages import PageLists, PageRead
 from findleaks.graph.pointer_runs import Bounds, KernelPointerRuns
+from findleaks.graph.terms import RUN, ChunkWalk, Size, State, Totals
 from findleaks.target.base import Piece, Range
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from ctypes import byref, c_uint32, c_void_p
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.graph.base import Totals
 from findleaks.graph.dominators import SHARED, Chain, Child, Spread, check_bounds, check_parts, check_stands, node_root, root_node
 from findleaks.graph.kernel_fields import KernelFields
 from findleaks.graph.kernel_library import CChain, CWords, check, taken
 from findleaks.graph.kernel_memory import Memory, memory, passed, viewed
+from findleaks.graph.terms import Totals
 from findleaks.target.base import Piece
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_uint32, c_uint64
 
 from findleaks.graph import shared
-from findleaks.graph.base import Group, Heuristic, Kind, Totals
 from findleaks.graph.kernel_blocks import KernelBlocks
 from findleaks.graph.kernel_dominators import KernelDominators
 from findleaks.graph.kernel_interiors import KernelInteriors
@@ -16,6 +15,7 @@ from findleaks.graph.kernel_library import DISORDER, NONE, CGroup, CRange, check
 from findleaks.graph.kernel_memory import memory, passed
 from findleaks.graph.kernel_rows import KernelRows
 from findleaks.graph.rows import RowRules
+from findleaks.graph.terms import Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
 
 

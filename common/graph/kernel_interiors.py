@@ -7,10 +7,11 @@ from array import array
 from collections.abc import Sequence
 from ctypes import byref, c_uint32, c_uint64
 
-from findleaks.graph.base import Graph, Totals
+from findleaks.graph.base import Graph
 from findleaks.graph.interiors import Row, Rule
 from findleaks.graph.kernel_library import NONE, CWords, check, taken
 from findleaks.graph.kernel_memory import memory
+from findleaks.graph.terms import Totals
 
 
 class KernelInteriors:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from findleaks.arch import Arch
-from findleaks.graph.base import Blocks, State
+from findleaks.graph.base import Blocks
 from findleaks.graph.dominators import NOBODY, SILENT
+from findleaks.graph.terms import State
 from findleaks.target.base import Piece, Range
 
 NO_OBJECT = NOBODY

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from findleaks.graph.base import State
+from findleaks.graph.terms import State
 from findleaks.target.base import Piece, Range
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from findleaks.graph.kernel_library import CRunSearch, CWords, check, taken
 from findleaks.graph.kernel_memory import passed
+from findleaks.graph.terms import State
 from findleaks.target.base import Piece
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ class PurePointerRuns:
 
     def read(self, piece: Piece) -> list[PointerRun]:
         """See PointerRuns."""
-        from findleaks.graph.base import State  # these import this file
-        from findleaks.graph.pure_blocks import words_of
+        from findleaks.graph.pure_blocks import words_of  # it imports this file
 
         low, high, _, gap = self._bounds
         found: list[PointerRun] = []

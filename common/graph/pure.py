@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from findleaks.arch import Arch
 from findleaks.graph import pages, pure_slabs, pure_slots, shared
-from findleaks.graph.base import Blocks, Heuristic, Lists
+from findleaks.graph.base import Blocks
 from findleaks.graph.chunks import SoundChunks, sound_chunks
 from findleaks.graph.objects import ObjectTally, count_objects
 from findleaks.graph.pure_blocks import PureBlocks, words_of
@@ -19,6 +19,7 @@ from findleaks.graph.pure_trees import PureTreeWalk, reading
 from findleaks.graph.records import PureRecords, Shape
 from findleaks.graph.slabs import BufferRead, SlabRead
 from findleaks.graph.slots import SlotGroups, SlotRead, TagWalk
+from findleaks.graph.terms import Heuristic, Lists
 from findleaks.graph.trees import TreeLayout
 from findleaks.target.base import Piece, Range
 

@@ -12,9 +12,10 @@ from typing import Optional, Union
 
 from findleaks.arch import Arch
 from findleaks.graph import pages, shared
-from findleaks.graph.base import RUN, Blocks, ChunkWalk, Size, State, Totals
+from findleaks.graph.base import Blocks
 from findleaks.graph.pages import PageLists, PageRead
 from findleaks.graph.pointer_runs import Bounds, PurePointerRuns
+from findleaks.graph.terms import RUN, ChunkWalk, Size, State, Totals
 from findleaks.target.base import Piece, Range
 
 Words = Union["memoryview", "array[int]"]

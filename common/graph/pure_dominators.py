@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.graph.base import Kind, Totals
 from findleaks.graph.dominators import (
     NOBODY,
     SHARED,
@@ -31,6 +30,7 @@ from findleaks.graph.dominators import (
 )
 from findleaks.graph.pure_blocks import words_of
 from findleaks.graph.pure_fields import PureFields
+from findleaks.graph.terms import Kind, Totals
 from findleaks.target.base import Piece
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from operator import and_
 from typing import Optional
 
 from findleaks.graph import shared
-from findleaks.graph.base import Group, Heuristic, Kind, Totals
 from findleaks.graph.interiors import MOST_OFFSET
 from findleaks.graph.objects import NO_POINTERS
 from findleaks.graph.pure_blocks import COUNT_BITS, PAGE_BITS, PureBlocks, words_of
@@ -19,6 +18,7 @@ from findleaks.graph.pure_heuristics import Hints
 from findleaks.graph.pure_interiors import Noted, PureInteriors
 from findleaks.graph.pure_lost import Lost
 from findleaks.graph.rows import RowRules
+from findleaks.graph.terms import Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1

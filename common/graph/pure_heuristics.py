@@ -13,8 +13,8 @@ from array import array
 from collections.abc import Sequence
 
 from findleaks.graph import shared
-from findleaks.graph.base import Heuristic
 from findleaks.graph.pure_blocks import PureBlocks
+from findleaks.graph.terms import Heuristic
 from findleaks.target.base import Range
 
 HEAD = 8

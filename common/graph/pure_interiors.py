@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.graph.base import Kind, Totals
 from findleaks.graph.interiors import MOST_OFFSET, Row, Rule
 from findleaks.graph.pure_blocks import PureBlocks
+from findleaks.graph.terms import Kind, Totals
 
 
 class Noted(NamedTuple):

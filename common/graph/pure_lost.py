@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from findleaks.graph import shared
-from findleaks.graph.base import Group, Kind, State, Totals
 from findleaks.graph.pure_blocks import PureBlocks, words_of
+from findleaks.graph.terms import Group, Kind, State, Totals
 from findleaks.target.base import Piece, Range
 
 _UNKNOWN = re.compile(b"\\x%02x" % Kind.UNKNOWN)

@@ -10,8 +10,9 @@ from typing import NamedTuple, Optional, Protocol
 
 from findleaks.arch import Arch
 from findleaks.graph import slabs as s
-from findleaks.graph.base import Blocks, State
+from findleaks.graph.base import Blocks
 from findleaks.graph.slabs import CACHE, HASHED, OWN, SLAB, USER, BufferRead, SlabRead, SlabWrong
+from findleaks.graph.terms import State
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import inside
 

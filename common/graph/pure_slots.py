@@ -9,8 +9,8 @@ from typing import Optional
 
 from findleaks.arch import Arch
 from findleaks.graph import slots as s
-from findleaks.graph.base import State
 from findleaks.graph.slots import AREA, GROUP, HEADER, LARGE, LONE, MOVED, SUMS, UNIT, SlotGroups, SlotRead, TagWalk
+from findleaks.graph.terms import State
 from findleaks.target.base import Piece, Range
 
 _DEEPEST = 64

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from findleaks.errors import FindleaksError
-from findleaks.graph.base import RUN, Group
+from findleaks.graph.terms import RUN, Group
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside
 from findleaks.target.ranges import merged as merged

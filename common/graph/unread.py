@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.errors import Interrupted as Stopped
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Blocks, Engine, State
+from findleaks.graph.base import Blocks, Engine
+from findleaks.graph.terms import State
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.register_words import xsave_words

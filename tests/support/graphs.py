@@ -11,10 +11,11 @@ from functools import cached_property
 from typing import Any
 
 from findleaks.arch import X86_64, Arch
-from findleaks.graph.base import Engine, Graph, Group, Heuristic, Kind, State
+from findleaks.graph.base import Engine, Graph
 from findleaks.graph.kernel import KernelEngine
 from findleaks.graph.kernel_library import library
 from findleaks.graph.pure import PureEngine
+from findleaks.graph.terms import Group, Heuristic, Kind, State
 from findleaks.target.base import Piece, Range
 
 BASES = (0x1000, 0x555555559000, 0x7F0000000000, 0x7F0003FF0000, 0x7FFFFFFF0000, 0x1FFFFF000000000, 0xFFFFFFFFFFF00000)

@@ -8,8 +8,9 @@ from typing import Any
 
 import graphs
 
-from findleaks.graph.base import Engine, Graph, State, Totals
+from findleaks.graph.base import Engine, Graph
 from findleaks.graph.dominators import SHARED, Dominators, root_node
+from findleaks.graph.terms import State, Totals
 
 
 class Oracle:

@@ -14,8 +14,8 @@ from findleaks.allocators.glibc import caches, layout, tcache
 from findleaks.allocators.glibc.caches import Classes
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.arch import X86_64
-from findleaks.graph.base import State
 from findleaks.graph.pure import PureEngine
+from findleaks.graph.terms import State
 
 
 def read(target: fake.FakeTarget) -> tuple[Directory, Glibc]:

@@ -13,7 +13,7 @@ from heaps import ListAllocator, Listed, session
 
 from findleaks import cli, commands
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
-from findleaks.graph.base import State
+from findleaks.graph.terms import State
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from findleaks import commands
 from findleaks.commands.blocks_rows import BlockRows
 from findleaks.describe import Describer
 from findleaks.errors import Interrupted, UsageError
-from findleaks.graph.base import State
+from findleaks.graph.terms import State
 from findleaks.report.text import size
 from findleaks.session import Session
 from findleaks.target.base import Module, Symbol

@@ -12,9 +12,10 @@ import graphs
 import pytest
 
 from findleaks.arch import X86_64
-from findleaks.graph.base import Blocks, Engine, State
+from findleaks.graph.base import Blocks, Engine
 from findleaks.graph.dominators import SILENT
 from findleaks.graph.objects import NO_OBJECT, ObjectTally
+from findleaks.graph.terms import State
 from findleaks.target.base import Range
 
 HEAP = 0x7F0000000000

@@ -14,8 +14,9 @@ from held import Oracle, agrees, computed, engines, everything, made, tree_of
 
 from findleaks.audit.fields import computed as told
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine, Kind, Totals
+from findleaks.graph.base import Engine
 from findleaks.graph.dominators import SHARED, Chain, Dominators, root_node
+from findleaks.graph.terms import Kind, Totals
 
 ENGINES = pytest.mark.parametrize("engine", engines(), ids=["kernel", "pure"])
 

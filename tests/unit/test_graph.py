@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from findleaks.arch import X86_64
-from findleaks.graph.base import Heuristic, Kind, State, Totals
+from findleaks.graph.terms import Heuristic, Kind, State, Totals
 from findleaks.target.base import Range
 
 ENGINES = [graphs.kernel, graphs.pure]

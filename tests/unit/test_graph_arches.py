@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from findleaks.arch import X86_64, Arch
 from findleaks.graph import engine, kernel_library
-from findleaks.graph.base import State
+from findleaks.graph.terms import State
 
 ARCHES = [replace(X86_64, word=word, byteorder=order) for word in (4, 8) for order in ("little", "big")]
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.arch import X86_64
-from findleaks.graph.base import Engine, State, Totals
+from findleaks.graph.base import Engine
+from findleaks.graph.terms import State, Totals
 
 ENGINES = [graphs.kernel, graphs.pure]
 SEEDS = st.integers(0, 2**32 - 1)

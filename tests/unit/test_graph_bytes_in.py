@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.arch import X86_64
-from findleaks.graph.base import Engine, State
+from findleaks.graph.base import Engine
+from findleaks.graph.terms import State
 from findleaks.target.base import Range
 from findleaks.target.ranges import subtract
 

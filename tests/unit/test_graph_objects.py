@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from findleaks.graph.base import Heuristic, Kind
+from findleaks.graph.terms import Heuristic, Kind
 
 ENGINES = [graphs.kernel, graphs.pure]
 TYPE = graphs.TYPES[3]

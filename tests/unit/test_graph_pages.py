@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.arch import X86_64
-from findleaks.graph.base import Blocks, State
+from findleaks.graph.base import Blocks
 from findleaks.graph.pages import COLUMNS, FOREIGN, LARGEST, PageLists, PageState
+from findleaks.graph.terms import State
 from findleaks.target.base import Piece, Range
 from findleaks.target.runs import Runs
 

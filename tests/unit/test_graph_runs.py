@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.arch import X86_64
-from findleaks.graph.base import Engine, Size, State, run_states
+from findleaks.graph.base import Engine
+from findleaks.graph.terms import Size, State, run_states
 
 ENGINES = [graphs.kernel, graphs.pure]
 SEEDS = st.integers(0, 2**32 - 1)

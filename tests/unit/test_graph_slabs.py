@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from findleaks.arch import X86_64
 from findleaks.graph import slabs
-from findleaks.graph.base import Engine, State
+from findleaks.graph.base import Engine
 from findleaks.graph.slabs import CACHE, HASHED, OWN, USER, SlabRead
+from findleaks.graph.terms import State
 from findleaks.target.base import Piece, Range
 
 SEEDS = st.integers(0, 2**32 - 1)

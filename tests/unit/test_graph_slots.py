@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from findleaks.allocators.musl.layout import CLASSES
 from findleaks.graph import slots
-from findleaks.graph.base import Engine, State
+from findleaks.graph.base import Engine
 from findleaks.graph.slots import AREA, BATCH, GROUP, LARGE, SUMS, SlotGroups, TagWalk
+from findleaks.graph.terms import State
 from findleaks.target.base import Piece, Range
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -8,7 +8,7 @@ from fake import FakeTarget
 from heaps import ListAllocator, Listed, session
 from jvmimage import HEAP, HEAP_SIZE, OBJECTS, Image
 
-from findleaks.graph.base import Kind
+from findleaks.graph.terms import Kind
 from findleaks.references import references_to
 from findleaks.runtimes.base import Runtime
 from findleaks.runtimes.jvm.spaces import REGION

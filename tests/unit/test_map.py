@@ -19,8 +19,8 @@ from heaps import ListAllocator, Listed, session
 from findleaks.commands import Door
 from findleaks.commands.map import map as command
 from findleaks.errors import FindleaksError, Interrupted, UsageError
-from findleaks.graph.base import State
 from findleaks.graph.pages import PageState
+from findleaks.graph.terms import State
 from findleaks.report.heapmap.cells import Picture, blend, cells, pages_a_cell, sums
 from findleaks.report.heapmap.terminal import Style, lines
 from findleaks.session import Session

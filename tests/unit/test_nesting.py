@@ -16,7 +16,8 @@ from findleaks.allocators import directory
 from findleaks.allocators.base import Allocator, Heap, Problem
 from findleaks.allocators.nesting import nest, walk
 from findleaks.arch import X86_64
-from findleaks.graph.base import Blocks, Engine, State
+from findleaks.graph.base import Blocks, Engine
+from findleaks.graph.terms import State
 
 ENGINES = [graphs.kernel, graphs.pure]
 LOW, HIGH = 0x10000, 0x40000

@@ -16,7 +16,8 @@ from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
 from findleaks.allocators.tcmalloc_google.layout import LAYOUTS, LISTS, SLOT_INFO, Layout
 from findleaks.arch import X86_64
 from findleaks.graph import engine
-from findleaks.graph.base import Blocks, State
+from findleaks.graph.base import Blocks
+from findleaks.graph.terms import State
 from findleaks.target.base import Module
 
 ENGINES = [engine.load(X86_64), engine.load(X86_64, pure=True)]

@@ -14,7 +14,8 @@ from findleaks.allocators.nesting import Owned
 from findleaks.allocators.umem.walk import _large_tag
 from findleaks.errors import Interrupted
 from findleaks.graph import engine
-from findleaks.graph.base import Blocks, State
+from findleaks.graph.base import Blocks
+from findleaks.graph.terms import State
 from findleaks.target.base import Module
 
 BOTH = pytest.mark.parametrize("pure", [False, True], ids=("kernel", "pure"))

@@ -10,7 +10,7 @@ from umemimage import DATA, DEBUG, HEAP, UmemImage, read
 
 from findleaks.allocators import umem
 from findleaks.graph import engine
-from findleaks.graph.base import State
+from findleaks.graph.terms import State
 
 
 class Made:

@@ -17,7 +17,8 @@ from findleaks.allocators.base import Blocks, Spare
 from findleaks.audit.accounting import account
 from findleaks.audit.residency import residency
 from findleaks.errors import Interrupted, UsageError
-from findleaks.graph.base import Engine, State
+from findleaks.graph.base import Engine
+from findleaks.graph.terms import State
 from findleaks.runtimes.base import Part, Runtime
 from findleaks.session import Session
 from findleaks.target.base import Module, Range

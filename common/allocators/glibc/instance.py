@@ -19,7 +19,8 @@ from findleaks.allocators.glibc.reconcile import Balance, balance, check, count
 from findleaks.allocators.glibc.spans import Span
 from findleaks.allocators.glibc.walk import walk
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Blocks, Engine, State
+from findleaks.graph.base import Blocks, Engine
+from findleaks.graph.terms import State
 from findleaks.target.base import Piece, Range, Target
 
 

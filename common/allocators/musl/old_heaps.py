@@ -19,8 +19,9 @@ from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.layout import Old
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine, State
+from findleaks.graph.base import Engine
 from findleaks.graph.slots import DIFFERS, ENDS, MORE
+from findleaks.graph.terms import State
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import nonzero_pieces, subtract

@@ -17,7 +17,7 @@ from findleaks.allocators.tcmalloc.locate import Place
 from findleaks.allocators.tcmalloc.spans import Span
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.base import Engine
-from findleaks.graph.base import Lists as Followed
+from findleaks.graph.terms import Lists as Followed
 from findleaks.target.base import Range, Target
 
 WINDOW = 32 << 20

@@ -37,7 +37,8 @@ from findleaks.allocators.tcmalloc_google.layout import (
 )
 from findleaks.allocators.tcmalloc_google.locate import SPAN_MASK, Place
 from findleaks.errors import Interrupted
-from findleaks.graph.base import RUN, Engine, State, run_states
+from findleaks.graph.base import Engine
+from findleaks.graph.terms import RUN, State, run_states
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 

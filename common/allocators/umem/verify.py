@@ -20,7 +20,7 @@ from findleaks.allocators.umem.layout import (
     TAG_FREE,
 )
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph.base import State
+from findleaks.graph.terms import State
 
 if TYPE_CHECKING:
     from findleaks.allocators.umem.instance import Umem

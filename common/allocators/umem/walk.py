@@ -10,8 +10,9 @@ from findleaks.allocators.umem.arenas import Segment, Vmem
 from findleaks.allocators.umem.caches import Slabs, tag_of
 from findleaks.allocators.umem.layout import MALLOC_MAGIC, MEMALIGN_MAGIC, OVERSIZE_MAGIC, SECOND_MAGIC, SEG_ALLOC, TAG
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Blocks, Engine, State
+from findleaks.graph.base import Blocks, Engine
 from findleaks.graph.slabs import TROUBLE, UNREADABLE
+from findleaks.graph.terms import State
 from findleaks.target.base import Piece, Target
 
 WRAP = 1 << 32

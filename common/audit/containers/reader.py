@@ -10,11 +10,11 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import State
 from findleaks.graph.links import LinkWalk
 from findleaks.graph.pure_links import PureLinkWalk
 from findleaks.graph.pure_trees import PureTreeWalk
 from findleaks.graph.shared import CYCLE, MISALIGNED, TOO_LONG, UNREADABLE, list_problem
+from findleaks.graph.terms import State
 from findleaks.graph.trees import TreeLayout, TreeWalk
 from findleaks.session import Session
 from findleaks.target.base import Piece

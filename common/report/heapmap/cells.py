@@ -8,8 +8,8 @@ from typing import NamedTuple, Optional
 
 from findleaks.audit.pages import Area
 from findleaks.audit.residency import Residency
-from findleaks.graph.base import State
 from findleaks.graph.pages import PageState
+from findleaks.graph.terms import State
 from findleaks.report.text import number, size
 
 

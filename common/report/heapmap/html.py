@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from findleaks.audit.pages import Area
 from findleaks.escaping import json_line, visible
-from findleaks.graph.base import State
 from findleaks.graph.pages import PageState
+from findleaks.graph.terms import State
 from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture, sums
 from findleaks.report.text import printable
 from findleaks.session import Session

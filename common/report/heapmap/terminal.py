@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from findleaks.audit.pages import Area
 from findleaks.escaping import Markup
-from findleaks.graph.base import State
 from findleaks.graph.pages import PageState
+from findleaks.graph.terms import State
 from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, cells, page_sums, pages_a_cell, sums
 from findleaks.report.text import number, size, table, wrapped
 

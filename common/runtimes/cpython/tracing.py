@@ -16,7 +16,8 @@ from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph.base import Engine, State
+from findleaks.graph.base import Engine
+from findleaks.graph.terms import State
 from findleaks.runtimes.base import Site
 from findleaks.runtimes.cpython.types import Types
 from findleaks.target.base import Target

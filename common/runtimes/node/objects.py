@@ -16,8 +16,9 @@ from findleaks.allocators.bulk import records
 from findleaks.allocators.directory import Directory
 from findleaks.demangle import demangle
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine, State
+from findleaks.graph.base import Engine
 from findleaks.graph.dominators import NOBODY, SILENT
+from findleaks.graph.terms import State
 from findleaks.target.base import Target
 from findleaks.target.ranges import nonzero_pieces
 
