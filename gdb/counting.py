@@ -37,6 +37,7 @@ class Counting:
         self._hit: Callable[[int], bool] = lambda address: True
         self._asked = self._interrupting = self._expired = self._pressed = False
         self._keys = Keys(self._press)
+        self._posted = False  # an event of ours that has not run yet
         self._noted = 0  # how often Ctrl-C was pressed
         self._last: Optional[Any] = None
         self._memory = Memory(pid)
@@ -156,9 +157,10 @@ class Counting:
         self._pressed |= bool(self._noted)
         missing = self._noted > self._keys.heard and not _interrupted(self._last)  # GDB took it, and sent one to the process
         for _ in range(_MOST_SIGNALS):
-            if outcome.why not in ("asked", "time", "interrupt") or not (missing or waiting(self.pid, signal.SIGINT)):
+            if outcome.why not in ("asked", "time", "interrupt") or not (missing or self._posted or waiting(self.pid, signal.SIGINT)):
                 break
-            missing, self._asked, self._interrupting = False, True, True
+            # An event that was posted has to run, too: GDB crashes at its end where one is left.
+            missing, self._asked, self._interrupting = False, True, not self._posted
             timer = threading.Timer(_ARRIVES, gdb.post_event, [self._send_again])
             timer.daemon = True
             timer.start()
@@ -176,7 +178,13 @@ class Counting:
     def _press(self) -> None:
         """The user pressed Ctrl-C, or sent its signal to GDB. Called by Python between two instructions of the main thread."""
         self._pressed = True
-        gdb.post_event(self._interrupt)
+        if not self._posted:
+            self._posted = True
+            gdb.post_event(self._on_press)
+
+    def _on_press(self) -> None:
+        self._posted = False
+        self._interrupt()
 
     def _signalled(self, name: str) -> Optional[Outcome]:
         if name in _INTERRUPTS:
