@@ -12,6 +12,7 @@ from findleaks.audit.fields import computed
 from findleaks.audit.holdings import Contents, Holding, Teller, root_rows, tree_of
 from findleaks.audit.owners import WORDS, Owner, Owners, owners
 from findleaks.commands import command
+from findleaks.commands.limits import first, in_text
 from findleaks.commands.result import Plain
 from findleaks.commands.roots_text import Shown, text
 from findleaks.describe import Describer
@@ -50,7 +51,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "subject", nargs="?", metavar="NAME|ADDR", help="one root (its name; * and ? allowed), or the block that holds ADDR"
     )
     parser.add_argument("--depth", type=count_word, default=DEPTH, help=f"levels of fields below each root ({DEPTH}; 0: none)")
-    parser.add_argument("--limit", type=count_word, default=LIMIT, help=f"roots, and fields of each, to show ({LIMIT}; 0: all)")
+    what = f"roots, and fields of each, to print ({LIMIT}; JSON: all roots, fields of the first {LIMIT}); 0: all"
+    parser.add_argument("--limit", type=count_word, help=what)
     parser.add_argument("--lost", action="store_true", help="what nothing holds instead: each lost block that others hang from")
 
 
@@ -65,23 +67,25 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
 
     With NAME, one root in more depth; with ADDR, a block: what it retains, and who holds it. With --lost, leaks by what hangs from them."""
     reader = Reader(session)
+    limit = in_text(args.limit, LIMIT)
     if args.lost:
-        return _lost(session, reader, args)
+        return _lost(session, reader, args, limit)
     named = owners(session, reader)
     tree = tree_of(session, reader, named)
     if args.subject is not None:
-        return _one(session, named, Teller(session, reader, tree, args.depth, args.limit), args)
-    teller = Teller(session, reader, tree, args.depth, args.limit, LEAST)
-    rows = root_rows(teller, named.all, tree.by_root(), args.limit)
-    shared = _shared(teller, named, args.limit)
+        return _one(named, Teller(session, reader, tree, args.depth, limit), args.subject, limit)
+    teller = Teller(session, reader, tree, args.depth, limit, LEAST)
+    rows = root_rows(teller, named.all, tree.by_root(), limit)
+    shared = _shared(teller, named, limit)
     spread = tree.spread(SHARED, SIZES)
     alike = [one for one in spread if one.children >= MANY and one.bytes >= PART * shared.totals.bytes]
     shared.what = some([f"{blocks(one.children)} of {size(one.size)} hold {size(one.bytes)}" for one in alike])
     shared.address = reader.blocks.address(alike[0].example) if alike else 0
-    shown = Shown(rows, shared, tree.total(), args.limit)
+    shown = Shown(rows, shared, tree.total(), limit)
     body = {
         "total": _totals(tree.total()),
-        "roots": [_root(row, named) for row in rows],
+        "roots": [_root(row, named) for row in first(rows, args.limit)],
+        "more": _retained(_sum(rows[args.limit or len(rows) :])),
         "shared": {
             **_retained(shared.totals),
             "sizes": [{"size": one.size, "blocks": one.children, **_retained(Totals(one.blocks, one.bytes))} for one in spread],
@@ -96,9 +100,8 @@ def _shared(teller: Teller, named: Owners, limit: int) -> Holding:
     tree = teller.tree
     made = Holding("held by several roots", tree.retained(SHARED), "shared")
     found = tree.children(SHARED, limit + 1 if limit else len(teller.reader.blocks))
-    shown = found[: limit or None]
     lists: list[array[int]] = []
-    for child in shown:
+    for child in first(found, limit):
         if any(child.block in nodes for nodes in lists):
             continue  # the next node of a list that has its row
         row, nodes = teller.of_shared_list(child.block) if len(made.fields) < TOLD and child.blocks < LONG else (None, array("I"))
@@ -107,15 +110,15 @@ def _shared(teller: Teller, named: Owners, limit: int) -> Holding:
         if len(made.fields) <= TOLD:
             ends = [child.block, *nodes[-1:]]
             made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in holders(teller, named, end)))
-    rest = Totals(sum(row.totals.blocks for row in made.fields), sum(row.totals.bytes for row in made.fields))
-    made.more = Totals(max(made.totals.blocks - rest.blocks, 0), max(made.totals.bytes - rest.bytes, 0))
+    listed = _sum(made.fields)
+    made.more = Totals(max(made.totals.blocks - listed.blocks, 0), max(made.totals.bytes - listed.bytes, 0))
     made.left = int(made.more.blocks > 0)
     return made
 
 
-def _one(session: Session, named: Owners, teller: Teller, args: argparse.Namespace) -> Plain:
+def _one(named: Owners, teller: Teller, word: str, limit: int) -> Plain:
     """One root, or one block."""
-    word = args.subject
+    session = teller.session
     numbers = _matching(named.all, word)
     index = -1
     if not numbers:
@@ -133,9 +136,9 @@ def _one(session: Session, named: Owners, teller: Teller, args: argparse.Namespa
         held = holder_phrase(teller, named, index)
         bodies = [{**_row(rows[0]), "address": hex(rows[0].address), "holder": held or None}]
     else:
-        rows = [teller.of_root(named.all[n], root_node(n)) for n in numbers[: args.limit or None]]
+        rows = [teller.of_root(named.all[n], root_node(n)) for n in first(numbers, limit)]
         bodies = [_root(row, named) for row in rows]
-    shown = Shown(rows, None, teller.tree.total(), args.limit, held, len(numbers) - len(rows) if index < 0 else 0)
+    shown = Shown(rows, None, teller.tree.total(), limit, held, len(numbers) - len(rows) if index < 0 else 0)
     body = {"total": _totals(teller.tree.total()), "roots": bodies}
     return Plain(session, "roots", body, lambda width, door: text(shown, width, door))
 
@@ -187,26 +190,24 @@ def holders(teller: Teller, named: Owners, index: int) -> list[str]:
     return list(dict.fromkeys(named.all[number].label for number in sorted(numbers) if named.tier(number) == first))
 
 
-def _lost(session: Session, reader: Reader, args: argparse.Namespace) -> Plain:
+def _lost(session: Session, reader: Reader, args: argparse.Namespace, limit: int) -> Plain:
     """Each leader with what it retains."""
     if args.subject is not None:
         raise UsageError("--lost shows what nothing holds: it takes no NAME or ADDR")
     tree = session.latest.dominators(2, lost=True)
     tree.refer_lost(0, 1)
     computed(session, tree, "who holds what")
-    teller = Teller(session, reader, tree, args.depth, args.limit)
-    most = args.limit + 1 if args.limit else len(reader.blocks)
+    teller = Teller(session, reader, tree, args.depth, limit)
+    most = limit + 1 if limit else len(reader.blocks)
     rows: list[tuple[Holding, str]] = []
     for number, kind in enumerate(("definite", "possible")):
         found = tree.children(root_node(number), most)
         rows += [(Holding("", Totals(child.blocks, child.bytes), str(child.block)), kind) for child in found]
     rows.sort(key=lambda row: -row[0].totals.bytes)
-    shown = rows[: args.limit or None]
-    leaders = [(teller.of_block(int(row.sort)), kind) for row, kind in shown]
+    leaders = [(teller.of_block(int(row.sort)), kind) for row, kind in first(rows, limit)]
     counts = tree.by_root()
-    rest = Totals(
-        tree.total().blocks - sum(r.totals.blocks for r, _ in leaders), tree.total().bytes - sum(r.totals.bytes for r, _ in leaders)
-    )
+    listed = _sum([row for row, _ in leaders])
+    rest = Totals(tree.total().blocks - listed.blocks, tree.total().bytes - listed.bytes)
     body = {
         "total": _totals(tree.total()),
         "definite": _totals(counts[0]),
@@ -216,8 +217,12 @@ def _lost(session: Session, reader: Reader, args: argparse.Namespace) -> Plain:
     }
     for row, kind in leaders:
         row.name = f"{kind}: {row.name}"
-    made = Shown([row for row, _ in leaders], None, tree.total(), args.limit, lost=True, rest=rest)
+    made = Shown([row for row, _ in leaders], None, tree.total(), limit, lost=True, rest=rest)
     return Plain(session, "roots", body, lambda width, door: text(made, width, door))
+
+
+def _sum(rows: Sequence[Holding]) -> Totals:
+    return Totals(sum(row.totals.blocks for row in rows), sum(row.totals.bytes for row in rows))
 
 
 def _totals(totals: Totals) -> dict[str, int]:

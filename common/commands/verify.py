@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Optional
 
 from findleaks.allocators.base import Allocator, Problem
 from findleaks.audit.corruption import Explainer, Finding, Neighbour, first_each
 from findleaks.audit.inside import in_flight_json, in_flight_line
 from findleaks.commands import Door, command
+from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.result import Plain
 from findleaks.errors import UsageError
 from findleaks.graph.in_flight import Inside
@@ -18,7 +19,8 @@ from findleaks.report.text import blocks as blocks_of
 from findleaks.report.text import number, printable, wrapped
 from findleaks.session import Session
 from findleaks.target.ranges import subtract
-from findleaks.words import count_word
+
+LIMIT = 10
 
 MOST = 1000
 """Problems of one allocator that are explained; the others are counted."""
@@ -29,7 +31,7 @@ MOST_PARTS = 5
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allocator", metavar="NAME", help="only allocators of this name")
-    parser.add_argument("--limit", type=count_word, default=10, help="problems to print as text (10; 0: all); JSON has all")
+    add_limit(parser, "problems", LIMIT)
 
 
 @command(arguments=_arguments)
@@ -60,15 +62,27 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
         "sound": None if not _blocks(session, chosen) else not corrupt_,
         "complete": whole,
         "allocators": entries,
-        "problems": [finding.json() for finding in findings],
+        "problems": [finding.json() for finding in _limited(findings, args.limit)],
         "inside": [{"thread": one.thread, "where": printable(one.where)} for one in session.inside if corrupt_ and one.allocator in chosen],
         "in_flight": in_flight_json(session, [one for _, changed in found for one in changed]),
     }
     status = 1 if corrupt_ else 0 if whole and _blocks(session, chosen) else 2
-    result = Plain(session, "verify", body, lambda width, door: _text(body, findings, args.limit, width, door), status)
+    shown = _limited(findings, in_text(args.limit, LIMIT))
+    result = Plain(session, "verify", body, lambda width, door: _text(body, shown, width, door), status)
     told = {printable(problem.what, 600) for problem in session.directory.problems if problem.corrupt}
     result.warnings = [warning for warning in result.warnings if warning not in told]  # they are the problems
     return result
+
+
+def _limited(findings: Sequence[Finding], limit: Optional[int]) -> list[Finding]:
+    """The first `limit` places of damage (0 and None: all) with all that is part of them, and every doubt."""
+    damaged: set[int] = set()
+    left_out: set[int] = set()
+    for one in findings:
+        if one.part_of is None and one.problem.corrupt:
+            (left_out if limit and len(damaged) >= limit else damaged).add(one.place)
+    left_out -= damaged
+    return [one for one in findings if (one.place if one.part_of is None else one.part_of) not in left_out]
 
 
 def _chosen(session: Session, name: str | None) -> list[Allocator]:
@@ -127,7 +141,7 @@ def _entry(session: Session, allocator: Allocator, corrupt: Sequence[Problem], d
 # -- text ---------------------------------------------------------------------------------------------------------------------
 
 
-def _text(body: Mapping[str, Any], findings: Sequence[Finding], limit: int, width: int, door: Door) -> Iterator[str]:
+def _text(body: Mapping[str, Any], findings: Sequence[Finding], width: int, door: Door) -> Iterator[str]:
     if not body["allocators"]:
         yield "nothing can be said: no allocator was found"
     damage = [finding for finding in findings if finding.problem.corrupt and finding.part_of is None]
@@ -136,15 +150,14 @@ def _text(body: Mapping[str, Any], findings: Sequence[Finding], limit: int, widt
     for finding in findings:
         if finding.part_of is not None:
             parts.setdefault(finding.part_of, []).append(finding)
-    shown = damage if limit <= 0 else damage[:limit]
     for entry in body["allocators"]:
         yield from wrapped(_verdict(entry, body["complete"]), width)
-    for count, finding in enumerate(shown, 1):
+    for count, finding in enumerate(damage, 1):
         yield ""
         yield from _finding(finding, count, width)
         for part in parts.get(finding.place, [])[:MOST_PARTS]:
             yield from _hanging(f"     also: {part.place:#x}  ", printable(part.problem.what, 600), width)
-    rest = sum(entry["problems"] for entry in body["allocators"]) - sum(1 + len(parts.get(one.place, ())) for one in shown)
+    rest = sum(entry["problems"] for entry in body["allocators"]) - sum(1 + len(parts.get(one.place, ())) for one in damage)
     if rest > 0:
         yield ""
         yield f"  … {number(rest)} more problem{'' if rest == 1 else 's'} (--limit 0 shows all)"

@@ -71,6 +71,7 @@ ROWS = {
     "caches": "caches",
     "stacks": "stacks",
     "refs 0x557d0e64c1c0": "references",
+    "roots": "roots",
 }
 """Command -> the key of its rows ("": a line each)."""
 

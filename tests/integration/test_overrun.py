@@ -14,8 +14,8 @@ import cores
 from findleaks.commands import Door, named, parse, parser
 from findleaks.session import Session
 from findleaks.target.base import Target
+from findleaks.target.copied import attach
 from findleaks.target.core import open_core
-from findleaks.target.live import attach
 
 OVERRUNS = (
     "digits 40 8 used",

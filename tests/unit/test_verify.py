@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+from typing import Optional
 
 import fake
 import pytest
@@ -197,8 +199,23 @@ def test_the_command() -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
     (told,) = [problem for problem in body["problems"] if problem["address"] == hex(used[-1] - 8)]  # type: ignore[attr-defined]
     assert told["neighbours"]["before"]["address"] == hex(used[-2])
-    _, _, short = run(target, limit=1)
-    assert len(short) <= len(text)
+
+
+def test_limit_counts_for_text_and_json() -> None:
+    made, target = image(36)
+    used = [block for block in made.blocks["used"] if block < made.places.heap + SIZE]
+    for block in used[1::3]:
+        target.write(block - 8, b"\xff" * 8)
+
+    def listed(limit: Optional[int]) -> tuple[list[str], int]:
+        body, _, text = run(target, limit=limit)
+        whole = [str(one["address"]) for one in body["problems"] if one["corrupt"] and not one["part_of"]]  # type: ignore[attr-defined]
+        return whole, len(re.findall(r"(?m)^ *[0-9]+\. ", text))
+
+    every, shown = listed(0)
+    assert len(every) == shown > 2
+    assert listed(None)[0] == every
+    assert listed(2) == (every[:2], 2)
 
 
 def test_unknown_allocator() -> None:
