@@ -14,12 +14,12 @@ from typing import Any
 import graphs
 import pytest
 
-from findleaks.graph.kernel_library import SIGNATURES, CChain, CRange, CRules, CWords
+from findleaks.graph.kernel_library import SIGNATURES, CChain, CRange, CRules, CRunSearch, CWords
 from findleaks.graph.kernel_memory import CPiece, memory, passed, passed_all
 from findleaks.target.base import Piece
 
 SOURCES = Path(__file__).parents[2] / "common/kernel"
-MADE_BY_THE_KERNEL = ("blocks", "graph", "grouping", "dominators", "fields", "tree_walk", "link_walk", "records")
+MADE_BY_THE_KERNEL = ("blocks", "graph", "grouping", "dominators", "fields", "tree_walk", "link_walk", "records", "counting")
 WORDS = ("uint64_t", "run", "group", "cache", "slab", "user")  # structures of nothing but words
 NUMBERS = {
     "uint64_t": ctypes.c_uint64,
@@ -40,6 +40,7 @@ POINTERS: dict[str, tuple[Any, ...]] = {
     "piece": (ctypes.POINTER(CPiece),),
     "words": (ctypes.POINTER(CWords),),
     "row_rules": (ctypes.POINTER(CRules),),
+    "run_search": (ctypes.POINTER(CRunSearch),),
     "chain": (ctypes.POINTER(CChain),),
     "void*": (ctypes.POINTER(ctypes.c_void_p),),
     "uint8_t*": (ctypes.POINTER(ctypes.c_void_p),),
