@@ -13,7 +13,7 @@ SAMPLE := cores/sample.core.gz
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv kernel demo test test-matrix lint bench clean test-tools
+.PHONY: help venv kernel bytecode demo test test-matrix lint bench clean test-tools
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
@@ -22,17 +22,17 @@ help: ## show this list
 demo: venv kernel ## find the leaks of a sample core; needs no debugger
 	$(BIN)/findleaks find $(SAMPLE)
 
-test: test-tools lint ## install what the tests need (as root, with apt), then lint and run all tests
+test: test-tools lint bytecode ## install what the tests need (as root, with apt), then lint and run all tests
 	$(PYTEST) $(ALL) --durations=10
 
-test-matrix: test-tools venv kernel ## the tests of many libc, debugger and Python versions, and all tests without the kernel
+test-matrix: test-tools venv kernel bytecode ## the tests of many libc, debugger and Python versions, and all tests without the kernel
 	$(PYTEST) $(ALL) -m matrix --hypothesis-profile=random
 	FINDLEAKS_PURE=1 $(PYTEST) $(ALL) -m 'not matrix and not slow' --hypothesis-profile=random
 
 lint: venv kernel ## ruff, mypy --strict, the kernel's warnings, and the tree's own rules
 	sh tests/support/lint.sh $(BIN)
 
-bench: venv kernel ## wall, CPU and memory of each phase on heaps of 1 M and 10 M blocks; each allocator beside glibc; who holds what
+bench: venv kernel bytecode ## wall, CPU and memory of each phase on heaps of 1 M and 10 M blocks; each allocator beside glibc; who holds what
 	$(BIN)/python tests/bench/bench.py
 	$(BIN)/python tests/bench/allocators.py
 	$(BIN)/python tests/bench/dominators.py
@@ -45,6 +45,10 @@ bench: venv kernel ## wall, CPU and memory of each phase on heaps of 1 M and 10 
 venv: $(VENV)/.ready ## a virtual environment in .venv with findleaks installed editable
 
 kernel: $(KERNEL) ## build the C kernel beside its Python twin, for a checkout that is not installed
+
+# As pip has it made when it installs: where PYTHONDONTWRITEBYTECODE is set, each of thousands of starts would compile everything anew.
+bytecode: venv
+	@$(BIN)/python -m compileall -q common gdb lldb tests/support
 
 clean: ## remove the virtual environment and all that was built
 	rm -rf $(VENV) build dist *.egg-info $(KERNEL) .pytest_cache .mypy_cache .ruff_cache .hypothesis
