@@ -33,6 +33,9 @@ def pytest_configure() -> None:
     # Background jobs of scripts start with SIGINT ignored, and what they start inherits that: a Ctrl-C in a test would go unheard.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Each test starts Python many times, inside debuggers too: half of such a start is compiling, unless the compiled modules are kept.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # Orphans of the processes that tests start become our children, so that we see them at the end.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
