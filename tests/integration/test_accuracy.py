@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ import libcs
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE, check
+from debuggers import ran
 
 import cores
 
@@ -126,7 +126,7 @@ def test_a_core_without_the_stacks_is_not_trusted(build, tmp_path: Path) -> None
         blocks, warnings = truth.ask(str(core))
     told = [warning for warning in warnings if "all zeros in this core" in warning]
     assert bool(told) != truth.compare(records, blocks).perfect, warnings
-    found = subprocess.run([sys.executable, "-m", "findleaks", "find", "--json", str(core)], capture_output=True, text=True, check=True)
+    found = ran("find", "--json", str(core), check=True)
     assert json.loads(found.stdout)["trusted"] is not bool(told)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from debuggers import ran
 
 import cores
 from findleaks.report.text import number
@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[1] / "programs" / "caches_glibc.c"
 
 
 def findleaks(*words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "findleaks", *words], capture_output=True, text=True, timeout=300)
+    done = ran(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

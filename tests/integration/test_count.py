@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -30,7 +29,7 @@ from counts import (
     unharmed,
     until,
 )
-from debuggers import Terminal, environment, gdb, gdb_terminal, lldb, lldb_terminal
+from debuggers import Terminal, gdb, gdb_terminal, lldb, lldb_terminal, ran
 
 from cores import Running
 
@@ -290,12 +289,7 @@ def test_errors(running: Running, at: Places) -> None:
         for line in ERRORS.values():
             assert f"leaks: {line}" in output
     for words, line in ERRORS.items():
-        done = subprocess.run(
-            [sys.executable, "-m", "findleaks", *words.split(), "--pid", str(running.pid)],
-            capture_output=True,
-            text=True,
-            env=environment(),
-        )
+        done = ran(*words.split(), "--pid", str(running.pid))
         assert (done.returncode, done.stdout) == (2, "")
         assert line in done.stderr
         assert len(done.stderr.splitlines()) == 1
@@ -305,7 +299,7 @@ def test_errors(running: Running, at: Places) -> None:
 def test_cores_do_not_run(running: Running) -> None:
     core = str(running.gcore())
     line = "count needs a process that runs, a core does not: `stacks` and `scopes` tell what a core can"
-    done = subprocess.run([sys.executable, "-m", "findleaks", "count", "event", core], capture_output=True, text=True)
+    done = ran("count", "event", core)
     assert (done.returncode, done.stderr) == (2, f"findleaks: {line}\n")
     assert f"leaks: {line}" in gdb(["leaks count event"], "-c", core)
     assert f"leaks: {line}" in lldb(["leaks count event"], "-c", core)

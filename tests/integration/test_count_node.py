@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import nodes
 import pytest
 import truth
-from debuggers import findleaks, gdb, lldb, objects
+from debuggers import findleaks, gdb, lldb, objects, ran
 
 SCRIPT = truth.PROGRAMS / "node_forever.js"
 WORDS = ("count", "node::MakeCallback", "--outside-scope", "v8", "--events", "800", "--json")
@@ -85,12 +84,7 @@ def test_the_stub_finds_it_too(node: tuple[str, int, Path]) -> None:
 
 def test_timers_are_counted_without_the_rule(node: tuple[str, int, Path]) -> None:
     _, pid, _ = node
-    done = subprocess.run(
-        [sys.executable, "-m", "findleaks", "count", "node::MakeCallback", "--events", "800", "--folded", "--pid", str(pid)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = ran("count", "node::MakeCallback", "--events", "800", "--folded", "--pid", str(pid), check=True)
     lines = [line.rpartition(" ") for line in done.stdout.splitlines()]
     assert sum(int(count) for _, _, count in lines) == 800
     assert any("node::HandleWrap::OnClose;node::MakeCallback" in stack for stack, _, _ in lines)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import mallocs_python
 import pytest
 import truth
-from debuggers import ROOT, findleaks, gdb, lldb, objects
+from debuggers import ROOT, findleaks, gdb, lldb, objects, ran
 
 import cores
 
@@ -136,7 +135,6 @@ def test_talloc(tmp_path: Path) -> None:
 
 
 def test_an_unknown_heuristic_is_named() -> None:
-    command = [sys.executable, "-m", "findleaks", "find", "--heuristics", "auto,some", str(ROOT / "cores" / "sample.core.gz")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran("find", "--heuristics", "auto,some", str(ROOT / "cores" / "sample.core.gz"))
     assert done.returncode == 2
     assert "no heuristic 'some'" in done.stderr

@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import mallocs_musl
 import mallocs_tcmalloc
 import pytest
+from debuggers import ran
 from stepping import Stepped
 from truth import PROGRAMS
 
@@ -126,7 +126,7 @@ def hidden(stepped: Stepped) -> int:
 
 
 def asked(*words: str) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-m", "findleaks", *words, "--json"], capture_output=True, text=True, check=False)
+    done = ran(*words, "--json")
     assert done.returncode in (0, 1, 2), done.stderr
     return dict(json.loads(done.stdout))
 
@@ -146,7 +146,7 @@ def test_a_core_of_that_moment(program: Path, tmp_path: Path) -> None:
     said = asked("whatis", hex(block), str(core))["answers"][0]
     assert said["block"]["kind"] == "reachable" and f"in flight: thread {tid} is in libc.so.6 (" in said["text"]
     assert asked("refs", hex(block), str(core))["target"]["text"] == said["text"]
-    text = subprocess.run([sys.executable, "-m", "findleaks", "find", str(core)], capture_output=True, text=True, check=True).stdout
+    text = ran("find", str(core), check=True).stdout
     assert "1 thread was stopped inside malloc or free: " in text
     for one in (crashed, aborted):
         assert asked("find", str(one))["in_flight"]["threads"] == []

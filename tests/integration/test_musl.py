@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ import mallocs_musl
 import pytest
 import truth
 from accuracy import SOURCE, check
+from debuggers import ran
 
 import cores
 from findleaks.allocators.base import Allocator, Problem
@@ -239,8 +238,7 @@ def test_verify_says_what_was_written(compiled, tmp_path: Path) -> None:
     """The command, on a real overrun: status 1, the block and the text."""
     with cores.Running([str(compiled(HERE, "static", "musl_caches", "-DCONTEXT")), "t"], tmp_path) as running:
         block, _ = damage(running.output)
-        command = [sys.executable, "-m", "findleaks", "verify", "--json", str(running.kernel_core())]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = ran("verify", "--json", str(running.kernel_core()))
     assert done.returncode == 1, done.stderr
     told = json.loads(done.stdout)
     assert told["sound"] is False

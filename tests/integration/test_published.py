@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from debuggers import ran
 from published import LEAKS, PROGRAMS, Published, install, interpreter, usable
 
 from cores import Running
@@ -33,7 +32,7 @@ def _start(leak: Published, version: str, folder: Path, settings: dict[str, str]
 
 
 def _ask(*words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "findleaks", *words], capture_output=True, text=True, timeout=120)
+    done = ran(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -4,14 +4,13 @@ the same program. What they lose, and why, stands in docs/real-programs.md."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from debuggers import ran
 from real import PROGRAMS, Idle, Record, judged, unconfirmed
 
 pytestmark = pytest.mark.slow
@@ -21,7 +20,7 @@ GLIBC = sorted(set(PROGRAMS) - {"redis"})
 
 
 def _find(*target: str) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-m", "findleaks", "find", "--json", *target], capture_output=True, text=True, timeout=120)
+    done = ran("find", "--json", *target)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -7,7 +7,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import doors
 import pytest
 import real
 import truth
-from debuggers import gdb, lldb, objects
+from debuggers import gdb, lldb, objects, ran
 
 import cores
 
@@ -42,7 +41,7 @@ BYTES = ("samples", "waiting")
 
 
 def asked(*words: str) -> Row:
-    done = subprocess.run([sys.executable, "-m", "findleaks", "roots", "--json", *words], capture_output=True, text=True, check=True)
+    done = ran("roots", "--json", *words, check=True)
     made: Row = json.loads(done.stdout)
     return made
 
@@ -206,7 +205,7 @@ def test_three_doors_and_one_root_or_block_alone(tmp_path: Path) -> None:
     assert re.search(r"└ Profiler\.names: std::map, 300 nodes of [\d–]+ B and 1\d\d strings of ", " ".join(text.split()))
     assert "next: leaks roots" in text
     for word in ("nobody", "0x10"):
-        done = subprocess.run([sys.executable, "-m", "findleaks", "roots", word, str(core)], capture_output=True, text=True)
+        done = ran("roots", word, str(core))
         assert done.returncode != 0
         assert len(done.stderr.splitlines()) == 1
 
@@ -218,9 +217,7 @@ def test_lost_leaders(tmp_path: Path) -> None:
         leader = doors.placed(running.output)["leader"]
         core = running.kernel_core()
     found = asked("--lost", "--limit", "0", str(core))
-    find = json.loads(
-        subprocess.run([sys.executable, "-m", "findleaks", "find", "--json", str(core)], capture_output=True, text=True).stdout
-    )
+    find = json.loads(ran("find", "--json", str(core)).stdout)
     kinds = find["totals"]
     lost = [kinds[kind] for kind in ("definite", "indirect", "possible")]
     assert found["total"] == {key: sum(kind[key] for kind in lost) for key in ("blocks", "bytes")}

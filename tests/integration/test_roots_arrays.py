@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import rubies
 import truth
+from debuggers import ran
 
 import cores
 
@@ -22,13 +22,13 @@ Row = dict[str, Any]
 
 
 def asked(*words: str) -> Row:
-    done = subprocess.run([sys.executable, "-m", "findleaks", "roots", "--json", *words], capture_output=True, text=True, check=True)
+    done = ran("roots", "--json", *words, check=True)
     made: Row = json.loads(done.stdout)
     return made
 
 
 def text(*words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "findleaks", "roots", *words], capture_output=True, text=True, check=True)
+    done = ran("roots", *words, check=True)
     return " ".join(done.stdout.split())
 
 

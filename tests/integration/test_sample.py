@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from debuggers import ran
 
 CORES = Path(__file__).parents[2] / "cores"
 
@@ -21,10 +20,8 @@ def told() -> set[tuple[str, int, int, int, int]]:
 
 def test_the_sample_core() -> None:
     assert (CORES / "sample.core.gz").stat().st_size < 1_000_000
-    ran = subprocess.run(
-        [sys.executable, "-m", "findleaks", "find", "--json", str(CORES / "sample.core.gz")], capture_output=True, text=True, check=True
-    )
-    found = json.loads(ran.stdout)
+    done = ran("find", "--json", str(CORES / "sample.core.gz"), check=True)
+    found = json.loads(done.stdout)
     groups = {(g["kind"], g["blocks"], g["bytes"], g["indirect_blocks"], g["indirect_bytes"]) for g in found["groups"]}
     assert len(told()) == 5
     assert groups == told()
@@ -37,11 +34,11 @@ def test_a_truncated_sample_is_never_taken_for_another_libc(tmp_path: Path, perc
     whole = gzip.decompress((CORES / "sample.core.gz").read_bytes())
     cut = tmp_path / "cut"
     cut.write_bytes(whole[: len(whole) * percent // 100])
-    ran = subprocess.run([sys.executable, "-m", "findleaks", "find", "--json", str(cut)], capture_output=True, text=True, check=False)
-    if ran.stdout:
-        found = json.loads(ran.stdout)
+    done = ran("find", "--json", str(cut))
+    if done.stdout:
+        found = json.loads(done.stdout)
         assert found["trusted"] is False
         assert all(a["blocks"] == 1823 for a in found["allocators"])
-        assert ran.returncode == (0 if found["allocators"] else 2)
+        assert done.returncode == (0 if found["allocators"] else 2)
     else:
-        assert (ran.returncode, len(ran.stderr.splitlines())) == (2, 1)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)

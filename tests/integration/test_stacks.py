@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import real
 import truth
+from debuggers import ran
 
 import cores
 
@@ -35,15 +35,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(*words: str) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-m", "findleaks", "stacks", "--json", *words], capture_output=True, text=True, check=True)
+    done = ran("stacks", "--json", *words, check=True)
     made: dict[str, Any] = json.loads(done.stdout)
     return made
 
 
 def printed(*words: str) -> list[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "findleaks", "stacks", *words], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    return ran("stacks", *words, check=True).stdout.splitlines()
 
 
 def functions(stack: dict[str, Any]) -> list[str]:
@@ -83,9 +81,7 @@ def test_live_and_in_cores(program: Path, tmp_path: Path) -> None:
     assert sum("threads: " in line for line in lines) == 1
     assert printed(str(core))[0] == "9 threads in 6 stacks"
     assert printed("-c", "nowhere", str(core)) == ["0 of 9 threads, in 0 of 6 stacks"]
-    folded = subprocess.run(
-        [sys.executable, "-m", "findleaks", "stacks", "--folded", str(core)], capture_output=True, text=True, check=True
-    )
+    folded = ran("stacks", "--folded", str(core), check=True)
     assert any(re.fullmatch(r"clone3;start_thread;start;alpha;beta;hold(;\S+)* 3", line) for line in folded.stdout.splitlines())
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import truth
+from debuggers import ran
 
 import cores
 
@@ -63,13 +64,10 @@ def test_refs_tell_what_is_not_read_again(build, tmp_path: Path) -> None:
         where = picture(running, "live")
 
         def refs(address: str) -> dict:
-            command = [sys.executable, "-m", "findleaks", "refs", "--json", address, *where]
-            return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            return json.loads(ran("refs", "--json", address, *where, check=True).stdout)
 
         vector, below = refs(lost[3]), refs(lost[30])
-        text = subprocess.run(
-            [sys.executable, "-m", "findleaks", "refs", lost[3], *where], capture_output=True, text=True, check=True
-        ).stdout
+        text = ran("refs", lost[3], *where, check=True).stdout
     assert vector["live"] == below["live"] == 0
     assert {(one["register"], one["why"]) for one in vector["references"] if "register" in one} == {("xmm3", "not read again")}
     assert "dead register xmm3" in text

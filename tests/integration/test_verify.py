@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import libcs
 import pytest
 import truth
 from damage import FLAGS, ask, story
-from debuggers import findleaks, gdb, lldb, objects
+from debuggers import findleaks, gdb, lldb, objects, ran
 
 import cores
 
@@ -183,7 +182,7 @@ def test_all_doors_say_the_same(build: Build, tmp_path: Path) -> None:
     program = build(GLIBC)
     with cores.Running([str(program), "uaf", "16", "text", "cached"], tmp_path) as running:
         core = str(running.kernel_core())
-    told = objects(subprocess.run([sys.executable, "-m", "findleaks", "verify", "--json", core], capture_output=True, text=True).stdout)
+    told = objects(ran("verify", "--json", core).stdout)
     assert len(told) == 1 and json.loads(told[0])["sound"] is False
     assert objects(gdb(["leaks verify --json"], str(program), core)) == told
     assert objects(lldb(["leaks verify --json"], str(program), "-c", core)) == told

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from debuggers import ran
 
 import cores
 
@@ -35,7 +35,7 @@ def story(output: str) -> Story:
 
 def ask(*words: str) -> tuple[dict[str, Any], int]:
     """What `verify --json` says, and its exit status."""
-    done = subprocess.run([sys.executable, "-m", "findleaks", "verify", "--json", *words], capture_output=True, text=True, timeout=300)
+    done = ran("verify", "--json", *words)
     assert done.stdout, done.stderr
     return json.loads(done.stdout), done.returncode
 

@@ -10,7 +10,6 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import termios
 import time
@@ -18,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Optional
+
+import commandline
 
 ROOT = Path(__file__).parents[2]
 GDB_LOADER = ROOT / "gdb" / "findleaks_gdb.py"
@@ -51,8 +52,16 @@ def lldb(commands: Sequence[str], *arguments: str, **more: str) -> str:
 
 
 def findleaks(*words: str, **more: str) -> str:
-    """What the command line prints."""
-    return _run([sys.executable, "-m", "findleaks", *words], "", **more)
+    """What the command line prints, standard error among it."""
+    return commandline.run(words, environment(**more), merged=True).stdout
+
+
+def ran(*words: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+    """The command line's exit status, standard output and standard error; `check`: RuntimeError unless the status is 0."""
+    done = commandline.run(words, environment())
+    if check and done.returncode:
+        raise RuntimeError(f"findleaks {' '.join(words)} ended with {done.returncode}: {done.stderr}")
+    return done
 
 
 def _run(words: Sequence[str], given: str, **more: str) -> str:

@@ -14,8 +14,6 @@ is excused only if
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 import truth
+from debuggers import ran
 from elftools.elf.elffile import ELFFile
 
 MOST = 12
@@ -154,8 +153,7 @@ def _is_foreign(word: Word, picture: Picture, foreign: Sequence[range], own: Seq
 
 
 def _named_by_refs(block: int, word: Word, core: Path) -> bool:
-    command = [sys.executable, "-m", "findleaks", "refs", "--json", "--limit", "0", hex(block), str(core)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    done = ran("refs", "--json", "--limit", "0", hex(block), str(core), check=True)
     live = [one for one in json.loads(done.stdout)["references"] if one["live"] and int(one["value"], 16) == word.value]
     if word.address is None:
         return any("register" in one for one in live)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
+
+import commandline
+import debuggers
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 LOST = ("definite", "indirect")
@@ -98,10 +98,10 @@ def _reused(freed: Record, sorters: Sequence[Record]) -> bool:
 
 def ask(*target: str, environment: Optional[Mapping[str, str]] = None) -> tuple[list[dict[str, Any]], list[str]]:
     """`findleaks blocks --json` of a core, or of "--pid", PID: the blocks, and the warnings."""
-    command = [sys.executable, "-m", "findleaks", "blocks", "--json", "--state", "all", *target]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, **(environment or {})})
+    words = ["blocks", "--json", "--state", "all", *target]
+    done = commandline.run(words, debuggers.environment(**(environment or {})))
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}{done.stdout[-2000:]}")
+        raise RuntimeError(f"findleaks {' '.join(words)} ended with {done.returncode}: {done.stderr}{done.stdout[-2000:]}")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     blocks = [line for line in lines if "address" in line]
     warnings = [warning for line in lines for warning in line.get("warnings", ())]

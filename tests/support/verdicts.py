@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from debuggers import ROOT
+from debuggers import ROOT, ran
 
 from cores import PATIENCE, Running
 
@@ -29,7 +28,7 @@ def build(folder: Path) -> Path:
 
 def verdict(*target: str) -> dict[str, Any]:
     """The JSON of `verdict`, which ends with status 0."""
-    done = subprocess.run([sys.executable, "-m", "findleaks", "verdict", "--json", *target], capture_output=True, text=True, timeout=120)
+    done = ran("verdict", "--json", *target)
     assert done.returncode == 0, done.stderr + done.stdout
     found: dict[str, Any] = json.loads(done.stdout)
     assert sum(share["bytes"] for share in found["shares"]) == (found["resident"] or found["mapped"])
