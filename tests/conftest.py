@@ -70,9 +70,9 @@ def pytest_testnodedown(node: Any) -> None:
 @pytest.hookimpl(trylast=True)  # when the workers, which are children too, have ended
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A process that outlives the tests fails them: it is named, and ended."""
-    import commandline
-
-    commandline.end()
+    commandline = sys.modules.get("commandline")
+    if commandline is not None:  # a test has asked for it
+        commandline.end()
     left = _running_children()
     for pid in left:
         os.kill(pid, signal.SIGKILL)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import truth
-from debuggers import environment, gdb, lldb
+from debuggers import environment, gdb, lldb, ran
 
 import cores
 from findleaks.report.quoting import shell_quoted
 
 COMMANDS = ("verdict", "find", "blocks", "caches", "roots", "roots --lost", "map", "runtime", "stacks", "verify")
+PROG = f"{shell_quoted(sys.executable)} -m findleaks"
 SHELLS = (("sh", "-c"), ("bash", "-c"), ("zsh", "-f", "-c"))
 
 
@@ -52,20 +54,41 @@ def test_a_shell_reads_the_words_that_are_meant(shell: tuple[str, ...], pictured
     assert done.stdout.splitlines() == names
 
 
-@pytest.mark.parametrize("shell", SHELLS[::2], ids=lambda words: words[0])
-def test_on_the_command_line(shell: tuple[str, ...], pictured: tuple[Path, Path, dict[str, int]]) -> None:
-    _, core, held = pictured
-    prog = f"{shell_quoted(sys.executable)} -m findleaks"
+@pytest.fixture(scope="module")
+def printed(pictured: tuple[Path, Path, dict[str, int]]) -> list[str]:
+    """The commands that the command line suggests."""
+    _, core, _ = pictured
     lines: dict[str, None] = {}
     for words in [*COMMANDS, roots("it's"), roots("g_sessions[abi:cxx11]"), roots("=ls")]:
-        done = subprocess.run([*shell, f"{prog} {words} {shell_quoted(str(core))}"], capture_output=True, text=True, env=environment())
+        done = ran(*shlex.split(words), str(core))
         assert done.returncode in (0, 2), done.stderr  # 2: no managed runtime
-        lines.update(dict.fromkeys(suggested(done.stdout, prog)))
+        lines.update(dict.fromkeys(suggested(done.stdout, PROG)))
     assert len(lines) >= 10
+    return list(lines)
+
+
+@pytest.mark.parametrize("shell", SHELLS[::2], ids=lambda words: words[0])
+def test_on_the_command_line(
+    shell: tuple[str, ...], pictured: tuple[Path, Path, dict[str, int]], printed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell reads each as one command of words, which findleaks takes."""
+    _, core, held = pictured
     assert len(held) == 11
-    for line in lines:
-        done = subprocess.run([*shell, line], capture_output=True, text=True, env=environment(), cwd=core.parent)
+    monkeypatch.chdir(core.parent)
+    for line in printed:
+        read = subprocess.run([*shell, f"printf '%s\\0' {line}"], capture_output=True, text=True, check=True)
+        words = read.stdout.split("\0")
+        assert (words[:3], words.pop(), read.stderr) == ([sys.executable, "-m", "findleaks"], "", ""), line
+        done = ran(*words[3:])
         assert (done.returncode, done.stderr) == (0, ""), line
+
+
+def test_a_shell_runs_what_is_pasted(pictured: tuple[Path, Path, dict[str, int]], printed: list[str]) -> None:
+    line = next(line for line in printed if "'" in line.removeprefix(PROG).replace(shell_quoted(str(pictured[1])), ""))
+    for shell in SHELLS:
+        done = subprocess.run([*shell, line], capture_output=True, text=True, env=environment(), cwd=pictured[1].parent)
+        assert (done.returncode, done.stderr) == (0, ""), line
+        assert done.stdout
 
 
 @pytest.mark.parametrize("debugger", [gdb, lldb])

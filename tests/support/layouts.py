@@ -46,10 +46,13 @@ def run(*command: object, **options: object) -> subprocess.CompletedProcess[str]
 
 
 def checkout(folder: Path) -> Path:
-    """A copy of the checkout as a clone would have it: nothing built."""
+    """A copy of the checkout as a clone would have it: nothing built. Its kernel is compiled without optimization, in a third of the time:
+    that is no matter of packaging."""
     for name in tree.files(ROOT):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, folder / name)
+    flags = folder / "common" / "kernel" / "flags"
+    flags.write_text(flags.read_text().replace("-O3", "-O0"))
     return folder
 
 
