@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import jvms
 import mallocs_python as pythons
 import nodes
 import pytest
@@ -59,7 +60,7 @@ def java(folder: Path, home: Path | None = None, *options: str) -> Iterator[Subj
     """Threads of Java's that call native code. Java's own frames cannot all be followed."""
     there = jdk()
     library = built(folder, "jni_scoped", f"-I{there}/include", f"-I{there}/include/linux")
-    subprocess.run([there / "bin" / "javac", "-d", folder, truth.PROGRAMS / "JniScoped.java"], check=True)
+    jvms.compile_java(truth.PROGRAMS / "JniScoped.java", folder)
     command = [str((home or there) / "bin" / "java"), "-Xint", *options, "-cp", str(folder), "JniScoped", str(library), str(THREADS)]
     with Running(command, folder / "run") as running:
         at = places(running.pid, (home or there) / JVM, ["jni_NewLocalRef"], there / JVM)

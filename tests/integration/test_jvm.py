@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import debuggers
+import jvms
 import pytest
 import truth
 
@@ -24,7 +25,7 @@ QUIET = ("SIGSEGV", "SIGQUIT", "SIGPIPE")  # the JVM's own: it asks itself and i
 @contextmanager
 def java(folder: Path, *options: str) -> Iterator[cores.Running]:
     home = Path(shutil.which("java") or "").resolve().parent
-    subprocess.run(["javac", "-d", str(folder), str(truth.PROGRAMS / "Tracked.java")], check=True, timeout=120)
+    jvms.compile_java(truth.PROGRAMS / "Tracked.java", folder)
     with cores.Running([str(home / "java"), "-Xmx64m", *options, "-cp", str(folder), "Tracked"], folder) as running:
         yield running
 

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jvms
 import pytest
 import truth
 from debuggers import findleaks, gdb, lldb, objects
@@ -125,7 +126,7 @@ def test_doors_agree_on_reserved_addresses(pictures: Pictures, program: Path) ->
 def test_java_heap_and_ends_of_arenas(tmp_path: Path) -> None:
     """A JVM reserves a gigabyte for classes alone; gcore writes all of it. Its `modules` is a file, though it is mapped shared."""
     home = Path(shutil.which("java") or "").resolve().parent
-    subprocess.run(["javac", "-d", str(tmp_path), str(truth.PROGRAMS / "Tracked.java")], check=True, timeout=120)
+    jvms.compile_java(truth.PROGRAMS / "Tracked.java", tmp_path)
     options = [
         "-Xmx128m",
         "-Xms16m",

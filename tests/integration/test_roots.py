@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import doors
+import jvms
 import pytest
 import real
 import truth
@@ -235,7 +236,7 @@ def test_a_profiler_in_a_real_jvm(tmp_path: Path) -> None:
     source = str(truth.PROGRAMS / "roots_agent.cpp")
     command = ["g++", "-O1", "-shared", "-fPIC", "-Wl,-Bsymbolic-functions", *include, source, "-o", str(library)]
     subprocess.run(command, check=True)
-    subprocess.run(["javac", "-d", str(tmp_path), str(truth.PROGRAMS / "Threads.java")], check=True, capture_output=True)
+    jvms.compile_java(truth.PROGRAMS / "Threads.java", tmp_path)
     options = ["-Xmx32m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", f"-agentpath:{library}"]
     words = ["java", *options, "-cp", str(tmp_path), "Threads", str(library), "3000"]
     with cores.Running(words, tmp_path / "run") as running:

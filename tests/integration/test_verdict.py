@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import jvms
 import mallocs_jemalloc
 import mallocs_tcmalloc
 import nodes
@@ -197,7 +198,7 @@ def test_ruby_with_two_arenas(tmp_path: Path) -> None:
 
 
 def test_java_with_threads_that_deflate(tmp_path: Path) -> None:
-    subprocess.run(["javac", "-d", str(tmp_path), str(ROOT / "tests/programs/VerdictDeflaters.java")], check=True)
+    jvms.compile_java(ROOT / "tests/programs/VerdictDeflaters.java", tmp_path)
     flags = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m"]
     with Running(["java", *flags, "-cp", str(tmp_path), "VerdictDeflaters"], tmp_path / "run") as run:
         # The JVM starts threads when it is first asked something; what they take is there for both measurements then.

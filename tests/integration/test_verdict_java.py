@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
+import jvms
 from debuggers import ROOT
 from verdicts import finding, verdict
 
@@ -16,7 +16,7 @@ FLAGS = ("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:Compress
 
 
 def test_held_from_java(tmp_path: Path) -> None:
-    subprocess.run(["javac", "-d", str(tmp_path), str(ROOT / "tests/programs/HeldDeflaters.java")], check=True)
+    jvms.compile_java(ROOT / "tests/programs/HeldDeflaters.java", tmp_path)
     with Running(["java", *FLAGS, "-cp", str(tmp_path), "HeldDeflaters", str(COUNT)], tmp_path / "run") as run:
         found = verdict("--pid", str(run.pid))
         core = run.kernel_core()

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+import jvms
 from published import install, usable
 
 from cores import PATIENCE, Running, all_sleep
@@ -96,7 +97,7 @@ def _ruby(folder: Path, port: int) -> Sequence[str]:
 
 def _java(folder: Path, port: int) -> Sequence[str]:
     (folder / "Idle.java").write_text(JAVA)
-    subprocess.run([_need("javac"), "-d", str(folder), str(folder / "Idle.java")], check=True, capture_output=True, timeout=PATIENCE)
+    jvms.compile_java(folder / "Idle.java", folder)
     # Small reserves: gcore of GDB 13 writes every byte that is mapped.
     return [_need("java"), "-Xmx32m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", "-cp", str(folder), "Idle"]
 
