@@ -52,6 +52,14 @@ def in_lldb(commands: Sequence[str], *where: str) -> str:
     return lldb([f"script {BROKEN}", *commands], *where)
 
 
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Options by which LLDB keeps the index of Node's symbols, which takes it longer than all that is asked of it."""
+    folder = tmp_path_factory.mktemp("index")
+    settings = [f"symbols.lldb-index-cache-path {folder}", "symbols.enable-lldb-index-cache true"]
+    return [word for setting in settings for word in ("-O", f"settings set {setting}")]
+
+
 def nested(folder: Path, version: str) -> Running:
     addon = folder / "counts.node"
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", addon, truth.PROGRAMS / "node_counts.c"], check=True)
@@ -59,7 +67,7 @@ def nested(folder: Path, version: str) -> Running:
 
 
 @pytest.mark.parametrize("version", ["0.10.21", "0.10.22", nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in LATE)])
-def test_nodes_own_code(version: str, tmp_path: Path) -> None:
+def test_nodes_own_code(version: str, indexed: list[str], tmp_path: Path) -> None:
     """Handles, scopes by their functions' code, global handles and V8's heap, of each version: live and in a core."""
     program = nodes.get(version)
     with nested(tmp_path, version) as running:
@@ -68,11 +76,11 @@ def test_nodes_own_code(version: str, tmp_path: Path) -> None:
         assert f"handles {here[0]['isolates'][0]['handles']}\n" in running.output
         assert here[0]["isolates"][0]["globals"]["handles"] > 0
         assert answers(in_gdb(INSIDE, "-p", pid)) == here
-        assert answers(in_lldb(INSIDE, "-p", pid)) == here
+        assert answers(in_lldb(INSIDE, *indexed, "-p", pid)) == here
         core = str(running.kernel_core())
     here = [answer(findleaks(command, "--json", core)) for command in COMMANDS]
     assert answers(in_gdb(INSIDE, program, core)) == here
-    assert answers(in_lldb(INSIDE, program, "-c", core)) == here
+    assert answers(in_lldb(INSIDE, *indexed, program, "-c", core)) == here
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +100,11 @@ def agrees(found: dict[str, Any]) -> None:
     assert found["whole"] > 18_000
 
 
-def test_both_readings_of_the_same_code(core: tuple[str, str]) -> None:
+def test_both_readings_of_the_same_code(core: tuple[str, str], indexed: list[str]) -> None:
     """The debugger's and our decoder's, of thousands of instructions of V8 and of libc."""
     program, image = core
     agrees(answer(gdb([f"source {READINGS}"], program, image)))
-    agrees(answer(lldb([f"command script import {READINGS}"], program, "-c", image)))
+    agrees(answer(lldb([f"command script import {READINGS}"], *indexed, program, "-c", image)))
 
 
 GDB_SETTINGS = ("set disassembly-flavor intel", "set print asm-demangle on", "set print symbol-filename on", "set output-radix 16")
@@ -117,14 +125,14 @@ def test_both_readings_in_other_debuggers(name: str, core: tuple[str, str]) -> N
         agrees(answer(debugger.run([*([setting] if setting else []), script], exe=program, core=image)))
 
 
-def test_whatever_the_user_has_set(core: tuple[str, str]) -> None:
+def test_whatever_the_user_has_set(core: tuple[str, str], indexed: list[str]) -> None:
     """The flavor is the user's again afterwards."""
     program, image = core
     here = answer(findleaks("scopes", "--json", image))
     told = in_gdb([*GDB_SETTINGS, SCOPES, "show disassembly-flavor"], program, image)
     assert answer(told) == here
     assert 'The disassembly flavor is "intel".' in told
-    told = in_lldb([*LLDB_SETTINGS, SCOPES, "settings show target.x86-disassembly-flavor"], program, "-c", image)
+    told = in_lldb([*LLDB_SETTINGS, SCOPES, "settings show target.x86-disassembly-flavor"], *indexed, program, "-c", image)
     assert answer(told) == here
     assert "= intel" in told
 
@@ -158,7 +166,7 @@ print("same", [target.disassembler({symbol.address}, one) is not None for one in
     assert "same [True, False]" in gdb([f"python exec({script!r})"], program, image)
 
 
-def test_breakpoints_are_not_code(tmp_path: Path) -> None:
+def test_breakpoints_are_not_code(indexed: list[str], tmp_path: Path) -> None:
     """Debuggers write them into the process, and read it without them."""
     with nested(tmp_path, nodes.NEWEST) as running:
         pid = str(running.pid)
@@ -174,7 +182,7 @@ def test_breakpoints_are_not_code(tmp_path: Path) -> None:
         assert there in told
         assert answer(told) == here
         breaks = [f"breakpoint set -a 0x{place}" for place in places]
-        told = in_lldb([*breaks, f"script exec({bytes_!r})", SCOPES], "-p", pid)
+        told = in_lldb([*breaks, f"script exec({bytes_!r})", SCOPES], *indexed, "-p", pid)
         assert there in told
         assert answer(told) == here
 
