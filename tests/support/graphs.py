@@ -1,13 +1,14 @@
-"""Random heaps for the two engines, and an oracle that answers slowly and by definition: sets, loops, no index, no bit tricks."""
+"""Random heaps for the two engines, and an oracle that answers slowly and by definition: sets, loops, no bit tricks."""
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from findleaks.arch import X86_64, Arch
@@ -30,13 +31,17 @@ VTABLES = (Range(0x400000, 0x400100), Range(0x7E0000001000, 0x7E0000001040))
 
 def kernel() -> KernelEngine:
     """The engine over the sanitizer's build, or over the one that was built beside the sources."""
-    return KernelEngine(library(SANITIZED))
+    return KernelEngine(loaded(SANITIZED))
 
 
 def pure(arch: Arch = X86_64) -> Engine:
     """The pure-Python twin. Where a sanitizer's build of the kernel is tested, the kernel that was built beside the sources stands in for
     it: the tests that run without a sanitizer hold that to the twin on the same examples, and Python takes five times as long with one."""
-    return KernelEngine(library()) if SANITIZED else PureEngine(arch)
+    return KernelEngine(loaded()) if SANITIZED else PureEngine(arch)
+
+
+loaded = functools.cache(library)
+"""The library, whose hundred signatures are set once and not for each example."""
 
 
 def piece(address: int, data: bytes) -> Piece:
@@ -171,6 +176,7 @@ class Oracle:
     def __init__(self, heap: Heap, heuristics: Heuristic = Heuristic.NONE) -> None:
         self.heap = heap
         self.blocks = heap.blocks
+        self.starts = [block.start for block in heap.blocks]
         self.heuristics = heuristics
 
     def word(self, address: int) -> int:
@@ -182,9 +188,14 @@ class Oracle:
 
     def target(self, value: int) -> tuple[int, bool] | None:
         """The in-use block that `value` refers to, and whether it is an interior reference."""
-        for index, block in enumerate(self.blocks):
-            if block.state == State.IN_USE and (value == block.start or block.start < value < block.end):
-                return index, value != block.start and not self.counts(block, value)
+        index = (
+            bisect_right(self.starts, value) - 1
+        )  # blocks ascend: of those that begin at or below the value, none but the last reaches it
+        if index < 0:
+            return None
+        block = self.blocks[index]
+        if block.state == State.IN_USE and (value == block.start or value < block.end):
+            return index, value != block.start and not self.counts(block, value)
         return None
 
     def counts(self, block: Block, value: int) -> bool:
@@ -214,7 +225,7 @@ class Oracle:
             return any(offset in (n, n - 1) and n <= size and self.word(block.start + n - 8) >> 56 == n for n in (8, 16, 24, 32))
         return False
 
-    @cached_property
+    @functools.cached_property
     def references(self) -> list[list[tuple[int, bool]]]:
         found: list[list[tuple[int, bool]]] = []
         for index, block in enumerate(self.blocks):
@@ -227,7 +238,7 @@ class Oracle:
             found.append(mine)
         return found
 
-    @cached_property
+    @functools.cached_property
     def roots(self) -> set[tuple[int, bool]]:
         values = [*self.heap.root_words]
         for _, data in self.heap.root_memory:
@@ -242,7 +253,7 @@ class Oracle:
             reached |= more
         return reached
 
-    @cached_property
+    @functools.cached_property
     def kinds(self) -> list[Kind]:
         reachable = self.closure({i for i, interior in self.roots if not interior}, starts_only=True)
         possible = self.closure(reachable | {i for i, _ in self.roots}) - reachable
@@ -258,12 +269,12 @@ class Oracle:
                 kinds.append(Kind.DEFINITE if index in self.cycles else Kind.INDIRECT)
         return kinds
 
-    @cached_property
+    @functools.cached_property
     def lost(self) -> list[int]:
         held = self.closure({i for i, _ in self.roots})
         return [i for i, block in enumerate(self.blocks) if block.state == State.IN_USE and i not in held]
 
-    @cached_property
+    @functools.cached_property
     def cycles(self) -> dict[int, set[int]]:
         """Leaders, and the blocks of each one's cycle (itself, if there is none)."""
         reach = {i: self.closure({i}) & set(self.lost) for i in self.lost}
@@ -274,7 +285,7 @@ class Oracle:
                 found[i] = component
         return found
 
-    @cached_property
+    @functools.cached_property
     def leaders(self) -> list[int]:
         leaders = [-1] * len(self.blocks)
         for leader in sorted(self.cycles, reverse=True):
@@ -286,7 +297,7 @@ class Oracle:
         sizes = [self.blocks[i].size for i, of in enumerate(self.leaders) if of == leader and i != leader]
         return (len(sizes), sum(sizes)) if leader in self.cycles else (0, 0)
 
-    @cached_property
+    @functools.cached_property
     def distances(self) -> dict[int, int]:
         """Blocks on the shortest chain from a root to each block that one reaches."""
         distances = {i: 1 for i, _ in self.roots}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from array import array
 from collections.abc import Sequence
@@ -16,13 +17,19 @@ from findleaks.graph.dominators import NOBODY, SILENT, Dominators, root_node
 ROOTS = 4
 
 
-def heap_of(engine: Engine, seed: int, count: int) -> tuple[Graph, graphs.Heap]:
-    heap = graphs.random_heap(seed, count, 16, 1 + seed % 4, density=(0.05, 0.15, 0.4)[seed % 3])
-    return graphs.graph_of(engine, heap), heap
+@functools.cache
+def drawn(seed: int, count: int) -> graphs.Oracle:
+    """The oracle of a random heap: one for all tests and engines that take this seed, as its references take longest of all."""
+    return graphs.Oracle(graphs.random_heap(seed, count, 16, 1 + seed % 4, density=(0.05, 0.15, 0.4)[seed % 3]))
+
+
+def heap_of(engine: Engine, seed: int, count: int) -> tuple[Graph, graphs.Oracle]:
+    truth = drawn(seed, count)
+    return graphs.graph_of(engine, truth.heap), truth
 
 
 def rooted(
-    graph: Graph, heap: graphs.Heap, seed: int, tiers: Sequence[int] = (), kept: tuple[array[int], list[int]] | None = None
+    graph: Graph, truth: graphs.Oracle, seed: int, tiers: Sequence[int] = (), kept: tuple[array[int], list[int]] | None = None
 ) -> tuple[Dominators, list[set[int]]]:
     """Dominators with root memory cut among the roots at random, and what each root refers to."""
     rng = random.Random(seed)
@@ -31,11 +38,11 @@ def rooted(
     dominators = graph.dominators(ROOTS, array("Q", bounds), array("I", owners), tiers=tiers)
     if kept is not None:
         dominators.keep(*kept)
-    oracle, targets = graphs.Oracle(heap), [set() for _ in range(ROOTS)]  # type: graphs.Oracle, list[set[int]]
+    heap, targets = truth.heap, [set() for _ in range(ROOTS)]  # type: graphs.Heap, list[set[int]]
     for start, data in heap.root_memory:
         for offset in range(0, len(data), 8):
             below = [owner for bound, owner in zip(bounds, owners) if bound <= start + offset]
-            target = oracle.target(int.from_bytes(data[offset : offset + 8], "little"))
+            target = truth.target(int.from_bytes(data[offset : offset + 8], "little"))
             if target and below and below[-1] != NOBODY:
                 targets[below[-1]].add(target[0])
     for piece in heap.root_pieces:
@@ -43,13 +50,13 @@ def rooted(
     for value in heap.root_words:
         root = rng.randrange(ROOTS)
         dominators.root_words([value], root)
-        target = oracle.target(value)
+        target = truth.target(value)
         if target:
             targets[root].add(target[0])
-    for _ in range(rng.randrange(4) if heap.blocks else 0):
-        root, index = rng.randrange(ROOTS), rng.randrange(len(heap.blocks))
+    for _ in range(rng.randrange(4) if truth.blocks else 0):
+        root, index = rng.randrange(ROOTS), rng.randrange(len(truth.blocks))
         dominators.refer(root, [index])
-        if not heap.blocks[index].state:
+        if not truth.blocks[index].state:
             targets[root].add(index)
     return dominators, targets
 
@@ -58,14 +65,14 @@ def rooted(
 def test_random_heaps_against_the_oracle(seed: int) -> None:
     answers = []
     for engine in engines():
-        graph, heap = heap_of(engine, seed, 40)
-        dominators, targets = rooted(graph, heap, seed)
+        graph, truth = heap_of(engine, seed, 40)
+        dominators, targets = rooted(graph, truth, seed)
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
         agrees(
             dominators,
-            Oracle([b.size for b in heap.blocks], [[t for t, _ in r] for r in graphs.Oracle(heap).references], [*map(sorted, targets)]),
+            Oracle([b.size for b in truth.blocks], [[t for t, _ in r] for r in truth.references], [*map(sorted, targets)]),
         )
-        answers.append(everything(dominators, len(heap.blocks)))
+        answers.append(everything(dominators, len(truth.blocks)))
     assert answers[0] == answers[1]
 
 
@@ -75,13 +82,13 @@ def test_tiers(seed: int) -> None:
     tiers = ((1,), (2,), (1, 3), (0, 2, 2), (4,))[seed % 5]
     answers = []
     for engine in engines():
-        graph, heap = heap_of(engine, seed, 40)
-        dominators, targets = rooted(graph, heap, seed, tiers)
-        references = [sorted({t for t, _ in mine}) for mine in graphs.Oracle(heap).references]
+        graph, truth = heap_of(engine, seed, 40)
+        dominators, targets = rooted(graph, truth, seed, tiers)
+        references = [sorted({t for t, _ in mine}) for mine in truth.references]
         left, kept = tiered(references, [sorted(mine) for mine in targets], tiers)
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
-        agrees(dominators, Oracle([b.size for b in heap.blocks], left, kept))
-        answers.append(everything(dominators, len(heap.blocks)))
+        agrees(dominators, Oracle([b.size for b in truth.blocks], left, kept))
+        answers.append(everything(dominators, len(truth.blocks)))
     assert answers[0] == answers[1]
 
 
@@ -90,21 +97,21 @@ def test_parts_that_their_keepers_keep(seed: int) -> None:
     """References to a part count only from its keeper and from its like: the oracle gets a heap without the others."""
     answers = []
     for engine in engines():
-        graph, heap = heap_of(engine, seed, 40)
+        graph, truth = heap_of(engine, seed, 40)
         rng = random.Random(seed)
-        count = len(heap.blocks)
+        count = len(truth.blocks)
         keepers = [rng.choice([*range(count), *(root_node(root) for root in range(ROOTS))]) for _ in range(3)] if count else []
-        parts = array("I", [rng.choice([NOBODY, NOBODY, *range(3)]) for _ in heap.blocks])
+        parts = array("I", [rng.choice([NOBODY, NOBODY, *range(3)]) for _ in truth.blocks])
 
         def counts(source: int, target: int, parts: array[int] = parts, keepers: list[int] = keepers) -> bool:
             part = parts[target]
             return part == NOBODY or keepers[part] == source or (source >= 0 and parts[source] == part)
 
-        dominators, targets = rooted(graph, heap, seed, kept=(parts, keepers))
+        dominators, targets = rooted(graph, truth, seed, kept=(parts, keepers))
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
-        left = [[t for t, _ in mine if counts(index, t)] for index, mine in enumerate(graphs.Oracle(heap).references)]
+        left = [[t for t, _ in mine if counts(index, t)] for index, mine in enumerate(truth.references)]
         kept = [sorted(t for t in mine if counts(root_node(root), t)) for root, mine in enumerate(targets)]
-        oracle = Oracle([b.size for b in heap.blocks], left, kept)
+        oracle = Oracle([b.size for b in truth.blocks], left, kept)
         agrees(dominators, oracle)
         answers.append(everything(dominators, count))
         for node in [index for index in range(count) if oracle.retained(index).blocks > 1][:5]:
@@ -123,8 +130,8 @@ def test_parts_that_their_keepers_keep(seed: int) -> None:
 
 def test_parts_without_keepers_are_refused() -> None:
     for engine in engines():
-        graph, heap = heap_of(engine, 1, 40)
-        count = len(heap.blocks)
+        graph, truth = heap_of(engine, 1, 40)
+        count = len(truth.blocks)
         with pytest.raises(ValueError, match="none of 1 things"):
             graph.dominators(2).keep(array("I", [1]) * count, [0])
         with pytest.raises(ValueError, match="does not exist"):
@@ -146,30 +153,30 @@ def test_blocks_that_stand_for_roots(seed: int) -> None:
     """Such a block is no node, and what it refers to its root refers to: the oracle gets a heap in which it is so."""
     answers = []
     for engine in engines():
-        graph, heap = heap_of(engine, seed, 40)
-        dominators, targets = rooted(graph, heap, seed)
+        graph, truth = heap_of(engine, seed, 40)
+        dominators, targets = rooted(graph, truth, seed)
         rng = random.Random(seed)
-        stands = array("I", [rng.choice([NOBODY, NOBODY, SILENT, *range(ROOTS)]) for _ in heap.blocks])
+        stands = array("I", [rng.choice([NOBODY, NOBODY, SILENT, *range(ROOTS)]) for _ in truth.blocks])
         dominators.stand_for(stands)
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
         left = [
             [target for target, _ in mine if stands[target] == NOBODY] if stands[index] == NOBODY else []
-            for index, mine in enumerate(graphs.Oracle(heap).references)
+            for index, mine in enumerate(truth.references)
         ]
-        for index, mine in enumerate(graphs.Oracle(heap).references):
-            if stands[index] < ROOTS and not heap.blocks[index].state:
+        for index, mine in enumerate(truth.references):
+            if stands[index] < ROOTS and not truth.blocks[index].state:
                 targets[stands[index]] |= {target for target, _ in mine}
         targets = [{target for target in mine if stands[target] == NOBODY} for mine in targets]
-        agrees(dominators, Oracle([b.size for b in heap.blocks], left, [*map(sorted, targets)]))
-        answers.append(everything(dominators, len(heap.blocks)))
+        agrees(dominators, Oracle([b.size for b in truth.blocks], left, [*map(sorted, targets)]))
+        answers.append(everything(dominators, len(truth.blocks)))
     assert answers[0] == answers[1]
 
 
 def test_what_stands_for_no_root_is_refused() -> None:
     for engine in engines():
-        graph, heap = heap_of(engine, 1, 40)
+        graph, truth = heap_of(engine, 1, 40)
         dominators = graph.dominators(2)
         with pytest.raises(ValueError, match="none of 2 roots"):
-            dominators.stand_for(array("I", [2]) * len(heap.blocks))
+            dominators.stand_for(array("I", [2]) * len(truth.blocks))
         with pytest.raises(ValueError, match="numbers of 4 bytes"):
             dominators.stand_for(array("I", [0]))
