@@ -44,6 +44,12 @@ loaded = functools.cache(library)
 """The library, whose hundred signatures are set once and not for each example."""
 
 
+def share(examples: int) -> int:
+    """How many of so many random examples are tried: all, but with a sanitizer's build a quarter, at least ten. Those who run without one
+    compare all with the twin and the definition; what a sanitizer sees beyond that, any example of a kind shows as well as another."""
+    return min(examples, max(10, examples // 4)) if SANITIZED else examples
+
+
 def piece(address: int, data: bytes) -> Piece:
     """Bytes in an allocation of just their size, so that a sanitizer sees whoever reads beyond. Where there is one they are read-only:
     then the kernel gets a copy, and a sanitizer sees whoever reads it when it is gone."""
@@ -188,9 +194,7 @@ class Oracle:
 
     def target(self, value: int) -> tuple[int, bool] | None:
         """The in-use block that `value` refers to, and whether it is an interior reference."""
-        index = (
-            bisect_right(self.starts, value) - 1
-        )  # blocks ascend: of those that begin at or below the value, none but the last reaches it
+        index = bisect_right(self.starts, value) - 1  # the last that begins at or below the value: blocks ascend, and none overlaps
         if index < 0:
             return None
         block = self.blocks[index]

@@ -104,7 +104,7 @@ def test_the_kernel_makes_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 60 > 2 * len(asked) > 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=graphs.share(60), deadline=None)
 @given(SEEDS, st.sampled_from([1, 500]))
 def test_all_contents(seed: int, many: int) -> None:
     """`many`: the kernel knows all characters from the first rare row on, or never."""

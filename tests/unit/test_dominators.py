@@ -61,7 +61,7 @@ def rooted(
     return dominators, targets
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(graphs.share(60)))
 def test_random_heaps_against_the_oracle(seed: int) -> None:
     answers = []
     for engine in engines():
@@ -76,7 +76,7 @@ def test_random_heaps_against_the_oracle(seed: int) -> None:
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(graphs.share(60)))
 def test_tiers(seed: int) -> None:
     """What an earlier tier reaches is its own: the oracle gets a heap without the references to it from what only later tiers reach."""
     tiers = ((1,), (2,), (1, 3), (0, 2, 2), (4,))[seed % 5]
@@ -92,7 +92,7 @@ def test_tiers(seed: int) -> None:
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(graphs.share(60)))
 def test_parts_that_their_keepers_keep(seed: int) -> None:
     """References to a part count only from its keeper and from its like: the oracle gets a heap without the others."""
     answers = []
@@ -148,7 +148,7 @@ def test_tiers_out_of_order_are_refused() -> None:
                 graph.dominators(ROOTS, tiers=tiers)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(graphs.share(40)))
 def test_blocks_that_stand_for_roots(seed: int) -> None:
     """Such a block is no node, and what it refers to its root refers to: the oracle gets a heap in which it is so."""
     answers = []

@@ -26,7 +26,7 @@ def digraph(rng: random.Random, count: int, degree: int) -> list[list[int]]:
     return [[t for t in rng.choices(range(count), k=rng.randrange(degree + 1)) if t != index] for index in range(count)]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(graphs.share(60)))
 def test_random_digraphs_against_the_oracle(seed: int) -> None:
     rng = random.Random(seed)
     count = rng.randrange(1, 30)
@@ -42,7 +42,7 @@ def test_random_digraphs_against_the_oracle(seed: int) -> None:
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(graphs.share(30)))
 def test_fields_against_the_oracle(seed: int) -> None:
     """All words of a block, or all that a root refers to, in fields: the oracle gets what the owner holds, and the fields as roots."""
     rng = random.Random(seed)
@@ -180,7 +180,7 @@ def test_large_random_digraphs_are_the_same_to_both_engines(degree: int) -> None
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(graphs.share(30)))
 def test_lost_memory_by_leader(seed: int) -> None:
     """The oracle gets what is lost or possibly lost, with the leaders as what two roots refer to."""
     answers = []

@@ -24,7 +24,7 @@ HEAPS = {
 
 
 @given(**HEAPS, budget=st.sampled_from((1, 3, 1 << 30)))
-@settings(max_examples=150)
+@settings(max_examples=graphs.share(150))
 def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: int, heaps: int, density: float, budget: int) -> None:
     heap = graphs.random_heap(seed, count, granule, heaps, density)
     said = graphs.everything(graphs.kernel(), heap, budget=budget)
@@ -48,7 +48,7 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
 
 
 @given(**HEAPS, heuristics=st.integers(1, 63))
-@settings(max_examples=100)
+@settings(max_examples=graphs.share(100))
 def test_heuristics(seed: int, count: int, granule: int, heaps: int, density: float, heuristics: int) -> None:
     heap = graphs.random_heap(seed, count, granule, heaps, density)
     said = graphs.everything(graphs.kernel(), heap, Heuristic(heuristics))
@@ -59,7 +59,7 @@ def test_heuristics(seed: int, count: int, granule: int, heaps: int, density: fl
 
 
 @given(seed=st.integers(0, 2**32 - 1), granule=st.sampled_from((4, 8, 16)), heuristics=st.sampled_from((0, 15, 16, 48, 63)))
-@settings(max_examples=15)
+@settings(max_examples=graphs.share(15))
 def test_both_engines_agree_on_larger_heaps_cut_anywhere(seed: int, granule: int, heuristics: int) -> None:
     heap = graphs.random_heap(seed, 1500, granule, 6, 0.4, whole_words=False)
     assert graphs.everything(graphs.kernel(), heap, Heuristic(heuristics), 1000) == graphs.everything(
@@ -68,7 +68,7 @@ def test_both_engines_agree_on_larger_heaps_cut_anywhere(seed: int, granule: int
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=50)
+@settings(max_examples=graphs.share(50))
 def test_both_engines_agree_on_bytes_without_meaning(seed: int) -> None:
     rng = random.Random(seed)
     heap = graphs.random_heap(seed, 40, 16, 3)
@@ -211,7 +211,7 @@ class TestByHand:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=20)
+@settings(max_examples=graphs.share(20))
 @example(seed=0)
 def test_kinds_stay_readable_after_the_graph_is_gone(seed: int) -> None:
     heap = graphs.random_heap(seed, 30, 16, 2)

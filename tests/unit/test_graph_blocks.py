@@ -27,7 +27,7 @@ def directory(engine: Engine, heap: graphs.Heap) -> Any:
 
 
 @given(seed=SEEDS, granule=st.sampled_from((4, 8, 16, 32)), count=st.sampled_from((3, 40, 400)))
-@settings(max_examples=120)
+@settings(max_examples=graphs.share(120))
 def test_look_ups(seed: int, granule: int, count: int) -> None:
     rng = random.Random(seed)
     heap = graphs.random_heap(seed, count, granule, 6)
@@ -53,7 +53,7 @@ def test_look_ups(seed: int, granule: int, count: int) -> None:
 
 
 @given(seed=SEEDS, granule=st.sampled_from((4, 16)))
-@settings(max_examples=60)
+@settings(max_examples=graphs.share(60))
 def test_states_and_sizes_change(seed: int, granule: int) -> None:
     rng = random.Random(seed)
     heap = graphs.random_heap(seed, 60, granule, 4)
@@ -171,7 +171,7 @@ def walk(engine: Engine, pieces: list[Any], end: int, granule: int = 16) -> tupl
 
 
 @given(seed=SEEDS, number=st.integers(0, 80))
-@settings(max_examples=100)
+@settings(max_examples=graphs.share(100))
 def test_chunks(seed: int, number: int) -> None:
     rng = random.Random(seed)
     data, expected, top = chunks_of(rng, number)
@@ -184,7 +184,7 @@ def test_chunks(seed: int, number: int) -> None:
 
 
 @given(seed=SEEDS, number=st.integers(1, 40))
-@settings(max_examples=60)
+@settings(max_examples=graphs.share(60))
 def test_a_chunk_called_free_whose_size_is_not_repeated(seed: int, number: int) -> None:
     """The bit cleared, or the copy written over: such a block stays in use, the walk says where, and goes on."""
     rng = random.Random(seed)
@@ -212,7 +212,7 @@ def test_a_chunk_called_free_whose_size_is_not_repeated(seed: int, number: int) 
 
 
 @given(seed=SEEDS, damage=st.integers(0, 3), granule=st.sampled_from((8, 16, 32)))
-@settings(max_examples=150)
+@settings(max_examples=graphs.share(150))
 def test_chunks_that_are_corrupt(seed: int, damage: int, granule: int) -> None:
     rng = random.Random(seed)
     data, _, top = chunks_of(rng, rng.randrange(30))

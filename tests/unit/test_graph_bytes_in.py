@@ -21,7 +21,7 @@ BASE = 0x7F0000000000
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=200)
+@settings(max_examples=graphs.share(200))
 def test_bytes_in_ranges_are_counted(seed: int) -> None:
     rng = random.Random(seed)
     blocks, at = [], BASE

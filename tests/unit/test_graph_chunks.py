@@ -45,7 +45,7 @@ def both() -> list[Engine]:
     return [graphs.kernel(), graphs.pure()]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=graphs.share(100), deadline=None)
 @given(SEEDS, st.sampled_from([0, 4]))
 def test_a_sound_heap(seed: int, arena: int) -> None:
     heap = Heap(random.Random(seed), arena)
@@ -55,7 +55,7 @@ def test_a_sound_heap(seed: int, arena: int) -> None:
         assert free.tolist() == heap.free
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=graphs.share(300), deadline=None)
 @given(SEEDS, st.sampled_from([0, 4]))
 def test_the_kernel_is_its_twin_on_what_is_wild(seed: int, arena: int) -> None:
     rng = random.Random(seed)

@@ -23,7 +23,7 @@ def list_in(data: bytearray, nodes: list[int], offset: int, mangled: bool, last:
 
 
 @given(seed=SEEDS, length=st.integers(0, 100), offset=st.sampled_from((0, 8, 16)), mangled=st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=graphs.share(60))
 def test_a_good_list(seed: int, length: int, offset: int, mangled: bool) -> None:
     rng = random.Random(seed)
     data = bytearray(rng.randbytes(0x2000))
@@ -40,7 +40,7 @@ def test_a_good_list(seed: int, length: int, offset: int, mangled: bool) -> None
 
 
 @given(seed=SEEDS, mangled=st.booleans(), offset=st.sampled_from((0, 8, -8)))
-@settings(max_examples=150)
+@settings(max_examples=graphs.share(150))
 def test_bad_lists_end_alike(seed: int, mangled: bool, offset: int) -> None:
     rng = random.Random(seed)
     data = bytearray(0x1000)
@@ -75,7 +75,7 @@ def test_what_a_bad_list_is_told_as(engine: type) -> None:
 
 
 @given(seed=SEEDS, distance=st.sampled_from((0, 8, 16, 16, -8, 4, 1 << 40, -(1 << 40))), step=st.sampled_from((8, 1)))
-@settings(max_examples=60)
+@settings(max_examples=graphs.share(60))
 def test_self_pointers_and_searches(seed: int, distance: int, step: int) -> None:
     rng = random.Random(seed)
     base = rng.choice((0, BASE, (1 << 64) - 0x400))

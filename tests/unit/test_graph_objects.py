@@ -7,7 +7,7 @@ import struct
 
 import graphs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.graph.terms import Heuristic, Kind
@@ -58,6 +58,7 @@ class TestObjects:
 
 
 @given(seed=st.integers(0, 2**32 - 1), number=st.integers(0, 40))
+@settings(max_examples=graphs.share(100))
 def test_both_engines_find_the_same_values(seed: int, number: int) -> None:
     rng = random.Random(seed)
     words = [rng.choice((rng.randrange(100), rng.getrandbits(64))) for _ in range(60)]

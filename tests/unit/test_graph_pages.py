@@ -84,7 +84,7 @@ def plain(blocks: list[Block], where: Range, lists: PageLists) -> tuple[list[int
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=graphs.share(150), deadline=None)
 def test_pages_are_told(seed: int) -> None:
     rng = random.Random(seed)
     blocks = some_blocks(rng)
@@ -112,7 +112,7 @@ def test_pages_are_told(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=graphs.share(150), deadline=None)
 def test_runs_without_what_is_kept(seed: int) -> None:
     rng = random.Random(seed)
     blocks = some_blocks(rng)
@@ -133,7 +133,7 @@ def test_runs_without_what_is_kept(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=graphs.share(100), deadline=None)
 def test_common_bytes(seed: int) -> None:
     rng = random.Random(seed)
     left, right = (some_ranges(rng, 1000, 1400, 1) for _ in range(2))
@@ -143,7 +143,7 @@ def test_common_bytes(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=graphs.share(100), deadline=None)
 def test_what_blocks_of_a_page_begin_with(seed: int) -> None:
     rng = random.Random(seed)
     blocks = some_blocks(rng)

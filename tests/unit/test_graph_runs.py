@@ -52,7 +52,7 @@ def random_runs(rng: random.Random, granule: int) -> tuple[array[int], bytes, li
 
 
 @given(seed=SEEDS, granule=st.sampled_from((4, 8, 16)))
-@settings(max_examples=150)
+@settings(max_examples=graphs.share(150))
 def test_runs_are_their_blocks(seed: int, granule: int) -> None:
     runs, bits, expected = random_runs(random.Random(seed), granule)
     for engine in both():
@@ -97,7 +97,7 @@ def test_bad_runs_are_refused_whole(engine: type, runs: list[int], bits: bytes) 
 
 
 @given(seed=SEEDS, granule=st.sampled_from((8, 16)))
-@settings(max_examples=80)
+@settings(max_examples=graphs.share(80))
 def test_counts_by_size(seed: int, granule: int) -> None:
     rng = random.Random(seed)
     heap = graphs.random_heap(seed, 300, granule, 4)
@@ -124,7 +124,7 @@ def test_many_sizes_are_counted(engine: type) -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=60)
+@settings(max_examples=graphs.share(60))
 def test_blocks_are_copied(seed: int) -> None:
     rng = random.Random(seed)
     heap = graphs.random_heap(seed, 120, 16, 3)
@@ -143,7 +143,7 @@ def test_blocks_are_copied(seed: int) -> None:
 
 
 @given(seed=SEEDS, offset=st.sampled_from((0, 8)))
-@settings(max_examples=100)
+@settings(max_examples=graphs.share(100))
 def test_many_lists_at_once(seed: int, offset: int) -> None:
     """As one after the other by `follow`, good and bad ones."""
     rng = random.Random(seed)
@@ -171,7 +171,7 @@ def test_many_lists_at_once(seed: int, offset: int) -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=100)
+@settings(max_examples=graphs.share(100))
 def test_lists_that_must_stay_where_they_are(seed: int) -> None:
     """A list ends before the first node outside of its bounds, whatever stands behind."""
     rng = random.Random(seed)
@@ -199,7 +199,7 @@ def test_lists_that_must_stay_where_they_are(seed: int) -> None:
 
 
 @given(seed=SEEDS, size=st.sampled_from((1, 7, 8, 96)))
-@settings(max_examples=80)
+@settings(max_examples=graphs.share(80))
 def test_records_are_gathered(seed: int, size: int) -> None:
     rng = random.Random(seed)
     data = rng.randbytes(0x800)

@@ -140,7 +140,7 @@ def everything(
 
 
 @given(seed=SEEDS)
-@settings(max_examples=150)
+@settings(max_examples=graphs.share(150))
 def test_blocks_of_slabs(seed: int) -> None:
     rng = random.Random(seed)
     made = Made(rng)
@@ -157,7 +157,7 @@ def test_blocks_of_slabs(seed: int) -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=300)
+@settings(max_examples=graphs.share(300))
 def test_kernel_and_twin_agree_on_damage(seed: int) -> None:
     rng = random.Random(seed)
     made = Made(rng)

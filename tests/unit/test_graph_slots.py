@@ -127,7 +127,7 @@ class Slabs:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=60)
+@settings(max_examples=graphs.share(60))
 def test_slots_are_what_was_put_into_them(seed: int) -> None:
     rng = random.Random(seed)
     heap = Slabs(rng)
@@ -148,7 +148,7 @@ def test_slots_are_what_was_put_into_them(seed: int) -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=150)
+@settings(max_examples=graphs.share(150))
 def test_damaged_slots_are_read_alike(seed: int) -> None:
     rng = random.Random(seed)
     heap = Slabs(rng)
@@ -272,7 +272,7 @@ def walk(engine: Engine, pieces: list[Piece], limit: int, rooms: list[int]) -> I
 
 
 @given(seed=SEEDS)
-@settings(max_examples=100)
+@settings(max_examples=graphs.share(100))
 def test_chunks_with_tags_at_both_ends(seed: int) -> None:
     rng = random.Random(seed)
     data, expected = chunks(rng)

@@ -14,7 +14,7 @@ TOP = (1 << 64) - 1
 VALUES = st.one_of(st.integers(0, TOP), st.integers(0, 5), st.sampled_from([0, 1 << 63, TOP, 1 << 33]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=graphs.share(200), deadline=None)
 @given(st.lists(st.tuples(VALUES, st.integers(0, TOP)), max_size=60), st.booleans())
 def test_the_kernel_is_its_twin(rows: list[tuple[int, int]], weighed: bool) -> None:
     values, weights = array("Q", [value for value, _ in rows]), array("Q", [weight for _, weight in rows] if weighed else [])
