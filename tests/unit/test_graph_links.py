@@ -95,7 +95,7 @@ def test_a_level_longer_than_a_run() -> None:
 
 def test_damaged_ones_alike() -> None:
     sound = 0
-    for seed in range(graphs.share(100)):
+    for seed in range(100):
         rng = random.Random(seed)
         offsets = rng.choice(([0], [8], [0, 16]))
         memory, heads = woods(rng, 60, rng.randrange(1, 20), offsets)

@@ -54,7 +54,7 @@ def walked(engine: Engine, pieces: list[Piece], root: int, most: int, budget: in
 
 
 def test_sound_trees_whole_and_in_order() -> None:
-    for seed in range(graphs.share(30)):
+    for seed in range(30):
         rng = random.Random(seed)
         memory, root, order = tree(rng, rng.choice((1, 2, 10, 200)))
         pieces = graphs.cut(BASE, bytes(memory), rng)
@@ -66,7 +66,7 @@ def test_sound_trees_whole_and_in_order() -> None:
 
 def test_damaged_trees_alike() -> None:
     problems = set()
-    for seed in range(graphs.share(300)):
+    for seed in range(300):
         rng = random.Random(seed)
         memory, root, order = tree(rng, 60)
         for _ in range(rng.choice((1, 1, 5, 30))):
@@ -81,7 +81,7 @@ def test_damaged_trees_alike() -> None:
 
 
 def test_many_addresses_at_once() -> None:
-    for seed in range(graphs.share(20)):
+    for seed in range(20):
         heap = graphs.random_heap(seed, 200, 16, 3)
         rng = random.Random(seed)
         asked = [rng.choice(heap.blocks).start + rng.choice((0, 0, 8, 4000, -1)) if heap.blocks else 5 for _ in range(100)]
