@@ -185,8 +185,9 @@ FILES = {
 def test_kernel_under_sanitizers(part: str, environment: dict[str, str]) -> None:
     """Each file's tests again, with the share of their random examples that graphs.share() leaves."""
     files = [str(ROOT / "tests/unit" / name) for name in FILES[part]]
-    # With plain asserts: to rewrite them takes seconds here, and the tests without a sanitizer say what differs.
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", *files]
+    # With plain asserts: to rewrite them takes seconds here, and the tests without a sanitizer say what differs. What a sanitizer
+    # reports goes to standard error as the process ends: to be seen, it must not be captured.
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "--capture=sys", *files]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     assert [name for name in FILES[part] if f"{name} ." not in done.stdout] == []  # each has tests, and they ran
