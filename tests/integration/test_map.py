@@ -148,7 +148,7 @@ def test_debuggers_live(program: Path, running: Running, tmp_path: Path) -> None
 
 def test_text_says_what_the_json_says(kernel_core: tuple[Path, Truth]) -> None:
     core, truth = kernel_core
-    answer, text = mapped(str(core)), findleaks("map", str(core))
+    answer, text = mapped(str(core)), findleaks("map", str(core), COLUMNS="100")
     rows = {}
     for line in text.splitlines():
         for key, name in (("in_use", "occupied"), ("kept", "free, kept"), ("returned", "free, returned"), ("untouched", "untouched")):
