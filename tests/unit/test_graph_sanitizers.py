@@ -39,7 +39,7 @@ def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         subprocess.run(["gcc", f"-print-file-name=lib{n}.so"], check=True, capture_output=True, text=True).stdout for n in ("asan", "ubsan")
     ]
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
         "LD_PRELOAD": " ".join(path.strip() for path in runtimes),
         # Python allocates much, and of where it did a few callers are enough.
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:malloc_context_size=3",
