@@ -89,7 +89,7 @@ def explain(
     excused = {
         address
         for address, words in pointing.items()
-        if any(_is_foreign(word, picture, foreign, own) and _named_by_refs(address, word, core) for word in words)
+        if any(is_foreign(word, picture, foreign, own) and _named_by_refs(address, word, core) for word in words)
     }
     if len(excused) > MOST:
         return verdict
@@ -140,16 +140,16 @@ def _foreign_blocks(records: Sequence[truth.Record], blocks: Sequence[Mapping[st
     return [range(address, address + block["size"]) for address, block in found if address not in listed]
 
 
-def _is_foreign(word: Word, picture: Picture, foreign: Sequence[range], own: Sequence[str]) -> bool:
+def is_foreign(word: Word, picture: Picture, foreign: Sequence[range], own: Sequence[str]) -> bool:
     if word.address is None:
         return True
     segment = picture.at(word.address)
     assert segment is not None
     if segment.stack:
         return word.address >= segment.stack
-    if segment.file:
-        return Path(segment.file).name not in own
-    return any(word.address in block for block in foreign)
+    if any(word.address in block for block in foreign):
+        return True  # before files are asked: the memory of an allocator may follow a file's last mapping, as .bss does
+    return bool(segment.file) and Path(segment.file).name not in own
 
 
 def _named_by_refs(block: int, word: Word, core: Path) -> bool:
