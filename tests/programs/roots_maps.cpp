@@ -1,39 +1,17 @@
 // A profiler whose maps are cleaned wrongly: an event is taken from one map by its number, from the other by a key that never is there.
 // Also one of each standard container. Prints, of each field, its offset in its owner, what it holds (elements, blocks, usable bytes).
+#include "counted_new.h"
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <forward_list>
 #include <list>
-#include <malloc.h>
 #include <map>
-#include <new>
 #include <set>
 #include <string>
 #include <unistd.h>
 #include <unordered_map>
 #include <vector>
-
-static long counted_blocks, counted_bytes;
-
-void *operator new(std::size_t size) {
-    void *made = std::malloc(size);
-    if (!made)
-        std::abort();
-    counted_blocks++;
-    counted_bytes += (long)malloc_usable_size(made);
-    return made;
-}
-
-void operator delete(void *block) noexcept {
-    if (!block)
-        return;
-    counted_blocks--;
-    counted_bytes -= (long)malloc_usable_size(block);
-    std::free(block);
-}
-
-void operator delete(void *block, std::size_t) noexcept { operator delete(block); }
 
 struct Site {
     long line, hits;

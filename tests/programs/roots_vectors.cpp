@@ -1,35 +1,13 @@
 // Vectors by value, by pointer, in structures, of vectors and of strings.
 // Prints of each variable: its name, how many elements, how many blocks it retains, and their usable bytes; then waits.
 // usage: roots_vectors COUNT
+#include "counted_new.h"
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <malloc.h>
-#include <new>
 #include <string>
 #include <unistd.h>
 #include <vector>
-
-static long counted_blocks, counted_bytes;
-
-void *operator new(std::size_t size) {
-    void *made = std::malloc(size);
-    if (!made)
-        std::abort();
-    counted_blocks++;
-    counted_bytes += (long)malloc_usable_size(made);
-    return made;
-}
-
-void operator delete(void *block) noexcept {
-    if (!block)
-        return;
-    counted_blocks--;
-    counted_bytes -= (long)malloc_usable_size(block);
-    std::free(block);
-}
-
-void operator delete(void *block, std::size_t) noexcept { operator delete(block); }
 
 struct Pool {
     std::vector<char *> items;
