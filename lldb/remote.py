@@ -7,10 +7,13 @@ from typing import Any
 
 import lldb
 from findleaks.arch import Arch
+from findleaks.errors import TargetError
+from findleaks.front import NO_PROCESS
 from findleaks.lldb.disassembly import Disassembly
 from findleaks.lldb.target import threads
 from findleaks.target.base import Region, Thread
 from findleaks.target.distant import DistantTarget
+from findleaks.target.ptrace import ended
 
 
 def open_remote(pid: int, process: Any, root: str) -> DistantTarget:
@@ -30,7 +33,10 @@ def open_remote(pid: int, process: Any, root: str) -> DistantTarget:
         return found
 
     where = f"LLDB's {process.GetPluginName()}"
-    target = DistantTarget(pid, regions(process), read, all_threads, f"behind {where}", root, offsets=False)
+    mapped = regions(process)
+    if not mapped and process.GetTarget().GetPlatform().GetName() == "host" and ended(pid):
+        raise TargetError(NO_PROCESS)  # killed, which LLDB hears in a moment, or when the process is to go on
+    target = DistantTarget(pid, mapped, read, all_threads, f"behind {where}", root, offsets=False)
     target.disassembler = Disassembly(process.GetTarget(), process)
     return target
 

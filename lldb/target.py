@@ -21,7 +21,7 @@ from findleaks.lldb.disassembly import Disassembly
 from findleaks.target.base import Target, Thread
 from findleaks.target.files import open_regular
 from findleaks.target.live import LiveTarget
-from findleaks.target.ptrace import system_call
+from findleaks.target.ptrace import ended, system_call
 from findleaks.target.register_words import vector_words
 from findleaks.target.thread_pointers import completed
 
@@ -48,6 +48,8 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
         return Subject(owner, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root, target))
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
+        if ended(pid):
+            raise TargetError(NO_PROCESS)  # killed, which LLDB hears in a moment, or when the process is to go on
         return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process, interrupts), told=False)
     return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process, sysroot(debugger)), told=False)
 
