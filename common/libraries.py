@@ -1,0 +1,29 @@
+"""The libraries that findleaks depends on, before they are imported: common/bootstrap.py lets the debuggers find them."""
+
+from __future__ import annotations
+
+import os.path
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from typing import Optional
+
+
+def in_working_folder(name: str) -> bool:
+    """Whether `import name` would run a file that a relative entry of sys.path leads to, and no other entry.
+
+    Such a file is no install: LLDB has "." on sys.path, and a core may come with anything.
+    """
+    if name in sys.modules:
+        return False
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
+        return False
+    relative = [entry for entry in sys.path if not os.path.isabs(entry)]
+    absolute = [entry for entry in sys.path if os.path.isabs(entry)]
+    return _origin(name, relative) == spec.origin != _origin(name, absolute)
+
+
+def _origin(name: str, entries: list[str]) -> Optional[str]:
+    spec = PathFinder.find_spec(name, entries)
+    return None if spec is None else spec.origin
