@@ -1,9 +1,11 @@
 """A small reader of ELF files and of ELF images in memory: headers, segments, sections, notes, build-ids, symbol tables.
 
-Our own, because inside a debugger only the standard library can be counted on, and because `struct.iter_unpack` reads a
-symbol table some thirty times faster than an object per entry. Layouts: System V gABI chapters 4 and 5; both classes and
-byte orders. Everything read may be hostile: sizes are clipped to what is there, and nothing is looped over that the data
-does not hold.
+Not pyelftools, which reads debug information here (findleaks.debuginfo) and is the tests' oracle (tests/unit/test_elf.py):
+every command reads ELF, and must not need a library nor its import of 45 ms; images in memory have no section headers, by
+which pyelftools finds symbols and build-ids (7 ms for those of a process, against 126); cores have many segments (60,000 in
+0.1 s, against 1.8); and hostile input raises one kind of error here, and nine there.
+Layouts: System V gABI chapters 4 and 5; both classes and byte orders. Everything read may be hostile: sizes are clipped to
+what is there, and nothing is looped over that the data does not hold.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The notes of a core: threads and their registers, mapped files, the auxiliary vector, the process's name.
 
+Not by pyelftools, which leaves the contents of NT_PRSTATUS, NT_AUXV and NT_SIGINFO as they are.
 Layouts: Linux 6.x include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c (fill_files_note for NT_FILE).
 """
 

