@@ -75,6 +75,8 @@ setup(
     install_requires=[
         # Imported only where code is decoded, in the debuggers too (common/bootstrap.py). Before 5.0.2 it needs setuptools; 6 renames.
         "capstone>=5.0.2,<6",
+        # Imported only where debug information is read, in the debuggers too. 0.33 raises on DW_CFA_GNU_args_size, and needs Python 3.10.
+        "pyelftools>=0.30,<0.33",
         # Only the command line uses it, and only for cores packed with zstd; Python 3.14 brings its own.
         "zstandard>=0.19; python_version < '3.14'",
     ],
@@ -85,7 +87,6 @@ setup(
             "hypothesis>=6",
             "mypy>=1.19,<2.5",
             "pillow>=9",
-            "pyelftools>=0.30,<0.33",  # 0.33 raises on DW_CFA_GNU_args_size, and needs Python 3.10
             "pytest>=8",
             "pytest-xdist>=3.6,<4",
             "ruff>=0.17,<0.18",

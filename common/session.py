@@ -23,6 +23,8 @@ from findleaks.target.ranges import blanked, inside, nonzero_pieces
 from findleaks.types import Types
 
 if TYPE_CHECKING:
+    from findleaks.debuginfo.files import DebugFiles
+    from findleaks.debuginfo.members import Members
     from findleaks.runtimes.base import Runtime
 
 SLICE = 1 << 20
@@ -38,7 +40,7 @@ PAUSE = 0.003
 
 _ANEW = (
     *("directory", "roots", "reserved", "unread", "customary", "runtimes", "dead", "types", "in_flight"),
-    *("_fits", "_without_links"),
+    *("_fits", "_without_links", "debug_files", "members"),
 )
 """What is computed again where a live process was read again."""
 
@@ -162,6 +164,20 @@ class Session:
     @cached_property
     def types(self) -> Types:
         return Types(self.target)
+
+    @cached_property
+    def debug_files(self) -> DebugFiles:
+        """Files with debug information, opened when first asked for."""
+        from findleaks.debuginfo.files import DebugFiles  # few commands ask
+
+        return DebugFiles(self.target, self.tell)
+
+    @cached_property
+    def members(self) -> Members:
+        """Types of variables and names of their members, by debug information."""
+        from findleaks.debuginfo.members import Members
+
+        return Members(self.target, self.debug_files)
 
     def graph(self, heuristics: Heuristic = Heuristic.AUTO) -> Graph:
         """References among blocks, marked and classified."""

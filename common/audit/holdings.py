@@ -16,13 +16,13 @@ from findleaks.audit.fields import NOTHING, Field, Fields, about, computed, fiel
 from findleaks.audit.origins import Origin, agreed
 from findleaks.audit.owners import Owner, Owners, Sort
 from findleaks.audit.parts import parts_of
+from findleaks.debuginfo.members import Type
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.dominators import SHARED, Dominators, root_node
 from findleaks.graph.terms import Totals
 from findleaks.report.text import printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range
-from findleaks.types.members import Members, Type
 
 STEPS = 32
 """Blocks with a single field that leads on, which are passed over on the way to one that is worth a row."""
@@ -96,7 +96,7 @@ class Teller:
         self.session, self.reader, self.tree = session, reader, tree
         self.depth, self.limit, self.least = depth, limit, least
         self._bytes = 0
-        self._members = Members(session.target)
+        self._members = session.members
 
     def of_root(self, owner: Owner, node: int, expand: bool = True) -> Holding:
         """The row of a root, with its fields if `expand`."""

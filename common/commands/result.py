@@ -22,7 +22,8 @@ SLOW = 3.0
 def warnings_of(session: Session) -> list[str]:
     """What the user must know before trusting a result, safe to print."""
     unread = session.unread.warning if "unread" in vars(session) else ""
-    found = [*session.target.warnings, *doubts(session), *([unread] if unread else []), *_slow(session)]
+    unnamed = session.debug_files.warning if "debug_files" in vars(session) else ""
+    found = [*session.target.warnings, *doubts(session), *(warning for warning in (unread, unnamed) if warning), *_slow(session)]
     return [printable(warning, 600) for warning in found]
 
 

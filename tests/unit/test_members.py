@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from fake import FakeTarget
 
+from findleaks.debuginfo.dwarf import open_dwarf
+from findleaks.debuginfo.members import Members, Type
+from findleaks.debuginfo.variables import Variables
 from findleaks.errors import TargetError
 from findleaks.target import elf
 from findleaks.target.base import Module
-from findleaks.target.dwarf import Dwarf
-from findleaks.types.members import Members, Type
 
 SOURCE = """
 struct link { struct link *next, *previous; };
@@ -122,6 +123,8 @@ def test_damaged_information_is_survived(program: Path) -> None:
         walked(Members(Named(bytes(bad))).variable(address))
     for size in range(0, len(data), 1999):
         try:
-            Dwarf(data[:size]).variable(address)
+            file = open_dwarf(data[:size])
+            if file is not None:
+                Variables(file).at(address)
         except TargetError:
             continue

@@ -1,0 +1,272 @@
+"""The debug information of one file, as pyelftools' DWARFInfo, with what keeps it safe and quick in damaged and in huge files.
+
+pyelftools is asked for single units and entries only, at places that were looked up here. What it walks itself it walks
+without bounds: units to find one by a reference, all type units to find one by its signature, children by their DW_AT_sibling,
+which in a damaged file may lead back.
+Sources: DWARF 5, 7.5.1 (headers of units), 7.5.3 (entries), 3.1.4 (type units); DWARF 4, 7.5.1.2 (type units in .debug_types).
+"""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, Optional, TypeVar
+
+from findleaks.debuginfo.elftools_loader import load_elftools
+from findleaks.debuginfo.sections import MAX_READS, READS_BETWEEN_POLLS, Meter, Stream, debug_sections
+from findleaks.errors import FindleaksError, TargetError
+from findleaks.target import elf
+
+Tell = Callable[[str, float], None]
+"""(phase, part done) now and then; raises Interrupted where the user asked to stop."""
+
+PHASE = "reading debug information"
+LEAST_READS = 1 << 12
+MAX_UNITS = 1 << 20
+MAX_CHILDREN = 1 << 14
+MAX_FAILURES = 8
+"""Questions that took too much, after which a file is not asked any more."""
+
+MAX_KEPT = 1 << 21
+"""Reads after which what pyelftools keeps of them is dropped: some 200 MB."""
+
+_USED = ["debug_abbrev", "debug_addr", "debug_aranges", "debug_line", "debug_line_str", "debug_loc", "debug_loclists"]
+_USED += ["debug_ranges", "debug_rnglists", "debug_str", "debug_str_offsets"]
+_UNUSED = ["debug_frame", "debug_pubnames", "debug_pubtypes", "debug_sup", "debug_types", "eh_frame", "gnu_debugaltlink"]
+_LOCAL = ("DW_FORM_ref1", "DW_FORM_ref2", "DW_FORM_ref4", "DW_FORM_ref8", "DW_FORM_ref_udata")
+IN_ANOTHER_FILE = ("DW_FORM_GNU_ref_alt", "DW_FORM_ref_sup4", "DW_FORM_ref_sup8")
+_UT_TYPE, _UT_SKELETON = 2, 4
+
+Answer = TypeVar("Answer")
+DIE = Any
+"""elftools.dwarf.die.DIE, a debugging information entry."""
+Unit = Any
+"""elftools.dwarf.compileunit.CompileUnit"""
+
+
+def has_debug_info(data: elf.Buffer) -> bool:
+    """Whether a file has debug information; pyelftools is not needed to tell."""
+    try:
+        names = {section.name for section in elf.sections(data, elf.header(data)) if section.type != elf.SHT_NOBITS}
+    except TargetError:
+        return False
+    return bool(names & {".debug_info", ".zdebug_info"})
+
+
+def open_dwarf(data: elf.Buffer, tell: Tell = lambda phase, part: None) -> Optional[DebugFile]:
+    """The debug information of the file that `data` is; None where there is none that makes sense, or no pyelftools."""
+    if not has_debug_info(data):
+        return None
+    module = load_elftools()
+    file = DebugFile(data, module, tell) if module is not None else None
+    return file if file is not None and ".debug_info" in file.sections else None
+
+
+class _Part:
+    """A section of units: .debug_info, or DWARF 4's .debug_types. `starts` are where they begin; `types` by signature."""
+
+    def __init__(self, data: elf.Buffer) -> None:
+        self.data = data
+        self.starts: array[int] = array("Q")
+        self.types: dict[int, int] = {}
+        self.end = 0  # of the last unit whose header makes sense
+        self.skeleton: Optional[int] = None  # where the first unit is that may be one of split DWARF
+        self.info: Any = None  # a DWARFInfo
+
+
+class DebugFile:
+    """`info` is pyelftools' DWARFInfo, of .debug_info; `sections` are all, by name.
+
+    Whatever reads it belongs into `ask`, which turns pyelftools' many kinds of errors into an answer.
+    """
+
+    def __init__(self, data: elf.Buffer, elftools: Any, tell: Tell) -> None:
+        self.tell, self._elftools = tell, elftools
+        self.head = elf.header(data)
+        self.word = self.head.bits // 8
+        self.order: Literal["little", "big"] = "little" if self.head.byteorder == "little" else "big"
+        self.sections = debug_sections(data, self.head, lambda: tell(PHASE, 0.0))
+        self.elsewhere = ""  # where names were looked for in vain: another file
+        self._meter = Meter(lambda: tell(PHASE, 0.0))
+        # Reading each byte by itself, a few times over, is enough for a sound file.
+        size = sum(len(self.sections.get(name, b"")) for name in (".debug_info", ".debug_types", ".debug_abbrev"))
+        self._most_reads = min(4 * size + LEAST_READS, MAX_READS)
+        self._failures = self._renewed = 0
+        self._asking = False
+        self._parts = [self._part(".debug_info", False), self._part(".debug_types", True)]
+        self._members: dict[tuple[int, int], tuple[Unit, list[DIE]]] = {}
+        self._renew()
+
+    @property
+    def info(self) -> Any:
+        return self._parts[0].info
+
+    def split(self) -> bool:
+        """Whether it is of -gsplit-dwarf: all but the addresses lies in .dwo files."""
+        at = self._parts[0].skeleton
+        top = self.unit_of(at).get_top_DIE() if at is not None else None
+        return top is not None and ("DW_AT_dwo_name" in top.attributes or "DW_AT_GNU_dwo_name" in top.attributes)
+
+    def ask(self, question: Callable[[], Answer], otherwise: Answer) -> Answer:
+        """The answer, or `otherwise` where the information is damaged, or it would take too many reads. Interrupted comes through.
+
+        A question may ask others, which share its reads.
+        """
+        if self._failures >= MAX_FAILURES:
+            return otherwise
+        outer, self._asking = self._asking, True
+        if not outer:
+            self._meter.allow(self._most_reads)
+        try:
+            return question()
+        except FindleaksError:
+            raise
+        except Exception:  # of nine kinds at least: KeyError, AttributeError, RecursionError, construct's own…
+            stopped = self._meter.stopped
+            if stopped is not None and (outer or isinstance(stopped, FindleaksError)):
+                raise stopped from None
+            self._failures += stopped is not None
+            return otherwise
+        finally:
+            self._asking = outer
+            if not outer and self._meter.reads - self._renewed > MAX_KEPT:
+                self._renew()
+
+    def _renew(self) -> None:
+        """A new DWARFInfo for each part: pyelftools keeps all that it has parsed."""
+        self._renewed = self._meter.reads
+        self._members.clear()
+        module = self._elftools.dwarf.dwarfinfo
+        given: dict[str, Any] = {f"{name}_sec": None for name in _UNUSED}
+        if self._elftools.__version__ < "0.32":
+            del given["debug_types_sec"]  # it did not read type units then; here they are a part of their own
+        given.update((f"{name}_sec", self._descriptor(self.sections.get(f".{name}"))) for name in _USED)
+        for part in self._parts:
+            given["debug_info_sec"] = self._descriptor(memoryview(part.data)[: part.end])
+            part.info = module.DWARFInfo(module.DwarfConfig(self.order == "little", "", self.word), **given)
+
+    def _descriptor(self, data: Optional[elf.Buffer]) -> Any:
+        descriptor = self._elftools.dwarf.dwarfinfo.DebugSectionDescriptor
+        return None if data is None else descriptor(Stream(data, self._meter), "", 0, len(data), 0)
+
+    def _part(self, name: str, old_types: bool) -> _Part:
+        """One pass over the headers of a section's units, up to the first that makes no sense: pyelftools makes, and keeps, parsers
+        for any version that a header claims."""
+        part = _Part(self.sections.get(name, b""))
+        data, at = part.data, 0
+        while at + 12 <= len(data) and len(part.starts) < MAX_UNITS:
+            if len(part.starts) % READS_BETWEEN_POLLS == 0:
+                self.tell(PHASE, at / len(data))
+            wide = 8 if data[at : at + 4] == b"\xff\xff\xff\xff" else 4
+            head = at + (12 if wide == 8 else 4)
+            end = head + self.number(data, head - wide, wide)
+            version, kind = self.number(data, head, 2), 0
+            if version == 5 and not old_types:
+                kind, address = self.number(data, head + 2, 1), self.number(data, head + 3, 1)
+            else:
+                address = self.number(data, head + 2 + wide, 1)
+            if not head < end <= len(data) or not 2 <= version <= 5 or address not in (4, 8):
+                break
+            if old_types or kind == _UT_TYPE:
+                part.types[self.number(data, head + (3 if old_types else 4) + wide, 8)] = at
+            if part.skeleton is None and (kind == _UT_SKELETON or (version < 5 and ".debug_addr" in self.sections)):
+                part.skeleton = at
+            part.starts.append(at)
+            part.end = at = end
+        return part
+
+    def number(self, data: elf.Buffer, at: int, size: int) -> int:
+        """An unsigned number in the file's byte order; what lies behind the end of `data` counts as absent."""
+        return int.from_bytes(data[at : at + size], self.order)
+
+    def unit_of(self, offset: int) -> Unit:
+        """The unit that the byte at `offset` of .debug_info belongs to; LookupError if there is none."""
+        return self._unit(self._parts[0], offset)
+
+    def _unit(self, part: _Part, offset: int) -> Unit:
+        index = bisect_right(part.starts, offset) - 1
+        if index < 0 or offset >= part.end:
+            raise LookupError(offset)
+        unit = part.info.get_CU_at(part.starts[index])
+        if part is self._parts[1] and not unit.has_top_DIE():
+            # Read as a unit of .debug_info, whose header is the same but for a signature and an offset behind it.
+            unit.cu_die_offset = part.starts[index] + (23 if unit.dwarf_format() == 32 else 39)
+        unit.get_top_DIE()
+        return unit
+
+    def entry(self, unit: Unit, offset: int, end: Optional[int] = None) -> DIE:
+        """The entry that begins at `offset` of the unit's section, and reaches no further than `end`; ValueError if that is outside of the
+        unit. Not kept by pyelftools."""
+        if not unit.cu_die_offset <= offset < unit.cu_offset + unit.size:
+            raise ValueError(offset)
+        top = unit.get_top_DIE()
+        return type(top)(unit, top.stream if end is None else top.stream.until(end), offset)
+
+    def walk(self, unit: Unit, at: int, past: Optional[int] = None) -> Iterator[DIE]:
+        """Entries of a unit in their order from `at` on, those that end siblings too; without descendants that lie before `past`
+        (None: without any) as far as siblings are linked. Ends with the unit."""
+        while at < unit.cu_offset + unit.size:
+            die = self.entry(unit, at)
+            yield die
+            at = after = at + die.size
+            sibling = die.attributes.get("DW_AT_sibling")
+            if sibling is not None and sibling.form in _LOCAL:
+                target = unit.cu_offset + sibling.raw_value
+                at = target if target > after and (past is None or target <= past) else after
+
+    def children(self, parent: DIE) -> list[DIE]:
+        """The entries directly below one, at most MAX_CHILDREN. Kept: a structure's are asked for with each field."""
+        key = id(parent.cu), parent.offset
+        if key not in self._members:
+            # With the unit, whose identity is the key.
+            self._members[key] = parent.cu, list(itertools.islice(self._children(parent), MAX_CHILDREN))
+        return self._members[key][1]
+
+    def _children(self, parent: DIE) -> Iterator[DIE]:
+        depth = 0
+        for die in self.walk(parent.cu, parent.offset + parent.size) if parent.has_children else ():
+            if die.is_null():
+                depth -= 1
+                if depth < 0:
+                    return
+                continue
+            if depth == 0:
+                yield die
+            depth += bool(die.has_children) and "DW_AT_sibling" not in die.attributes
+
+    def follow(self, die: DIE, attribute: str) -> Optional[DIE]:
+        """The entry that an attribute refers to; None where it has none, or one in another file, which is noted in `elsewhere`."""
+        value = die.attributes.get(attribute)
+        if value is None:
+            return None
+        if value.form in _LOCAL:
+            return die.cu.get_DIE_from_refaddr(die.cu.cu_offset + value.raw_value)
+        if value.form == "DW_FORM_ref_addr":
+            return self.unit_of(value.raw_value).get_DIE_from_refaddr(value.raw_value)
+        if value.form == "DW_FORM_ref_sig8":
+            return self._by_signature(value.raw_value)
+        if value.form in IN_ANOTHER_FILE:
+            self.elsewhere = "in a supplementary file (.gnu_debugaltlink)"
+        return None
+
+    def _by_signature(self, signature: int) -> DIE:
+        part = next(part for part in self._parts if signature in part.types)
+        start = part.types[signature]
+        unit = self._unit(part, start)
+        wide = 4 if unit.dwarf_format() == 32 else 8
+        # The header's last field is where the type's entry is, counted from the header's first byte.
+        return unit.get_DIE_from_refaddr(start + self.number(part.data, unit.cu_die_offset - wide, wide))
+
+
+def text(die: DIE, attribute: str) -> str:
+    """An attribute's string; "" where it has none, or one of another file (pyelftools gives that one's offset)."""
+    value = die.attributes.get(attribute)
+    return value.value.decode("utf-8", "replace") if value is not None and isinstance(value.value, bytes) else ""
+
+
+def number(die: DIE, attribute: str) -> Optional[int]:
+    """An attribute's number; None where it has none, or an expression."""
+    value = die.attributes.get(attribute)
+    return value.value if value is not None and isinstance(value.value, int) else None

@@ -1,0 +1,46 @@
+"""The files that have a target's debug information: each is opened once a session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from findleaks.debuginfo.dwarf import DebugFile, Tell, has_debug_info, open_dwarf
+from findleaks.debuginfo.elftools_loader import ELFTOOLS_MISSING, load_elftools
+from findleaks.errors import TargetError
+from findleaks.target.base import Module, Target
+
+
+class DebugFiles:
+    """Files with debug information, by module. `warning` is "" or, in one line, why names that there may be are missing."""
+
+    def __init__(self, target: Target, tell: Tell = lambda phase, part: None) -> None:
+        self._target, self._tell = target, tell
+        self._opened: dict[int, Sequence[DebugFile]] = {}
+        self.warning = ""
+
+    def of(self, module: Module) -> Sequence[DebugFile]:
+        """Those of a module: its own file, and the separate one of its build-id."""
+        if module.start not in self._opened:
+            self._opened[module.start] = self._open(module)
+        return self._opened[module.start]
+
+    def _open(self, module: Module) -> Sequence[DebugFile]:
+        found = []
+        for data in self._target.debug_data(module):
+            if not has_debug_info(data):
+                continue
+            if load_elftools() is None:
+                self.warning = f"members of variables have no names: {ELFTOOLS_MISSING}"
+                return []
+            try:
+                found.append(open_dwarf(data, self._tell))
+            except TargetError:
+                continue
+        return [file for file in found if file is not None]
+
+    def missed(self, file: DebugFile, module: Module) -> None:
+        """Something was not found in a file of this module: warn, once, if that is because it lies in yet another file."""
+        elsewhere = file.elsewhere or ("in .dwo files (-gsplit-dwarf)" if file.ask(file.split, False) else "")
+        if elsewhere and not self.warning:
+            name = module.path.rsplit("/", 1)[-1]
+            self.warning = f"members of variables of {name} have no names: debug information {elsewhere} is not read"

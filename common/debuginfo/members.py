@@ -1,0 +1,141 @@
+"""The types of variables, and the names of their members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Optional
+
+from findleaks.debuginfo.dwarf import DIE, DebugFile, number, text
+from findleaks.debuginfo.files import DebugFiles
+from findleaks.debuginfo.variables import Variables
+from findleaks.target.base import Target
+
+DEEPEST = 16
+"""Typedefs and qualifiers on the way to a type, and members within members."""
+
+DECLARATIONS = 4
+"""Entries of one variable: its definition, what that specifies, and where that was inlined from."""
+
+_BARE = {f"DW_TAG_{word}_type" for word in ("const", "volatile", "restrict", "atomic")} | {"DW_TAG_typedef"}
+_STRUCTURES = {f"DW_TAG_{word}_type" for word in ("structure", "class", "union")}
+_POINTERS = {f"DW_TAG_{word}_type" for word in ("pointer", "reference", "rvalue_reference")}
+_SETS = ("map", "set", "multimap", "multiset")
+_OTHERS = ("vector", "list", "forward_list", "deque", "basic_string", "queue", "stack", "unique_ptr", "shared_ptr")
+_LIBRARY = frozenset((*_SETS, *(f"unordered_{name}" for name in _SETS), *_OTHERS))
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type, its qualifiers and typedefs taken off."""
+
+    file: DebugFile
+    die: DIE
+    alias: str = ""
+
+    @property
+    def name(self) -> str:
+        """ "Profiler"; of one without a name its typedef's, or ""."""
+        return self.file.ask(partial(text, self.die, "DW_AT_name"), "") or self.alias
+
+    @property
+    def size(self) -> int:
+        """In bytes; 0 where that is not known."""
+        return number(self.die, "DW_AT_byte_size") or (self.die.cu["address_size"] if self.die.tag in _POINTERS else 0)
+
+    @property
+    def is_structure(self) -> bool:
+        return self.die.tag in _STRUCTURES
+
+    def pointee(self) -> Optional[Type]:
+        """What a pointer or reference points to."""
+        return _type_of(self.file, self.die) if self.die.tag in _POINTERS else None
+
+    def at(self, offset: int) -> tuple[str, Optional[Type]]:
+        """The member at `offset` as an expression (".jobs.next", "[3]"; "" for the beginning of a plain type) and its type. Does not look
+        into the standard library's types."""
+        path = ""
+        here: Optional[Type] = self
+        for _ in range(DEEPEST):
+            step = self.file.ask(partial(here._below, offset), None) if here is not None else None
+            if step is None:
+                break
+            word, offset, here = step
+            path += word
+            if here is not None and here.is_structure and offset == 0 and word.startswith("."):
+                break  # a structure begins here: it is what is meant
+        return path, here
+
+    def _below(self, offset: int) -> Optional[tuple[str, int, Optional[Type]]]:
+        """The member or element at `offset`, the offset in it, and its type."""
+        if self.die.tag == "DW_TAG_array_type":
+            element = _type_of(self.file, self.die)
+            size = element.size if element is not None else 0
+            return (f"[{offset // size}]", offset % size, element) if size else None
+        if not self.is_structure or self.name.split("<")[0] in _LIBRARY:
+            return None
+        found = [(start, child) for child in self.file.children(self.die) if (start := _start(child)) is not None and start <= offset]
+        if not found:
+            return None
+        start, member = max(reversed(found), key=lambda one: one[0])  # the last of those at one place
+        name = text(member, "DW_AT_name") if member.tag == "DW_TAG_member" else ""
+        return f".{name}" if name else "", offset - start, _type_of(self.file, member)
+
+
+def _start(die: DIE) -> Optional[int]:
+    """Where a member or base begins in its structure, in bytes; None of what lies in none, or nowhere fixed (a virtual base)."""
+    if die.tag not in ("DW_TAG_member", "DW_TAG_inheritance") or die.attributes.keys() & {"DW_AT_declaration", "DW_AT_external"}:
+        return None
+    if "DW_AT_data_member_location" in die.attributes:
+        return number(die, "DW_AT_data_member_location")
+    return (number(die, "DW_AT_data_bit_offset") or 0) // 8
+
+
+def _type_of(file: DebugFile, die: DIE) -> Optional[Type]:
+    """The type that an entry has, through typedefs and qualifiers; None where it has none, or in another file."""
+    alias = ""
+    for _ in range(DEEPEST):
+        below = file.ask(partial(file.follow, die, "DW_AT_type"), None)
+        if below is None:
+            return None
+        die = below
+        if die.tag == "DW_TAG_typedef":
+            alias = alias or text(die, "DW_AT_name")
+        if die.tag not in _BARE:
+            # Of one in a type unit only a declaration is here.
+            whole = file.ask(partial(file.follow, die, "DW_AT_signature"), None)
+            return Type(file, whole or die, alias)
+    return None
+
+
+class Members:
+    """The types of a target's variables; what was found out of each file is kept."""
+
+    def __init__(self, target: Target, files: Optional[DebugFiles] = None) -> None:
+        self._target = target
+        self._files = files or DebugFiles(target)
+        self._variables: dict[DebugFile, Variables] = {}
+
+    def variable(self, address: int) -> Optional[Type]:
+        """The type of the variable that begins at `address`; None where nothing tells."""
+        for module in self._target.modules():
+            if module.start <= address < module.end:
+                for file in self._files.of(module):
+                    if file not in self._variables:
+                        self._variables[file] = Variables(file)
+                    made = _declared(file, self._variables[file].at(address - module.bias))
+                    if made is not None:
+                        return made
+                    self._files.missed(file, module)
+        return None
+
+
+def _declared(file: DebugFile, die: Optional[DIE]) -> Optional[Type]:
+    """The type of a variable, which may stand in its declaration elsewhere."""
+    for _ in range(DECLARATIONS):
+        made = _type_of(file, die) if die is not None else None
+        if made is not None or die is None:
+            return made
+        elsewhere = "DW_AT_specification" if "DW_AT_specification" in die.attributes else "DW_AT_abstract_origin"
+        die = file.ask(partial(file.follow, die, elsewhere), None)
+    return None

@@ -1,0 +1,154 @@
+"""Sections of debug information, as the streams that pyelftools reads: nothing is copied, and every read is counted.
+
+pyelftools takes lengths and counts as they come. In a damaged file these lead it through gigabytes, so that the streams of a
+file share a `Meter`, which stops it after so many reads and lets the user interrupt it. It reads field by field, so that
+reads bound time and memory alike: some 5 µs and at most some 100 bytes each.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Optional
+
+from findleaks.target import elf
+
+MAX_READS = 1 << 18
+"""Reads for one question: some 1.5 s. A variable of a large C++ program takes a few thousand."""
+
+MAX_BYTES = 1 << 28
+"""Bytes read for one question."""
+
+MAX_LEB128 = 1 << 10
+"""Bytes of 0x80 and more, one behind the other, read one by one: pyelftools would make a number of them, however long."""
+
+READS_BETWEEN_POLLS = 1 << 11
+"""Some 10 ms."""
+
+MAX_DECOMPRESSED = 1 << 30
+"""Bytes of all compressed sections of a file together."""
+
+MAX_RATIO, ANY_RATIO_BYTES = 64, 1 << 24
+"""A long section that claims to be so many times longer than it is compressed is none: zlib reaches 1,032, debug information 10 or so, but
+tables of abbreviations may be the same for each unit."""
+
+SLICE = 1 << 16
+"""Compressed bytes inflated between two looks at Ctrl-C."""
+
+SHF_COMPRESSED, ELFCOMPRESS_ZLIB = 0x800, 1
+
+
+class TooMuch(Exception):
+    """A question took more reads than any sound file needs."""
+
+
+class Meter:
+    """Counts what the streams of a file read.
+
+    pyelftools turns what a stream raises into errors of its own, so `stopped` keeps the reason, and further reads fail as well.
+    """
+
+    def __init__(self, poll: Callable[[], None]) -> None:
+        """`poll` raises where the user asked to stop."""
+        self._poll = poll
+        self.reads = self.bytes = 0
+        self.most_reads = self.most_bytes = 0
+        self.stopped: Optional[Exception] = None
+
+    def allow(self, reads: int) -> None:
+        """So many reads from now on, and MAX_BYTES."""
+        self.most_reads, self.most_bytes = self.reads + reads, self.bytes + MAX_BYTES
+        self.stopped = None
+
+    def count(self, size: int) -> None:
+        """A read of `size` bytes."""
+        if self.stopped is not None:
+            raise self.stopped
+        self.reads += 1
+        self.bytes += size
+        try:
+            if self.reads > self.most_reads or self.bytes > self.most_bytes:
+                raise TooMuch
+            if not self.reads % READS_BETWEEN_POLLS:
+                self._poll()
+        except Exception as stopped:
+            self.stopped = stopped
+            raise
+
+
+class Stream:
+    """What pyelftools uses of a file object, over the bytes of a section."""
+
+    def __init__(self, data: elf.Buffer, meter: Meter) -> None:
+        self._data, self._meter, self._at, self._high = memoryview(data), meter, 0, 0
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to an offset from the beginning (0), from here (1), or from the end (2)."""
+        self._at = max(offset + (0, self._at, len(self._data))[whence], 0)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def until(self, end: int) -> Stream:
+        """A stream of what lies before `end`."""
+        return Stream(self._data[:end], self._meter)
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, as many as there are."""
+        end = len(self._data) if size < 0 else self._at + size
+        data = bytes(self._data[self._at : end])
+        self._meter.count(len(data))
+        self._at += len(data)
+        self._high = self._high + 1 if size == 1 and data >= b"\x80" else 0
+        if self._high > MAX_LEB128:
+            raise TooMuch
+        return data
+
+
+def debug_sections(data: elf.Buffer, head: elf.Header, poll: Callable[[], None]) -> dict[str, elf.Buffer]:
+    """A file's sections of debug information by their names (".debug_info" for ".zdebug_info" too), the compressed ones inflated.
+
+    What cannot be inflated is left out: a method other than zlib, sizes that make no sense, damage.
+    """
+    found: dict[str, elf.Buffer] = {}
+    left = MAX_DECOMPRESSED
+    for section in elf.sections(data, head):
+        name = section.name.replace(".zdebug_", ".debug_", 1)
+        if section.type == elf.SHT_NOBITS or not name.startswith(".debug_") or name in found:
+            continue
+        raw = memoryview(data)[section.offset : section.offset + section.size]
+        if name == section.name and not section.flags & SHF_COMPRESSED:
+            found[name] = raw
+            continue
+        begin, size = _gnu_size(raw) if name != section.name else _size(raw, head)
+        if size <= min(left, max(MAX_RATIO * len(raw), ANY_RATIO_BYTES)):
+            left -= size
+            found[name] = _inflated(raw[begin:], size, poll)
+    return found
+
+
+def _size(raw: memoryview, head: elf.Header) -> tuple[int, int]:
+    """(size of the header, size of the section once it is inflated: 0 if it cannot be) by an Elf_Chdr (gABI, chapter 4)."""
+    form = struct.Struct(head.prefix + ("IIQQ" if head.bits == 64 else "III"))  # type, reserved, size, alignment; type, size, alignment
+    fields = form.unpack_from(raw) if len(raw) >= form.size else (0, 0, 0)
+    return form.size, fields[-2] if fields[0] == ELFCOMPRESS_ZLIB else 0
+
+
+def _gnu_size(raw: memoryview) -> tuple[int, int]:
+    """The same of .zdebug_…: "ZLIB", and the size in 8 bytes, big-endian (binutils, bfd/compress.c)."""
+    return 12, int.from_bytes(raw[4:12], "big") if bytes(raw[:4]) == b"ZLIB" else 0
+
+
+def _inflated(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:
+    """At most `size` bytes; what came before damage."""
+    machine, made = zlib.decompressobj(), bytearray()
+    try:
+        for at in range(0, len(packed), SLICE):
+            poll()
+            if len(made) < size:
+                made += machine.decompress(packed[at : at + SLICE], size - len(made))
+    except zlib.error:
+        pass
+    return bytes(made)
