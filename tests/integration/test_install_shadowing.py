@@ -149,33 +149,39 @@ def test_started_loaded(layout: Layout, tmp_path: Path, home: dict[str, str]) ->
     assert ("whatis" in done.stdout, done.stderr, done.returncode) == (True, "", 7)
 
 
-# Run before findleaks is loaded. This machine's debuggers may have a capstone of their own, which only one test wants: that of PYTHONPATH;
-# a virtual environment's Python has its own.
+# Run before findleaks is loaded. This machine's debuggers may have these libraries of their own, which only one test wants: that of
+# PYTHONPATH; a virtual environment's Python has its own.
 FIRST = """
 import os, sys
 own = [os.environ.get("PYTHONPATH")]
 if sys.prefix != sys.base_prefix:
     own += [entry for entry in sys.path if entry.startswith(sys.prefix)]
-sys.path[:] = [entry for entry in sys.path if entry in own or not os.path.exists(os.path.join(entry, "capstone"))]
+names = ["capstone", "elftools"]
+sys.path[:] = [entry for entry in sys.path if entry in own or not any(os.path.exists(os.path.join(entry, name)) for name in names)]
 before = list(sys.path)
 """
 THEN = r"""
 import json
 import findleaks.cli
-early = "capstone" in sys.modules
+early = [name for name in names if name in sys.modules]
+from findleaks.debuginfo.elftools_loader import ELFTOOLS_MISSING, load_elftools
 from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
 module = load_capstone()
 code = list(module.Cs(module.CS_ARCH_X86, module.CS_MODE_64).disasm(b"\x62\xf1\x7c\x48\x58\xc1", 0)) if module else []
-print(">" + json.dumps([early, sys.path == before, [line.mnemonic for line in code], module and module.__file__]))
+reader = load_elftools()
+parsed = reader.dwarf.structs.DWARFStructs(True, 32, 8).the_Dwarf_uint16.parse(b"\x05\x00") if reader else 0
+files = [each and each.__file__ for each in (module, reader)]
+print(">" + json.dumps([early, sys.path == before, [line.mnemonic for line in code], parsed, files]))
 """
-FOUND, MISSING = [False, True, ["vaddps"]], [False, True, [], None]
+FOUND, MISSING = [[], True, ["vaddps"], 5], [[], True, [], 0, [None, None]]
 DOORS = ("gdb", "lldb", "command line")
 
 
 def ask(door: str, layout: Layout, folder: Path, env: dict[str, str]) -> list[Any]:
-    """What capstone is there once findleaks is loaded with the lines of `findleaks init`.
+    """What libraries are there once findleaks is loaded with the lines of `findleaks init`.
 
-    [whether it was imported unasked, whether sys.path is as it was, what it decoded, its file]; None for its file if there is none.
+    [those imported unasked, whether sys.path is as it was, what capstone decoded, what pyelftools read, the files of both]; None for a
+    file if there is none.
     """
     scripts = [folder / "first.py", folder / "then.py"]
     for script, text in zip(scripts, (FIRST, THEN)):
@@ -195,14 +201,14 @@ def ask(door: str, layout: Layout, folder: Path, env: dict[str, str]) -> list[An
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_capstone_of_the_environment(door: str, layout: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
+def test_libraries_of_the_environment(door: str, layout: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
     """Where pip or pipx put it with findleaks; for a checkout installed editable, where `findleaks init` was run. Or cleanly missing."""
-    *answer, file = ask(door, layout, tmp_path, home)
+    *answer, files = ask(door, layout, tmp_path, home)
     if layout.name == "bare":
-        assert [*answer, file] == MISSING
+        assert [*answer, files] == MISSING
     else:
         assert answer == FOUND
-        assert Path(layout.python[0]).parents[1] in Path(file).parents
+        assert all(Path(layout.python[0]).parents[1] in Path(file).parents for file in files)
 
 
 @pytest.fixture
@@ -216,29 +222,32 @@ def with_venv(layout: Layout, source: Path) -> Iterator[Layout]:
 
 @pytest.mark.parametrize("layout", ["bare"], indirect=True)
 @pytest.mark.parametrize("door", DOORS)
-def test_capstone_of_the_checkouts_venv(door: str, with_venv: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
-    *answer, file = ask(door, with_venv, tmp_path, home)
+def test_libraries_of_the_checkouts_venv(door: str, with_venv: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
+    *answer, files = ask(door, with_venv, tmp_path, home)
     assert answer == FOUND
-    assert source / ".venv" in Path(file).parents
+    assert all(source / ".venv" in Path(file).parents for file in files)
 
 
 @pytest.mark.parametrize("layout", ["wheel"], indirect=True)
 @pytest.mark.parametrize("door", ["gdb", "lldb"])
-def test_the_debuggers_own_capstone_wins(door: str, layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
+def test_the_debuggers_own_libraries_win(door: str, layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
     import capstone
+    import elftools
 
     own = tmp_path / "own"
     own.mkdir()
-    (own / "capstone").symlink_to(Path(capstone.__file__).parent)
-    assert ask(door, layout, tmp_path, {**home, "PYTHONPATH": str(own)}) == [*FOUND, str(own / "capstone" / "__init__.py")]
+    for module in (capstone, elftools):
+        (own / module.__name__).symlink_to(Path(module.__file__).parent)
+    files = [str(own / name / "__init__.py") for name in ("capstone", "elftools")]
+    assert ask(door, layout, tmp_path, {**home, "PYTHONPATH": str(own)}) == [*FOUND, files]
 
 
 @pytest.mark.parametrize("layout", ["editable"], indirect=True)
-def test_started_loaded_it_has_capstone(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
+def test_started_loaded_it_has_the_libraries(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
     (tmp_path / "then.py").write_text(f"{FIRST}\n{THEN}")
     line = f"exec(open({str(tmp_path / 'then.py')!r}).read())"
     done = run(*layout.cli, "gdb", "-nx", "-batch", "-ex", f"python {line}", cwd=tmp_path, env=home)
-    assert (done.stderr, json.loads(done.stdout[1:])[:3]) == ("", FOUND)
+    assert (done.stderr, json.loads(done.stdout[1:])[:4]) == ("", FOUND)
     done = run(*layout.cli, "lldb", "--no-lldbinit", "--batch", "-o", f"script {line}", cwd=tmp_path, env=home)
     answer = next(line[1:] for line in done.stdout.splitlines() if line.startswith(">"))
-    assert (done.stderr, json.loads(answer)[:3]) == ("", FOUND)
+    assert (done.stderr, json.loads(answer)[:4]) == ("", FOUND)

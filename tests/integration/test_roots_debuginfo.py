@@ -1,0 +1,62 @@
+"""Where pyelftools is loaded: by `roots` of a program with debug information, and nowhere else; and what is said without it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import truth
+from layouts import run
+
+from cores import Running
+from findleaks.debuginfo.elftools_loader import ELFTOOLS_MISSING
+
+CODE = """
+import sys
+from findleaks import cli
+if sys.argv[1] == "without":
+    sys.modules["elftools"] = None  # importing it raises ImportError
+status = cli.main(sys.argv[2:])
+print(any(name.startswith("elftools.") for name in sys.modules), file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a program with debug information."""
+    folder = tmp_path_factory.mktemp("debug")
+    subprocess.run(["gcc", "-O1", "-g", "-o", str(folder / "program"), str(truth.PROGRAMS / "roots_c.c"), "-pthread"], check=True)
+    with Running([str(folder / "program")], folder / "run") as running:
+        return running.gcore()
+
+
+def asked(pyelftools: str, *words: object) -> tuple[str, bool]:
+    """The answer as JSON, and whether pyelftools was loaded."""
+    done = run(sys.executable, "-c", CODE, pyelftools, *words, "--json")
+    assert "Traceback" not in done.stderr
+    assert done.stdout.startswith("{")
+    return done.stdout, done.stderr.splitlines()[-1] == "True"
+
+
+def test_it_is_loaded_where_there_is_debug_information_to_read(core: Path) -> None:
+    for word in ("find", "verify", "blocks", "caches", "verdict", "stacks"):
+        assert not asked("with", word, core)[1], word
+    assert asked("with", "roots", core)[1]
+
+
+def names(rows: list[dict[str, Any]]) -> list[str]:
+    return [name for row in rows for name in [row["name"], *names(row["children"])]]
+
+
+def test_without_it_members_have_no_names_and_all_else_is_the_same(core: Path) -> None:
+    (with_it, _), (without, loaded) = asked("with", "roots", core), asked("without", "roots", core)
+    whole, bare = json.loads(with_it), json.loads(without)
+    assert not loaded
+    assert bare["warnings"] == [*whole["warnings"], f"members of variables have no names: {ELFTOOLS_MISSING}"]
+    assert bare["total"] == whole["total"]
+    assert [row["name"] for row in bare["roots"]] == [row["name"] for row in whole["roots"]]
+    assert names(bare["roots"]) != names(whole["roots"])
