@@ -30,7 +30,7 @@ _CLASSES = {
 _OFFSETS = 1 << 28
 _LONGEST_NAME = 2048
 _MOST_BASES = 64
-_MANGLED = re.compile(r"[A-Za-z0-9_.$\x80-\xff]+")
+_MANGLED = re.compile(rb"[A-Za-z0-9_.$\x80-\xff]+")
 
 
 class TypeInfo(NamedTuple):
@@ -132,15 +132,12 @@ class Rtti:
         data = b""
         while b"\0" not in data and len(data) < _LONGEST_NAME:
             data += self._target.read(address + len(data), 64 - (address + len(data)) % 64)
-        text = data.split(b"\0", 1)[0].decode("latin-1").lstrip("*")
-        return text if _MANGLED.fullmatch(text) and len(text) <= _LONGEST_NAME else ""
+        name = data.split(b"\0", 1)[0].lstrip(b"*")
+        return name.decode("utf-8", "surrogateescape") if _MANGLED.fullmatch(name) and len(name) <= _LONGEST_NAME else ""
 
     def shown(self, info: TypeInfo) -> str:
         """The class as people write it; its mangled name where that cannot be read but the typeinfo is beyond doubt."""
-        shown = demangle_type(info.name)
-        if not shown and info.form:
-            shown = info.name
-        return shown.encode("latin-1", "replace").decode("utf-8", "surrogateescape")
+        return demangle_type(info.name) or (info.name if info.form else "")
 
     def has_virtual_bases(self, info: TypeInfo, depth: int = 0) -> bool:
         """True when the class or one of its bases inherits virtually: then it may also have construction vtables."""
