@@ -11,6 +11,7 @@ size:A-B         the block's usable size in bytes: 48, 48-64, 1K-, -16, 1M-2M
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Optional
 
 from findleaks.errors import UsageError
@@ -123,24 +124,11 @@ def _unquoted(hint: str) -> str:
 
 
 def glob(pattern: str, text: str, question: bool = True) -> bool:
-    """The whole of `text` matches `pattern`: * any characters, ? (if `question`) any single one.
+    """The whole of `text` matches `pattern`: * any characters, ? (if `question`) any single one, and [ itself, as in [abi:cxx11].
 
-    Quadratic at worst, where a regular expression made of many stars could take exponentially long."""
-    p = t = mark = 0
-    star = -1
-    while t < len(text):
-        if p < len(pattern) and pattern[p] == "*":
-            star, mark = p, t
-            p += 1
-        elif p < len(pattern) and (pattern[p] == text[t] or (question and pattern[p] == "?")):
-            p += 1
-            t += 1
-        elif star >= 0:
-            mark += 1
-            p, t = star + 1, mark
-        else:
-            return False
-    return not pattern[p:].strip("*")
+    Quadratic at worst, however many stars: since Python 3.9 fnmatch's expressions do not backtrack over more than one."""
+    pattern = pattern.replace("[", "[[]")
+    return fnmatchcase(text, pattern if question else pattern.replace("?", "[?]"))
 
 
 def contains(pattern: str, text: str) -> bool:

@@ -114,6 +114,8 @@ def test_globs() -> None:
     assert glob("", "") and glob("*", "") and glob("**", "x") and not glob("?", "") and not glob("", "x")
     assert glob("a*b*c", "aXbYbZc") and not glob("a*b*c", "aXbYbZ")
     assert glob("[a]", "[a]") and not glob("[a]", "a")
+    assert glob("f[abi:cxx11]*", "f[abi:cxx11](int)") and not glob("f[abi:cxx11]", "fa") and glob("[!a]]?", "[!a]]x")
+    assert glob("a*\\n$", "a\n\\n$") and not glob("A", "a")
     assert contains("?", "a?b") and not contains("?", "ab")
     assert contains("*", "") and contains("^$", "") and not contains("^$", "x")
 
