@@ -120,8 +120,9 @@ def _identifiers(name: bytes) -> Iterator[tuple[int, int]]:
     """Start and end of all that may be an identifier, by ascending start: so many characters as the number before it says."""
     for match in _NUMBER.finditer(name):
         digits, start = match.group()[-4:], match.end()
-        fitting = (start + int(digits[at:]) for at in range(len(digits)))
-        yield start, max((end for end in fitting if end <= len(name)), default=start)
+        while digits and start + int(digits) > len(name):  # the end of a number may be one, behind a digit that is something else
+            digits = digits[1:]
+        yield start, start + int(digits or b"0")
 
 
 @lru_cache(maxsize=1)
