@@ -31,8 +31,8 @@ _REFERENCE = re.compile(rb"TL[0-9]*_[0-9]*_|[ST][0-9A-Z]*_")
 _NUMBER = re.compile(rb"[0-9]+")
 _EXPANSION = re.compile(rb"Dp(?![RKOVP]*T[0-9]*_)|sp(?![RKOVP]*T[0-9]*_|[ae]c)")
 """Of a pack, but for those of the parameter itself, and the likes of "special" and "space", where no expression follows."""
-_ENDLESS = re.compile(rb"sr.*DC", re.DOTALL)
-"""A structured binding in a scope, which no compiler makes: libstdc++ of GCC 12 never comes back from _Z1fIXsr1aDC."""
+_ENDLESS = re.compile(rb"[ADQX].*sr", re.DOTALL)
+"""Perhaps a name in a scope (sr) in an expression: libstdc++ of GCC 12 never comes back from _Z1fIXsr1aDC and the like."""
 _LAST_NAME = re.compile(rb"C[1-5I]|D[0-5]")
 """Constructors and destructors repeat their class's name."""
 

@@ -155,6 +155,7 @@ BOMBS = [
     "_Z1fIJ" + "i" * 100 + "EEv" + "Dp1BIT_" * 6 + "E" * 6,
     "_Z1fIXsr1aDC1b1cEEvv",
     "_Z1fIXgssr1aDCK",
+    "_ZN4llvmlsINS_24OptimizationRemarkMisvedEEERT_S3_NSt9enable_ifIXsr3std10is_base_ofINS_30DiticInf",
 ]
 
 
