@@ -140,8 +140,8 @@ while True:
 
 @pytest.mark.parametrize("picture", ["live", "kernel"])
 def test_verdict_names_the_objects_that_hold_native_memory(tmp_path: Path, picture: str) -> None:
-    """200 × some 264 KiB, by zlib's own documentation, behind 200 small objects. glibc fills what it hands out: zlib leaves most of it as it
-    is, and what was there before would hold blocks."""
+    """200 × some 264 KiB, by zlib's own documentation, behind 200 small objects. glibc fills what it hands out:
+    zlib leaves most of it as it is, and pointers that were there before would hold blocks."""
     python = mallocs_python.get(REDUCED)
     with cores.Running(python.command("-c", COMPRESSES), tmp_path, python.environment(MALLOC_PERTURB_="165")) as one:
         where = ["--pid", str(one.pid)] if picture == "live" else [str(one.kernel_core())]
