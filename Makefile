@@ -4,7 +4,7 @@ PYTHON ?= python3
 CC ?= cc
 VENV := .venv
 BIN := $(VENV)/bin
-KERNEL := common/graph/_kernel.so
+KERNEL := common/engine/kernel/_kernel.so
 PYTEST := $(BIN)/pytest
 # Tests run side by side, but no more than 4, as some take a gigabyte. Whole runs of neighbours keep what a module shares in one process.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))

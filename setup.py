@@ -20,7 +20,7 @@ except ImportError:  # setuptools before 70.1
 
 ROOT = Path(__file__).parent
 PACKAGE_DIR = {"findleaks": "common", "findleaks.gdb": "gdb", "findleaks.lldb": "lldb"}
-KERNEL = "findleaks.graph._kernel"
+KERNEL = "findleaks.engine.kernel._kernel"
 
 
 class BuildKernel(build_ext):

@@ -69,7 +69,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             _drop_output()
             _complain(f"cannot write the output: {os.strerror(error.errno or errno.EIO).lower()}")
             return TROUBLE
-        from findleaks.front import unexpected
+        from findleaks.debugger_session import unexpected
 
         _complain(unexpected("findleaks", words, error))
         return TROUBLE
@@ -113,7 +113,7 @@ def _run(words: list[str], prog: str) -> int:
     if words[0] in ("-V", "--version"):
         return _version()
     if words[0] in FRONT:
-        from findleaks import rc
+        from findleaks import launcher as rc
 
         if words[0] == "init":
             return _init(words[1:])
@@ -122,7 +122,7 @@ def _run(words: list[str], prog: str) -> int:
 
 
 def _version() -> int:
-    from findleaks.graph.engine import missing_kernel
+    from findleaks.engine.load import missing_kernel
 
     print(f"findleaks {__version__}" + (f" ({why})" if (why := missing_kernel()) else ""))
     return 0
@@ -140,7 +140,7 @@ def _program() -> str:
 
 
 def _init(words: list[str]) -> int:
-    from findleaks import rc
+    from findleaks import launcher as rc
 
     if words and words[0] in ("-h", "--help"):
         print("findleaks init: print the lines that load findleaks from ~/.gdbinit and ~/.lldbinit; it takes no words and changes no file")
@@ -173,7 +173,7 @@ def _command(words: list[str], prog: str) -> int:
         return 0
     core = _subject_and_core(args, cmd.subject) if cmd.subject else _core_word(args, cmd.positional)
     if cmd.name == "count" and args.pid is not None:
-        from findleaks.counting.outside import count_outside, without_pid
+        from findleaks.counting.gdb_subprocess import count_outside, without_pid
 
         return count_outside(args, without_pid(words[1:]), _width())
     from findleaks.progress import Bar

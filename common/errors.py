@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findleaks.report.text import printable
+from findleaks.formatting import printable
 
 _LONGEST = 1000
 """Characters of a message."""

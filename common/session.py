@@ -8,19 +8,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional, Protocol
 
 from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.in_flight import Inside, held, threads_inside
+from findleaks.block_types import Types
+from findleaks.engine import load as engines
+from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.terms import Heuristic, Kind, Totals
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph import engine as engines
-from findleaks.graph.base import Engine, Graph
 from findleaks.graph.conventions import NOTHING, Fits, Learned, fitting, learn
-from findleaks.graph.in_flight import Inside, held, threads_inside
 from findleaks.graph.reserved import Reserved, owned
 from findleaks.graph.roots import register_words, root_ranges, stack_region
-from findleaks.graph.terms import Heuristic, Kind, Totals
 from findleaks.graph.unread import Unread, unread
 from findleaks.target.base import Piece, Range, Target
-from findleaks.target.presence import Presence
 from findleaks.target.ranges import blanked, inside, nonzero_pieces
-from findleaks.types import Types
+from findleaks.target.residency.presence import Presence
 
 if TYPE_CHECKING:
     from findleaks.debuginfo.files import DebugFiles

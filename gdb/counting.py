@@ -257,7 +257,7 @@ def batch(words: Sequence[str], descriptor: int, width: int, door: str) -> None:
         except BrokenPipeError:
             status = 141
         except Exception as error:
-            from findleaks.front import unexpected
+            from findleaks.debugger_session import unexpected
 
             out.write(f"\0{unexpected('findleaks', ['count'], error)}\n")
         gdb.execute("detach", to_string=True) if gdb.selected_inferior().pid else None

@@ -12,7 +12,7 @@ from typing import Any, Optional
 import gdb
 from findleaks.counting.base import Outcome
 from findleaks.counting.relocate import Line
-from findleaks.counting.remote import Place, Remote
+from findleaks.counting.remote_syscall import Place, Remote
 from findleaks.errors import TargetError
 from findleaks.gdb.counting import Counting
 
@@ -21,7 +21,7 @@ _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Injecting(Counting):
-    """findleaks.counting.inject.Injectable."""
+    """findleaks.counting.stub_counter.Injectable."""
 
     def __init__(self, pid: int, inferior: Any) -> None:
         super().__init__(pid, inferior)

@@ -8,8 +8,8 @@ from typing import Any, Optional, TextIO, cast
 
 import gdb
 from findleaks.catalogue import CATALOGUE
+from findleaks.debugger_session import Front, Subject, failure, words_of_find
 from findleaks.errors import FindleaksError
-from findleaks.front import Front, Subject, failure, words_of_find
 from findleaks.report.columns import columns
 from findleaks.report.encoding import plain
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import gdb
-from findleaks.arch import Arch
 from findleaks.gdb.disassembly import Disassembly
 from findleaks.gdb.target import printed, sysroot, threads
+from findleaks.target.arch import Arch
 from findleaks.target.base import Region, Thread
-from findleaks.target.distant import DistantTarget
 from findleaks.target.maps import regions_of
+from findleaks.target.remote import DistantTarget
 
 _LINE = re.compile(
     r"^\s*0x(?P<start>[0-9a-f]+)\s+0x(?P<end>[0-9a-f]+)\s+0x[0-9a-f]+\s+0x(?P<offset>[0-9a-f]+)\s+(?P<mode>[r-][w-][x-][ps])\s*(?P<name>.*)$"

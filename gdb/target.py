@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
-from findleaks.arch import Arch
+from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.errors import TargetError, UsageError
-from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.gdb.disassembly import Disassembly
 from findleaks.report.quoting import shell_quoted
+from findleaks.target.arch import Arch
 from findleaks.target.base import Target, Thread
 from findleaks.target.live import LiveTarget
 from findleaks.target.register_words import vector_words

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Optional, TextIO, cast
 
 import lldb
 from findleaks.catalogue import CATALOGUE
+from findleaks.debugger_session import Front, Subject, failure, words_of_find
 from findleaks.errors import FindleaksError
-from findleaks.front import Front, Subject, failure, words_of_find
 from findleaks.report.columns import LEAST, columns
 from findleaks.report.encoding import plain, terminal_charset
 

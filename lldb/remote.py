@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import lldb
-from findleaks.arch import Arch
+from findleaks.debugger_session import NO_PROCESS
 from findleaks.errors import TargetError
-from findleaks.front import NO_PROCESS
 from findleaks.lldb.disassembly import Disassembly
 from findleaks.lldb.target import threads
+from findleaks.target.arch import Arch
 from findleaks.target.base import Region, Thread
-from findleaks.target.distant import DistantTarget
 from findleaks.target.ptrace import ended
+from findleaks.target.remote import DistantTarget
 
 
 def open_remote(pid: int, process: Any, root: str) -> DistantTarget:

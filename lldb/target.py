@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
 import lldb
-from findleaks.arch import Arch
+from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.errors import TargetError, UsageError
-from findleaks.front import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.lldb.disassembly import Disassembly
+from findleaks.target.arch import Arch
 from findleaks.target.base import Target, Thread
 from findleaks.target.files import open_regular
 from findleaks.target.live import LiveTarget

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional, Protocol
 
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.terms import Heuristic, Size, State
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import Heuristic, Size, State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
 
@@ -199,7 +199,7 @@ class Allocator:
 
     def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterable[int]:
         """Further addresses that a thread inside this allocator has in its hands with these words, in whatever form: of a block by its
-        header or descriptor, of the list it is on. See graph/in_flight.py."""
+        header or descriptor, of the list it is on. See allocators/in_flight.py."""
         return ()
 
     def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import Lists
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Engine
-from findleaks.graph.terms import Lists
 from findleaks.target.base import Piece, Range, Target
 
 NEAR = 1 << 20

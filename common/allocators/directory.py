@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Finder, Heap, Problem
+from findleaks.allocators.in_flight import Inside, half_changed
 from findleaks.allocators.nesting import Owned, nest, walk
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.in_flight import Inside, half_changed
+from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from findleaks.allocators.base import Allocator, Heap, Problem
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
 
 

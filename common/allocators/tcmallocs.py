@@ -6,8 +6,8 @@ from array import array
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.images import Image, images
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State
 from findleaks.target.base import Target
 from findleaks.target.ranges import nonzero_pieces
 

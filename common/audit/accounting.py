@@ -17,11 +17,11 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Allocator
 from findleaks.audit.native import Native, native
 from findleaks.audit.residency import Residency
+from findleaks.engine.terms import State
+from findleaks.formatting import printable
+from findleaks.formatting import size as human
 from findleaks.graph.reserved import Reserved, unowned
-from findleaks.graph.terms import State
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined
-from findleaks.report.text import printable
-from findleaks.report.text import size as human
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.ranges import holding, merged, subtract

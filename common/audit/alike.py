@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from findleaks.audit.fields import Field
-from findleaks.graph.terms import Totals
+from findleaks.engine.terms import Totals
 
 ALIKE = 8
 """So many fields, or more, are one row. Of fewer each one's name says more."""

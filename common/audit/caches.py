@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, ThreadCache
-from findleaks.graph.terms import State
-from findleaks.report.text import printable
+from findleaks.engine.terms import State
+from findleaks.formatting import printable
 from findleaks.session import Session
 
 BYTES = {State.IN_USE: "in_use_bytes", State.CACHED: "cached_bytes", State.FREE: "free_bytes"}

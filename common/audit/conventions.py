@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from findleaks.engine.terms import Heuristic
+from findleaks.formatting import blocks, number, size, some
 from findleaks.graph.conventions import BY_CONTENT, Convention, Learned
-from findleaks.graph.terms import Heuristic
-from findleaks.report.text import blocks, number, size, some
 from findleaks.session import Session
 
 MOST_SIZES = 3

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.describe import BlockInfo, Describer
+from findleaks.audit.address_info import BlockInfo, Describer
+from findleaks.engine.terms import State
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.terms import State
-from findleaks.report.text import number, printable
+from findleaks.formatting import number, printable
 from findleaks.session import Session
 from findleaks.target.base import Range
 

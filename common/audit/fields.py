@@ -17,8 +17,8 @@ from findleaks.audit.containers.hashes import chained
 from findleaks.audit.containers.reader import Place, Reader
 from findleaks.audit.containers.recognise import NEAR, Test, found_in, headed
 from findleaks.audit.words import MANY, Words, read_words
-from findleaks.graph.dominators import SHARED, Dominators, root_node
-from findleaks.graph.terms import Totals
+from findleaks.engine.dominators import SHARED, Dominators, root_node
+from findleaks.engine.terms import Totals
 from findleaks.session import PURE_SLICE, SLICE, Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.audit.accounting import Accounting, Share
-from findleaks.audit.doubts import managed_heaps, trusted
-from findleaks.audit.lost import lost
+from findleaks.audit.diagnostics import managed_heaps, trusted
+from findleaks.audit.leak import Leak, merge, what
+from findleaks.audit.leak_groups import lost
 from findleaks.audit.owners import Sort
 from findleaks.audit.possible import by_custom, possible
 from findleaks.audit.retention import Asked, retention
-from findleaks.graph.terms import Kind, State
-from findleaks.leaks import Leak, merge, what
+from findleaks.engine.terms import Kind, State
+from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.report.quoting import shell_quoted
-from findleaks.report.text import blocks, number, printable, size, some
 from findleaks.session import Session
 
 if TYPE_CHECKING:
-    from findleaks.audit.growth import Growth
+    from findleaks.audit.top_retainer import Growth
 
 LEAST, PART = 8 << 20, 0.10
 """Memory that is kept, or of no known owner, is worth a finding from so many bytes on that are also this part of all."""
@@ -244,7 +244,7 @@ def _grown(session: Session, accounting: Accounting) -> Optional[Growth]:
     used = sum(store.in_use for store in accounting.stores)
     if used < HELD or used < GROWN * _without_files(accounting):
         return None
-    from findleaks.audit.growth import growth
+    from findleaks.audit.top_retainer import growth
 
     return growth(session)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from findleaks.allocators.base import Problem
-from findleaks.graph.in_flight import Inside
-from findleaks.report.text import number, printable
+from findleaks.allocators.in_flight import Inside
+from findleaks.formatting import number, printable
 from findleaks.session import Session
 
 

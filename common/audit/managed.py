@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.graph.dominators import NOBODY, SILENT
-from findleaks.graph.terms import Totals
+from findleaks.engine.dominators import NOBODY, SILENT
+from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import SLICE, Session
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple, Optional
 
 from findleaks.audit.managed import Held, Managed, managed
-from findleaks.graph.terms import Totals
-from findleaks.report.text import blocks, number, printable, size
+from findleaks.engine.terms import Totals
+from findleaks.formatting import blocks, number, printable, size
 from findleaks.session import Session
 
 

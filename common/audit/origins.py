@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import Place
 from findleaks.debuginfo.members import Type
-from findleaks.report.text import printable
+from findleaks.formatting import printable
 
 
 class Origin(NamedTuple):

@@ -16,11 +16,11 @@ from typing import Optional
 
 from findleaks.audit import stack_owners, variables
 from findleaks.audit.containers.reader import Reader
-from findleaks.graph.dominators import NOBODY
+from findleaks.engine.dominators import NOBODY
+from findleaks.formatting import printable, size
 from findleaks.graph.roots import dtv_words
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers
-from findleaks.report.text import printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.ranges import intersection, subtract, subtract_few

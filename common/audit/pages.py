@@ -16,8 +16,8 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.nesting import Owned
 from findleaks.audit.residency import Residency
-from findleaks.graph.pages import COLUMNS, FOREIGN, PageLists, PageState
-from findleaks.report.text import printable
+from findleaks.engine.pages import COLUMNS, FOREIGN, PageLists, PageState
+from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import merged
@@ -52,7 +52,7 @@ class PageRun(NamedTuple):
 @dataclass
 class Area:
     """The heaps of an arena: a byte a page of `states` (PageState) and `shares` (0 nothing in use … 255 all of it), bytes in use
-    exactly (`used`), `sizes` as in graph/pages.py, `sums` bytes by page state and column (graph/pages.py)."""
+    exactly (`used`), `sizes` as in engine/pages.py, `sums` bytes by page state and column (engine/pages.py)."""
 
     allocator: Allocator
     arena: str

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from findleaks.audit.conventions import sentences
-from findleaks.audit.lost import lost
-from findleaks.graph.terms import Kind, State
-from findleaks.leaks import merge, what
-from findleaks.report.text import blocks, number, size
+from findleaks.audit.leak import merge, what
+from findleaks.audit.leak_groups import lost
+from findleaks.engine.terms import Kind, State
+from findleaks.formatting import blocks, number, size
 from findleaks.session import Session
 
 LEAST, PART = 1 << 20, 0.1

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from findleaks.errors import FindleaksError
-from findleaks.report.text import printable
+from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
 from findleaks.target.notes import AT_BASE, AT_ENTRY, AT_EXECFN, AT_PHDR, AT_RANDOM, AT_SYSINFO_EHDR
-from findleaks.target.presence import Presence
+from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
 UNKNOWN, SIDE_FILE = "unknown", "side file"

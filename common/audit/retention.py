@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.audit.accounting import Store
-from findleaks.report.text import number, size
+from findleaks.formatting import number, size
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.instance import Glibc

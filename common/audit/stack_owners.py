@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import Block, thread_local_blocks
-from findleaks.report.text import printable
 from findleaks.session import Session
 from findleaks.target.base import Range, Symbol, Thread
 from findleaks.target.ranges import merged, subtract_few

@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.containers.recognise import found_in
 from findleaks.audit.words import memory_words
-from findleaks.report.text import printable
+from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Module, Range, Symbol
 from findleaks.target.ranges import inside, merged

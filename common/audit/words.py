@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from findleaks.allocators.bulk import pointing
 from findleaks.audit.containers.reader import Reader
-from findleaks.graph.pointer_runs import Bounds, PointerRun
+from findleaks.engine.pointer_runs import Bounds, PointerRun
 from findleaks.session import Session
 from findleaks.target.base import Range
 

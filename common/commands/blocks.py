@@ -6,18 +6,18 @@ import argparse
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
+from findleaks.arg_types import size_range
+from findleaks.audit.address_info import STATES, BlockInfo
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.blocks_rows import BlockRows, Filters
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.result import warning_lines, warnings_of
-from findleaks.describe import STATES, BlockInfo
+from findleaks.engine.terms import Kind, State, Totals
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line
-from findleaks.graph.terms import Kind, State, Totals
-from findleaks.report.text import blocks as blocks_of
-from findleaks.report.text import number, size, table
+from findleaks.formatting import blocks as blocks_of
+from findleaks.formatting import number, size, table
 from findleaks.session import Session
-from findleaks.words import size_range
 
 KINDS = [kind.name.lower() for kind in Kind if kind]
 SHOWN = 50

@@ -12,16 +12,16 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from findleaks.describe import STATES, Describer
+from findleaks.audit.address_info import STATES, Describer
+from findleaks.audit.suppressions import glob
+from findleaks.block_types.text import known_characters
+from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowRules, Rows
+from findleaks.engine.terms import Kind, State, Totals
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.escaping import json_line
-from findleaks.graph.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowRules, Rows
-from findleaks.graph.terms import Kind, State, Totals
 from findleaks.session import Session
-from findleaks.suppressions import glob
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import inside, merged
-from findleaks.types.text import known_characters
 
 CHUNK = 4096
 """Blocks looked at one by one between two looks at Ctrl-C."""

@@ -12,8 +12,8 @@ from findleaks.commands.blocks import allocator_named
 from findleaks.commands.caches_text import MANY, Wanted, text
 from findleaks.commands.limits import add_limit, first
 from findleaks.commands.result import Plain
-from findleaks.graph.terms import State
-from findleaks.report.text import printable
+from findleaks.engine.terms import State
+from findleaks.formatting import printable
 from findleaks.session import Session
 
 

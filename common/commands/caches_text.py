@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional, TypeVar
 from findleaks.allocators.base import Arena, Cache, ThreadCache
 from findleaks.audit.caches import Amount, Holding, amount, ordered, ordered_arenas, ordered_threads
 from findleaks.commands import Door
-from findleaks.report.text import blocks, number, printable, size, table, wrapped
+from findleaks.formatting import blocks, number, printable, size, table, wrapped
 
 MANY = 40
 """Rows of a table by arena or by thread, unless --limit says another number."""

@@ -6,19 +6,19 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional, Union
 
+from findleaks.arg_types import count_word
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.counting.base import Process
 from findleaks.counting.counter import Counter, Table, Wanted
-from findleaks.counting.implant import Injectable
-from findleaks.counting.inject import Injected
-from findleaks.counting.leftover import tidied
+from findleaks.counting.patcher import Injectable
+from findleaks.counting.stub_counter import Injected
+from findleaks.counting.stub_removal import tidied
 from findleaks.errors import TargetError, UsageError
-from findleaks.report.text import number, printable
+from findleaks.formatting import number, printable
 from findleaks.runtimes.rules import RULES, rule
 from findleaks.session import Session
 from findleaks.unwind.stacks import Named, bare
-from findleaks.words import count_word
 
 STACKS, FRAMES = 10, 40
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
+from findleaks.arg_types import size_word
 from findleaks.audit.conventions import conventions_json
-from findleaks.audit.doubts import notes, trusted
+from findleaks.audit.diagnostics import notes, trusted
 from findleaks.audit.inside import in_flight_json
-from findleaks.audit.lost import lost
+from findleaks.audit.leak import merge
+from findleaks.audit.leak_groups import lost
+from findleaks.audit.suppressions import load
 from findleaks.commands import command
 from findleaks.commands.find_text import text
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import Plain
+from findleaks.engine.contract import Graph
+from findleaks.engine.terms import Heuristic, Kind, State
 from findleaks.errors import UsageError
-from findleaks.graph.base import Graph
-from findleaks.graph.terms import Heuristic, Kind, State
-from findleaks.leaks import merge
 from findleaks.session import Session
-from findleaks.suppressions import load
-from findleaks.words import size_word
 
 HEURISTICS = {
     "length64": Heuristic.LENGTH64,

@@ -7,10 +7,10 @@ from typing import Any
 
 from findleaks.audit.conventions import sentences, summary
 from findleaks.audit.inside import in_flight_line
+from findleaks.audit.leak import Leak, add, what
 from findleaks.commands import Door
-from findleaks.graph.terms import Kind
-from findleaks.leaks import Leak, add, what
-from findleaks.report.text import blocks, number, printable, size, table, wrapped
+from findleaks.engine.terms import Kind
+from findleaks.formatting import blocks, number, printable, size, table, wrapped
 from findleaks.session import Session
 
 HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")

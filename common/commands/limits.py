@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Optional, TypeVar, Union
 
-from findleaks.words import count_word
+from findleaks.arg_types import count_word
 
 Row = TypeVar("Row")
 

@@ -8,20 +8,20 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
-from findleaks.audit.doubts import notes
+from findleaks.arg_types import count_word
+from findleaks.audit.diagnostics import notes
 from findleaks.audit.pages import Area, PageState, areas, trimmable
 from findleaks.audit.residency import Residency, residency, save
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.blocks import allocator_named
 from findleaks.commands.result import Plain
+from findleaks.engine.terms import State
 from findleaks.errors import FindleaksError, UsageError
-from findleaks.graph.terms import State
+from findleaks.formatting import number, printable, size, wrapped
 from findleaks.report.heapmap.cells import LOOKS, Picture
 from findleaks.report.quoting import shell_quoted
-from findleaks.report.text import number, printable, size, wrapped
 from findleaks.runtimes.base import Part
 from findleaks.session import Session
-from findleaks.words import count_word
 
 DRAWN = 8
 FORMATS = (".html", ".svg", ".png")

@@ -7,17 +7,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from findleaks.arg_types import address_word, count_word
+from findleaks.audit.address_info import Answer, Describer
+from findleaks.audit.references import Reference, root_references
 from findleaks.commands import Door, command
 from findleaks.commands.result import Plain
-from findleaks.describe import Answer, Describer
+from findleaks.engine.contract import Graph
+from findleaks.engine.terms import Kind
 from findleaks.errors import Interrupted, UsageError
-from findleaks.graph.base import Graph
-from findleaks.graph.terms import Kind
-from findleaks.references import Reference, root_references
-from findleaks.report.text import number, printable
+from findleaks.formatting import number, printable
 from findleaks.session import Session
 from findleaks.target.base import Range
-from findleaks.words import address_word, count_word
 
 STEPS = 25
 LAST = 4

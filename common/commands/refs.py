@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from findleaks.arg_types import address_word
+from findleaks.audit.address_info import Answer, Describer
+from findleaks.audit.references import Reference, references_to
 from findleaks.commands import Door, command
 from findleaks.commands.limits import add_limit
 from findleaks.commands.result import Plain
-from findleaks.describe import Answer, Describer
-from findleaks.references import Reference, references_to
-from findleaks.report.text import number, table
+from findleaks.formatting import number, table
 from findleaks.session import Session
-from findleaks.words import address_word
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

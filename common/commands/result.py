@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from findleaks.audit.doubts import doubts
+from findleaks.audit.diagnostics import doubts
 from findleaks.commands import SCHEMA, Door
-from findleaks.graph.engine import missing_kernel
-from findleaks.report.text import printable, wrapped
+from findleaks.engine.load import missing_kernel
+from findleaks.formatting import printable, wrapped
 from findleaks.session import Session
 
 Text = Callable[[int, Door], Iterable[str]]

@@ -7,23 +7,23 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from findleaks.arg_types import address_word, count_word
+from findleaks.audit.address_info import Describer
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.fields import computed
-from findleaks.audit.holdings import Contents, Holding, Teller, root_rows, tree_of
 from findleaks.audit.owners import WORDS, Owner, Owners, owners
+from findleaks.audit.references import root_references
+from findleaks.audit.retained_tree import Contents, Holding, Teller, root_rows, tree_of
+from findleaks.audit.suppressions import glob
 from findleaks.commands import command
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.result import Plain
 from findleaks.commands.roots_text import Shown, text
-from findleaks.describe import Describer
+from findleaks.engine.dominators import SHARED, node_root, root_node
+from findleaks.engine.terms import Totals
 from findleaks.errors import UsageError
-from findleaks.graph.dominators import SHARED, node_root, root_node
-from findleaks.graph.terms import Totals
-from findleaks.references import root_references
-from findleaks.report.text import blocks, size, some
+from findleaks.formatting import blocks, size, some
 from findleaks.session import Session
-from findleaks.suppressions import glob
-from findleaks.words import address_word, count_word
 
 LIMIT, DEPTH = 10, 2
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from findleaks.audit.fields import NOTHING
-from findleaks.audit.holdings import Holding
+from findleaks.audit.retained_tree import Holding
 from findleaks.commands import Door
+from findleaks.engine.terms import Totals
 from findleaks.escaping import visible
-from findleaks.graph.terms import Totals
+from findleaks.formatting import blocks, number, size, some
 from findleaks.report.quoting import shell_quoted
-from findleaks.report.text import blocks, number, size, some
 
 
 @dataclass

@@ -10,7 +10,7 @@ from findleaks.audit.managed import Held, Managed, managed, package
 from findleaks.commands import Door, command
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import Plain
-from findleaks.report.text import number, printable, size, table, wrapped
+from findleaks.formatting import number, printable, size, table, wrapped
 from findleaks.runtimes.base import Count, Part, Site
 from findleaks.runtimes.directory import find, known
 from findleaks.session import Session

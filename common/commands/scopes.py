@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import warning_lines
-from findleaks.report.text import number, printable, size, some, table, wrapped
+from findleaks.formatting import number, printable, size, some, table, wrapped
 from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8.globals import Globals
 from findleaks.runtimes.v8.isolates import Isolate, isolates

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from findleaks.arg_types import count_word
 from findleaks.commands import SCHEMA, Door, command
 from findleaks.commands.limits import add_limit, first
 from findleaks.commands.result import warning_lines
-from findleaks.report.text import number, printable, some
+from findleaks.formatting import number, printable, some
 from findleaks.session import Session
 from findleaks.unwind.stacks import Named, Stack, bare, reaching
 from findleaks.unwind.stacks import stacks as stacks_of
-from findleaks.words import count_word
 
 FRAMES = 40
 

@@ -7,15 +7,15 @@ from typing import Optional
 
 from findleaks.audit.accounting import Share, Store, account
 from findleaks.audit.conventions import conventions_json
-from findleaks.audit.doubts import notes
+from findleaks.audit.diagnostics import notes
 from findleaks.audit.findings import findings
 from findleaks.audit.residency import Residency, residency
 from findleaks.audit.retention import Asked
 from findleaks.commands import command
 from findleaks.commands.result import Plain
 from findleaks.commands.verdict_text import text
-from findleaks.graph.terms import State
-from findleaks.report.text import printable
+from findleaks.engine.terms import State
+from findleaks.formatting import printable
 from findleaks.session import Session
 
 

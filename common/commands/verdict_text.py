@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from findleaks.audit.accounting import Accounting, Share
-from findleaks.audit.doubts import notes
+from findleaks.audit.diagnostics import notes
 from findleaks.audit.findings import Finding
 from findleaks.commands import Door
-from findleaks.report.text import number, printable, size, some, wrapped
+from findleaks.formatting import number, printable, size, some, wrapped
 from findleaks.session import Session
 
 BAR = 20

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 from findleaks.allocators.base import Allocator, Problem
+from findleaks.allocators.in_flight import Inside
 from findleaks.audit.corruption import Explainer, Finding, Neighbour, first_each
 from findleaks.audit.inside import in_flight_json, in_flight_line
 from findleaks.commands import Door, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.result import Plain
+from findleaks.engine.terms import State
 from findleaks.errors import UsageError
-from findleaks.graph.in_flight import Inside
-from findleaks.graph.terms import State
-from findleaks.report.text import blocks as blocks_of
-from findleaks.report.text import number, printable, wrapped
+from findleaks.formatting import blocks as blocks_of
+from findleaks.formatting import number, printable, wrapped
 from findleaks.session import Session
 from findleaks.target.ranges import subtract
 

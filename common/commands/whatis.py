@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from findleaks.arg_types import address_word
+from findleaks.audit.address_info import Answer, Describer
 from findleaks.commands import Door, command
 from findleaks.commands.result import Plain
-from findleaks.describe import Answer, Describer
 from findleaks.session import Session
-from findleaks.words import address_word
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,8 @@ from typing import Optional
 from findleaks.counting.base import Outcome, Process
 from findleaks.counting.functions import Function, functions
 from findleaks.counting.guard import BREAKPOINT, Guard
-from findleaks.counting.memo import MOST, Memo
 from findleaks.counting.scope import Scope, scope
+from findleaks.counting.unwind_cache import MOST, Memo
 from findleaks.errors import TargetError, UsageError
 from findleaks.runtimes.rules import Rule
 from findleaks.target.base import Target

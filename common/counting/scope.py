@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from findleaks.arch import Arch
 from findleaks.counting.base import Process
 from findleaks.counting.functions import Function, functions, present
 from findleaks.errors import TargetError, UnreadableMemory
@@ -13,6 +12,7 @@ from findleaks.runtimes import gil
 from findleaks.runtimes.rules import Rule
 from findleaks.runtimes.v8.isolates import current, key_of
 from findleaks.runtimes.v8.layout import Underivable, derive
+from findleaks.target.arch import Arch
 from findleaks.target.base import Target
 
 BASELINE = 1

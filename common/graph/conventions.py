@@ -21,10 +21,10 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.graph import shared
-from findleaks.graph.base import Blocks, Engine, Graph
-from findleaks.graph.interiors import MOST_OFFSET, Interiors, Row, Rule
-from findleaks.graph.terms import Heuristic, Kind, Totals
+from findleaks.engine import shared
+from findleaks.engine.contract import Blocks, Engine, Graph
+from findleaks.engine.interiors import MOST_OFFSET, Interiors, Row, Rule
+from findleaks.engine.terms import Heuristic, Kind, Totals
 
 LEAST = 16
 """Blocks from which on one offset can be called a custom: a handful may agree by chance."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Optional
 
+from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Engine
 from findleaks.graph.unread import Unread
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, is_musl, thread_stacks

@@ -10,10 +10,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted as Stopped
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.terms import State
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.register_words import xsave_words

@@ -1,5 +1,5 @@
-/* The dominator tree of what roots reach: semi-NCA (see ../graph/pure_dominators.py) over a depth-first numbering, of all blocks or of those
- * that are left when bushes are cut to their first block (bushes.c).
+/* The dominator tree of what roots reach: semi-NCA (see ../engine/python/dominators.py) over a depth-first numbering, of all blocks or of those
+ * that are left when bushes are cut to their first block (tree_reduction.c).
  *
  * 24 bytes a block reached, and 8 for each reference from a higher number to a lower one that is not its parent, while computing; 24 then.
  */
@@ -47,7 +47,7 @@ typedef struct dominators {
     unsigned phase;
     uint64_t at;
     uint32_t count; /* numbers given; in the end how many places there are */
-    /* bushes.c: by rank, breadth first, for as long as there are bushes. */
+    /* tree_reduction.c: by rank, breadth first, for as long as there are bushes. */
     uint32_t *order, *above, *weights; /* the block; the rank of what it was reached from, NONE: a root's; how many there are from it on */
     uint64_t *knots, *knotted; /* a bit for each by rank, by block: it is to be visited depth first */
     uint64_t *earlier;         /* a bit for each block: of an earlier tier, or barred */
@@ -70,7 +70,7 @@ typedef struct dominators {
     uint64_t *moved; /* `outward` by place, while that is made */
 } dominators;
 
-/* bushes.c, semidominators.c, arrange.c: phases, in this order. 1: the budget is used up, and there is more to do. */
+/* tree_reduction.c, semidominators.c, preorder_layout.c: phases, in this order. 1: the budget is used up, and there is more to do. */
 int dominators_survey(dominators *d, int64_t *budget);
 int dominators_knots(dominators *d, int64_t *budget);
 int dominators_bushes(dominators *d, int64_t *budget);
@@ -84,7 +84,7 @@ int dominators_grow(dominators *d, int64_t *budget);
 int dominators_settle(dominators *d, int64_t *budget);
 int dominators_sum(dominators *d, int64_t *budget);
 
-/* retained.c. */
+/* dominator_queries.c. */
 int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found);
 int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool all, words *found);
 

@@ -38,7 +38,7 @@ typedef struct {
     uint64_t count, capacity;
 } inners;
 
-typedef struct hints hints; /* see hints.c */
+typedef struct hints hints; /* see heuristics.c */
 typedef struct lost lost;   /* see lost.h */
 
 /* Words that may be pointers, and what they turn out to be. */

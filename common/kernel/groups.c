@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* Mirrored in ../graph/kernel.py. */
+/* Mirrored in ../engine/kernel/graph.py. */
 typedef struct {
     uint64_t type_word, size, blocks, bytes, indirect_blocks, indirect_bytes, examples[3];
     uint32_t kind, cycle, least, most;

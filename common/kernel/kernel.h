@@ -1,5 +1,5 @@
 /* What the kernel's files share. The kernel is plain C for a little-endian 64-bit target on a little-endian 64-bit host;
- * ../graph/kernel.py is its only caller, ../graph/pure*.py give the same answers, and ../graph/base.py says what they mean.
+ * ../engine/kernel/ is its only caller, ../engine/python/ gives the same answers, and ../engine/contract.py says what they mean.
  *
  * Every address and length that came from a target may be wrong: nothing is read outside a piece, and every loop is bounded
  * by a piece's length or by a count of ours.

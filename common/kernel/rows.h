@@ -1,4 +1,4 @@
-/* Rows of text about blocks: what rows.c and hint_text.c share. */
+/* Rows of text about blocks: what rows.c and readable_text.c share. */
 #ifndef FINDLEAKS_ROWS_H
 #define FINDLEAKS_ROWS_H
 

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional, TypeVar
 
+from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.ranges import inside, merged, nonzero_pieces
 

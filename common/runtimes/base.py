@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.allocators.base import Problem
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Sequence
 
 from findleaks.allocators.directory import Directory
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Finder, Runtime
 from findleaks.target.base import Target
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from findleaks.arch import Arch
 from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.v8.decode import CALL, RIP
 from findleaks.runtimes.v8.layout import through
 from findleaks.runtimes.v8.listing import listing
+from findleaks.target.arch import Arch
 from findleaks.target.base import Target
 
 GETTERS = ("PyThreadState_GetUnchecked", "_PyThreadState_UncheckedGet", "PyThreadState_Get")

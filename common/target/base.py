@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Union
 
-from findleaks.arch import Arch
+from findleaks.target.arch import Arch
 
 if TYPE_CHECKING:
-    from findleaks.target.presence import Presence
+    from findleaks.target.residency.presence import Presence
 
 Buffer = Union[bytes, bytearray, memoryview]
 

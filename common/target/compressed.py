@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from findleaks.errors import TargetError
-from findleaks.report.text import size as human
+from findleaks.formatting import size as human
 from findleaks.target.zstd import Damaged, Frames, Trailing
 
 _STEP = 1 << 16

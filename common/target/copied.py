@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Optional, Union
 
 from findleaks.errors import Interrupted, TargetError
-from findleaks.report.text import size as size_text
+from findleaks.formatting import size as size_text
 from findleaks.target.base import Piece, Range, Region, Thread
 from findleaks.target.copying import Copied, Layout, Room, Transfer, wanted, windows
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.maps import regions_of
 from findleaks.target.moment import moment
-from findleaks.target.presence import Presence
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal
 from findleaks.target.reader import Extent, ExtentReader
+from findleaks.target.residency.presence import Presence
 from findleaks.target.room import available
 from findleaks.target.stopped import Extents, Plan, Stop, joined
 from findleaks.target.symbols import Symbolic

@@ -8,18 +8,19 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
-from findleaks.arch import ARCHES, Arch, arch_of
 from findleaks.errors import TargetError, UnreadableMemory
-from findleaks.report.text import size as human
-from findleaks.report.text import some
-from findleaks.target import elf, holes, notes
+from findleaks.formatting import size as human
+from findleaks.formatting import some
+from findleaks.target import elf, notes
+from findleaks.target.arch import ARCHES, Arch, arch_of
 from findleaks.target.base import Module, Range, Region, Thread
 from findleaks.target.files import Place
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of, top_of
 from findleaks.target.modules import DELETED, Check, FileSource, Image, Places, bare, check, debug_data, images, tables
 from findleaks.target.notes import Mapping
-from findleaks.target.presence import Presence
 from findleaks.target.reader import Closing, Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
+from findleaks.target.residency import holes
+from findleaks.target.residency.presence import Presence
 from findleaks.target.symbols import Symbolic
 
 GIVE_SYSROOT = "Give --sysroot."

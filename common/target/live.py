@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.errors import TargetError, UnreadableMemory
-from findleaks.target import presence
 from findleaks.target.base import Piece, Range, Region, Thread
-from findleaks.target.pagemap import PageMap
-from findleaks.target.presence import Presence
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal, sleeping, tasks
 from findleaks.target.reader import Zeros
+from findleaks.target.residency import presence
+from findleaks.target.residency.pagemap import PageMap
+from findleaks.target.residency.presence import Presence
 from findleaks.target.symbols import Symbolic
 
 PIECE = 4 << 20

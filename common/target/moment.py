@@ -11,10 +11,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.target import presence
 from findleaks.target.base import Region
-from findleaks.target.presence import FILE, SWAPPED, VECTOR, ZERO, Presence
 from findleaks.target.ranges import merged
+from findleaks.target.residency import presence
+from findleaks.target.residency.presence import FILE, SWAPPED, VECTOR, ZERO, Presence
 from findleaks.target.runs import Runs
 
 _OF_FILE = 0x20  # of an entry's top byte

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple, Optional
 
-from findleaks.arch import Arch
+from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.elf import Note
 from findleaks.target.register_words import image_of, note_words

@@ -7,9 +7,9 @@ import os
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.arch import ARCHES, Arch, arch_of
 from findleaks.errors import TargetError
 from findleaks.target import elf
+from findleaks.target.arch import ARCHES, Arch, arch_of
 from findleaks.target.base import Module, Range, Region
 from findleaks.target.files import Place
 from findleaks.target.maps import regions_of

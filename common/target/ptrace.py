@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Optional
 
-from findleaks.arch import Arch
 from findleaks.errors import TargetError
-from findleaks.report.text import some
+from findleaks.formatting import some
+from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.notes import NT_PRSTATUS, thread
 

@@ -8,8 +8,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional, TypeVar
 
-from findleaks.arch import Arch
 from findleaks.errors import UnreadableMemory
+from findleaks.target.arch import Arch
 from findleaks.target.base import PIECE, Piece, Range
 from findleaks.target.runs import Runs
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from findleaks.audit.suppressions import glob
 from findleaks.errors import Interrupted
-from findleaks.suppressions import glob
 from findleaks.target.base import Target
 from findleaks.unwind.frames import Frame, Trace, Unwinder
 

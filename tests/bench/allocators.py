@@ -133,7 +133,7 @@ def core_of(scratch: str, name: str, command: Sequence[str], library: str) -> st
 def measure(core: str) -> dict[str, float]:
     """One run: the core is opened, allocators are found, their blocks enumerated. Done twice, so that Python's modules are loaded the
     second time, which counts."""
-    from findleaks.graph.terms import State
+    from findleaks.engine.terms import State
     from findleaks.session import Session
     from findleaks.target.core import open_core
 

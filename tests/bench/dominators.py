@@ -76,7 +76,7 @@ def figures(core: str, runs: int) -> dict[str, Any]:
 
 def measure(core: str) -> dict[str, float]:
     """CPU seconds of each step, the longest slice, and bytes a block."""
-    from findleaks.graph.dominators import root_node
+    from findleaks.engine.dominators import root_node
     from findleaks.graph.roots import register_words
     from findleaks.session import SLICE, Session
     from findleaks.target.core import open_core

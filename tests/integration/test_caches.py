@@ -11,7 +11,7 @@ import pytest
 from debuggers import ran
 
 import cores
-from findleaks.report.text import number
+from findleaks.formatting import number
 
 SOURCE = Path(__file__).parents[1] / "programs" / "caches_glibc.c"
 

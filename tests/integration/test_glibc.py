@@ -14,8 +14,8 @@ import pytest
 import cores
 from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.glibc.instance import Glibc
-from findleaks.graph.engine import load
-from findleaks.graph.terms import State
+from findleaks.engine.load import load
+from findleaks.engine.terms import State
 from findleaks.target.base import Target
 from findleaks.target.copied import attach
 from findleaks.target.core import open_core

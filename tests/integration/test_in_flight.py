@@ -21,9 +21,9 @@ from stepping import Stepped
 from truth import PROGRAMS
 
 from findleaks.allocators.glibc.instance import Glibc
-from findleaks.audit.doubts import trusted
+from findleaks.audit.diagnostics import trusted
 from findleaks.commands import verify
-from findleaks.graph.terms import Kind
+from findleaks.engine.terms import Kind
 from findleaks.session import Session
 from findleaks.target.copied import attach
 from findleaks.target.core import open_core

@@ -17,7 +17,7 @@ import layouts
 import pytest
 from layouts import Layout, run
 
-from findleaks import rc
+from findleaks import launcher as rc
 
 LAYOUTS = ("wheel", "editable", "bare")
 

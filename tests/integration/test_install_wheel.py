@@ -14,7 +14,7 @@ import pytest
 from layouts import run
 
 KERNEL = "findleaks/graph/_kernel.so"
-ENGINE = "from findleaks.graph import engine; from findleaks.arch import X86_64; print(engine.load(X86_64).name)"
+ENGINE = "from findleaks.graph import engine; from findleaks.target.arch import X86_64; print(engine.load(X86_64).name)"
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_installed_without_a_compiler(tmp_path: Path) -> None:
 def test_editable_install_builds_the_kernel_beside_its_twin(tmp_path: Path) -> None:
     source = layouts.checkout(tmp_path / "checkout")
     wheel = layouts.build(source, tmp_path / "dist", "editable")
-    assert (source / "common/graph/_kernel.so").is_file()
+    assert (source / "common/engine/kernel/_kernel.so").is_file()
     layout = layouts.installed("editable", wheel, tmp_path / "venv", source / "common")
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "kernel\n"
 
@@ -101,12 +101,12 @@ def test_make_kernel_serves_a_bare_checkout(tmp_path: Path) -> None:
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "pure\n"
     assert run("make", "kernel", cwd=source).returncode == 0
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "kernel\n"
-    built = (source / "common/graph/_kernel.so").stat()
+    built = (source / "common/engine/kernel/_kernel.so").stat()
     assert run("make", "kernel", cwd=source).returncode == 0
-    assert (source / "common/graph/_kernel.so").stat() == built
+    assert (source / "common/engine/kernel/_kernel.so").stat() == built
     next(source.glob("common/kernel/*.h")).touch()
     assert run("make", "kernel", cwd=source).returncode == 0
-    assert (source / "common/graph/_kernel.so").stat().st_ino != built.st_ino
+    assert (source / "common/engine/kernel/_kernel.so").stat().st_ino != built.st_ino
 
 
 def test_make_kernel_without_a_compiler_says_so(tmp_path: Path) -> None:

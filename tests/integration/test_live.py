@@ -21,9 +21,9 @@ from cores import Running
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target.copied import attach
 from findleaks.target.live import SKIP, LiveTarget
-from findleaks.target.pagemap import PageMap
 from findleaks.target.process import LocalProcess
 from findleaks.target.ptrace import ended, state
+from findleaks.target.residency.pagemap import PageMap
 
 
 def held(pid: int) -> LiveTarget:

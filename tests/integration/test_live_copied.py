@@ -19,12 +19,13 @@ from counting import COUNTER, Counter, compiled, counters, wait_for
 
 from cores import Running
 from findleaks.errors import TargetError, UnreadableMemory
-from findleaks.target import copied, copying, presence
+from findleaks.target import copied, copying
 from findleaks.target.base import Target
 from findleaks.target.copied import CopiedProcess, attach
 from findleaks.target.copying import Transfer
 from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import ended, state
+from findleaks.target.residency import presence
 
 PAGE = 4096
 MAPPINGS = truth.PROGRAMS / "mappings.c"

@@ -16,7 +16,7 @@ from debuggers import findleaks, gdb, lldb, objects
 from pagetruth import PAGE, Truth
 
 from cores import Running
-from findleaks.graph.pages import PageState
+from findleaks.engine.pages import PageState
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import pytest
 from debuggers import findleaks
 
 from cores import Running
-from findleaks.graph.pages import PageState
+from findleaks.engine.pages import PageState
 
 PAGE = 4096
 PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "freed.c"

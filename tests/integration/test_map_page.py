@@ -14,7 +14,7 @@ from debuggers import findleaks
 from pagetruth import PAGE, Truth
 
 from cores import Running
-from findleaks.graph.pages import PageState
+from findleaks.engine.pages import PageState
 from findleaks.report.heapmap.cells import BY_STATE
 
 

@@ -14,7 +14,7 @@ from mallocs_mimalloc import settle
 
 import cores
 from findleaks.allocators.mimalloc.instance import Mimalloc
-from findleaks.graph.terms import State
+from findleaks.engine.terms import State
 from findleaks.session import Session
 from findleaks.target.live import LiveTarget
 

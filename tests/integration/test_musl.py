@@ -19,8 +19,8 @@ from findleaks.allocators.base import Allocator, Problem
 from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.musl.layout import CLASSES, LARGE
 from findleaks.allocators.musl.ng import MallocNG
-from findleaks.graph.engine import load
-from findleaks.graph.terms import State
+from findleaks.engine.load import load
+from findleaks.engine.terms import State
 from findleaks.target.copied import attach
 from findleaks.target.core import open_core
 

@@ -13,7 +13,7 @@ import truth
 from mallocs_python import CHURN, SUITES, Python, compare_statistics, pymalloc_of
 
 import cores
-from findleaks.graph.terms import Kind
+from findleaks.engine.terms import Kind
 from findleaks.session import Session
 from findleaks.target.copied import attach
 from findleaks.target.core import open_core

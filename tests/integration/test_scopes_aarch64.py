@@ -10,11 +10,11 @@ from typing import Optional
 import nodes
 import pytest
 
-from findleaks.arch import X86_64
 from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8 import layout
 from findleaks.target import elf
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Symbol
 
 pytestmark = pytest.mark.matrix

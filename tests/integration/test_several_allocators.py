@@ -18,7 +18,7 @@ from mallocs_python import CHURN, FLAGS, compare_statistics, pymalloc_of
 
 import cores
 from findleaks.allocators.directory import Directory
-from findleaks.graph.terms import Kind, State
+from findleaks.engine.terms import Kind, State
 from findleaks.session import Session
 from findleaks.target.copied import attach
 from findleaks.target.core import open_core

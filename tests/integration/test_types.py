@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from cores import Running
+from findleaks.block_types import Types
 from findleaks.target.base import Range
 from findleaks.target.core import CoreTarget, open_core
-from findleaks.types import Types
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 

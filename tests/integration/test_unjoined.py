@@ -10,7 +10,7 @@ import mallocs_musl
 import pytest
 
 import cores
-from findleaks.graph import engine
+from findleaks.engine import load as engine
 from findleaks.libc.stacks import unjoined
 from findleaks.target.base import Target
 from findleaks.target.copied import attach

@@ -12,7 +12,7 @@ from heaps import ListAllocator, Listed, session
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.containers.recognise import found_in
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.session import Session
 from findleaks.target.base import Module, Symbol
 

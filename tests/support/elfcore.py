@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from findleaks.arch import X86_64, Arch
+from findleaks.target.arch import X86_64, Arch
 
 PT_LOAD, PT_NOTE = 1, 4
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE = 1, 3, 6, 0x46494C45

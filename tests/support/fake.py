@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Optional
 
-from findleaks.arch import X86_64, Arch
+from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Disassembler, Module, Range, Region, Symbol, Thread
-from findleaks.target.presence import Presence
 from findleaks.target.reader import Extent, ExtentReader, Source, disjoint
+from findleaks.target.residency.presence import Presence
 
 
 def thread(

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from findleaks.arch import X86_64, Arch
-from findleaks.graph.base import Engine, Graph
-from findleaks.graph.kernel import KernelEngine
-from findleaks.graph.kernel_library import library
-from findleaks.graph.pure import PureEngine
-from findleaks.graph.terms import Group, Heuristic, Kind, State
+from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.kernel.engine import KernelEngine
+from findleaks.engine.kernel.library import library
+from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.terms import Group, Heuristic, Kind, State
+from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Piece, Range
 
 BASES = (0x1000, 0x555555559000, 0x7F0000000000, 0x7F0003FF0000, 0x7FFFFFFF0000, 0x1FFFFF000000000, 0xFFFFFFFFFFF00000)

@@ -10,9 +10,9 @@ from fake import FakeTarget
 from findleaks.allocators.base import Allocator, Heap, Problem
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.nesting import Owned
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.engine import load
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.load import load
+from findleaks.engine.terms import State
 from findleaks.session import Session
 from findleaks.target.base import Range
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import graphs
 
-from findleaks.graph.base import Engine, Graph
-from findleaks.graph.dominators import SHARED, Dominators, root_node
-from findleaks.graph.terms import State, Totals
+from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.dominators import SHARED, Dominators, root_node
+from findleaks.engine.terms import State, Totals
 
 
 class Oracle:

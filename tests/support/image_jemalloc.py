@@ -9,8 +9,8 @@ import fake
 from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.jemalloc import classes, layout
 from findleaks.allocators.jemalloc.instance import Jemalloc
-from findleaks.arch import X86_64
-from findleaks.graph import engine
+from findleaks.engine import load as engine
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Module
 
 PAGE = 4096

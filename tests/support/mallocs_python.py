@@ -15,7 +15,7 @@ import debian
 import truth
 
 from findleaks.allocators.pymalloc.instance import Pymalloc
-from findleaks.graph.terms import State
+from findleaks.engine.terms import State
 from findleaks.session import Session
 
 LIBRARIES = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")

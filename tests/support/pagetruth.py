@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from findleaks.graph.pages import PageState
+from findleaks.engine.pages import PageState
 
 PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "pages.c"
 PAGE = 4096

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from findleaks.arch import NT_X86_XSTATE, X86_64
 from findleaks.disasm.capstone_loader import load_capstone
 from findleaks.disasm.effects import GENERAL, REGISTERS, ZONE, ZONE_AT, mask_of
 from findleaks.graph.unread import KEPT
+from findleaks.target.arch import NT_X86_XSTATE, X86_64
 from findleaks.target.base import Thread
 from findleaks.target.live import LiveTarget
 from findleaks.target.notes import NT_PRSTATUS, thread

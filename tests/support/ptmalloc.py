@@ -21,7 +21,7 @@ from findleaks.allocators.glibc.layout import (
     StateLayout,
     TcacheLayout,
 )
-from findleaks.arch import X86_64, Arch
+from findleaks.target.arch import X86_64, Arch
 
 BITS_32 = dataclasses.replace(X86_64, name="made up, 32-bit", machine=3, word=4)
 TCACHE_OFFSET = -0x48

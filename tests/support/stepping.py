@@ -16,8 +16,8 @@ from typing import Optional
 
 import elfcore
 
-from findleaks.arch import ARCHES
 from findleaks.session import Session
+from findleaks.target.arch import ARCHES
 from findleaks.target.live import LiveTarget
 from findleaks.target.maps import regions_of
 from findleaks.target.notes import NT_SIGINFO

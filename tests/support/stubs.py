@@ -12,7 +12,7 @@ from typing import Optional
 import truth
 
 from findleaks.counting import stubcode
-from findleaks.counting.serve import Rules, Service
+from findleaks.counting.rule_server import Rules, Service
 from findleaks.counting.table import ENABLED, EVENTS, EXACT, FULL, ORPHANED, SHARED, STACK, UNSURE, Layout, Scoped, paths
 
 WORDS = 4096

@@ -20,10 +20,10 @@ TEXTS = {".py", ".c", ".h", ".cpp", ".sh", ".md", ".toml", ""}
 AS_THEY_ARE = {"LICENSE"}
 WRITERS = {
     "common/cli.py",
-    "common/rc.py",
+    "common/launcher.py",
     "common/bootstrap.py",
-    "common/counting/guardian.py",
-    "common/counting/outside.py",
+    "common/counting/watchdog.py",
+    "common/counting/gdb_subprocess.py",
     "gdb/findleaks_gdb.py",
     "gdb/register.py",
     "lldb/findleaks_lldb.py",

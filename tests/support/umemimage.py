@@ -14,8 +14,8 @@ from fake import FakeTarget
 
 from findleaks.allocators import umem
 from findleaks.allocators.umem.instance import Umem
-from findleaks.graph import engine
-from findleaks.graph.base import Blocks
+from findleaks.engine import load as engine
+from findleaks.engine.contract import Blocks
 from findleaks.target.base import Module
 
 DATA, DATA_SIZE = 0x7F0000100000, 0x10000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fake import FakeTarget, thread
 
-from findleaks.audit.doubts import STACK_LOOK, blank_stacks
+from findleaks.audit.diagnostics import STACK_LOOK, blank_stacks
 
 ONE, TWO, THREE = 0x10000, 0x40000, 0x800000
 

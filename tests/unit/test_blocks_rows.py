@@ -17,9 +17,9 @@ from ptmalloc import Image
 from findleaks.allocators.glibc import layout
 from findleaks.commands import Door, blocks_rows, parse, parser
 from findleaks.commands.blocks import Listing, blocks
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.escaping import json_line
-from findleaks.graph.base import Engine
 from findleaks.session import Session
 from findleaks.target.core import open_core
 

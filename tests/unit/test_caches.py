@@ -16,10 +16,10 @@ from findleaks import commands
 from findleaks.allocators.base import Arena, Cache, Heap, ThreadCache
 from findleaks.audit.caches import CACHE_KEYS
 from findleaks.commands.caches_text import percent, short
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UsageError
-from findleaks.graph.base import Blocks
-from findleaks.graph.terms import State
-from findleaks.report.text import number, size
+from findleaks.formatting import number, size
 from findleaks.session import Session
 from findleaks.target.base import Range
 

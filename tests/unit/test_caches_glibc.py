@@ -13,9 +13,9 @@ from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.glibc import caches, layout, tcache
 from findleaks.allocators.glibc.caches import Classes
 from findleaks.allocators.glibc.instance import Glibc
-from findleaks.arch import X86_64
-from findleaks.graph.pure import PureEngine
-from findleaks.graph.terms import State
+from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.terms import State
+from findleaks.target.arch import X86_64
 
 
 def read(target: fake.FakeTarget) -> tuple[Directory, Glibc]:

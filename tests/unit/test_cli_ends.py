@@ -12,8 +12,8 @@ from fake import FakeTarget
 from heaps import ListAllocator, Listed, session
 
 from findleaks import cli, commands
+from findleaks.engine.terms import State
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
-from findleaks.graph.terms import State
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ from fake import FakeTarget, thread
 from heaps import ListAllocator, Listed, session
 
 from findleaks import commands
+from findleaks.arg_types import SizeRange, size_range, size_word
+from findleaks.audit.address_info import Describer
+from findleaks.block_types import Types
 from findleaks.commands.blocks_rows import BlockRows
-from findleaks.describe import Describer
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UsageError
-from findleaks.graph.terms import State
-from findleaks.report.text import size
+from findleaks.formatting import size
 from findleaks.session import Session
 from findleaks.target.base import Module, Symbol
-from findleaks.types import Types
-from findleaks.words import SizeRange, size_range, size_word
 
 HEAP, DATA, STACK = 0x10000, 0x400000, 0x7F0000
 HELD, INNER, LONE, HEAD, TAIL, RING_A, RING_B, FREED, BEHIND = (HEAP + 0x100 * i for i in range(9))
@@ -276,7 +276,7 @@ def test_path_through_a_block_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch)
         target = FakeTarget({HEAP: bytes(heap), DATA: words(8, _0=HEAP)})
         made = session(target, [ListAllocator(HEAP, HEAP + 0x1000, [Listed(HEAP, 0x700), Listed(HEAP + 0x800, 16)])])
         monkeypatch.setattr(target, "read", lambda *_: pytest.fail("a whole block was read"))
-        monkeypatch.setattr("findleaks.describe.hint_of", lambda *_: "")
+        monkeypatch.setattr("findleaks.audit.address_info.hint_of", lambda *_: "")
         monkeypatch.setattr(Types, "of_block", lambda *_: "")
         step = run_json(made, "path", hex(HEAP + 0x800))["path"][1]
         assert (step["address"], step["interior"]) == (hex(HEAP + (0x100 if interior else at)), interior)

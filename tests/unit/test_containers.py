@@ -10,7 +10,7 @@ import pytest
 from containers import DATA, HEAP, ROOM, Building
 
 from findleaks.audit.containers import Container
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 
 ENGINES: list[Callable[[], Engine]] = [graphs.kernel, graphs.pure]
 OWNER = DATA + 0x100

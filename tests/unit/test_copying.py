@@ -14,7 +14,7 @@ from findleaks.target import room
 from findleaks.target.base import Range, Region
 from findleaks.target.copying import Copied, Layout, Room, windows
 from findleaks.target.moment import Moment
-from findleaks.target.presence import Presence
+from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
 PAGE = 4096

@@ -13,8 +13,8 @@ import pytest
 from findleaks.commands.count import Counting, counting, wanted
 from findleaks.counting.base import Outcome
 from findleaks.counting.counter import Counted, Counter, Table
-from findleaks.counting.memo import Memo
-from findleaks.counting.outside import without_pid
+from findleaks.counting.gdb_subprocess import without_pid
+from findleaks.counting.unwind_cache import Memo
 from findleaks.errors import TargetError, UsageError
 from findleaks.runtimes.rules import RULES, rule
 from findleaks.unwind.frames import Unwinder

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import graphs
 import pytest
 
-from findleaks.arch import X86_64
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.dominators import SILENT
-from findleaks.graph.objects import NO_OBJECT, ObjectTally
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.dominators import SILENT
+from findleaks.engine.objects import NO_OBJECT, ObjectTally
+from findleaks.engine.terms import State
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Range
 
 HEAP = 0x7F0000000000

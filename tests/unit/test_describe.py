@@ -9,7 +9,7 @@ import pytest
 from fake import FakeTarget, thread
 from heaps import ListAllocator, session
 
-from findleaks.describe import Describer
+from findleaks.audit.address_info import Describer
 from findleaks.target.base import Module
 
 HEAP, DATA, STACK = 0x10000, 0x400000, 0x7F0000

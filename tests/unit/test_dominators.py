@@ -11,8 +11,8 @@ import graphs
 import pytest
 from held import Oracle, agrees, computed, engines, everything, tiered
 
-from findleaks.graph.base import Engine, Graph
-from findleaks.graph.dominators import NOBODY, SILENT, Dominators, root_node
+from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.dominators import NOBODY, SILENT, Dominators, root_node
 
 ROOTS = 4
 

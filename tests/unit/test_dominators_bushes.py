@@ -10,7 +10,7 @@ import graphs
 import pytest
 from held import Oracle, agrees, computed, engines, everything, made, tiered
 
-from findleaks.graph.dominators import NOBODY, root_node
+from findleaks.engine.dominators import NOBODY, root_node
 
 ROOTS = 4
 

@@ -13,10 +13,10 @@ from fake import FakeTarget
 from held import Oracle, agrees, computed, engines, everything, made, tree_of
 
 from findleaks.audit.fields import computed as told
+from findleaks.engine.contract import Engine
+from findleaks.engine.dominators import SHARED, Chain, Dominators, root_node
+from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
-from findleaks.graph.dominators import SHARED, Chain, Dominators, root_node
-from findleaks.graph.terms import Kind, Totals
 
 ENGINES = pytest.mark.parametrize("engine", engines(), ids=["kernel", "pure"])
 

@@ -22,14 +22,14 @@ from hypothesis import strategies as st
 from findleaks import commands
 from findleaks.audit.owners import Owner, Sort
 from findleaks.commands import Command, Door
+from findleaks.debugger_session import _status, unexpected
 from findleaks.errors import FindleaksError
 from findleaks.escaping import Markup, json_line, visible
-from findleaks.front import _status, unexpected
+from findleaks.formatting import printable, table, wrapped
 from findleaks.progress import Bar
 from findleaks.report.heapmap import html, svg
 from findleaks.report.heapmap.cells import Picture
 from findleaks.report.quoting import for_debugger, shell_quoted
-from findleaks.report.text import printable, table, wrapped
 from findleaks.target.base import Range
 from findleaks.target.maps import regions_of
 from findleaks.target.ptrace import status

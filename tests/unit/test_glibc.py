@@ -13,8 +13,8 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.glibc import layout, lists
 from findleaks.allocators.glibc.instance import Glibc
-from findleaks.arch import X86_64, Arch
-from findleaks.graph.pure import PureEngine
+from findleaks.engine.python.engine import PureEngine
+from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Module
 
 BIG = dataclasses.replace(X86_64, name="made up, big-endian", machine=22, byteorder="big")

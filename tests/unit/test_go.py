@@ -10,8 +10,8 @@ import pytest
 from fake import FakeTarget, thread
 from heaps import ListAllocator, session
 
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
 from findleaks.runtimes.go import NOTE_NAME, NOTE_TYPE, find
 from findleaks.runtimes.go.buildinfo import MAGIC, version
 from findleaks.runtimes.go.heap import MANUAL, OBJECTS, PAGE, SPANS_AT, TABLE, Span, heap

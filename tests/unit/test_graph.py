@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from findleaks.arch import X86_64
-from findleaks.graph.terms import Heuristic, Kind, State, Totals
+from findleaks.engine.terms import Heuristic, Kind, State, Totals
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Range
 
 ENGINES = [graphs.kernel, graphs.pure]

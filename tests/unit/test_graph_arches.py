@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.arch import X86_64, Arch
-from findleaks.graph import engine, kernel_library
-from findleaks.graph.terms import State
+from findleaks.engine import load as engine
+from findleaks.engine.kernel import library as kernel_library
+from findleaks.engine.terms import State
+from findleaks.target.arch import X86_64, Arch
 
 ARCHES = [replace(X86_64, word=word, byteorder=order) for word in (4, 8) for order in ("little", "big")]
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.arch import X86_64
-from findleaks.graph.base import Engine
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import State
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Range
 from findleaks.target.ranges import subtract
 

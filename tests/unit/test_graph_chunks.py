@@ -10,7 +10,7 @@ import graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -7,8 +7,8 @@ import random
 import graphs
 import pytest
 
-from findleaks.graph import links
-from findleaks.graph.base import Engine
+from findleaks.engine import links
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece
 
 BASE, SIZE = 0x10000, 32

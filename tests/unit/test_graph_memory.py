@@ -14,8 +14,8 @@ from typing import Any
 import graphs
 import pytest
 
-from findleaks.graph.kernel_library import SIGNATURES, CChain, CRange, CRules, CRunSearch, CWords
-from findleaks.graph.kernel_memory import CPiece, memory, passed, passed_all
+from findleaks.engine.kernel.library import SIGNATURES, CChain, CRange, CRules, CRunSearch, CWords
+from findleaks.engine.kernel.memory import CPiece, memory, passed, passed_all
 from findleaks.target.base import Piece
 
 SOURCES = Path(__file__).parents[2] / "common/kernel"

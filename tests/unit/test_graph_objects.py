@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.graph.terms import Heuristic, Kind
+from findleaks.engine.terms import Heuristic, Kind
 
 ENGINES = [graphs.kernel, graphs.pure]
 TYPE = graphs.TYPES[3]

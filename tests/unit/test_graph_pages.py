@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.arch import X86_64
-from findleaks.graph.base import Blocks
-from findleaks.graph.pages import COLUMNS, FOREIGN, LARGEST, PageLists, PageState
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks
+from findleaks.engine.pages import COLUMNS, FOREIGN, LARGEST, PageLists, PageState
+from findleaks.engine.terms import State
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Piece, Range
 from findleaks.target.runs import Runs
 

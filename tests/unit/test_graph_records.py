@@ -8,9 +8,9 @@ from array import array
 import graphs
 import pytest
 
-from findleaks.arch import X86_64
-from findleaks.graph.kernel_library import SIGNATURES
-from findleaks.graph.records import NONE, RUN, KernelRecords, PureRecords, Records, Shape
+from findleaks.engine.kernel.library import SIGNATURES
+from findleaks.engine.records import NONE, RUN, KernelRecords, PureRecords, Records, Shape
+from findleaks.target.arch import X86_64
 
 SHAPES = {0: Shape(0x7), 1: Shape(0x7, (8,)), 2: Shape(0xFF, ()), 3: Shape(0x7, (8, 16, 24)), 5: Shape(0x1007, (16, 32))}
 BASE = 0x7F0000010000

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.arch import X86_64
-from findleaks.graph.base import Engine
-from findleaks.graph.terms import Size, State, run_states
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import Size, State, run_states
+from findleaks.target.arch import X86_64
 
 ENGINES = [graphs.kernel, graphs.pure]
 SEEDS = st.integers(0, 2**32 - 1)

@@ -16,7 +16,7 @@ import held
 import pytest
 
 from findleaks import cli
-from findleaks.graph.dominators import SHARED, root_node
+from findleaks.engine.dominators import SHARED, root_node
 
 ROOT = Path(__file__).parents[2]
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O0", "-g1")  # built in half the time that -O1 -g takes
@@ -53,8 +53,8 @@ def test_the_sanitizer_sees_a_read_beyond_a_piece(environment: dict[str, str]) -
     """Proof that the tests above could fail: a piece that claims to be longer than it is."""
     code = """
 import graphs
-from findleaks.graph.kernel_library import CWords
-from findleaks.graph.kernel_memory import passed
+from findleaks.engine.kernel.library import CWords
+from findleaks.engine.kernel.memory import passed
 piece = passed(graphs.piece(0x1000, bytes(64)))
 piece.length = 128
 graphs.kernel()._library.fl_search(piece, 1, 2, CWords())
@@ -68,8 +68,9 @@ graphs.kernel()._library.fl_search(piece, 1, 2, CWords())
 COMMANDS = """
 import os, sys
 from findleaks import cli
-from findleaks.arch import X86_64
-from findleaks.graph import engine, kernel_library
+from findleaks.target.arch import X86_64
+from findleaks.engine import load as engine
+from findleaks.engine.kernel import library as kernel_library
 kernel_library.LIBRARY = os.environ["FINDLEAKS_TEST_KERNEL"]
 assert engine.load(X86_64).name == "kernel"
 for line in sys.stdin:

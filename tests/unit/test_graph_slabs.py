@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.arch import X86_64
-from findleaks.graph import slabs
-from findleaks.graph.base import Engine
-from findleaks.graph.slabs import CACHE, HASHED, OWN, USER, SlabRead
-from findleaks.graph.terms import State
+from findleaks.engine import slabs
+from findleaks.engine.contract import Engine
+from findleaks.engine.slabs import CACHE, HASHED, OWN, USER, SlabRead
+from findleaks.engine.terms import State
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Piece, Range
 
 SEEDS = st.integers(0, 2**32 - 1)

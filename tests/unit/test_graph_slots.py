@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.allocators.musl.layout import CLASSES
-from findleaks.graph import slots
-from findleaks.graph.base import Engine
-from findleaks.graph.slots import AREA, BATCH, GROUP, LARGE, SUMS, SlotGroups, TagWalk
-from findleaks.graph.terms import State
+from findleaks.engine import slots
+from findleaks.engine.contract import Engine
+from findleaks.engine.slots import AREA, BATCH, GROUP, LARGE, SUMS, SlotGroups, TagWalk
+from findleaks.engine.terms import State
 from findleaks.target.base import Piece, Range
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -7,9 +7,9 @@ from array import array
 
 import graphs
 
-from findleaks.arch import X86_64
-from findleaks.graph.base import Engine
-from findleaks.graph.trees import TreeLayout
+from findleaks.engine.contract import Engine
+from findleaks.engine.trees import TreeLayout
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Piece
 
 LAYOUT = TreeLayout(2, 3, 1, 0, 4, 0xFF)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from findleaks.target import elf
 from findleaks.target.base import Range, Region
-from findleaks.target.holes import by_kernel, by_pages, page_of_zeros, presence
 from findleaks.target.layout import Load
+from findleaks.target.residency.holes import by_kernel, by_pages, page_of_zeros, presence
 
 PAGE = 4096
 

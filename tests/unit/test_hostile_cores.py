@@ -23,9 +23,9 @@ from findleaks.cli import main
 from findleaks.libc.loader import table_blocks
 from findleaks.target.base import Piece
 from findleaks.target.core import open_core
-from findleaks.target.holes import data_parts
 from findleaks.target.ranges import nonzero_pieces
 from findleaks.target.reader import SKIP, ExtentReader
+from findleaks.target.residency.holes import data_parts
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 FREE = 0x1000_0000_0000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fake
 import ptmalloc
 
-from findleaks.graph.terms import Kind
+from findleaks.engine.terms import Kind
 from findleaks.session import Session
 
 HEADER = 16

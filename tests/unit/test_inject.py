@@ -10,14 +10,14 @@ from typing import Optional
 import pytest
 
 from findleaks.commands.count import _lost
-from findleaks.counting import implant
+from findleaks.counting import patcher as implant
 from findleaks.counting.base import Outcome
 from findleaks.counting.counter import Table
+from findleaks.counting.free_range import GROWTH, room
 from findleaks.counting.relocate import Line, Refused, jump, plan, relocated
-from findleaks.counting.remote import Place
-from findleaks.counting.room import GROWTH, room
-from findleaks.counting.steps import CHAINED, _near, _value, follow
+from findleaks.counting.remote_syscall import Place
 from findleaks.counting.table import BY_FP, BY_SP, LAST, SIGNAL, THROUGH_FP, Layout, Node, answer, pack, paths
+from findleaks.counting.unwind_rules import CHAINED, _near, _value, follow
 from findleaks.runtimes.v8.decode import RIP, instructions
 from findleaks.target.base import Region
 from findleaks.unwind.cfi import Row, Rule

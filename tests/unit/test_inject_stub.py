@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stubs import WORDS, Machine, harness
 
-from findleaks.counting.serve import Rules
-from findleaks.counting.steps import CHAINED, Step, follow
+from findleaks.counting.rule_server import Rules
 from findleaks.counting.table import (
     BY_FP,
     BY_SP,
@@ -29,6 +28,7 @@ from findleaks.counting.table import (
     pack,
     place,
 )
+from findleaks.counting.unwind_rules import CHAINED, Step, follow
 
 A, B, C, D = 0x401111, 0x402222, 0x7F0000403333, 0x7F0000404444
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.graph.base import Engine, Graph
+from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.interiors import Row, Rule
+from findleaks.engine.terms import Heuristic, Kind
 from findleaks.graph.conventions import LEAST, SIZES, candidates, rules_of
-from findleaks.graph.interiors import Row, Rule
-from findleaks.graph.terms import Heuristic, Kind
 
 MOST_OFFSET = (1 << 32) - 1
 

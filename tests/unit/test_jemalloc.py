@@ -30,8 +30,8 @@ from findleaks.allocators import directory
 from findleaks.allocators.base import State
 from findleaks.allocators.directory import build
 from findleaks.allocators.jemalloc import layout, stats
-from findleaks.arch import X86_64
-from findleaks.graph import engine
+from findleaks.engine import load as engine
+from findleaks.target.arch import X86_64
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from fake import FakeTarget
 from heaps import ListAllocator, Listed, session
 from jvmimage import HEAP, HEAP_SIZE, OBJECTS, Image
 
-from findleaks.graph.terms import Kind
-from findleaks.references import references_to
+from findleaks.audit.references import references_to
+from findleaks.engine.terms import Kind
 from findleaks.runtimes.base import Runtime
 from findleaks.runtimes.jvm.spaces import REGION
 

@@ -51,7 +51,7 @@ def test_without_rules_one_row_has_all_of_a_size(mixed: Session) -> None:
 
 
 def test_many_lost_blocks_are_not_looked_at_one_by_one(mixed: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("findleaks.audit.lost.MANY", 8)
+    monkeypatch.setattr("findleaks.audit.leak_groups.MANY", 8)
     groups = run_json(mixed, "find")["groups"]
     assert [(g["blocks"], g["type"], g["hint"]) for g in groups] == [(9, None, '"keep this one"')]
 

@@ -10,7 +10,7 @@ from typing import Any, Optional, cast
 import pytest
 
 from findleaks.audit import managed as audit
-from findleaks.graph.dominators import NOBODY, SILENT
+from findleaks.engine.dominators import NOBODY, SILENT
 from findleaks.runtimes.base import Holders, Runtime, Type
 
 

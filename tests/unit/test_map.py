@@ -18,14 +18,14 @@ from heaps import ListAllocator, Listed, session
 
 from findleaks.commands import Door
 from findleaks.commands.map import map as command
+from findleaks.engine.pages import PageState
+from findleaks.engine.terms import State
 from findleaks.errors import FindleaksError, Interrupted, UsageError
-from findleaks.graph.pages import PageState
-from findleaks.graph.terms import State
 from findleaks.report.heapmap.cells import Picture, blend, cells, pages_a_cell, sums
 from findleaks.report.heapmap.terminal import Style, lines
 from findleaks.session import Session
 from findleaks.target.base import Module, Symbol
-from findleaks.target.presence import Presence
+from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
 BASE, PAGE = 0x7F0000000000, 4096

@@ -10,8 +10,8 @@ import pytest
 from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.mimalloc import aligned, layout, lists
 from findleaks.allocators.mimalloc.instance import Mimalloc
-from findleaks.arch import X86_64
-from findleaks.graph.pure import PureEngine
+from findleaks.engine.python.engine import PureEngine
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Module, Range
 
 SEGMENT = 0x7F0000000000

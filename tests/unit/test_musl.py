@@ -12,11 +12,11 @@ import pytest
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.musl.layout import CLASSES, Meta, Old, bin_of, contexts
-from findleaks.graph.base import Engine
-from findleaks.graph.engine import load
-from findleaks.graph.pure import PureEngine
+from findleaks.engine.contract import Engine
+from findleaks.engine.load import load
+from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.terms import State
 from findleaks.graph.roots import register_words
-from findleaks.graph.terms import State
 from findleaks.target.base import Module
 
 DATA, GUARD, AREAS, SLABS, LARGE, DONATED = 0x600000, 0x10000000, 0x10001000, 0x7F0000000000, 0x7F0000100000, 0x600800

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from findleaks.allocators import directory
 from findleaks.allocators.base import Allocator, Heap, Problem
 from findleaks.allocators.nesting import nest, walk
-from findleaks.arch import X86_64
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State
+from findleaks.target.arch import X86_64
 
 ENGINES = [graphs.kernel, graphs.pure]
 LOW, HIGH = 0x10000, 0x40000

@@ -10,7 +10,8 @@ import layouts
 import pytest
 from layouts import run
 
-from findleaks import cli, rc
+from findleaks import cli
+from findleaks import launcher as rc
 from findleaks.errors import FindleaksError
 
 

@@ -7,10 +7,10 @@ import random
 import graphs
 import pytest
 
-from findleaks.arch import X86_64
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.pointer_runs import Bounds, PointerRun
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.pointer_runs import Bounds, PointerRun
+from findleaks.engine.terms import State
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Piece
 
 HEAP, BASE = 0x5000_0000, 0x40_0000

@@ -14,9 +14,9 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.nesting import nest, walk
 from findleaks.allocators.pymalloc.instance import Pymalloc
 from findleaks.allocators.pymalloc.layout import VARIABLES, Variables
-from findleaks.arch import X86_64
-from findleaks.graph.base import Blocks
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Module
 
 ENGINES = [graphs.kernel, graphs.pure]

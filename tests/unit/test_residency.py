@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from findleaks.audit.residency import Residency, read, residency, save
 from findleaks.errors import FindleaksError, Interrupted
 from findleaks.session import Session
-from findleaks.target import presence
 from findleaks.target.base import Range
-from findleaks.target.presence import Presence
+from findleaks.target.residency import presence
+from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
 PAGE = mmap.PAGESIZE

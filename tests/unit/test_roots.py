@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fake import FakeTarget, thread
 
-from findleaks.graph.engine import load
+from findleaks.engine.load import load
 from findleaks.graph.roots import root_ranges, root_regions
 from findleaks.target.base import Range, Region
 

@@ -13,8 +13,8 @@ from containers import DATA, Building
 from heaps import session as made_session
 
 from findleaks import commands
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted, UsageError
-from findleaks.graph.base import Engine
 from findleaks.session import Session
 
 MAP, LIST, PAIR_A, PAIR_B, UNNAMED = (DATA + 0x100 * n for n in range(1, 6))

@@ -12,7 +12,7 @@ from containers import Building
 
 from findleaks import commands
 from findleaks.audit import fields
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 
 
 @pytest.fixture(params=[graphs.kernel, graphs.pure], ids=["kernel", "pure"])

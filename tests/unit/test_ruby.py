@@ -16,9 +16,9 @@ from fake import FakeTarget
 from rubyimage import Image
 
 from findleaks.allocators.directory import build
+from findleaks.engine.contract import Engine
+from findleaks.engine.dominators import NOBODY
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
-from findleaks.graph.dominators import NOBODY
 from findleaks.runtimes.base import Runtime
 from findleaks.runtimes.ruby import find
 from findleaks.runtimes.ruby.reported import reported_at

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from findleaks.audit.suppressions import contains, glob, load, parse
 from findleaks.errors import UsageError
-from findleaks.suppressions import contains, glob, load, parse
 
 
 def rule(text: str, type_: str = "", size: int = 48, hint: str = "", module: str = "", site: str = "") -> bool:

@@ -8,8 +8,8 @@ import mmap
 import pytest
 from fake import FakeTarget, thread
 
-from findleaks.arch import X86_64
 from findleaks.errors import UnreadableMemory
+from findleaks.target.arch import X86_64
 from findleaks.target.base import PIECE, Module, Range, Symbol, Target
 from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
 

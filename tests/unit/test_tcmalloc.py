@@ -30,9 +30,9 @@ from findleaks.allocators.tcmalloc.layout import (
     Layout,
     pages_table,
 )
-from findleaks.arch import X86_64
-from findleaks.graph import engine
-from findleaks.graph.base import Blocks
+from findleaks.engine import load as engine
+from findleaks.engine.contract import Blocks
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Module
 
 SIZES = [0, 8, 16, 32, 48, 64, 80, 96, 128, 256, 512, 1024, 2048, 4096, 8192, 32768, 262144]

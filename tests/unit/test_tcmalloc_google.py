@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from findleaks.allocators import tcmalloc_google
 from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
 from findleaks.allocators.tcmalloc_google.layout import LAYOUTS, LISTS, SLOT_INFO, Layout
-from findleaks.arch import X86_64
-from findleaks.graph import engine
-from findleaks.graph.base import Blocks
-from findleaks.graph.terms import State
+from findleaks.engine import load as engine
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Module
 
 ENGINES = [engine.load(X86_64), engine.load(X86_64, pure=True)]

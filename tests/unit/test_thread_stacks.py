@@ -6,7 +6,7 @@ from struct import pack
 
 from fake import FakeTarget, thread
 
-from findleaks.graph.engine import load
+from findleaks.engine.load import load
 from findleaks.libc.stacks import dead_stacks, thread_stacks
 from findleaks.target.base import Module, Range, Thread
 

@@ -11,9 +11,9 @@ from fake import FakeTarget
 from hypothesis import given
 from hypothesis import strategies as st
 
+from findleaks.block_types import Types
 from findleaks.target.base import Module, Range, Symbol
 from findleaks.target.ranges import inside
-from findleaks.types import Types
 
 TEXT, TABLES, CONSTANTS, DATA, HEAP = 0x40_0000, 0x50_0000, 0x60_0000, 0x70_0000, 0x100_0000
 

@@ -12,10 +12,10 @@ from findleaks.allocators import umem
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.nesting import Owned
 from findleaks.allocators.umem.walk import _large_tag
+from findleaks.engine import load as engine
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.graph import engine
-from findleaks.graph.base import Blocks
-from findleaks.graph.terms import State
 from findleaks.target.base import Module
 
 BOTH = pytest.mark.parametrize("pure", [False, True], ids=("kernel", "pure"))

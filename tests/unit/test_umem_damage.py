@@ -9,8 +9,8 @@ import pytest
 from umemimage import DATA, DEBUG, HEAP, UmemImage, read
 
 from findleaks.allocators import umem
-from findleaks.graph import engine
-from findleaks.graph.terms import State
+from findleaks.engine import load as engine
+from findleaks.engine.terms import State
 
 
 class Made:

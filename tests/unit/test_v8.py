@@ -17,15 +17,15 @@ from fake import FakeTarget, thread
 from v8image import BLOCKS, CODE, HANDLES, NEXT, TLS, UNDEFINED, Image
 
 from findleaks import commands
-from findleaks.arch import X86_64
+from findleaks.engine.python.engine import PureEngine
 from findleaks.errors import Interrupted
-from findleaks.graph.pure import PureEngine
 from findleaks.runtimes.v8 import aarch64
 from findleaks.runtimes.v8 import values as values_
 from findleaks.runtimes.v8.decode import instructions
 from findleaks.runtimes.v8.layout import Layout, derive
 from findleaks.runtimes.v8.scopes import Candidate, chain, fitting
 from findleaks.session import Session
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Module
 
 EVERY = 3 * HANDLES + 10

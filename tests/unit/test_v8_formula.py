@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from fake import FakeTarget
 
-from findleaks.arch import X86_64
 from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.v8.formula import LONGEST, value
+from findleaks.target.arch import X86_64
 
 SOURCE = """
 typedef unsigned long word;

@@ -16,13 +16,13 @@ from findleaks import commands
 from findleaks.allocators.base import Blocks, Spare
 from findleaks.audit.accounting import account
 from findleaks.audit.residency import residency
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UsageError
-from findleaks.graph.base import Engine
-from findleaks.graph.terms import State
 from findleaks.runtimes.base import Part, Runtime
 from findleaks.session import Session
 from findleaks.target.base import Module, Range
-from findleaks.target.presence import Presence
+from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
 PAGE = 4096

@@ -12,7 +12,7 @@ from findleaks.allocators.glibc import locate, mmapped
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.allocators.glibc.mmapped import Mapped
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.libc.stacks import is_musl, thread_stacks
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE
 from findleaks.allocators.glibc.walk import chained, sound_from
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
 from findleaks.target.ranges import nonzero_pieces
 
 if TYPE_CHECKING:

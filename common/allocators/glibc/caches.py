@@ -12,8 +12,8 @@ from findleaks.allocators import base
 from findleaks.allocators.base import Cache, Problem, ThreadCache
 from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc.layout import FLAG_BITS, NBINS, SMALL_TCACHE_BINS
-from findleaks.graph.base import Blocks
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
 from findleaks.target.base import Piece
 
 if TYPE_CHECKING:

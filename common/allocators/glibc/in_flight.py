@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem, any_within, around
-from findleaks.graph.base import Blocks
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
 from findleaks.target.base import Range
 from findleaks.target.ranges import subtract
 

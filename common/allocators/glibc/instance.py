@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache
-from findleaks.allocators.glibc import caches, doubts, in_flight, spans, tcache, version
+from findleaks.allocators.glibc import caches, in_flight, spans, tcache, version
 from findleaks.allocators.glibc import lists as free_lists
+from findleaks.allocators.glibc import prev_inuse as doubts
 from findleaks.allocators.glibc.arenas import find_heaps, read_top
 from findleaks.allocators.glibc.blame import Judge
 from findleaks.allocators.glibc.layout import FIRST
@@ -19,8 +20,8 @@ from findleaks.allocators.glibc.reconcile import Balance, balance, check, count
 from findleaks.allocators.glibc.spans import Span
 from findleaks.allocators.glibc.walk import walk
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State
 from findleaks.target.base import Piece, Range, Target
 
 

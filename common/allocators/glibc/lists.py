@@ -13,7 +13,7 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import NBINS
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
 
 VOTES = 256

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.spans import Span
-from findleaks.graph.base import Blocks
-from findleaks.graph.terms import State, Totals
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State, Totals
 from findleaks.target.base import Range
 
 NONE = Totals(0, 0)

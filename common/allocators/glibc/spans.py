@@ -17,7 +17,7 @@ from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, first_chunk
 from findleaks.allocators.glibc.walk import advance, fencepost
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 from findleaks.target.ranges import holding
 

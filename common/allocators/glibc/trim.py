@@ -12,8 +12,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from findleaks.engine.contract import Blocks
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Blocks
 from findleaks.target.base import Range
 from findleaks.target.ranges import subtract
 from findleaks.target.runs import Runs

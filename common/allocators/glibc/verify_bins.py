@@ -16,8 +16,8 @@ from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import FLAG_BITS, NBINS, PREV_INUSE
 from findleaks.allocators.glibc.verify_chunks import words_of
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Range
 
 LONGEST = 1 << 31

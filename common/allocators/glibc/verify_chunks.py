@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.glibc.doubts import copy_differs, not_free
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, NON_MAIN_ARENA, PREV_INUSE
+from findleaks.allocators.glibc.prev_inuse import copy_differs, not_free
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Range
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import ChunkWalk
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Blocks
-from findleaks.graph.terms import ChunkWalk
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range, Target
 
 LEAST = 128 << 10

@@ -17,7 +17,7 @@ from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.layout import ARENAS, BIN_STATS, BINS, INTERNAL, LARGES, NO_ARENA, Bin, Large
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 
 LONGEST = 160 << 10  # bytes of arena_s looked at
 CHOICES = 8  # places for the bins that are looked at closely

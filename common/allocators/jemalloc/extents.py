@@ -16,8 +16,8 @@ from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.layout import ACTIVE, KEPT, STATES, Extent
 from findleaks.allocators.jemalloc.tree import Elements
-from findleaks.graph.base import Engine
-from findleaks.graph.terms import RUN, State, run_states
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import RUN, State, run_states
 from findleaks.target.base import Range
 
 SHOWN = 16

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import starts
-from findleaks.graph.base import Blocks
+from findleaks.engine.contract import Blocks
 
 if TYPE_CHECKING:
     from findleaks.allocators.jemalloc.instance import Jemalloc

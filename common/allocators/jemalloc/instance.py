@@ -17,8 +17,8 @@ from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.layout import EDATA
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.terms import RUN, State
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import RUN, State
 from findleaks.target.base import Range, Target
 
 SHOWN = 16

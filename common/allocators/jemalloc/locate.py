@@ -15,7 +15,7 @@ from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.instance import Jemalloc, Parts
 from findleaks.allocators.jemalloc.layout import EDATA, EXTENT, KEPT
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Target
 from findleaks.target.ranges import nonzero_pieces
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.extents import HUGE, Extents
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 
 E_PS = 24  # of edata_t

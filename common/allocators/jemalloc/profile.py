@@ -15,8 +15,8 @@ from findleaks.allocators.images import Image
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.layout import PROFILES, Profile
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
 from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
 

@@ -15,7 +15,7 @@ from findleaks.allocators.jemalloc.arenas import Arena
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.layout import EDATA, Extent
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Thread
 from findleaks.target.ranges import holding
 

@@ -11,8 +11,8 @@ from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.layout import Levels, levels
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import nonzero_pieces
 

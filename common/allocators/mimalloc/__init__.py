@@ -14,7 +14,7 @@ from findleaks.allocators.base import Allocator
 from findleaks.allocators.bulk import pointing
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged, nonzero_pieces
 

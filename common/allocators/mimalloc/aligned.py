@@ -23,8 +23,8 @@ from typing import Optional
 from findleaks.allocators.bulk import pointing
 from findleaks.allocators.mimalloc.layout import SMALLEST_ALIGNMENT, Page
 from findleaks.allocators.mimalloc.lists import decode
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from findleaks.allocators.images import images
 from findleaks.allocators.mimalloc.layout import SEGMENT
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, nonzero_pieces, subtract
 

@@ -16,7 +16,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.aligned import Live
 from findleaks.allocators.mimalloc.layout import Page
 from findleaks.allocators.mimalloc.lists import encode
-from findleaks.graph.base import Blocks
+from findleaks.engine.contract import Blocks
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc import aligned, arenas, checks, pagemap, segments
 from findleaks.allocators.mimalloc.layout import Page, Segments
 from findleaks.allocators.mimalloc.lists import Lists, decode
-from findleaks.graph.base import Blocks, Engine
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import run_states
 from findleaks.graph.roots import register_words, root_ranges
-from findleaks.graph.terms import run_states
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.layout import Page
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
 
 MASK = (1 << 64) - 1

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.layout import AREA, Meta
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
 _MOST_PROBES = 4096

@@ -11,9 +11,9 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, LARGE, UNIT
-from findleaks.graph import slots
-from findleaks.graph.base import Engine
-from findleaks.graph.slots import GROUP, LABELS, SUMS, WRONG, SlotGroups
+from findleaks.engine import slots
+from findleaks.engine.contract import Engine
+from findleaks.engine.slots import GROUP, LABELS, SUMS, WRONG, SlotGroups
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merged
 

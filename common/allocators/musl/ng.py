@@ -12,8 +12,8 @@ from findleaks.allocators.musl import ng_verify
 from findleaks.allocators.musl.groups import Batch, Groups, read_groups
 from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, UNIT, Context, Meta, contexts
 from findleaks.allocators.musl.slots import Slots
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.slots import GROUP
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.slots import GROUP
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.musl.groups import Batch, Group
 from findleaks.allocators.musl.layout import CLASSES, HEADER, UNIT
-from findleaks.graph.terms import State
+from findleaks.engine.terms import State
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:

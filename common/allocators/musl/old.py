@@ -11,8 +11,8 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import old_verify
 from findleaks.allocators.musl.layout import Old, bin_of
 from findleaks.allocators.musl.old_heaps import Mapped, Segment, find_heaps
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 

@@ -18,10 +18,10 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.layout import Old
+from findleaks.engine.contract import Engine
+from findleaks.engine.slots import DIFFERS, ENDS, MORE
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
-from findleaks.graph.slots import DIFFERS, ENDS, MORE
-from findleaks.graph.terms import State
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import nonzero_pieces, subtract

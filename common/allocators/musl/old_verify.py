@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.layout import bin_of
-from findleaks.graph.terms import State
+from findleaks.engine.terms import State
 
 if TYPE_CHECKING:
     from findleaks.allocators.musl.old import OldMalloc

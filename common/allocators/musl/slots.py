@@ -1,4 +1,4 @@
-"""The blocks in mallocng's slots: the engine reads them (graph/slots.py); what memory it needs, and what is wrong with them, is said here.
+"""The blocks in mallocng's slots: the engine reads them (engine/slots.py); what memory it needs, and what is wrong with them, is said here.
 
 A slot's four bytes in front of its user memory are p[-4], 0 unless the offset has 32 bits; index in 5 bits and reserve in 3; and the
 offset from the group's storage in units. Reserve is how many bytes at the end of the slot were not asked for; 5 says that these are
@@ -14,9 +14,9 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.groups import Batch, Group, Groups, pieces
 from findleaks.allocators.musl.layout import AREA, HEADER, MOVED, UNIT
-from findleaks.graph import slots
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.slots import LONE, TROUBLE, SlotRead
+from findleaks.engine import slots
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.slots import LONE, TROUBLE, SlotRead
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import merged
 

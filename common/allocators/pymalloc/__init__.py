@@ -15,7 +15,7 @@ from typing import Optional
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.images import Image, images
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import nonzero_pieces
 

@@ -14,9 +14,9 @@ from findleaks.allocators.pymalloc import pools as reading
 from findleaks.allocators.pymalloc.layout import POOLS, layout_of
 from findleaks.allocators.pymalloc.locate import ArenaObject, State, spans
 from findleaks.allocators.pymalloc.types import types
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.terms import Heuristic
-from findleaks.graph.terms import State as BlockState
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import Heuristic
+from findleaks.engine.terms import State as BlockState
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, nonzero_pieces
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from findleaks.arch import Arch
+from findleaks.target.arch import Arch
 
 POOLS = 64
 """Pools of an arena (MAX_POOLS_IN_ARENA); one less where the arena does not begin at a multiple of the pool's size."""

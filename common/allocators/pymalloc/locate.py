@@ -25,8 +25,8 @@ from findleaks.allocators.pymalloc.layout import (
     Variables,
     layout_of,
 )
+from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import inside, merged, nonzero_pieces
 

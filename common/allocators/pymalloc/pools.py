@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from findleaks.allocators.base import Problem
 from findleaks.allocators.pymalloc.layout import Layout
 from findleaks.allocators.pymalloc.locate import ArenaObject
-from findleaks.graph.base import Engine
-from findleaks.graph.terms import RUN, State, run_states
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import RUN, State, run_states
 from findleaks.target.base import Piece, Range, Target
 
 BATCH = 128

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.tcmallocs import class_tables
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
 LEAST = 24 << 10

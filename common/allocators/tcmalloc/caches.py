@@ -22,8 +22,8 @@ from findleaks.allocators.tcmalloc.layout import (
     WORD,
 )
 from findleaks.allocators.tcmalloc.locate import Place
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, nonzero_pieces, subtract
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Arena, Cache, Problem, ThreadCache
 from findleaks.allocators.tcmalloc.layout import COUNTER, IN_USE, MOVES, NUM_SPANS, PAGE_HEAP_STATS, RETURNED, WORD, pages_table
-from findleaks.graph.base import Blocks
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
 
 if TYPE_CHECKING:
     from findleaks.allocators.tcmalloc.instance import Tcmalloc

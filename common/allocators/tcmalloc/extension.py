@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.tcmalloc.layout import IN_USE, WORD
-from findleaks.graph.base import Blocks
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
 from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
 

@@ -17,8 +17,8 @@ from findleaks.allocators.tcmalloc.lists import Lists
 from findleaks.allocators.tcmalloc.locate import Place
 from findleaks.allocators.tcmalloc.spans import Span, bridged, contiguous, read_spans, read_tree, runs, sampled_sizes
 from findleaks.allocators.tcmallocs import mark
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 

@@ -15,9 +15,9 @@ from findleaks.allocators.tcmalloc.caches import FreeList, ThreadHeap
 from findleaks.allocators.tcmalloc.layout import IN_USE, WORD
 from findleaks.allocators.tcmalloc.locate import Place
 from findleaks.allocators.tcmalloc.spans import Span
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import Lists as Followed
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph.base import Engine
-from findleaks.graph.terms import Lists as Followed
 from findleaks.target.base import Range, Target
 
 WINDOW = 32 << 20

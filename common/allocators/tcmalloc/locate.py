@@ -26,7 +26,7 @@ from findleaks.allocators.tcmalloc.layout import (
     Layout,
     pages_table,
 )
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 

@@ -16,7 +16,7 @@ from findleaks.allocators.bulk import pointing, records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc.layout import IN_USE, SPAN, SPAN_WORDS, WORD
 from findleaks.allocators.tcmalloc.locate import Place
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 

@@ -26,8 +26,8 @@ from findleaks.allocators.tcmalloc_google.layout import (
     WORD,
 )
 from findleaks.allocators.tcmalloc_google.locate import Place
+from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Engine
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 

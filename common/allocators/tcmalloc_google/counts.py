@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Arena, Cache, Problem, ThreadCache
 from findleaks.allocators.tcmalloc_google.layout import COUNTER, REQUESTED, RETURNED
-from findleaks.graph.base import Blocks
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
 
 if TYPE_CHECKING:
     from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc

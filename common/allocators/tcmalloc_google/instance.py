@@ -18,8 +18,8 @@ from findleaks.allocators.tcmalloc_google.locate import Place
 from findleaks.allocators.tcmalloc_google.lowlevel import region_records
 from findleaks.allocators.tcmalloc_google.spans import Span, Spans, read_tree
 from findleaks.allocators.tcmallocs import mark
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 

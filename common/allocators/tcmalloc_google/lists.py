@@ -8,7 +8,7 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.bulk import follow
 from findleaks.allocators.tcmalloc_google.caches import Held, ThreadHeap
 from findleaks.allocators.tcmalloc_google.locate import Place
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside
 

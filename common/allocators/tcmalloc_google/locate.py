@@ -21,8 +21,8 @@ from findleaks.allocators.tcmalloc_google.layout import (
     WORD,
     Layout,
 )
+from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, nonzero_pieces
 

@@ -9,7 +9,7 @@ from findleaks.allocators.bulk import pointing
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google.layout import WORD
 from findleaks.allocators.tcmalloc_google.locate import Place
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 

@@ -36,9 +36,9 @@ from findleaks.allocators.tcmalloc_google.layout import (
     WORD,
 )
 from findleaks.allocators.tcmalloc_google.locate import SPAN_MASK, Place
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import RUN, State, run_states
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
-from findleaks.graph.terms import RUN, State, run_states
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.images import Image, images
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, nonzero_pieces, subtract
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.umem.layout import SEG_ALLOC, SEG_FREE, SEG_ROTOR, SEG_SPAN, SEG_WALKER, ArenaLayout, measure_arena
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merged
 

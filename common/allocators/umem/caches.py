@@ -12,9 +12,9 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.umem import layout as constants
 from findleaks.allocators.umem.layout import STATISTICS, CacheLayout
-from findleaks.graph import slabs as codes
-from findleaks.graph.base import Engine
-from findleaks.graph.slabs import SLAB, USER, SlabRead, SlabWrong
+from findleaks.engine import slabs as codes
+from findleaks.engine.contract import Engine
+from findleaks.engine.slabs import SLAB, USER, SlabRead, SlabWrong
 from findleaks.target.base import Piece, Range
 
 MOST_CACHES = 1 << 16

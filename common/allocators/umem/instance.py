@@ -17,9 +17,9 @@ from findleaks.allocators.umem.arenas import Vmem
 from findleaks.allocators.umem.caches import Slab, UmemCache
 from findleaks.allocators.umem.layout import CacheLayout, measure_cache, other_counters
 from findleaks.allocators.umem.walk import Large, SlabWalk, large_blocks
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.terms import State
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import inside, merged
 

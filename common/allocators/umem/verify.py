@@ -19,8 +19,8 @@ from findleaks.allocators.umem.layout import (
     TAG_ALLOC,
     TAG_FREE,
 )
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph.terms import State
 
 if TYPE_CHECKING:
     from findleaks.allocators.umem.instance import Umem

@@ -9,10 +9,10 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.umem.arenas import Segment, Vmem
 from findleaks.allocators.umem.caches import Slabs, tag_of
 from findleaks.allocators.umem.layout import MALLOC_MAGIC, MEMALIGN_MAGIC, OVERSIZE_MAGIC, SECOND_MAGIC, SEG_ALLOC, TAG
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.slabs import TROUBLE, UNREADABLE
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Blocks, Engine
-from findleaks.graph.slabs import TROUBLE, UNREADABLE
-from findleaks.graph.terms import State
 from findleaks.target.base import Piece, Target
 
 WRAP = 1 << 32

@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.engine.links import LinkWalk
+from findleaks.engine.python.links import PureLinkWalk
+from findleaks.engine.python.trees import PureTreeWalk
+from findleaks.engine.shared import CYCLE, MISALIGNED, TOO_LONG, UNREADABLE, list_problem
+from findleaks.engine.terms import State
+from findleaks.engine.trees import TreeLayout, TreeWalk
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.links import LinkWalk
-from findleaks.graph.pure_links import PureLinkWalk
-from findleaks.graph.pure_trees import PureTreeWalk
-from findleaks.graph.shared import CYCLE, MISALIGNED, TOO_LONG, UNREADABLE, list_problem
-from findleaks.graph.terms import State
-from findleaks.graph.trees import TreeLayout, TreeWalk
 from findleaks.session import Session
 from findleaks.target.base import Piece
 
@@ -157,7 +157,7 @@ class Reader:
         return nodes, node, ""
 
     def tree(self, root: int, header: int, layout: TreeLayout, about: int) -> tuple[array[int], str]:
-        """The nodes of a search tree, see graph/trees.py; `about` so many are expected."""
+        """The nodes of a search tree, see engine/trees.py; `about` so many are expected."""
         most = self.most + 1
         if self.target.live and (about <= FEW or not self._fits):
             walk: TreeWalk = PureTreeWalk(self.words, root, header, layout, most, self.size)

@@ -15,7 +15,7 @@ from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
 from findleaks.audit.containers.reader import Place, Reader
-from findleaks.graph.trees import TreeLayout
+from findleaks.engine.trees import TreeLayout
 
 RED, BLACK = 0, 1
 

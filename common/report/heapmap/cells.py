@@ -8,9 +8,9 @@ from typing import NamedTuple, Optional
 
 from findleaks.audit.pages import Area
 from findleaks.audit.residency import Residency
-from findleaks.graph.pages import PageState
-from findleaks.graph.terms import State
-from findleaks.report.text import number, size
+from findleaks.engine.pages import PageState
+from findleaks.engine.terms import State
+from findleaks.formatting import number, size
 
 
 class Look(NamedTuple):

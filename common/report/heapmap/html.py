@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from findleaks.audit.pages import Area
+from findleaks.engine.pages import PageState
+from findleaks.engine.terms import State
 from findleaks.escaping import json_line, visible
-from findleaks.graph.pages import PageState
-from findleaks.graph.terms import State
+from findleaks.formatting import printable
 from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture, sums
-from findleaks.report.text import printable
 from findleaks.session import Session
 from findleaks.target.base import Range
 

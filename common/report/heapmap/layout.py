@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from findleaks.audit.pages import Area
+from findleaks.formatting import number, printable, size
 from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, cells, pages_a_cell, sums
-from findleaks.report.text import number, printable, size
 
 WIDTH = 1200
 MARGIN, GUTTER, LINE = 24, 132, 18

@@ -7,9 +7,9 @@ import importlib.util
 import io
 from typing import Any
 
+from findleaks.engine.pages import PageState
 from findleaks.errors import FindleaksError
 from findleaks.escaping import visible
-from findleaks.graph.pages import PageState
 from findleaks.report.heapmap.cells import FAINT_LIGHT, LOOKS, Picture, blend
 from findleaks.report.heapmap.layout import WIDTH, layout
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
+from findleaks.engine.pages import PageState
 from findleaks.escaping import visible
-from findleaks.graph.pages import PageState
 from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture, blend
 from findleaks.report.heapmap.layout import WIDTH, layout
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from findleaks.audit.pages import Area
+from findleaks.engine.pages import PageState
+from findleaks.engine.terms import State
 from findleaks.escaping import Markup
-from findleaks.graph.pages import PageState
-from findleaks.graph.terms import State
+from findleaks.formatting import number, size, table, wrapped
 from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, cells, page_sums, pages_a_cell, sums
-from findleaks.report.text import number, size, table, wrapped
 
 ROWS = 24
 """Rows of cells that the largest heaps share, if their number is not asked for."""

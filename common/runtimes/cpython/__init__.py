@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from findleaks.allocators import pymalloc
 from findleaks.allocators.images import images
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Runtime
 from findleaks.target.base import Range, Target
 

@@ -14,8 +14,8 @@ from typing import Optional
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 

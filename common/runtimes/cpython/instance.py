@@ -12,11 +12,11 @@ from findleaks.allocators.images import Image, images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc.instance import Pymalloc, version_of
 from findleaks.allocators.pymalloc.types import types as find_types
+from findleaks.engine.contract import Engine
+from findleaks.engine.dominators import SILENT
+from findleaks.engine.objects import NO_OBJECT, NO_POINTERS, SUMS, ObjectTally
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
-from findleaks.graph.dominators import SILENT
-from findleaks.graph.objects import NO_OBJECT, NO_POINTERS, SUMS, ObjectTally
-from findleaks.graph.terms import State
 from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Site, Type, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.types import HAVE_GC, SUBCLASSES, Types

@@ -15,9 +15,9 @@ from findleaks.allocators.bulk import records
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph.base import Engine
-from findleaks.graph.terms import State
 from findleaks.runtimes.base import Site
 from findleaks.runtimes.cpython.types import Types
 from findleaks.target.base import Target

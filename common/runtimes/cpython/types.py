@@ -13,8 +13,8 @@ from typing import Optional
 
 from findleaks.allocators.bulk import clusters
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Target
 
 NAME, DEALLOC, FLAGS, DICT = 3, 6, 21, 33

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
-from findleaks.graph.base import Engine
 from findleaks.runtimes.base import Runtime
 from findleaks.target import elf
 from findleaks.target.base import Module, Target

@@ -14,8 +14,8 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.bulk import records
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import holding, nonzero_pieces
 

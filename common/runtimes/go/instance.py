@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.images import images
-from findleaks.graph.base import Engine
-from findleaks.report.text import size
+from findleaks.engine.contract import Engine
+from findleaks.formatting import size
 from findleaks.runtimes.base import Count, Part, Problem, Runtime
 from findleaks.runtimes.go import buildinfo
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Runtime
 from findleaks.target.base import Target
 

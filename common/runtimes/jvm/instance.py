@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.directory import Directory
-from findleaks.graph.base import Engine
-from findleaks.graph.terms import State
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import State
 from findleaks.runtimes.base import Count, Part, Problem, Runtime, Site
 from findleaks.runtimes.jvm import parts, spaces, tracking
 from findleaks.runtimes.jvm.spaces import Dead, Space

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.bulk import records
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.runtimes.jvm.tables import Field, Tables
 from findleaks.runtimes.jvm.threads import java_threads
 from findleaks.target.base import Range

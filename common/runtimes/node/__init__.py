@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Runtime
 from findleaks.target.base import Module, Target
 

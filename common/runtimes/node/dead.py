@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Engine
+from findleaks.engine.contract import Engine
 from findleaks.runtimes.node.free_lists import free
 from findleaks.runtimes.node.heap import CHUNK, PAGE
 from findleaks.runtimes.node.spaces import HEADS, NEW_SPACE, Placed, Space, Spaces

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.bulk import records
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph.base import Engine
 from findleaks.runtimes.node.heap import CHUNK
 from findleaks.runtimes.node.spaces import NEW_SPACE, NODE, Placed, Spaces
 from findleaks.target.base import Range, Target

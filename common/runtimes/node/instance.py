@@ -9,8 +9,8 @@ from typing import Optional
 
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.memory import Memory
-from findleaks.graph.base import Engine
-from findleaks.graph.dominators import NOBODY
+from findleaks.engine.contract import Engine
+from findleaks.engine.dominators import NOBODY
 from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Type
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps

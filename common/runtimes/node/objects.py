@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from findleaks.allocators.bulk import records
 from findleaks.allocators.directory import Directory
 from findleaks.demangle import demangle
+from findleaks.engine.contract import Engine
+from findleaks.engine.dominators import NOBODY, SILENT
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
-from findleaks.graph.dominators import NOBODY, SILENT
-from findleaks.graph.terms import State
 from findleaks.target.base import Target
 from findleaks.target.ranges import nonzero_pieces
 

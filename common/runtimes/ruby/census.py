@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from itertools import compress, starmap
 from typing import NamedTuple
 
+from findleaks.engine.contract import Engine
+from findleaks.engine.records import NONE, Shape
 from findleaks.errors import Interrupted
-from findleaks.graph.base import Engine
-from findleaks.graph.records import NONE, Shape
 from findleaks.runtimes.ruby.pages import Pages, runs
 from findleaks.target.base import Range
 

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.engine.dominators import NOBODY
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph.dominators import NOBODY
 from findleaks.runtimes.base import Count, Engine, Holders, Part, Problem, Range, Runtime, Target, Type
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters

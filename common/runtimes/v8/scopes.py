@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph.base import Engine
 from findleaks.runtimes.v8.decode import CALL, RIP
 from findleaks.runtimes.v8.isolates import Isolate
 from findleaks.runtimes.v8.layout import OPENERS, Layout, first, through

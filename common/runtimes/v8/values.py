@@ -12,8 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
+from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph.base import Engine
 from findleaks.target.base import Piece, Target
 
 INTEGERS = "small integers"

@@ -1,0 +1,225 @@
+"""Threads that were stopped inside malloc or free, and the blocks they hold there: in flight.
+
+Between taking a block off a free list and returning it (or between taking it from the program and linking it) an allocator holds a block
+in its own form: by the address of its header, of the page or list it is on. Such a block is neither lost nor free, and the lists that are
+being changed need not agree. So the registers of a thread inside an allocator, and its stack from the stack pointer up to the first frame
+outside of the allocator, are given to the allocator's reader, which knows these forms (Allocator.in_flight). Where frames are not known,
+UNKNOWN_FRAMES bytes from the stack pointer up are taken for the allocator's.
+
+A thread that a fatal signal ended is no excuse: what it was just reading may be what is corrupt.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Optional
+
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
+from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.libc.thread_state import waits
+from findleaks.target.base import Range, Target, Thread
+from findleaks.unwind.frames import Unwinder
+
+if TYPE_CHECKING:
+    from findleaks.allocators.base import Allocator, Problem
+
+UNKNOWN_FRAMES = 512
+LARGEST_FRAMES = 64 << 10
+"""Bytes of an allocator's frames that are looked at, at most. jemalloc flushes a cache through an array on the stack."""
+
+NO_BLOCK = 0xFFFFFFFF  # of Blocks.holding
+
+GAP = 2 << 20
+"""Bytes between a file's code and its data, as linkers leave them for x86-64's largest page size."""
+
+MOST_FRAMES = 32
+"""Frames from the innermost on among which an allocator's are looked for."""
+
+FIRST_LOOK = 4 << 10
+"""Bytes from a stack pointer up in which a return address into an allocator must lie, or the thread is not unwound."""
+
+AROUND = 24 << 10
+"""How far from malloc.o's exported functions a stripped libc may have its static ones: malloc.o of glibc 2.36 has 20 KiB of code."""
+
+ENTRIES = (
+    *("malloc", "free", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc", "_Znwm", "_ZdlPv"),
+    *("PyObject_Malloc", "PyObject_Free"),
+)
+OWN_FILE = re.compile(r"malloc|umem")
+"""Base names of files that hold nothing but an allocator."""
+
+LIBC = re.compile(r"^(libc[.-]|ld-musl)")
+"""Base names of files whose code calls malloc rather than does a program's work."""
+
+FUNCTION = re.compile(
+    r"^(__libc_|__)?(malloc|c?free|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|p?valloc)(_|$|@)|^_int_|malloc|memalign"
+    r"|tcache|chunk|systrim|mtrim|^arena_|_arena$|_heap$|^_?mi_|^je_|^_?rjem|^operator (new|delete)|^umem_|^(__)?(munmap|mremap)$"
+    r"|^_?Py(Object|Mem)_(Malloc|Calloc|Realloc|Free|Raw)|pymalloc"
+)
+"""Names of functions that belong to an allocator. free ends with a jump to munmap in some, so that no frame of it is left."""
+
+
+MAPPING_CALLS = (9, 11, 12, 25, 28)
+"""mmap, munmap, brk, mremap, madvise (Linux, arch/x86/entry/syscalls/syscall_64.tbl)."""
+
+
+class Inside(NamedTuple):
+    """A thread inside an allocator. `words`, ascending: its registers and its frames there, and what its allocator says
+    that they stand for; `unwound`: whether the frames are known; `sure`: whether it may be nowhere else, as it may where a program has the
+    allocator inside and its functions have no names."""
+
+    thread: int
+    where: str  # "libc.so.6 (_int_free)"
+    allocator: Allocator
+    words: Sequence[int]
+    unwound: bool
+    sure: bool
+
+
+def threads_inside(target: Target, allocators: Sequence[Allocator], blocks: Blocks) -> list[Inside]:
+    """The threads that were stopped inside one of these allocators, those a fatal signal ended left out."""
+    codes = [code for code in (_code(target, allocator) for allocator in allocators) if code is not None]
+    unwinder: Optional[Unwinder] = None
+    found = []
+    for thread in target.threads() if codes else ():
+        if target.interrupted():
+            raise Interrupted
+        stack = _stack(target, thread.sp, FIRST_LOOK)
+        for code in codes:
+            if thread.tid == target.crashed or not (thread.pc in code.module_range or any(code.low <= word < code.high for word in stack)):
+                continue
+            unwinder = unwinder or Unwinder(target)
+            one = _inside(target, unwinder, thread, code)
+            if one is not None:
+                found.append(one._replace(words=sorted({*one.words, *code.allocator.in_hand(one.words, blocks)})))
+                break
+    return found
+
+
+def held(inside: Sequence[Inside], blocks: Blocks) -> dict[int, Inside]:
+    """Addresses of the blocks in use that are in flight, each with (one of) the threads that hold it. Where frames are not known, and a
+    word may well be the program's, one that points into the middle of a block does not count."""
+    found: dict[int, Inside] = {}
+    for one in inside:
+        words = frozenset(one.words)
+        for index in {index for index in blocks.holding(one.words)[0] if index != NO_BLOCK}:
+            address = blocks.address(index)
+            if blocks.state(index) == State.IN_USE and (one.unwound or address in words):
+                found.setdefault(address, one)
+    return found
+
+
+def half_changed(problem: Problem, inside: Sequence[Inside], blocks: Blocks) -> Optional[Inside]:
+    """The thread that was just changing what this problem is about: it has a word there. None if there is no such thread."""
+    return next((one for one in inside if one.sure and one.allocator.changing(problem, one.words, blocks)), None)
+
+
+class _Code(NamedTuple):
+    """Where an allocator's code lies: `module` is the file that has it, of which a core may not have the headers. Its functions lie from
+    `low` to `high`; `whole`: the file has no others."""
+
+    allocator: Allocator
+    module: Range
+    low: int
+    high: int
+    whole: bool
+    named: bool  # functions have names; otherwise any in the module may be its own
+
+    @property
+    def module_range(self) -> range:
+        return range(self.module.start, self.module.end)
+
+
+def _code(target: Target, allocator: Allocator) -> Optional[_Code]:
+    module = _file(target, allocator.where)
+    if module is None:
+        return None
+    if OWN_FILE.search(allocator.where):
+        return _Code(allocator, module, module.start, module.end, True, True)
+    symbols = [target.symbol(name, allocator.where) for name in ENTRIES]
+    there = [symbol for symbol in symbols if symbol is not None and symbol.address in range(module.start, module.end)]
+    if not there:
+        return _Code(allocator, module, module.start, module.end, False, False)
+    low = min(symbol.address for symbol in there) - AROUND
+    high = max(symbol.address + symbol.size for symbol in there) + AROUND
+    return _Code(allocator, module, max(low, module.start), min(high, module.end), False, True)
+
+
+def _file(target: Target, where: str) -> Optional[Range]:
+    """Where a file is mapped. A core may have neither its first page nor its code; that begins as far before what it has as the file's
+    offset says, and GAP earlier at most, where nothing else is."""
+    end, found = 0, None
+    for region in target.regions():
+        if where and os.path.basename(region.name) == where:
+            first = (
+                found.start
+                if found is not None
+                else max(end, region.start - region.file_offset - GAP if region.file_offset else region.start)
+            )
+            found = Range(first, region.end)
+        end = region.end
+    return found
+
+
+def _belongs(target: Target, code: _Code, address: int) -> bool:
+    """Whether `address` lies in a function of the allocator."""
+    if address not in code.module_range:
+        return False
+    if code.whole:
+        return True
+    symbol = target.symbolize(address)
+    if symbol is None:
+        return code.named and code.low <= address < code.high
+    return FUNCTION.search(symbol.name) is not None
+
+
+def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> Optional[Inside]:
+    trace = unwinder.trace(thread)
+    frames = trace.frames
+    own = [index for index, frame in enumerate(frames[:MOST_FRAMES]) if _belongs(target, code, frame.call)]
+    guessed = not own and thread.pc in code.module_range
+    if guessed:  # a thread that waits in the kernel is no more inside malloc than any caller
+        if code.named:
+            guessed = bool(trace.end) and _may_change(target, thread) and _returns_into(target, thread, code)
+        else:
+            guessed = not _waits(target, thread)
+    if not own and not guessed:
+        return None
+    last = own[-1] if own else 0
+    unwound = last + 1 < len(frames) and not guessed
+    end = frames[last + 1].sp if unwound else frames[last].sp + UNKNOWN_FRAMES
+    words = {*thread.registers.values(), *thread.words, *_stack(target, thread.sp, min(end - thread.sp, LARGEST_FRAMES))}
+    symbol = target.symbolize(frames[own[0]].call if own else thread.pc)
+    where = f"{code.allocator.where} ({symbol.name})" if symbol is not None else code.allocator.where
+    return Inside(thread.tid, where, code.allocator, sorted(words), unwound, code.named or LIBC.search(code.allocator.where) is not None)
+
+
+def _waits(target: Target, thread: Thread) -> bool:
+    """Whether it waits in the kernel, which sets orig_rax to -1 where it was not a system call that was interrupted."""
+    return thread.registers.get("orig_rax") != target.arch.mask and waits(target, thread.pc)
+
+
+def _may_change(target: Target, thread: Thread) -> bool:
+    """Whether an allocator may have called what the thread does: it runs, or the kernel maps or unmaps memory for it. One that waits for
+    anything else, a lock of the allocator too, is not changing a heap, whatever old return addresses stand on its stack."""
+    return not _waits(target, thread) or thread.registers.get("orig_rax") in MAPPING_CALLS
+
+
+def _returns_into(target: Target, thread: Thread, code: _Code) -> bool:
+    """Whether what may be a return address into the allocator stands on top of the stack. Frames are not known: musl comes without call
+    frame information."""
+    stack = _stack(target, thread.sp, UNKNOWN_FRAMES)
+    return any(code.low <= word < code.high and _belongs(target, code, word) for word in stack)
+
+
+def _stack(target: Target, sp: int, size: int) -> Sequence[int]:
+    """The words from the stack pointer (less the red zone) up; those that are there."""
+    start = (sp - target.arch.red_zone) & -target.arch.word
+    try:
+        return target.arch.unpack(target.read(start, (size + target.arch.red_zone) & -target.arch.word))
+    except UnreadableMemory:  # the stack ends before
+        data = b"".join(bytes(piece.data) for piece in target.pieces(start, sp + size) if piece.address == start)
+        return target.arch.unpack(data[: len(data) & -target.arch.word])

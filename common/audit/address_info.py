@@ -1,0 +1,265 @@
+"""Say what an address is: a block, a place on a stack, a module's variable, an allocator's own memory, a mapping."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Optional
+
+from findleaks.audit.inside import holder
+from findleaks.audit.leak_groups import hint_of
+from findleaks.engine.terms import Kind, State
+from findleaks.formatting import printable
+from findleaks.libc.stacks import thread_stacks
+from findleaks.session import Session
+from findleaks.target.base import Module, Range, Region, Target, Thread
+from findleaks.target.elf import PT_TLS
+from findleaks.target.modules import headers
+from findleaks.target.ranges import holding, inside
+
+STATES = {State.IN_USE: "in-use", State.CACHED: "cached", State.FREE: "free", State.METADATA: "metadata"}
+
+_TLS_GUESS = 0x1000
+"""Bytes below a thread pointer that may be thread-local variables, where their size is not known."""
+
+
+@dataclass(frozen=True)
+class BlockInfo:
+    """A block as commands print it. `kind` is "" for a block that is not in use."""
+
+    index: int
+    address: int
+    size: int
+    state: str
+    kind: str
+    allocator: str
+    arena: str
+    type: str
+    hint: str
+
+    def json(self) -> dict[str, object]:
+        return {
+            "address": hex(self.address),
+            "size": self.size,
+            "state": self.state,
+            "kind": self.kind or None,
+            "allocator": self.allocator,
+            "arena": self.arena,
+            "type": self.type or None,
+            "hint": self.hint or None,
+        }
+
+    def phrase(self) -> str:
+        """ "definite 48-byte block, osgeo::Ellipsoid" """
+        what = self.kind or self.state
+        words = f"{what} {self.size:,}-byte block"
+        detail = self.type or self.hint
+        return f"{words}, {detail}" if detail else words
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known of one address; `sort` is "block", "stack", "module", "allocator", "mapping" or "unmapped"."""
+
+    address: int
+    sort: str
+    phrase: str
+    block: Optional[BlockInfo] = None
+    region: Optional[Region] = None
+    thread: Optional[int] = None
+    symbol: str = ""
+    root: bool = False
+
+    def json(self) -> dict[str, object]:
+        made: dict[str, object] = {"address": hex(self.address), "is": self.sort, "text": self.phrase, "root": self.root}
+        if self.block is not None:
+            made["block"] = self.block.json()
+            made["offset"] = self.address - self.block.address
+        if self.thread is not None:
+            made["thread"] = self.thread
+        if self.symbol:
+            made["symbol"] = self.symbol
+        if self.region is not None:
+            made["region"] = {
+                "start": hex(self.region.start),
+                "end": hex(self.region.end),
+                "permissions": permissions(self.region),
+                "name": self.region.name or None,
+            }
+        return made
+
+
+def permissions(region: Region) -> str:
+    """ "rw-" """
+    return ("r" if region.readable else "-") + ("w" if region.writable else "-") + ("x" if region.executable else "-")
+
+
+def static_tls(target: Target) -> Optional[int]:
+    """The most bytes that the modules' thread-local variables take below a thread pointer; None where a module's headers are missing.
+
+    Each module's PT_TLS has its place below the one before it, aligned (glibc elf/dl-tls.c, _dl_determine_tlsoffset). Modules loaded later
+    have theirs elsewhere, mostly, and are counted in."""
+    found = []
+    for module in target.modules():
+        head = headers(target.read, module.start, module.end - module.start) if module.end > module.start else None
+        if head is None:
+            return None
+        found += [(segment.memsz, max(segment.align, 1)) for segment in head[1] if segment.type == PT_TLS]
+    widest = max((align for _, align in found), default=1)
+    return sum(-(-size // widest) * widest for size, _ in found) if target.modules() else None
+
+
+class Describer:
+    """Describes addresses of one session. Look-ups are by bisection; made once per command."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.target = session.target
+        self._regions = list(self.target.regions())
+        self._starts = [region.start for region in self._regions]
+        self._threads = {thread.tid: thread for thread in self.target.threads()}
+        self._numbers = {tid: i for i, tid in enumerate(self._threads, 1)}
+        self._stacks = thread_stacks(self.target)
+
+    def region(self, address: int) -> Optional[Region]:
+        at = bisect.bisect_right(self._starts, address) - 1
+        return self._regions[at] if at >= 0 and address in self._regions[at] else None
+
+    def block(self, index: int) -> BlockInfo:
+        """The block with this index, with its kind, type and a hint of its content."""
+        directory = self.session.directory
+        blocks = directory.blocks
+        address, size, state = blocks.address(index), blocks.size(index), blocks.state(index)
+        owned = directory.owner(address)
+        used = state == State.IN_USE
+        kind = self.session.latest.kind(index) if used else Kind.UNKNOWN
+        type_name = self.type(index)
+        return BlockInfo(
+            index,
+            address,
+            size,
+            STATES[state],
+            kind.name.lower() if used else "",
+            owned.allocator.name if owned else "",
+            owned.heap.arena if owned else "",
+            type_name,
+            "" if type_name or not used else hint_of(self.session, address, size),
+        )
+
+    def type(self, index: int) -> str:
+        """What the block in use with this index holds; "" for others, and where nothing tells."""
+        blocks = self.session.directory.blocks
+        used = blocks.state(index) == State.IN_USE
+        return printable(self.session.types.of_block(blocks.address(index), blocks.size(index))) if used else ""
+
+    def answer(self, address: int) -> Answer:
+        """Everything known of `address`."""
+        region = self.region(address)
+        index = self.session.directory.blocks.find(address)
+        if index >= 0:
+            return self._in_block(address, index, region)
+        owned = self.session.directory.owner(address)
+        if owned is not None:
+            where = owned.allocator.locate(address) or f"{owned.heap.arena}: its own data, or free"
+            return Answer(address, "allocator", f"{owned.allocator.name}, {where}", region=region)
+        for allocator in self.session.directory.allocators:
+            if any(start <= address < end for start, end in allocator.metadata()):
+                where = allocator.locate(address) or "its own data"
+                return Answer(address, "allocator", f"{allocator.name}, {where}", region=region, symbol=self.symbol(address))
+        if region is None:
+            return Answer(address, "unmapped", "not mapped")
+        for reserved in self.session.reserved:
+            if inside(reserved.ranges, address) is not None:
+                phrase = f"reserved by {printable(reserved.owner)} to grow into: nothing is there yet"
+                return Answer(address, "mapping", phrase, region=region)
+        return self._in_region(address, region)
+
+    def _in_block(self, address: int, index: int, region: Optional[Region]) -> Answer:
+        block = self.block(index)
+        offset = address - block.address
+        place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
+        article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
+        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({block.allocator}, {block.arena}){self._managed(address)}"
+        holds = holder(self.session, block.address)
+        phrase += f"; {holds}" if holds else ""
+        return Answer(address, "block", phrase, block=block, region=region)
+
+    def _in_region(self, address: int, region: Region) -> Answer:
+        root = self._is_root(address)
+        thread, stack = self._stack_of(address, region)
+        if thread is not None and stack is not None:
+            phrase = self._on_stack(address, thread, stack)
+            return Answer(address, "stack", phrase, region=region, thread=thread.tid, root=root)
+        module = self.module(address)
+        if module is not None:
+            symbol = self.symbol(address)
+            name = printable(module.path.rsplit("/", 1)[-1])
+            section = "data" if region.writable else ("code" if region.executable else "read-only data")
+            phrase = f"{printable(symbol)} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}, {section}"
+            return Answer(address, "module", phrase, region=region, symbol=symbol, root=root)
+        name = printable(region.name) or "anonymous"
+        phrase = (
+            f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"
+        )
+        return Answer(address, "mapping", phrase, region=region, root=root)
+
+    def _managed(self, address: int) -> str:
+        """ "; Python object: dict", where a managed runtime knows of the address; or "" """
+        told = (runtime.describe(address) for runtime in self.session.runtimes)
+        return next((f"; {printable(text)}" for text in told if text), "")
+
+    def _on_stack(self, address: int, thread: Thread, stack: Range) -> str:
+        """A thread's stack has, from its top: the control block at the thread pointer, static TLS below it, then the frames."""
+        who = f"thread {self._numbers[thread.tid]} (tid {thread.tid})"
+        depth = address - thread.sp
+        dead = "" if depth >= -self.target.arch.red_zone else ", dead: below the stack pointer"
+        phrase = f"stack of {who}, sp{depth:+#x}{dead}"
+        pointer = thread.thread_pointer
+        if not stack.start <= pointer < stack.end or stack.end - pointer >= 0x2000:
+            return phrase
+        from_tp = address - pointer
+        frames = thread.sp if stack.start <= thread.sp < pointer else stack.start
+        if from_tp < 0 and address <= frames:
+            return phrase
+        local = f"thread-local data or control block of {who}, tp{from_tp:+#x}"
+        size = 0 if from_tp >= 0 else self._static_tls
+        if size is None or pointer - size <= frames:
+            return f"{phrase}; or its thread-local data, tp{from_tp:+#x}" if from_tp >= -_TLS_GUESS else phrase
+        return local if from_tp >= -size else phrase
+
+    @cached_property
+    def _static_tls(self) -> Optional[int]:
+        return static_tls(self.target)
+
+    def module(self, address: int) -> Optional[Module]:
+        return holding(self.target.modules(), address)
+
+    def symbol(self, address: int) -> str:
+        """ "g_agent+0x38" with the name as the target has it, or "" """
+        found = self.target.symbolize(address)
+        if found is None:
+            return ""
+        return found.name if address == found.address else f"{found.name}+{address - found.address:#x}"
+
+    def _stack_of(self, address: int, region: Region) -> tuple[Optional[Thread], Optional[Range]]:
+        for tid, stack in self._stacks.items():
+            if stack.start <= address < stack.end and tid in self._threads:
+                return self._threads[tid], stack
+        thread = self._on_region.get(region.start)
+        return (thread, self.session.stack_at(thread.sp)) if thread is not None else (None, None)
+
+    @cached_property
+    def _on_region(self) -> dict[int, Thread]:
+        """The first of the threads without a known stack whose stack pointer lies in a region, by the region's start."""
+        found: dict[int, Thread] = {}
+        for thread in self._threads.values():
+            region = self.region(thread.sp)
+            if region is not None and thread.tid not in self._stacks:
+                found.setdefault(region.start, thread)
+        return found
+
+    def _is_root(self, address: int) -> bool:
+        roots = self.session.roots
+        at = bisect.bisect_right(roots, (address, self.target.arch.mask)) - 1
+        return at >= 0 and roots[at].start <= address < roots[at].end

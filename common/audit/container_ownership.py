@@ -1,0 +1,132 @@
+"""Containers that are found for sure before anything is asked of them, so that stale pointers to their nodes do not count.
+
+Memory is full of stale pointers: structures that were not cleared, buffers, what malloc left in a block it had freed before. One of
+them to one node of a std::map would make the whole map, whose nodes point to their parents, be held by whatever holds the stale word. But
+a map that is whole by all its links, and counts as many nodes as are found in it, belongs to the head that counts them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from findleaks.allocators.bulk import pointing
+from findleaks.audit.containers import Container
+from findleaks.audit.containers.hashes import standard
+from findleaks.audit.containers.lists import ring
+from findleaks.audit.containers.reader import Reader
+from findleaks.audit.containers.recognise import known
+from findleaks.audit.containers.trees import gnu_tree, llvm_tree
+from findleaks.audit.owners import Owners, Sort
+from findleaks.engine.dominators import NOBODY, root_node
+from findleaks.errors import UnreadableMemory
+from findleaks.session import Session
+from findleaks.target.base import Piece
+from findleaks.target.ranges import inside, merged
+
+LEAST = 16
+"""Nodes of a container that is worth it."""
+
+MOST_BYTES = 1 << 26
+"""Bytes of blocks that variables point to which are looked through for heads."""
+
+MOST_POINTERS = 50_000
+"""Words of variables that are looked at: a second or so."""
+
+MOST_BLOCK = 1 << 14
+"""Bytes of a block that can be a structure with heads in it; longer ones are arrays and buffers."""
+
+_SURE = (gnu_tree, standard, ring, llvm_tree)
+
+
+class Parts(NamedTuple):
+    """As Dominators.keep takes them; `parts` are empty where there are no keepers."""
+
+    parts: array[int]
+    keepers: list[int]
+
+
+def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
+    """The nodes of the maps, sets, hash tables and lists whose heads stand in variables, or in blocks that variables point to."""
+    parts = array("I")
+    keepers: list[int] = []
+    for number, owner in enumerate(named.all):
+        if owner.sort != Sort.MANAGED:  # these are the first
+            break
+        parts = parts or array("I", [NOBODY]) * len(reader.blocks)
+        block = reader.blocks.find(owner.words[0][1])
+        for index, keeper in ((block, root_node(number)), (reader.blocks.find(owner.table) if owner.table else -1, block)):
+            if index >= 0 and parts[index] == NOBODY:  # not the dictionary of the module's variables, nor what is left in memory, holds it
+                parts[index] = len(keepers)
+                keepers.append(keeper)
+    for node, container in _heads(session, reader, named):
+        session.tell("finding containers", 0.0)
+        parts = parts or array("I", [NOBODY]) * len(reader.blocks)  # 4 bytes a block: only where there is a container
+        blocks, _ = reader.blocks.holding(container.nodes)
+        if reader.blocks.claim(parts, blocks, len(keepers)):
+            keepers.append(node)
+    return Parts(parts, keepers)
+
+
+def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[int, Container]]:
+    """(node of the keeper, container), each container once."""
+    heaps = merged(session.heap_ranges())
+    if not heaps:
+        return
+    seen: set[int] = set()
+    looked = pointers = 0
+    for number, owner in enumerate(named.all):
+        if owner.sort > Sort.THREAD_LOCAL:
+            break
+        for piece in session.pieces(owner.ranges, "finding containers"):
+            addresses, values = pointing(session.engine, piece, heaps[0].start, heaps[-1].end)
+            for address, value in zip(addresses[: max(MOST_POINTERS - pointers, 0)], values):
+                pointers += 1
+                if inside(heaps, value) is None:
+                    continue
+                if _counts(reader, address):
+                    yield from ((root_node(number), made) for made in _at(reader, address))
+                place = reader.place(value)
+                if place is None or place.block in seen or place.offset or place.size > MOST_BLOCK or looked > MOST_BYTES:
+                    continue
+                seen.add(place.block)
+                looked += place.size
+                if len(seen) % 256 == 0:
+                    session.tell("finding containers", 0.0)
+                yield from ((place.block, made) for made in _in_block(reader, place.start, place.size))
+
+
+def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
+    """Heads in a block: all have the number of their nodes two or three words behind the first pointer."""
+    try:
+        data = reader.target.read(start, size // reader.size * reader.size)
+    except UnreadableMemory:
+        return
+    counts = reader.engine.search(Piece(start, memoryview(data)), LEAST, reader.most + 1)
+    words = reader.target.arch.unpack(data) if counts else ()
+    low, high = reader.low, reader.high
+    reached = -1
+    for count in [(address - start) // reader.size for address in counts]:
+        for number in (count - 3, count - 2):
+            if number > reached and low <= words[number] < high and low <= words[number + (2 if number == count - 3 else 1)] < high:
+                for made in _at(reader, start + number * reader.size):
+                    reached = (made.end - start) // reader.size - 1
+                    yield made
+
+
+def _at(reader: Reader, address: int) -> Iterator[Container]:
+    """The container whose head is here, if it is surely one."""
+    for head in _SURE:
+        made = head(reader, address)
+        if made is not None:
+            known(reader, address, made)
+            if made.told == made.length and made.length >= LEAST and not made.problem:
+                yield made
+            return
+
+
+def _counts(reader: Reader, address: int) -> bool:
+    """A count of nodes stands where the heads have one."""
+    words = reader.words(address + 2 * reader.size, 2)
+    return words is not None and any(LEAST <= word <= reader.most for word in words)

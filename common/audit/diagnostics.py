@@ -1,0 +1,168 @@
+"""What makes a result less than certain: corruption, totals that do not reconcile, memory of no known allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.allocators.directory import known
+from findleaks.engine.terms import State
+from findleaks.formatting import printable, size
+from findleaks.libc.stacks import thread_stacks
+from findleaks.runtimes.base import Part
+from findleaks.session import Session
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import merged, region_index, subtract
+
+OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "libasan", "liblsan", "libtsan", "libtbbmalloc")
+"""Modules with a malloc of their own that findleaks cannot read."""
+
+MANAGED = (("libjvm", "the JVM"), ("node", "V8"), ("libruby", "Ruby"), ("libpython", "CPython"), ("python", "CPython"))
+
+STACK_LOOK = 1 << 20
+"""Bytes from a stack pointer up that are looked at."""
+
+UNOWNED = 0.10
+"""Part of the resident size that anonymous writable memory of no known allocator may be before that is worth a warning."""
+
+
+def doubts(session: Session) -> list[str]:
+    """One line each, with the consequence; [] when nothing was found wanting."""
+    return [problem.what for problem in session.directory.problems] + _blank(session.target) + _unknown(session)
+
+
+def trusted(session: Session) -> bool:
+    """False when memory that could hold references, or part of a heap, or every thread, is missing: lost blocks may then not be lost.
+    Also where no block was found at all: then nothing is known of leaks."""
+    target = session.target
+    complete = not (target.unread or target.truncated or session.directory.problems)
+    complete = complete and session.directory.blocks.totals(State.IN_USE).blocks > 0
+    return complete and bool(target.threads()) and not blank_stacks(target)
+
+
+def blank_stacks(target: Target) -> list[int]:
+    """Threads (by tid) whose stack holds nothing but zeros from the stack pointer up, which no running thread's does.
+
+    GDB 13's gcore leaves the rest of a mapping out, as zeros, where it comes upon a page it cannot read (gdb/gcore.c,
+    gcore_copy_callback). glibc 2.42 and later guard stacks with such pages (MADV_GUARD_INSTALL) inside one mapping of many stacks.
+    """
+    regions = target.regions()
+    blank = set()
+    zeros, ended = (
+        0,
+        False,
+    )  # all is zero from the stack pointer before up to here, and no further, if it `ended`: each byte is looked at once
+    for thread in sorted(target.threads(), key=lambda thread: thread.sp):
+        at = region_index(regions, thread.sp)
+        if at < 0:
+            continue
+        end = min(regions[at].end, thread.sp + STACK_LOOK)
+        if thread.sp > zeros:
+            zeros, ended = thread.sp, False
+        if zeros < end and not ended:
+            zeros = _first(target, zeros, end)
+            ended = zeros < end
+        if zeros >= end and any(target.pieces(thread.sp, min(end, thread.sp + 256))):
+            blank.add(thread.tid)
+    return [thread.tid for thread in target.threads() if thread.tid in blank]
+
+
+def _first(target: Target, start: int, end: int) -> int:
+    """The first byte of [start, end) that is there and not zero, or `end`."""
+    for low, high in target.nonzero(start, end):
+        step = 256
+        while low < high:
+            for piece in target.pieces(low, min(low + step, high)):
+                left = len(bytes(piece.data).lstrip(b"\0"))
+                if left:
+                    return piece.address + len(piece.data) - left
+            low += step
+            step = 1 << 16
+    return end
+
+
+def _blank(target: Target) -> list[str]:
+    blank, threads = len(blank_stacks(target)), len(target.threads())
+    if not blank:
+        return []
+    whose = f"{blank} of {threads} threads" if threads > 1 else "the only thread"
+    return [
+        (
+            f"the stack of {whose} is all zeros in this core, which GDB's gcore leaves where it comes upon a page it cannot read: what is "
+            "lost may be held from there. A core of the kernel's is whole, and so is the live process (--pid)"
+        )
+    ]
+
+
+def _unknown(session: Session) -> list[str]:
+    """Allocators that cannot be read, and anonymous memory that no known one owns."""
+    directory = session.directory
+    unowned, total = _unowned(session)
+    others = sorted(name for name in _module_names(session) if name.startswith(OTHERS))
+    if not directory.blocks.totals(State.IN_USE).blocks:
+        loaded = f" ({', '.join(others)} is loaded)" if others else ""
+        unowned, _ = _unowned(session, _managed(session))
+        memory = f"{size(unowned)} of anonymous writable memory belongs to none of: {', '.join(known())}"
+        found = "no allocator found" if not directory.allocators else "no block in use found"
+        return [f"{found}{loaded}: nothing can be said of leaks; {memory}. `whatis` still works"]
+    if others:
+        return [
+            (
+                f"{', '.join(others)} is loaded, whose blocks findleaks cannot read: its memory counts as root "
+                f"memory ({size(unowned)} of anonymous writable memory belongs to no known allocator)"
+            )
+        ]
+    if unowned > max(UNOWNED * total, 1 << 20):
+        unowned, total = _unowned(session, _managed(session))
+    if unowned > max(UNOWNED * total, 1 << 20):
+        share = f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} % of {size(total)}) belongs to no known allocator"
+        return [f"{share}{managed_heaps(session)}: it counts as root memory, and leaks inside it are not seen"]
+    return []
+
+
+def _managed(session: Session) -> list[Part]:
+    return [part for runtime in session.runtimes for part in runtime.parts()]
+
+
+def notes(session: Session) -> list[str]:
+    """What managed runtimes say can be told of their memory, and what cannot: a sentence each."""
+    return list(dict.fromkeys(printable(text) for text in (runtime.note() for runtime in session.runtimes) if text))
+
+
+def _unowned(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
+    """Resident bytes of anonymous writable memory that is no stack, of no loaded file, of no known allocator and none of a managed
+    runtime's parts, and of all private memory. Where it is not known what was resident, mapped memory counts."""
+    target = session.target
+    private = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and r.private]
+    anonymous = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and not r.name.startswith(("/", "[stack"))]
+    unowned = subtract(anonymous, subtract(anonymous, session.roots))
+    others = [Range(module.start, module.end) for module in target.modules()] + list(thread_stacks(target).values())
+    unowned = subtract(unowned, merged([*others, *(piece for part in managed for piece in part.ranges)]))
+    held = [_resident(session, ranges) for ranges in (unowned, private)]
+    return held[0], max(held[1], held[0], 1)
+
+
+def _resident(session: Session, ranges: Sequence[Range]) -> int:
+    """In memory or in swap; by what the command itself goes by, where it asked."""
+    found, pages = 0, session.presence
+    for start, end in ranges:
+        if pages is not None:
+            held: Optional[int] = pages.resident.bytes(start, end) + pages.swapped.bytes(start, end)
+        else:
+            held = session.target.resident(start, end)
+        found += end - start if held is None else held
+    return found
+
+
+def managed_heaps(session: Session) -> str:
+    """ " (the managed heap of Ruby would be such memory)", or "" """
+    names = list(_module_names(session))
+    read = {allocator.name for allocator in session.directory.allocators}
+    if "pymalloc" in read:
+        names = [name for name in names if not name.startswith(("python", "libpython"))]
+    runtimes = list(dict.fromkeys(runtime for module, runtime in MANAGED if any(name.startswith(module) for name in names)))
+    return f" (the managed heap of {' and '.join(runtimes)} would be such memory)" if runtimes else ""
+
+
+def _module_names(session: Session) -> list[str]:
+    return [module.path.rsplit("/", 1)[-1] for module in session.target.modules()]

@@ -1,0 +1,81 @@
+"""Words that point at something: searched in all memory when asked, so that the graph need not remember where a reference stands."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from findleaks.engine.terms import State
+from findleaks.errors import Interrupted
+from findleaks.graph.roots import root_regions
+from findleaks.session import Session
+from findleaks.target.base import Range
+
+CHUNK = 4096
+"""References between two looks at Ctrl-C."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A word at `address` (0: in register `register` of thread `tid`) that holds `value`. `live`: in root memory, a register or
+    a block in use, and not in a dead part of a managed heap, so that it can keep something alive. `why` it is not, for words that a thread
+    will not read again."""
+
+    address: int
+    value: int
+    live: bool
+    register: str = ""
+    tid: int = 0
+    why: str = ""
+
+
+def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
+    """Every aligned word in [low, high) that registers and writable memory hold, in that order, ascending."""
+    yield from register_references(session, low, high)
+    target = session.target
+    ranges = [Range(r.start, r.end) for r in root_regions(target.regions())]
+    word = target.arch.word
+    for piece in session.pieces(ranges, "searching memory", dead=True):
+        for count, address in enumerate(session.engine.search(piece, low, high)):
+            if count % CHUNK == CHUNK - 1 and target.interrupted():
+                raise Interrupted
+            at = address - piece.address
+            value = int.from_bytes(piece.data[at : at + word], target.arch.byteorder)
+            live = is_live(session, address)
+            yield Reference(address, value, live, why="" if live else session.unread.what(address))
+
+
+def register_references(session: Session, low: int, high: int) -> Iterator[Reference]:
+    """Registers with a value in [low, high), each once: those that are read again first, then by name; "vector" of which no more is
+    known."""
+    for thread in session.target.threads():
+        found = {(not read, name or "vector", value) for name, value, read in session.unread.words(thread) if low <= value < high}
+        for unread, name, value in sorted(found):
+            yield Reference(0, value, not unread, name, thread.tid, "not read again" if unread else "")
+
+
+def root_references(session: Session, low: int, high: int) -> Iterator[Reference]:
+    """Like `references_to`, from registers and root memory only: what can keep [low, high) alive directly."""
+    yield from (reference for reference in register_references(session, low, high) if reference.live)
+    word = session.target.arch.word
+    order = session.target.arch.byteorder
+    for piece in session.pieces(session.roots, "searching the roots"):
+        for address in session.engine.search(piece, low, high):
+            at = address - piece.address
+            yield Reference(address, int.from_bytes(piece.data[at : at + word], order), True)
+
+
+def is_live(session: Session, address: int) -> bool:
+    """True if a word at `address` can keep something alive: it stands in root memory or in a block in use, and not in a part of a managed
+    heap that holds no object."""
+    at = bisect.bisect_right(session.dead, (address, session.target.arch.mask)) - 1
+    if at >= 0 and address < session.dead[at].end:
+        return False
+    blocks = session.directory.blocks
+    index = blocks.find(address)
+    if index >= 0:
+        return blocks.state(index) == State.IN_USE
+    roots = session.roots
+    at = bisect.bisect_right(roots, (address, session.target.arch.mask)) - 1
+    return at >= 0 and roots[at].start <= address < roots[at].end

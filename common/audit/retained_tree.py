@@ -1,0 +1,368 @@
+"""Who holds what, as a tree to be read: a root, its fields, the blocks and containers behind them."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.audit.alike import Bunch, bunches
+from findleaks.audit.container_ownership import parts_of
+from findleaks.audit.containers import Container
+from findleaks.audit.containers.reader import Place, Reader
+from findleaks.audit.containers.recognise import begun_at
+from findleaks.audit.fields import NOTHING, Field, Fields, about, computed, fields_of
+from findleaks.audit.origins import Origin, agreed
+from findleaks.audit.owners import Owner, Owners, Sort
+from findleaks.debuginfo.members import Type
+from findleaks.engine.dominators import SHARED, Dominators, root_node
+from findleaks.engine.terms import Totals
+from findleaks.errors import UnreadableMemory
+from findleaks.formatting import printable, size
+from findleaks.session import Session
+from findleaks.target.base import Range
+
+STEPS = 32
+"""Blocks with a single field that leads on, which are passed over on the way to one that is worth a row."""
+
+CHUNK = 1 << 18
+"""Nodes looked up between two looks at Ctrl-C."""
+
+SIZES = 4096
+"""Sizes of blocks told apart."""
+
+SAMPLE = 48
+"""Blocks looked at to say that they are strings."""
+
+
+class Kept(NamedTuple):
+    """Blocks that a container's nodes hold: of this size, so many; `strings`: what was looked at is text."""
+
+    size: int
+    blocks: int
+    strings: bool
+
+
+@dataclass
+class Contents:
+    """A container and what belongs to it. `least` and `most` are the usable sizes of the blocks that its nodes stand in; `nodes` how many
+    of these it retains; `kept` the blocks beside nodes and tables, most bytes first."""
+
+    container: Container
+    nodes: int
+    least: int
+    most: int
+    kept: list[Kept]
+
+
+class Alike(NamedTuple):
+    """A row is about so many fields. Each retains from `least` to `most` blocks; both are 0 where that is not known of each."""
+
+    fields: int
+    least: int = 0
+    most: int = 0
+
+
+@dataclass
+class Holding:
+    """A row: a root, a field, or a block. `place` names the field ("Profiler+0x68"); `what` says what is there. `fields` are the rows
+    below it, as many as were wanted; `more` what the others retain."""
+
+    name: str
+    totals: Totals
+    sort: str  # "root", "field", "block", "shared"
+    owner: Optional[Owner] = None
+    place: str = ""
+    what: str = ""
+    address: int = 0  # of the block it is about, or of a root's memory
+    offset: Optional[int] = None
+    contents: Optional[Contents] = None
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    fields: list[Holding] = field(default_factory=list)
+    left: int = 0  # fields that are not in `fields`
+    more: Totals = NOTHING
+    several: Totals = NOTHING
+    holders: list[str] = field(default_factory=list)  # of a shared block: roots through which it is reached
+    alike: Optional[Alike] = None
+
+
+class Teller:
+    """Makes rows. `tree` is computed; `depth` counts levels below the row asked for, `limit` rows of a level (0: all)."""
+
+    def __init__(self, session: Session, reader: Reader, tree: Dominators, depth: int, limit: int, least: float = 0.0) -> None:
+        """`least`: fields that retain a smaller part of their root are not told one by one."""
+        self.session, self.reader, self.tree = session, reader, tree
+        self.depth, self.limit, self.least = depth, limit, least
+        self._bytes = 0
+        self._members = session.members
+
+    def of_root(self, owner: Owner, node: int, expand: bool = True) -> Holding:
+        """The row of a root, with its fields if `expand`."""
+        made = Holding(owner.label, self.tree.retained(node), "root", owner, address=owner.ranges[0].start if owner.ranges else 0)
+        self._least(made)
+        if expand and made.totals.blocks:
+            found = fields_of(self.session, self.reader, self.tree, node, owner.ranges, owner.words)
+            start = owner.ranges[0].start if len(owner.ranges) == 1 else 0
+            type_ = self._members.variable(start) if start and owner.sort == Sort.VARIABLE else None
+            self._fill(made, found, Origin(owner.name, start, type_), self.depth)
+        return made
+
+    def of_block(self, index: int, expand: bool = True) -> Holding:
+        """The row of a block, with its fields if `expand`."""
+        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
+        name = self.name(index)
+        made = Holding(f"{name} at {start:#x}", self.tree.retained(index), "block", address=start)
+        self._least(made)
+        if not expand or made.totals.blocks < 2:
+            made.what = self._hint(start, length) if name.startswith("block of ") else ""
+            return made
+        place = Place(index, start, length, 0)
+        container = begun_at(self.reader, place)
+        if container is not None:
+            made.sizes = self.tree.sizes(index, SIZES)
+            made.contents = self._contents(index, made.totals, container, self.tree, made.sizes)
+            made.what = phrase(made.contents) if made.contents is not None else ""
+        if made.contents is None:
+            self._fill(made, self._fields(index), self._origin(index), self.depth)
+        return made
+
+    def of_shared_list(self, index: int) -> tuple[Optional[Holding], array[int]]:
+        """The list or tree that begins with a block that several roots hold, where they hold all its nodes: a row, and these blocks."""
+        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
+        container = begun_at(self.reader, Place(index, start, length, 0))
+        if container is None:
+            return None, array("I")
+        indices, sizes = self.reader.blocks.holding(container.nodes)
+        sample = indices[:: max(len(indices) // SAMPLE, 1)]
+        if any(self.tree.holder(block) != SHARED for block in sample):
+            return None, array("I")
+        made = Holding(f"{self.name(index)} at {start:#x}", Totals(len(indices), sum(sizes)), "block", address=start)
+        made.contents = Contents(container, len(indices), min(sizes), max(sizes), [])
+        made.what = phrase(made.contents)
+        return made, indices
+
+    def _least(self, row: Holding) -> None:
+        self._bytes = int(max(row.totals.bytes, self.tree.total().bytes / 4) * self.least)
+
+    def name(self, index: int, type_: Optional[Type] = None) -> str:
+        """A block as rows name it: its type, or its size. `type_` is what a pointer to it says."""
+        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
+        told = printable(self.session.types.of_block(start, length))
+        if not told and type_ is not None and type_.is_structure and type_.size <= length:
+            told = printable(type_.name)
+        return told or f"block of {size(length)}"
+
+    def _origin(self, index: int, type_: Optional[Type] = None) -> Origin:
+        return Origin(self.name(index, type_), self.reader.blocks.address(index), type_)
+
+    def _fields(self, index: int) -> Fields:
+        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
+        return fields_of(self.session, self.reader, self.tree, index, [Range(start, start + length)])
+
+    def _pointed(self, one: Field, type_: Optional[Type], index: int) -> Optional[Type]:
+        """The type of the block that the first word of a field points to, when it is this one."""
+        first = one.places[0] if one.places else None
+        return type_.pointee() if type_ is not None and first is not None and (first.block, first.offset) == (index, 0) else None
+
+    def _fill(self, row: Holding, found: Fields, origin: Origin, depth: int) -> None:
+        """Give a row its fields; where a single field leads to a single block, that block's instead."""
+        for _ in range(STEPS):
+            only = found.all[0] if len(found.all) == 1 and not found.several.blocks else None
+            container = self._agreed(only, origin) if only is not None else None
+            if only is not None and container is not None and origin.start and only.spans[0].start == origin.start:
+                made = self._field(only, found.tree, origin, -1)  # the owner is nothing but this container
+                row.what, row.contents, row.sizes = made.what, made.contents, made.sizes
+                if made.contents is not None:
+                    return
+            if only is None or container is not None:
+                break
+            children = found.tree.children(only.node, 2)
+            if len(children) != 1:
+                break
+            if children[0].blocks < 2 and row.owner is not None and not row.what:
+                row.what = self._block(children[0].block, self.name(children[0].block), 1, ())
+                return
+            if children[0].blocks < 2:
+                break
+            index = children[0].block
+            type_ = origin.place(only.spans[0].start - origin.start)[1] if only.spans and origin.start else None
+            origin = self._origin(index, self._pointed(only, type_, index))
+            row.address = row.address or origin.start
+            found = self._fields(index)
+        row.several = found.several
+        if depth <= 0:
+            row.left, row.more = len(found.all), row.totals
+            return
+        every = bunches(found.all, self._leads_to) if self.limit else [Bunch([one]) for one in found.all]
+        shown = [bunch for bunch in every if bunch.totals.bytes >= self._bytes][: self.limit or None]
+        row.fields = [self._bunch(bunch, found.tree, origin, depth) for bunch in shown]
+        rest = [one for bunch in every[len(shown) :] for one in bunch.fields]
+        row.left = sum(one.alike for one in rest)
+        row.more = Totals(sum(f.totals.blocks for f in rest), sum(f.totals.bytes for f in rest))
+
+    def _agreed(self, one: Field, origin: Origin) -> Optional[Container]:
+        """The container whose head a field is, unless debug information says that it is something else."""
+        if one.container is not None and one.spans and origin.start:
+            one.found = agreed(one.container, origin.place(one.spans[0].start - origin.start)[1], one.places[0] if one.places else None)
+        return one.found
+
+    def _leads_to(self, one: Field) -> str:
+        return self.name(one.places[0].block)
+
+    def _bunch(self, bunch: Bunch, tree: Dominators, origin: Origin, depth: int) -> Holding:
+        """The row of a field, or of several that are alike: it says what the largest of them is."""
+        first = bunch.fields[0]
+        several = len(bunch.fields) > 1
+        made = self._field(first, tree, origin, -1 if several else depth)
+        if several:
+            counts = [one.totals.blocks for one in bunch.fields]
+            made.alike = Alike(len(bunch.fields), min(counts), max(counts))
+            made.totals, made.sizes, made.contents = bunch.totals, self._sizes(bunch, tree), None
+            each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,}–{max(counts):,}"
+            made.what = f"each holds {each} block{'' if max(counts) == 1 else 's'}, such as {made.what}"
+        elif first.alike > 1:
+            direct = [(s.size, s.children) for s in tree.spread(first.node, SIZES) if about(s.size) == about(first.places[0].size)]
+            below = Counter(dict(made.sizes))
+            below.subtract(dict(direct))
+            made.alike = Alike(min(first.alike, sum(number for _, number in direct)))
+            made.what = blocks_phrase(direct)
+            made.what += f", and {blocks_phrase([(s, n) for s, n in below.items() if n > 0])} below them" if +below else ""
+            made.fields, made.left = [], 0
+        if made.alike is not None:
+            made.name = f"{made.alike.fields:,} fields like {made.place}"
+        return made
+
+    def _sizes(self, bunch: Bunch, tree: Dominators) -> list[tuple[int, int]]:
+        counted: Counter[int] = Counter()
+        for one in bunch.fields:
+            counted.update(dict(tree.sizes(one.node, SIZES)))
+        return sorted(counted.items(), key=lambda item: (-item[0] * item[1], item[0]))[:SIZES]
+
+    def _field(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> Holding:
+        offset = one.spans[0].start - origin.start if one.spans and origin.start else None
+        place, type_ = origin.place(offset) if offset is not None else (f"{origin.name}, {one.name or hex(one.spans[0].start)}", None)
+        made = Holding(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)
+        made.sizes = tree.sizes(one.node, SIZES)
+        container = self._agreed(one, origin)
+        if container is not None:
+            made.contents = self._contents(one.node, one.totals, container, tree, made.sizes)
+            if made.contents is not None:
+                made.what = phrase(made.contents)
+                return made
+        children = tree.children(one.node, 2)
+        if len(children) == 1:
+            index = children[0].block
+            below = self._origin(index, self._pointed(one, type_, index))
+            made.what = self._block(index, below.name, children[0].blocks, made.sizes)
+            if children[0].blocks > 1 and depth >= 0:  # below: only what it is was asked for; a damaged list would lead on and on
+                self._fill(made, self._fields(index), below, depth - 1)
+        else:
+            made.what = blocks_phrase(made.sizes)
+        return made
+
+    def _block(self, index: int, name: str, count: int, sizes: Sequence[tuple[int, int]]) -> str:
+        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
+        if count == 1:
+            hint = "" if not name.startswith("block of ") else self._hint(start, length)
+            return f"{name}, {hint}" if hint else name
+        rest = Counter(dict(sizes))
+        rest[length] -= 1
+        return f"{name}, and {blocks_phrase([(s, n) for s, n in rest.items() if n])} below it"
+
+    def _hint(self, start: int, length: int) -> str:
+        try:
+            return self.session.types.hint(self.session.target.read(start, min(length, 64)))
+        except UnreadableMemory:
+            return ""
+
+    def _contents(
+        self, node: int, totals: Totals, container: Container, tree: Dominators, sizes: Sequence[tuple[int, int]]
+    ) -> Optional[Contents]:
+        """What a container's blocks are; None where it turns out to be but a thread through something else."""
+        blocks = self.reader.blocks
+        left = Counter(dict(sizes))
+        for table in container.tables:
+            left[blocks.size(blocks.find(table))] -= 1
+        counted = self._node_sizes(container)
+        same = sum(left[length] for length in counted)
+        if container.what.endswith(("linked list", "tree")) and same > 2 * container.length + 16:
+            return None
+        nodes = min(container.length if container.nodes else 0, same)
+        for length, number in counted.items():
+            left[length] -= number
+        kept = sorted(((s, n) for s, n in left.items() if n > 0), key=lambda item: -item[0] * item[1])
+        strings = self._strings(node, totals.blocks, tree, {s for s, _ in kept}, container, counted.keys()) if kept else set()
+        found = [Kept(s, n, s in strings) for s, n in kept]
+        return Contents(container, nodes, min(counted, default=0), max(counted, default=0), found)
+
+    def _node_sizes(self, container: Container) -> Counter[int]:
+        """Sizes of the blocks that nodes stand in."""
+        counted: Counter[int] = Counter()
+        for first in range(0, len(container.nodes), CHUNK):
+            self.reader.tell()
+            _, sizes = self.reader.blocks.holding(container.nodes[first : first + CHUNK])
+            counted.update(dict(zip(*self.reader.engine.tally(sizes, array("Q")))))
+        counted.pop(0, None)
+        return counted
+
+    def _strings(self, node: int, total: int, tree: Dominators, sizes: Set[int], container: Container, node_sizes: Set[int]) -> set[int]:
+        """Those of the sizes whose blocks beside the nodes, as far as a sample shows, are text."""
+        blocks, nodes = self.reader.blocks, container.nodes
+        indices = [index for number in range(SAMPLE) for index in tree.members(node, number * total // SAMPLE, 4)]
+        sample = [(blocks.address(index), blocks.size(index)) for index in indices]
+        first = self.reader.place(nodes[0]) if nodes else None
+        into = first.offset if first is not None else 0  # a node's place in its block, the same for all
+        own = self.reader.among(nodes, {start + into for start, length in sample if length in node_sizes & sizes})
+        seen: dict[int, list[bool]] = {}
+        for start, length in sample:
+            if length in sizes and start + into not in own and len(seen.setdefault(length, [])) < SAMPLE:
+                seen[length].append(self._hint(start, length).startswith('"'))
+        return {length for length, texts in seen.items() if 4 * sum(texts) >= 3 * len(texts)}
+
+
+def blocks_phrase(sizes: Sequence[tuple[int, int]], word: str = "block") -> str:
+    """ "12 blocks of 48 B", "1,024 blocks of 24–4,096 B" """
+    count = sum(number for _, number in sizes)
+    return f"{count:,} {word}{'' if count == 1 else 's'} of {_range(min(s for s, _ in sizes), max(s for s, _ in sizes))}" if sizes else ""
+
+
+def _range(least: int, most: int) -> str:
+    return f"{least:,} B" if least == most else f"{least:,}–{most:,} B"
+
+
+def phrase(contents: Contents) -> str:
+    """ "std::map or set, 98,000 nodes of 80 B and 49,000 strings of 48 B" """
+    made = contents.container
+    if made.nodes:
+        unit = made.unit if made.length != 1 else made.unit[:-1]
+        said = f"{made.length:,} {unit} of {_range(contents.least, contents.most)}"
+    else:
+        said = f"{made.length:,} {made.unit}" if made.unit != "bytes" else size(made.length)
+    strings = [(k.size, k.blocks) for k in contents.kept if k.strings]
+    others = [(k.size, k.blocks) for k in contents.kept if not k.strings]
+    parts = [blocks_phrase(strings, "string"), blocks_phrase(others)]
+    said = " and ".join(part for part in (said, *parts) if part)
+    trouble = f"; damaged: {made.problem}" if made.problem else ""
+    return f"{made.what}, {said}{trouble}"
+
+
+def root_rows(teller: Teller, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[Holding]:
+    """A row for each root that retains something, the largest first, the first `expanded` of them (0: all) with their fields."""
+    order = sorted((n for n in range(len(owners)) if totals[n].blocks), key=lambda n: (-totals[n].bytes, n))
+    return [teller.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]
+
+
+def tree_of(session: Session, reader: Reader, named: Owners) -> Dominators:
+    """Who holds what, computed, with the owners as roots. Stacks and registers hold only what no variable and no mapping leads to."""
+    tree = session.ownership.dominators(len(named.all), named.bounds, named.numbers, tiers=named.tiers)
+    parts, keepers = parts_of(session, reader, named)
+    if keepers:
+        tree.keep(parts, keepers)
+    for piece in session.pieces(session.roots, "reading the roots"):
+        tree.scan_roots(piece)
+    for number, owner in enumerate(named.all):
+        if owner.words:
+            tree.root_words([value for _, value in owner.words], number)
+    return computed(session, tree, "who holds what")

@@ -1,0 +1,139 @@
+"""Leaks the user knows and does not want to see: files of rules, one a line, as LeakSanitizer has them.
+
+# comment
+leak:PATTERN     type, module or allocation site contains PATTERN; * stands for anything, ^ and $ anchor (LeakSanitizer's meaning)
+type:GLOB        the whole type matches; * and ? are wildcards
+module:GLOB      the file the type comes from, with or without its folder
+string:GLOB      the text the block begins with, as shown (cut short, so end it with *)
+size:A-B         the block's usable size in bytes: 48, 48-64, 1K-, -16, 1M-2M
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Optional
+
+from findleaks.arg_types import SizeRange, size_range
+from findleaks.errors import UsageError
+
+KINDS = ("leak", "type", "module", "string", "size")
+_LARGEST_FILE = 16 << 20
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line; `sizes` of a "size" rule only."""
+
+    kind: str
+    pattern: str
+    line: int
+    sizes: Optional[SizeRange] = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.pattern}"
+
+    def matches(self, type_name: str, size: int, hint: str, module: str, site: str) -> bool:
+        if self.kind == "leak":
+            return any(text and contains(self.pattern, text) for text in (type_name, module, site))
+        if self.sizes is not None:
+            return self.sizes.low <= size <= self.sizes.high
+        if self.kind == "type":
+            return glob(self.pattern, type_name)
+        if self.kind == "module":
+            return bool(module) and (glob(self.pattern, module) or glob(self.pattern, module.rsplit("/", 1)[-1]))
+        return bool(hint) and (glob(self.pattern, hint) or glob(self.pattern, _unquoted(hint)))
+
+
+@dataclass
+class Use:
+    """How often a rule matched: groups asked about, and what the caller added up with `add`."""
+
+    groups: int = 0
+    blocks: int = 0
+    bytes: int = 0
+
+
+class Suppressions:
+    """The rules of a file, in its order, and how often each was used."""
+
+    def __init__(self, rules: list[Rule], path: str = "") -> None:
+        self.rules = rules
+        self.path = path
+        self.uses: dict[Rule, Use] = {}
+
+    def match(self, type_name: str, size: int, hint: str, module: str = "", site: str = "") -> Optional[Rule]:
+        """The first rule that covers a group of leaks alike, or None; counts the use."""
+        for rule in self.rules:
+            if rule.matches(type_name, size, hint, module, site):
+                self.uses.setdefault(rule, Use()).groups += 1
+                return rule
+        return None
+
+    def add(self, rule: Rule, blocks: int, size: int) -> None:
+        """What a match took away."""
+        use = self.uses.setdefault(rule, Use())
+        use.blocks += blocks
+        use.bytes += size
+
+    def unused(self) -> list[Rule]:
+        """Rules that never matched: perhaps misspelt, perhaps of a leak that was fixed."""
+        return [rule for rule in self.rules if rule not in self.uses]
+
+
+def load(path: str) -> Suppressions:
+    """Read a file of rules; UsageError that names file and line when it cannot be read or understood."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read the suppressions: {error.strerror or error}") from None
+    if len(data) > _LARGEST_FILE:
+        raise UsageError(f"{path}: too long for a file of suppressions")
+    return parse(data.decode("utf-8", "replace"), path)
+
+
+def parse(text: str, path: str) -> Suppressions:
+    """The rules in `text`; `path` is for the messages."""
+    rules = []
+    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
+        line = line.strip()
+        if line and not line.startswith("#"):
+            rules.append(_rule(line, number, f"{path}:{number}"))
+    return Suppressions(rules, path)
+
+
+def _rule(line: str, number: int, where: str) -> Rule:
+    kind, colon, pattern = (part.strip() for part in line.partition(":"))
+    if not colon or kind not in KINDS:
+        raise UsageError(f"{where}: {line[:60]!r} is no suppression; rules are {', '.join(k + ':…' for k in KINDS)}")
+    if not pattern:
+        raise UsageError(f"{where}: {kind}: has no pattern; it would match everything or nothing")
+    if kind != "size":
+        return Rule(kind, pattern, number)
+    try:
+        return Rule(kind, pattern, number, size_range(pattern))
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def _unquoted(hint: str) -> str:
+    """`+8 "text…"` -> `text…`"""
+    begin = hint.find('"')
+    return hint[begin + 1 : -1] if 0 <= begin < len(hint) - 1 and hint.endswith('"') else hint
+
+
+def glob(pattern: str, text: str, question: bool = True) -> bool:
+    """The whole of `text` matches `pattern`: * any characters, ? (if `question`) any single one, and [ itself, as in [abi:cxx11].
+
+    Quadratic at worst, however many stars: since Python 3.9 fnmatch's expressions do not backtrack over more than one."""
+    pattern = pattern.replace("[", "[[]")
+    return fnmatchcase(text, pattern if question else pattern.replace("?", "[?]"))
+
+
+def contains(pattern: str, text: str) -> bool:
+    """LeakSanitizer's match: `pattern` occurs in `text`, with * as wildcard, ^ and $ for its ends (LLVM 19 compiler-rt
+    lib/sanitizer_common/sanitizer_common.cpp, TemplateMatch)."""
+    from_start, to_end = pattern.startswith("^"), pattern.endswith("$")
+    inner = pattern[from_start : len(pattern) - to_end]
+    return glob(("" if from_start else "*") + inner + ("" if to_end else "*"), text, question=False)

@@ -1,0 +1,210 @@
+"""The type of a block, from its first word and, for arrays and a few well-known structures, the words after it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Optional
+
+from findleaks.block_types.places import Places, places
+from findleaks.block_types.rtti import Rtti
+from findleaks.block_types.shapes import array_of, is_file, is_string
+from findleaks.block_types.text import hint
+from findleaks.errors import UnreadableMemory
+from findleaks.formatting import printable
+from findleaks.target.base import Range, Symbol, Target
+from findleaks.target.ranges import holding, inside, merged
+
+_VTABLE = "vtable for "
+_CONSTRUCTION = "construction vtable for "
+_STRINGS = (
+    "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >",
+    "std::basic_string<char, std::char_traits<char>, std::allocator<char> >",
+    "std::__1::basic_string<char, std::__1::char_traits<char>, std::__1::allocator<char> >",
+)
+_SHARED = ("std::_Sp_counted_ptr_inplace<", "std::__1::__shared_ptr_emplace<")
+_COUNTERS = ("std::_Sp_counted_ptr<", "std::_Sp_counted_deleter<", "std::__1::__shared_ptr_pointer<")
+
+
+class Types:
+    """Types of one target's blocks. Nothing is computed before it is asked for; names are remembered by word."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._names: dict[int, str] = {}
+
+    @cached_property
+    def _places(self) -> Places:
+        return places(self._target)
+
+    @cached_property
+    def _rtti(self) -> Rtti:
+        return Rtti(self._target, self._places)
+
+    def ranges(self) -> list[Range]:
+        """Where a block's first word must point to count as its type: vtables and code of all modules. Sorted, disjoint."""
+        return merged([*self._places.tables, *self._places.code])
+
+    def vtables(self) -> list[Range]:
+        """Where vtables and other tables of functions can lie, without the code. Sorted, disjoint."""
+        return list(self._places.tables)
+
+    def name(self, word: int) -> str:
+        """The type that `word` tells when it is the first of a block; "" for none.
+
+        A class by its name; "B in D" for a B under construction inside a D; "function f" for the start of a function and "code in
+        libx.so" for any other code; "table t" for a C table of functions of that name; "class libx.so+0x3d20" and "table
+        libx.so+0x3d20" when only the shape can be told.
+        """
+        found = self._names.get(word)
+        if found is None:
+            if not (inside(self._places.tables, word) or inside(self._places.code, word)):
+                return ""  # not remembered: as many words tell nothing as there are blocks
+            found = self._names[word] = printable(_short(self._name(word)))
+        return found
+
+    def of_block(self, address: int, size: int) -> str:
+        """The type of a block of `size` usable bytes: as `name` has it for its first word, "Foo[3]" for an array of objects that
+        has its count in front, "FILE" for glibc's, "std::string" for a string object by itself; "" for none."""
+        word = self._target.arch.word
+        try:
+            words = self._target.arch.unpack(self._target.read(address, min(size, 5 * word) // word * word))
+        except UnreadableMemory:
+            return ""
+        if not words:
+            return ""
+        found = self.name(words[0])
+        if found:
+            return found
+        for skip in (1, 2):  # the count stands right before the objects; they may be aligned to two words
+            if len(words) > skip and 0 < words[skip - 1] <= size // word and self.is_class(words[skip]):
+                if array_of(self._target, address + skip * word, size - skip * word, words[skip - 1], words[skip]):
+                    return f"{self.name(words[skip])}[{words[skip - 1]}]"
+        if is_file(self._target, words[0], address, size):
+            return "FILE"
+        return "std::string" if is_string(self._target, words, address, size) else ""
+
+    def hint(self, data: bytes) -> str:
+        """What a block's first bytes look like: '"GET /index.html…"', "zeros", or "". Always safe to print."""
+        return hint(data, self._target.arch, lambda address: holding(self._target.regions(), address) is not None)
+
+    # -- how names are found ----------------------------------------------------------------------------------------------
+
+    def is_class(self, word: int) -> bool:
+        """`word` points to a vtable (not to code or to a C table): arrays of its objects are told by it."""
+        looks, info = self._rtti.vtable(word)
+        if not looks:
+            return False
+        if info:
+            return self._rtti.typeinfo(info) is not None
+        return bool(self._symbol_class(word))
+
+    def _name(self, word: int) -> str:
+        if inside(self._places.tables, word):
+            found = self._table(word)
+            if found:
+                return found
+        return self._code(word) if inside(self._places.code, word) else ""
+
+    def _table(self, word: int) -> str:
+        looks, address = self._rtti.vtable(word)
+        if looks and address:
+            info = self._rtti.typeinfo(address)
+            shown = self._rtti.shown(info) if info is not None else ""
+            if info is not None and shown:
+                return (self._under_construction(word) if self._rtti.has_virtual_bases(info) else "") or shown
+        named = self._symbol_class(word)
+        if named:
+            return named
+        if not self._starts_table(word):
+            return ""
+        symbol = self._symbol(word)
+        if symbol is not None:
+            return f"table {symbol.name}" if symbol.address == word else ""
+        where = self._where(word)
+        if where is None:
+            return ""
+        what = "class" if looks and self._rtti.may_be_typeinfo(address) else "table"
+        return f"{what} {where[0]}+{word - where[1]:#x}"
+
+    def _under_construction(self, word: int) -> str:
+        symbol = self._symbol(word)
+        return _construction(symbol.name) if symbol is not None else ""
+
+    def _symbol_class(self, word: int) -> str:
+        """The class of the vtable symbol that covers `word`, at least two words into it; for programs without RTTI."""
+        symbol = self._symbol(word)
+        size = self._target.arch.word
+        if symbol is None or word - symbol.address < 2 * size or word % size:
+            return ""
+        if symbol.name.startswith(_VTABLE):
+            return symbol.name[len(_VTABLE) :]
+        return _construction(symbol.name)
+
+    def _starts_table(self, word: int) -> bool:
+        """One of the first two words at `word` is the address of code, the other too, or 0."""
+        size = self._target.arch.word
+        if word % size:
+            return False
+        try:
+            first, second = self._target.word(word), self._target.word(word + size)
+        except UnreadableMemory:
+            return False
+        code = self._places.code
+        return bool((inside(code, first) and (not second or inside(code, second))) or (not first and inside(code, second)))
+
+    def _code(self, word: int) -> str:
+        symbol = self._symbol(word)
+        if symbol is not None and symbol.address == word:
+            return f"function {symbol.name}"
+        where = self._where(word)
+        return f"code in {where[0]}" if where is not None else ""
+
+    def _symbol(self, word: int) -> Optional[Symbol]:
+        return self._target.symbolize(word)
+
+    def _where(self, address: int) -> Optional[tuple[str, int]]:
+        """(name of the file mapped at `address`, what to subtract for the file's own address)."""
+        for module in self._target.modules():
+            if module.start <= address < module.end:
+                return _basename(module.path), module.bias
+        for region in self._target.regions():
+            if region.start <= address < region.end and region.name:
+                return _basename(region.name), region.start - region.file_offset
+        return None
+
+
+def _construction(name: str) -> str:
+    """ "construction vtable for B-in-D" -> "B in D" """
+    return name[len(_CONSTRUCTION) :].replace("-in-", " in ", 1) if name.startswith(_CONSTRUCTION) else ""
+
+
+def _short(name: str) -> str:
+    """Names of the standard library as everybody writes them: the string class, and the blocks behind std::shared_ptr<T>."""
+    for long in _STRINGS:
+        if long in name:
+            name = name.replace(long, "std::string").replace("std::string >", "std::string>")
+    for prefix in _SHARED:
+        if name.startswith(prefix):
+            return "std::make_shared" + _bracketed(_first_argument(name[len(prefix) :]))
+    for prefix in _COUNTERS:
+        if name.startswith(prefix):
+            return f"counters of std::shared_ptr{_bracketed(_first_argument(name[len(prefix) :]).rstrip('*'))}"
+    return name
+
+
+def _bracketed(argument: str) -> str:
+    return f"<{argument} >" if argument.endswith(">") else f"<{argument}>"
+
+
+def _first_argument(text: str) -> str:
+    """`a::b<c, d>, e>` -> `a::b<c, d>`"""
+    depth = 0
+    for i, character in enumerate(text):
+        depth += (character in "<([{") - (character in ">)]}")
+        if depth < 0 or (depth == 0 and character == ","):
+            return text[:i].rstrip()
+    return text
+
+
+def _basename(path: str) -> str:
+    return path.rsplit("/", 1)[-1] or "module"

@@ -1,0 +1,160 @@
+"""C++ classes recognised by the shape of vtables and run-time type information, without symbols.
+
+Layout (Itanium C++ ABI, 2.5.2 "Virtual Table Components and Order" and 2.9.5 "RTTI Layout"), W the word size; an object's first word
+points at the address point of a vtable:
+
+    vtable:    -2W offset to top (signed)   -W typeinfo   0 first virtual function …
+    typeinfo:  0 vtable of its own class    W name (bytes, NUL)   2W what its class adds:
+               __si_class_type_info   base typeinfo
+               __vmi_class_type_info  u32 flags, u32 count, then count × {base typeinfo, long flags: bit 0 virtual}
+
+A typeinfo's own class is told in the same way: its vtable's typeinfo is named after one of the three classes of __cxxabiv1.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Optional
+
+from findleaks.block_types.places import Places
+from findleaks.demangle import demangle_type
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import inside, merged
+
+_CLASSES = {
+    "N10__cxxabiv117__class_type_infoE": "class",
+    "N10__cxxabiv120__si_class_type_infoE": "si",
+    "N10__cxxabiv121__vmi_class_type_infoE": "vmi",
+}
+_OFFSETS = 1 << 28
+_LONGEST_NAME = 2048
+_MOST_BASES = 64
+_MANGLED = re.compile(rb"[A-Za-z0-9_.$\x80-\xff]+")
+
+
+class TypeInfo(NamedTuple):
+    """`form` is "class", "si" or "vmi", or "" where the C++ library's own data cannot be read; `name` the mangled type."""
+
+    address: int
+    form: str
+    name: str
+
+
+class Rtti:
+    """Looks up classes by vtable address; remembers what it saw."""
+
+    def __init__(self, target: Target, where: Places) -> None:
+        self._target = target
+        self._places = where
+        self._word = target.arch.word
+        self._infos: dict[int, Optional[TypeInfo]] = {}
+        self._forms: dict[int, Optional[str]] = {}
+        self._files: Optional[list[Range]] = None
+
+    def vtable(self, word: int) -> tuple[bool, int]:
+        """(does `word` look like a vtable's address point?, the typeinfo it names or 0).
+
+        The first function must be code. It may be null, as the destructors are that a class under construction or an abstract one does
+        not need: then the next is looked at, and where that is null, too, the typeinfo must be beyond doubt."""
+        size = self._word
+        if word % size or not inside(self._places.tables, word):
+            return False, 0
+        try:
+            top, info = (self._target.word(word - i * size) for i in (2, 1))
+            function = self._target.word(word) or self._target.word(word + size)
+        except UnreadableMemory:
+            return False, 0
+        if top >> (8 * size - 1):
+            top -= 1 << 8 * size
+        if abs(top) >= _OFFSETS:
+            return False, 0
+        if not (inside(self._places.code, function) if function else self.typeinfo(info)):
+            return False, 0
+        return True, info
+
+    def typeinfo(self, address: int) -> Optional[TypeInfo]:
+        """The typeinfo of a class at `address`, or None when none stands there."""
+        if address not in self._infos:
+            self._infos[address] = self._typeinfo(address)
+        return self._infos[address]
+
+    def may_be_typeinfo(self, address: int) -> bool:
+        """`address` lies where typeinfos do and begins as one; for those whose name cannot be read."""
+        if not inside(self._places.tables, address) or address % self._word:
+            return False
+        try:
+            return self._in_file(self._target.word(address)) and self._in_file(self._target.word(address + self._word))
+        except UnreadableMemory:
+            return False
+
+    def _typeinfo(self, address: int) -> Optional[TypeInfo]:
+        if not address or address % self._word:
+            return None
+        try:
+            own = self._target.word(address)
+            name = self._name(self._target.word(address + self._word))
+        except UnreadableMemory:
+            return None
+        form = self._form(own)
+        return TypeInfo(address, form, name) if form is not None and name else None
+
+    def _form(self, own: int) -> Optional[str]:
+        """Which kind of typeinfo has `own` as its vtable: of __cxxabiv1, or "" when that cannot be told, or None if it is no class's."""
+        if own not in self._forms:
+            self._forms[own] = self._look_at_form(own)
+        return self._forms[own]
+
+    def _look_at_form(self, own: int) -> Optional[str]:
+        if own % self._word or not self._in_file(own):
+            return None
+        try:
+            info = self._target.word(own - self._word)
+            pointer = self._target.word(info + self._word) if self._in_file(info) else 0
+        except UnreadableMemory:
+            return ""  # the C++ library is not in the core, nor is its file here
+        try:
+            return _CLASSES.get(self._name(pointer))
+        except UnreadableMemory:
+            return ""
+
+    def _in_file(self, address: int) -> bool:
+        """In a module, or in a mapped file that the core holds too little of to know it for one."""
+        if self._files is None:
+            mapped = [Range(r.start, r.end) for r in self._target.regions() if r.name.startswith("/")]
+            self._files = merged([*mapped, *(Range(m.start, m.end) for m in self._target.modules())])
+        return inside(self._files, address) is not None
+
+    def _name(self, address: int) -> str:
+        """The mangled name at `address`, "" when what stands there is none; a leading '*' says that the type is local to a file."""
+        if not address:
+            return ""
+        data = b""
+        while b"\0" not in data and len(data) < _LONGEST_NAME:
+            data += self._target.read(address + len(data), 64 - (address + len(data)) % 64)
+        name = data.split(b"\0", 1)[0].lstrip(b"*")
+        return name.decode("utf-8", "surrogateescape") if _MANGLED.fullmatch(name) and len(name) <= _LONGEST_NAME else ""
+
+    def shown(self, info: TypeInfo) -> str:
+        """The class as people write it; its mangled name where that cannot be read but the typeinfo is beyond doubt."""
+        return demangle_type(info.name) or (info.name if info.form else "")
+
+    def has_virtual_bases(self, info: TypeInfo, depth: int = 0) -> bool:
+        """True when the class or one of its bases inherits virtually: then it may also have construction vtables."""
+        if depth > 16 or info.form not in ("si", "vmi"):
+            return False
+        size = self._word
+        try:
+            if info.form == "si":
+                bases = [self._target.word(info.address + 2 * size)]
+            else:
+                at = info.address + 2 * size
+                count = int.from_bytes(self._target.read(at + 4, 4), self._target.arch.byteorder)
+                count = min(count, _MOST_BASES)
+                if any(self._target.word(at + 8 + (2 * i + 1) * size) & 1 for i in range(count)):
+                    return True
+                bases = [self._target.word(at + 8 + 2 * i * size) for i in range(count)]
+        except UnreadableMemory:
+            return False
+        found = (self.typeinfo(base) for base in bases[: 16 >> min(depth, 4) or 1])
+        return any(base is not None and self.has_virtual_bases(base, depth + 1) for base in found)

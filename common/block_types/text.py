@@ -1,0 +1,88 @@
+"""Readable text in bytes out of a target, made safe: no control character or escape sequence of it may reach a terminal."""
+
+from __future__ import annotations
+
+import codecs
+import unicodedata
+from collections.abc import Callable
+from typing import Optional
+
+from findleaks.target.arch import Arch
+
+LONGEST = 200
+COLUMNS = 24
+_LEAST = 4
+_LEAST_OPEN = 8
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\x1b": "\\e", '"': '\\"', "\\": "\\\\"}
+_SPACES = "\n\t\r"
+
+
+def hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
+    """The text a block begins with, quoted and cut to COLUMNS columns; a short std::string's; "zeros"; or "".
+
+    Text has at least 4 characters up to its NUL, or 8 where `data` ends before it does; "+8" precedes text that comes after a first
+    word that is none (a list node's pointer, a length). The six bytes of an address may be printable, too: a first word for which
+    `is_mapped` is true is a pointer, not text.
+    """
+    if not data:
+        return ""
+    if not data.strip(b"\0"):
+        return "zeros" if len(data) >= arch.word else ""
+    text = _text(data)
+    if text is not None and not (0 in data[: arch.word] and is_mapped(int.from_bytes(data[: arch.word], arch.byteorder))):
+        return _quoted(text)
+    inner = 2 * arch.word
+    if len(data) > inner + 1:
+        length = int.from_bytes(data[arch.word : inner], arch.byteorder)
+        if _LEAST <= length <= 15 and len(data) > inner + length and data[inner + length] == 0:
+            text = _text(data[inner : inner + length + 1])
+            if text is not None and len(text.encode("utf-8")) == length:
+                return _quoted(text)
+    text = _text(data[arch.word :], least=6)
+    return f"+{arch.word} {_quoted(text)}" if text is not None else ""
+
+
+def _text(data: bytes, least: int = _LEAST) -> Optional[str]:
+    body, end, _ = data.partition(b"\0")
+    try:
+        # `final` is False where the data ends first: the last character may be cut in two
+        text = codecs.getincrementaldecoder("utf-8")().decode(body, bool(end))
+    except UnicodeDecodeError:
+        return None
+    if len(text) < (least if end else _LEAST_OPEN) or not all(_readable(c) for c in text[:least]):
+        return None
+    odd = sum(not _readable(c) for c in text)
+    return text if odd * 8 <= len(text) else None
+
+
+def _readable(character: str) -> bool:
+    return character.isprintable() or character in _SPACES
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
+
+
+def columns(character: str) -> int:
+    """How many a printable character takes on a terminal."""
+    return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def known_characters() -> bytearray:
+    """Of each of the first 65,536, 0 if it is not printable, else 1 and its columns: for the kernel. Takes some 20 ms."""
+    return bytearray(1 + columns(c) if c.isprintable() else 0 for c in map(chr, range(1 << 16)))
+
+
+def _quoted(text: str) -> str:
+    shown, taken = "", 0
+    for character in text:
+        part = character if character.isprintable() and character not in _ESCAPES else _escape(character)
+        wide = sum(map(columns, part))
+        if taken + wide > COLUMNS or len(shown) > 3 * COLUMNS:
+            return f'"{shown}…"'
+        shown += part
+        taken += wide
+    return f'"{shown}"'

@@ -1,0 +1,150 @@
+"""Taking the stub out: at the end, and where a debugger left it behind when it was killed; without a debugger, too, or with one that
+cannot make system calls in the process."""
+
+from __future__ import annotations
+
+import time
+from typing import Optional
+
+from findleaks.counting.base import Outcome
+from findleaks.counting.patcher import PAUSE, TRIES, Host, Injectable, Memory, Stub, enable, found, restore, settle, standing, unmap
+from findleaks.counting.relocate import Line
+from findleaks.counting.remote_syscall import Place, Remote, mapped
+from findleaks.errors import TargetError
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Target
+from findleaks.target.ptrace import Tracer
+
+
+class Standing:
+    """A process that somebody else holds stopped: its memory can be written, and that is all."""
+
+    def __init__(self, target: Target, memory: Memory) -> None:
+        assert target.pid is not None
+        self.pid = target.pid
+        self._target, self._memory = target, memory
+
+    def opened(self) -> Target:
+        return self._target
+
+    def lines(self, start: int, end: int) -> list[Line]:
+        raise TargetError("there is no disassembler")
+
+    def write(self, address: int, data: bytes) -> None:
+        self._memory.write(address, data)
+
+    def places(self) -> list[Place]:
+        return [Place(thread.tid, thread.pc, thread.sp) for thread in self._target.threads()]
+
+    def call(self, instruction: int, number: int, *arguments: int) -> int:
+        raise TargetError("this debugger has no process make system calls")
+
+    def run(self, seconds: Optional[float]) -> Outcome:
+        return Outcome("stop")
+
+
+def clean(pid: int) -> bool:
+    """Take out every stub that is in a process which nobody holds; whether nothing is left. The process stands for moments."""
+    memory = Memory(pid)
+    host = _Held(pid, memory)
+    try:
+        for _ in range(TRIES):
+            tracer = Tracer(pid, X86_64)
+            try:
+                tracer.stop(host.work)
+            except TargetError:
+                return False
+            tracer.release()
+            if host.done:
+                return True
+            time.sleep(PAUSE)
+        return False
+    finally:
+        memory.close()
+
+
+class _Held(Standing):
+    """A process that the thread holds which runs `work`."""
+
+    def __init__(self, pid: int, memory: Memory) -> None:
+        self.pid, self._memory = pid, memory
+        self._remote = Remote(pid)
+        self.done = False
+
+    def places(self) -> list[Place]:
+        return self._remote.places()
+
+    def call(self, instruction: int, number: int, *arguments: int) -> int:
+        return self._remote.call(instruction, number, *arguments)
+
+    def work(self) -> None:
+        stubs = found(mapped(self.pid), self._memory.read)
+        for stub in stubs:
+            enable(self._memory, stub, False)
+            if restore(self, self._memory, stub):
+                continue
+            if standing(self.places(), mapped(self.pid), self._memory.read, [(stub.address, stub.address + stub.code)]) is None:
+                unmap(self, self._memory.read, stub)
+        self.done = not found(mapped(self.pid), self._memory.read)
+
+
+def tidied(target: Target, host: Optional[Injectable]) -> list[str]:
+    """Take out what is in a stopped process; a line for each stub. `host` is None where the debugger offers none."""
+    if target.pid is None or target.arch.name != "x86-64":
+        return []
+    regions = target.regions()
+    if not found(regions, lambda address, size: _read(target, address, size)):
+        return []
+    try:
+        memory = Memory(target.pid)
+    except TargetError as error:
+        return [f"an earlier count --inject was killed, and its stub stays: {error}"]
+    try:
+        if host is None:
+            return tidy(Standing(target, memory), memory)
+        host.begin()
+        host.hold()
+        try:
+            return tidy(host, memory)
+        finally:
+            host.close()
+    finally:
+        memory.close()
+
+
+def _read(target: Target, address: int, size: int) -> bytes:
+    try:
+        return target.read(address, size)
+    except TargetError:
+        return b""
+
+
+def taken_out(host: Host, memory: Memory, stub: Stub, run: bool) -> list[str]:
+    """Restore the functions and give the memory back; lines on what could not be done."""
+    notes = [
+        f"{one.address:#x} holds other bytes than the jump that was put there: it is left as it is" for one in restore(host, memory, stub)
+    ]
+    where = "" if notes else settle(host, memory.read, stub, run)
+    if not notes and where is None:
+        try:
+            unmap(host, memory.read, stub)
+        except TargetError as error:
+            where = str(error)
+    if where:
+        notes.append(f"{where}: the {stub.size:,} bytes at {stub.address:#x} stay mapped, and do nothing")
+    return notes
+
+
+def tidy(host: Host, memory: Memory) -> list[str]:
+    """Take out what a debugger left behind that was killed; a line for each."""
+    notes = []
+    for stub in found(mapped(host.pid), memory.read):
+        live = [one for one in stub.patches if memory.read(one.address, len(one.jump)) == one.jump]
+        enable(memory, stub, False)
+        problems = taken_out(host, memory, stub, True)
+        if live or not problems:
+            notes.append(
+                f"an earlier count --inject was killed: its stub at {stub.address:#x} is taken out, {len(live)} function(s) restored"
+            )
+        notes += problems
+    return notes

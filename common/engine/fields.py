@@ -1,0 +1,194 @@
+"""What an owner holds, by field: what both engines' answers to `Dominators.within` have in common.
+
+All that a node holds hangs from its children in the tree of dominators, and what leads into a child's part from elsewhere leads to the
+child itself. So it is enough to know which children each field reaches: below them the tree stays what it is.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Optional, Protocol, Union
+
+from findleaks.engine.dominators import SHARED, Chain, Child, Dominators, Spread, check_bounds, node_root, root_node
+from findleaks.engine.terms import Totals
+from findleaks.target.base import Piece
+
+Numbers = Union[Sequence[int], memoryview]
+
+
+class Tree(Dominators, Protocol):
+    """The tree that fields belong to. Places stand depth first: what a node retains is right behind it."""
+
+    def place(self, node: int) -> Optional[int]:
+        """Where a node stands; None where no root reaches it."""
+        ...
+
+    def blocks_at(self, first: int, end: int) -> array[int]:
+        """Indices ("I") of the blocks at places [first, end), where no roots are."""
+        ...
+
+    def count_at(self, place: int) -> int:
+        """How many places the node there, and what it retains, take."""
+        ...
+
+
+class FieldsTree:
+    """See dominators.Dominators. An engine adds `refer`, `root_words`, `compute`, `part`, and the tables of children."""
+
+    def __init__(self, tree: Tree, node: int, fields: int) -> None:
+        """`node`: the owner, in `tree`."""
+        check_bounds(fields, (), ())
+        place = tree.place(node)
+        self.roots = fields
+        self._tree = tree
+        self._first, self._span = (0, 0) if place is None else (place, tree.count_at(place))
+        self._begun = self._done = False
+        # By place, less the owner's: 0, or 1 + the field that reaches this child, or 1 + fields: several. All children that one reaches,
+        # ascending. By label: where its children begin; these; how many blocks up to the end of each; blocks and bytes, from label 1 on
+        self._labels: Numbers = ()
+        self._all: Numbers = ()
+        self._starts: Numbers = ()
+        self._heads: Numbers = ()
+        self._ends: Numbers = ()
+        self._sums: Numbers = ()
+
+    def scan_roots(self, piece: Piece) -> None:
+        """Fields are given by their targets."""
+        raise RuntimeError("fields have no root memory")
+
+    def refer_lost(self, definite: int, possible: int) -> None:
+        """Fields are given by their targets."""
+        raise RuntimeError("dominators of what is lost only")
+
+    def stand_for(self, roots: array[int]) -> None:
+        """Only for the whole."""
+        raise ValueError("blocks stand for roots of the whole only")
+
+    def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
+        """Only for the whole."""
+        raise ValueError("parts are kept above `within`")
+
+    def total(self) -> Totals:
+        """See dominators.Dominators."""
+        self._after()
+        return Totals(sum(self._sums[0::2]), sum(self._sums[1::2]))
+
+    def shared(self) -> Totals:
+        """See dominators.Dominators."""
+        return self.retained(SHARED)
+
+    def by_root(self) -> list[Totals]:
+        """See dominators.Dominators."""
+        self._after()
+        return [Totals(self._sums[2 * field], self._sums[2 * field + 1]) for field in range(self.roots)]
+
+    def retained(self, node: int) -> Totals:
+        """See dominators.Dominators."""
+        field = self._field(node)
+        if field is None:
+            return self._tree.retained(node) if self._head(node) is not None else Totals(0, 0)
+        return Totals(self._sums[2 * field], self._sums[2 * field + 1])
+
+    def holder(self, index: int) -> Optional[int]:
+        """See dominators.Dominators."""
+        self._after()
+        head = self._head(index)
+        if head is None:
+            return None
+        if head != self._tree.place(index):
+            return self._tree.holder(index)
+        field = self._labels[head - self._first] - 1
+        return SHARED if field == self.roots else root_node(field)
+
+    def children(self, node: int, limit: int) -> list[Child]:
+        """See dominators.Dominators."""
+        field = self._field(node)
+        if field is None:
+            return self._tree.children(node, limit) if self._head(node) is not None else []
+        blocks = [self._tree.blocks_at(place, place + 1)[0] for place in self._children(field, max(0, limit))]
+        return sorted((Child(block, *self._tree.retained(block)) for block in blocks), key=lambda child: (-child.bytes, child.block))
+
+    def spread(self, node: int, limit: int) -> list[Spread]:
+        """See dominators.Dominators."""
+        field = self._field(node)
+        if field is None:
+            return self._tree.spread(node, limit) if self._head(node) is not None else []
+        found = [Spread(*item) for item in self._spread(field, False)]
+        return sorted(found, key=lambda spread: (-spread.bytes, spread.size))[: max(0, limit)]
+
+    def sizes(self, node: int, limit: int) -> list[tuple[int, int]]:
+        """See dominators.Dominators."""
+        field = self._field(node)
+        if field is None:
+            return self._tree.sizes(node, limit) if self._head(node) is not None else []
+        found = [(item[0], item[1]) for item in self._spread(field, True)]
+        return sorted(found, key=lambda item: (-item[0] * item[1], item[0]))[: max(0, limit)]
+
+    def members(self, node: int, first: int, limit: int) -> array[int]:
+        """See dominators.Dominators."""
+        field = self._field(node)
+        if field is None:
+            return self._tree.members(node, first, limit) if self._head(node) is not None else array("I")
+        first, limit = max(0, first), max(0, limit)
+        at, end = self._starts[field + 1], self._starts[field + 2]
+        at = bisect_right(self._ends, first, at, end)
+        found = array("I")
+        while at < end and len(found) < limit:
+            behind = self._ends[at]
+            before = self._ends[at - 1] if at > self._starts[field + 1] else 0
+            place = self._heads[at] + max(0, first - before)
+            found += self._tree.blocks_at(place, min(self._heads[at] + behind - before, place + limit - len(found)))
+            at += 1
+        return found
+
+    def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
+        """See dominators.Dominators; of a block that no field reaches it is one long."""
+        self._after()
+        if self._head(index) is None:
+            return self._tree.chain(index, equal, 1)._replace(more=False)
+        return self._tree.chain(index, equal, limit)
+
+    def within(self, node: int, fields: int) -> Dominators:
+        """See dominators.Dominators."""
+        if node < 0:
+            raise ValueError("only a block or a root has fields")
+        return self._tree.within(node, fields)
+
+    def _children(self, field: int, limit: int) -> Sequence[int]:
+        """Places of the first `limit` children of a field, or of several, in any order."""
+        raise NotImplementedError
+
+    def _spread(self, field: int, everything: bool) -> Sequence[Sequence[int]]:
+        """Of a field, or of several, by size: how many children (or all that they retain), what these retain, the lowest."""
+        raise NotImplementedError
+
+    def _field(self, node: int) -> Optional[int]:
+        """The field that this node is; `roots` for SHARED; None for a block."""
+        self._after()
+        return None if node >= 0 else self.roots if node == SHARED else self._root(node_root(node))
+
+    def _head(self, index: int) -> Optional[int]:
+        """The place of the child that a block belongs to; None where no field reaches it."""
+        place = self._tree.place(index)
+        if place is None or not self._first < place < self._first + self._span:
+            return None
+        at = bisect_right(self._all, place) - 1
+        if at < 0:
+            return None
+        head = self._all[at]
+        return head if place < head + self._tree.count_at(head) else None
+
+    def _root(self, root: int) -> int:
+        if not 0 <= root < self.roots:
+            raise IndexError(f"no field {root}")
+        return root
+
+    def _before(self) -> None:
+        if self._begun:
+            raise RuntimeError("roots come before computing")
+
+    def _after(self) -> None:
+        if not self._done:
+            raise RuntimeError("compute first")

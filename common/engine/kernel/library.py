@@ -1,0 +1,235 @@
+"""Loading the C kernel's shared library: its functions' signatures, its structures, and what its result codes mean."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from array import array
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_int, c_int64, c_ubyte, c_uint, c_uint32, c_uint64, c_void_p
+
+from findleaks.engine import shared
+from findleaks.engine.kernel.memory import CPiece
+
+LIBRARY = "_kernel.so"
+
+NO_MEMORY, TOO_MANY, DISORDER = -1, -2, -3  # kernel.h
+NONE = 0xFFFFFFFF
+
+
+class CRange(Structure):
+    """kernel.h: range."""
+
+    _fields_ = (("start", c_uint64), ("end", c_uint64))
+
+
+class CWords(Structure):
+    """kernel.h: words; `items` is to be freed with fl_free."""
+
+    _fields_ = (("items", c_void_p), ("count", c_uint64), ("capacity", c_uint64))
+
+
+class CGroup(Structure):
+    """groups.c: group."""
+
+    _fields_ = (
+        *((name, c_uint64) for name in ("type_word", "size", "blocks", "bytes", "indirect_blocks", "indirect_bytes")),
+        ("examples", c_uint64 * 3),
+        *((name, c_uint32) for name in ("kind", "cycle", "least", "most")),
+    )
+
+
+class CChain(Structure):
+    """dominator_queries.c: chain."""
+
+    _fields_ = (("length", c_uint32), ("end", c_uint32), *((name, c_uint64) for name in ("least", "most", "bytes")), ("more", c_bool))
+
+
+class CRules(Structure):
+    """rows.c: row_rules."""
+
+    _fields_ = (
+        *((name, c_uint32) for name in ("states", "kinds")),
+        *((name, c_uint64) for name in ("low", "high")),
+        ("owners", POINTER(CRange)),
+        ("owner_texts", POINTER(c_uint32)),
+        *((name, c_uint32) for name in ("owner_count", "nobody")),
+        ("tables", POINTER(CRange)),
+        *((name, c_uint32) for name in ("table_count", "untyped")),
+        ("words", POINTER(c_uint64)),
+        ("word_texts", POINTER(c_uint32)),
+        ("mapped", POINTER(CRange)),
+        *((name, c_uint32) for name in ("mapped_count", "word_count", "string")),
+        ("typed", c_bool),
+        ("characters", POINTER(c_ubyte)),
+        ("text", POINTER(c_ubyte)),
+        ("ends", POINTER(c_uint64)),
+    )
+
+
+class CRunSearch(Structure):
+    """pointers.c: run_search."""
+
+    _fields_ = tuple((name, c_uint64) for name in ("low", "high", "least", "gap", "start", "last", "count"))
+
+
+# Our memory is passed as what owns it: see memory.py. Only what the kernel itself made is named by a number.
+_U64S, _U32S, _U8S = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte)
+_PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
+_HANDLE = c_void_p
+
+SIGNATURES = {
+    "fl_free": (None, [c_void_p]),
+    "fl_blocks_new": (c_void_p, [c_uint]),
+    "fl_blocks_free": (None, [_HANDLE]),
+    "fl_append": (c_int, [_HANDLE, _U64S, _U64S, _U8S, c_uint64, _U64S]),
+    "fl_append_runs": (c_int, [_HANDLE, _U64S, c_uint64, c_char_p, c_uint64]),
+    "fl_append_blocks": (c_int, [_HANDLE, _HANDLE, c_uint32, c_uint32]),
+    "fl_by_size": (c_int, [_HANDLE, c_uint64, c_uint64, c_bool, _WORDS]),
+    "fl_walk_chunks": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U64S, POINTER(c_bool)]),
+    "fl_rows": (
+        c_int,
+        [_HANDLE, POINTER(CRules), _PIECES, c_uint64, _U32S, _U32S, c_uint32, c_uint32, _U64S, _U8S, c_uint64, _U32S, _U64S, _U64S],
+    ),
+    "fl_largest_first": (None, [_HANDLE, _U32S, _U32S, c_uint64, c_uint64]),
+    "fl_sound_chunks": (c_int, [_PIECES, _U64S, c_uint64, c_uint64, _U64S, _U64S, _WORDS]),
+    "fl_seal": (None, [_HANDLE]),
+    "fl_count": (c_uint32, [_HANDLE]),
+    "fl_floor": (c_uint64, [_HANDLE]),
+    "fl_find": (c_uint32, [_HANDLE, c_uint64]),
+    "fl_at_or_after": (c_uint32, [_HANDLE, c_uint64]),
+    "fl_address": (c_uint64, [_HANDLE, c_uint32]),
+    "fl_size": (c_uint64, [_HANDLE, c_uint32]),
+    "fl_state": (c_ubyte, [_HANDLE, c_uint32]),
+    "fl_set_state": (c_uint64, [_HANDLE, _U64S, c_uint64, c_ubyte]),
+    "fl_resize": (c_int, [_HANDLE, c_uint32, c_uint64]),
+    "fl_totals": (None, [_HANDLE, c_ubyte, c_uint64, c_uint64, c_bool, _U64S, _U64S]),
+    "fl_bytes_in": (None, [_HANDLE, _U64S, c_uint64, _U64S]),
+    "fl_gaps": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint64, _WORDS]),
+    "fl_pages": (None, [_HANDLE, _RANGES, c_uint, POINTER(_U64S), _U64S, _U8S, _U8S, _U32S, _U32S, _U64S]),
+    "fl_free_runs": (c_int, [_HANDLE, _RANGES, c_uint64, _WORDS]),
+    "fl_common": (c_uint64, [_U64S, c_uint64, _U64S, c_uint64]),
+    "fl_page_words": (None, [_HANDLE, _PIECES, _RANGES, c_uint32, _RANGES, c_uint, _U64S, _U64S]),
+    "fl_graph_new": (c_void_p, [_HANDLE, _U8S]),
+    "fl_graph_free": (None, [_HANDLE]),
+    "fl_graph_hints": (c_int, [_HANDLE, c_uint, _RANGES, c_uint32]),
+    "fl_graph_objects": (c_int, [_HANDLE, _U64S, c_uint64]),
+    "fl_graph_leave_out": (None, [_HANDLE, _U8S]),
+    "fl_graph_note": (None, [_HANDLE]),
+    "fl_interior_keys": (c_uint64, [_HANDLE, _U64S, _U64S, c_uint64, _U64S]),
+    "fl_interior_count_new": (c_void_p, [_HANDLE]),
+    "fl_interior_count_free": (None, [_HANDLE]),
+    "fl_interior_count": (c_int, [_HANDLE, _U64S, c_uint64]),
+    "fl_interior_rows": (c_int, [_HANDLE, c_uint64, _WORDS]),
+    "fl_interior_held": (c_int, [_HANDLE, _U64S, c_uint32, _U64S, _U32S, c_uint32]),
+    "fl_interior_accept": (c_int, [_HANDLE, _U64S, c_uint64, _U64S, c_uint64]),
+    "fl_interior_effect": (None, [_HANDLE, _U64S, c_uint64, _U64S, c_uint64, _U64S, _U32S]),
+    "fl_promote": (c_int, [_HANDLE, c_int64]),
+    "fl_scan_blocks": (c_int, [_HANDLE, _PIECES]),
+    "fl_scan_roots": (c_int, [_HANDLE, _PIECES]),
+    "fl_root_words": (c_int, [_HANDLE, _U64S, c_uint64]),
+    "fl_mark": (c_int, [_HANDLE, c_int64]),
+    "fl_classify": (c_int, [_HANDLE, c_int64]),
+    "fl_rooted": (c_bool, [_HANDLE, c_uint32]),
+    "fl_references": (c_uint32, [_HANDLE, c_uint32, _U32S, c_uint32]),
+    "fl_referrers": (c_uint32, [_HANDLE, c_uint32, _U32S, c_uint32]),
+    "fl_path": (c_void_p, [_HANDLE, c_uint32, _U32S]),
+    "fl_kind_totals": (None, [_HANDLE, c_ubyte, _U64S, _U64S]),
+    "fl_leader": (c_uint32, [_HANDLE, c_uint32]),
+    "fl_cycle": (c_uint32, [_HANDLE, c_uint32]),
+    "fl_hanging": (None, [_HANDLE, c_uint32, _U32S, _U64S]),
+    "fl_groups_new": (c_void_p, [_HANDLE, _RANGES, c_uint32]),
+    "fl_groups_free": (None, [_HANDLE]),
+    "fl_groups_feed": (c_int, [_HANDLE, _PIECES]),
+    "fl_groups_finish": (c_void_p, [_HANDLE, _U64S]),
+    "fl_dominators_new": (c_void_p, [_HANDLE, c_uint32, c_bool, _U32S, c_uint32]),
+    "fl_dominators_free": (None, [_HANDLE]),
+    "fl_dominators_scan": (c_int, [_HANDLE, _PIECES, _U64S, _U32S, c_uint64]),
+    "fl_dominators_words": (c_int, [_HANDLE, _U64S, c_uint64, c_uint32]),
+    "fl_dominators_refer": (None, [_HANDLE, c_uint32, _U32S, c_uint64]),
+    "fl_dominators_stand_for": (None, [_HANDLE, _U32S]),
+    "fl_dominators_keep": (None, [_HANDLE, _U32S, _U32S]),
+    "fl_dominators_lost": (None, [_HANDLE, c_uint32, c_uint32]),
+    "fl_dominators_compute": (c_int, [_HANDLE, c_int64]),
+    "fl_dominators_part": (c_uint32, [_HANDLE]),
+    "fl_dominators_arrays": (None, [_HANDLE, POINTER(c_void_p), _U32S]),
+    "fl_dominators_children": (c_int, [_HANDLE, c_uint32, c_uint64, _WORDS]),
+    "fl_dominators_spread": (c_int, [_HANDLE, c_uint32, c_bool, _WORDS]),
+    "fl_dominators_chain": (None, [_HANDLE, c_uint32, c_bool, c_uint32, POINTER(CChain)]),
+    "fl_fields_new": (c_void_p, [_HANDLE, c_uint32, c_uint32, c_uint32]),
+    "fl_fields_free": (None, [_HANDLE]),
+    "fl_fields_refer": (c_int, [_HANDLE, c_uint32, _U32S, c_uint64]),
+    "fl_fields_words": (c_int, [_HANDLE, c_uint32, _U64S, c_uint64]),
+    "fl_fields_compute": (c_int, [_HANDLE, c_int64]),
+    "fl_fields_done": (c_uint64, [_HANDLE]),
+    "fl_fields_children": (c_int, [_HANDLE, c_uint32, c_uint64, _WORDS]),
+    "fl_fields_spread": (c_int, [_HANDLE, c_uint32, c_bool, _WORDS]),
+    "fl_fields_arrays": (None, [_HANDLE, POINTER(c_void_p), _U32S]),
+    "fl_tree_new": (c_void_p, [c_uint64, c_uint64, _U64S, c_uint64]),
+    "fl_tree_free": (None, [_HANDLE]),
+    "fl_tree_walk": (c_int, [_HANDLE, _PIECES, c_uint64, c_int64]),
+    "fl_tree_done": (None, [_HANDLE, _WORDS, _U64S]),
+    "fl_links_new": (c_void_p, [_U64S, c_uint64, _U64S, c_uint64, c_uint64, c_uint64]),
+    "fl_links_free": (None, [_HANDLE]),
+    "fl_links_walk": (c_int, [_HANDLE, _PIECES, c_uint64, c_int64]),
+    "fl_links_done": (c_uint64, [_HANDLE, _WORDS]),
+    "fl_holding": (None, [_HANDLE, _U64S, c_uint64, _U32S, _U64S]),
+    "fl_pointer_runs": (c_int, [_HANDLE, _PIECES, POINTER(CRunSearch), _WORDS]),
+    "fl_claim": (c_bool, [_U32S, c_uint64, _U32S, c_uint64, c_uint32]),
+    "fl_labels_below": (c_bool, [_U32S, c_uint64, c_uint64]),
+    "fl_lookup": (c_uint32, [_HANDLE, c_uint64, _U64S]),
+    "fl_follow": (c_int, [_PIECES, c_uint64, _U64S, c_int64, c_bool, c_uint64, _WORDS]),
+    "fl_follow_all": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_int64, c_uint64, _U64S, _WORDS, _U64S, _WORDS]),
+    "fl_gather": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, _U8S, _WORDS]),
+    "fl_self_pointers": (c_int, [_PIECES, c_int64, _WORDS]),
+    "fl_tally": (c_uint64, [_U64S, _U64S, c_uint64, c_bool, _U64S, _U64S]),
+    "fl_search": (c_int, [_PIECES, c_uint64, c_uint64, _WORDS]),
+    "fl_read_groups": (
+        c_int,
+        [_PIECES, c_uint64, _U64S, c_uint64, _U64S, c_uint64, _RANGES, c_uint32, c_uint64, c_uint64, _WORDS, _WORDS, _WORDS, _U64S],
+    ),
+    "fl_read_slots": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S, _WORDS, _U64S]),
+    "fl_walk_tags": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),
+    "fl_objects": (c_int, [_HANDLE, _PIECES, _U64S, c_char_p, c_char_p, c_char_p, c_uint64, _RANGES, _U32S, _U32S, _U64S, _WORDS]),
+    "fl_read_slabs": (
+        c_int,
+        [_PIECES, c_uint64, _U64S, c_uint64, _RANGES, c_uint32, _WORDS, _U64S, POINTER(c_void_p), _U64S, _WORDS, _WORDS],
+    ),
+    "fl_mark_cached": (c_int, [_U64S, _U64S, _U64S, c_uint64, _U8S, c_uint64, _U64S, c_uint64, _WORDS]),
+    "fl_read_buffers": (c_int, [_HANDLE, _PIECES, c_uint64, _U64S, _U64S, _U64S, _U64S, c_uint64, _U8S, c_uint64, _WORDS, _U64S]),
+    "fl_records_new": (c_void_p, [_U64S, c_uint64, c_uint64]),
+    "fl_records_free": (None, [_HANDLE]),
+    "fl_records": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U32S]),
+    "fl_records_keys": (c_uint64, [_HANDLE, c_uint64, _U64S, _U64S, _U64S]),
+    "fl_search_any": (c_int, [_PIECES, _U64S, c_uint64, _WORDS]),
+}
+
+
+def library(path: str = "") -> ctypes.CDLL:
+    """The kernel's library, from `path` or beside this file; OSError where it is missing or of another machine."""
+    loaded = ctypes.CDLL(path or os.path.join(os.path.dirname(os.path.abspath(__file__)), LIBRARY))
+    for name, (result, arguments) in SIGNATURES.items():
+        try:
+            function = getattr(loaded, name)
+        except AttributeError as error:  # a library of another version
+            raise OSError(str(error)) from error
+        function.restype = result
+        function.argtypes = arguments
+    return loaded
+
+
+def check(code: int, what: str) -> int:
+    """Raise what a negative result code means; `what` there may be too many of. DISORDER is the caller's."""
+    if code == NO_MEMORY:
+        raise MemoryError("not enough memory for the heap's graph")
+    if code == TOO_MANY:
+        raise shared.TooManyBlocks(what)
+    return code
+
+
+def taken(loaded: ctypes.CDLL, words: CWords) -> array[int]:
+    """The words that the kernel allocated, as our own."""
+    made: array[int] = array("Q")
+    if words.items:
+        made.frombytes(ctypes.string_at(words.items, words.count * 8))
+        loaded.fl_free(words.items)
+    return made

@@ -1,0 +1,45 @@
+"""Walking links in the C kernel (../kernel/links.c)."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+
+from findleaks.engine.kernel.library import CWords, check, taken
+from findleaks.engine.kernel.memory import Pieces, memory
+
+
+class KernelLinkWalk:
+    """See links.LinkWalk. Up to 48 bytes a node."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        pieces: Pieces,
+        heads: Sequence[int],
+        offsets: Sequence[int],
+        most: int,
+        deepest: int,
+    ) -> None:
+        self._handle = 0
+        self._library, self._pieces = library, pieces
+        starts, self._offsets = array("Q", heads), memory(array("Q", offsets))  # the kernel keeps the offsets
+        where = (memory(starts), len(starts), self._offsets, len(offsets))
+        self._handle = library.fl_links_new(*where, max(0, most), max(0, deepest))
+        if not self._handle:
+            raise MemoryError("not enough memory to walk a container")
+
+    def __del__(self) -> None:
+        if self._handle:
+            self._library.fl_links_free(self._handle)
+
+    def step(self, budget: int) -> bool:
+        """See links.LinkWalk."""
+        return check(self._library.fl_links_walk(self._handle, *self._pieces, max(1, budget)), "nodes") == 0
+
+    def result(self) -> tuple[array[int], bool]:
+        """See links.LinkWalk; once only."""
+        nodes = CWords()
+        trouble = self._library.fl_links_done(self._handle, ctypes.byref(nodes))
+        return taken(self._library, nodes), not trouble

@@ -1,0 +1,94 @@
+"""Rows of blocks made by the C kernel (../kernel/rows.c)."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Iterator, Sequence
+from ctypes import byref, c_uint32, c_uint64
+
+from findleaks.engine.kernel.library import CRange, CRules
+from findleaks.engine.kernel.memory import memory, passed_all
+from findleaks.engine.rows import RowBatch, RowRules, Selected
+from findleaks.target.base import Piece, Range
+
+ROOM = 256 << 10
+"""Bytes of text made in one call: a millisecond or so."""
+
+STEPS = 1 << 16
+"""Blocks looked at in one call."""
+
+RARE = 1
+
+
+def _ranges(ranges: Sequence[Range]) -> ctypes.Array[CRange]:
+    return (CRange * max(1, len(ranges)))(*(CRange(start, end) for start, end in ranges))
+
+
+class KernelRows:
+    """See rows.Rows. `graph` and `blocks` are the kernel's own; their owners outlive this."""
+
+    def __init__(self, library: ctypes.CDLL, graph: int, blocks: int, rules: RowRules) -> None:
+        self._library, self._graph, self._blocks = library, graph, blocks
+        self.rules = rules
+        self._owners, self._tables = _ranges(rules.owners), _ranges(rules.tables)
+        self._mapped = _ranges(rules.mapped)
+        self._pieces = passed_all(())
+        self._out = bytearray(ROOM)
+        self._view = memoryview(self._out)
+
+    def use(self, pieces: Sequence[Piece]) -> None:
+        """See rows.Rows."""
+        self._pieces = passed_all(pieces)
+
+    def format(self, order: array[int] | None, at: int, end: int, limit: int) -> RowBatch:
+        """See rows.Rows."""
+        where, left, written = c_uint32(at), c_uint64(limit), c_uint64()
+        places = None if order is None else memory(order)
+        out = (memory(self._out), ROOM, None, byref(written), byref(c_uint64()))
+        code = self._library.fl_rows(self._graph, byref(self._rules()), *self._pieces, places, byref(where), end, STEPS, byref(left), *out)
+        return RowBatch(str(self._view[: written.value], "ascii"), where.value, code == RARE, limit - left.value)
+
+    def select(self, at: int, end: int) -> Selected:
+        """See rows.Rows."""
+        where, left, written, size = c_uint32(at), c_uint64((1 << 64) - 1), c_uint64(), c_uint64()
+        indices = array("I", bytes(4 * min(STEPS, max(end - at, 1))))
+        out = (None, 0, memory(indices), byref(written), byref(size))
+        code = self._library.fl_rows(self._graph, byref(self._rules()), *self._pieces, None, byref(where), end, STEPS, byref(left), *out)
+        return Selected(indices[: written.value], size.value, where.value, code == RARE)
+
+    def largest_first(self, indices: array[int]) -> Iterator[array[int]]:
+        """See rows.Rows."""
+        made, run = array("I", bytes(4 * len(indices))), 1
+        while run < len(indices):
+            self._library.fl_largest_first(self._blocks, memory(indices), memory(made), len(indices), run)
+            indices, made, run = made, indices, 2 * run
+            yield indices
+        yield indices
+
+    def _rules(self) -> CRules:
+        """Made for each call: what it points to may not grow while it is there."""
+        rules = self.rules
+        return CRules(
+            rules.states,
+            rules.kinds,
+            rules.low,
+            rules.high,
+            self._owners,
+            memory(rules.owner_texts),
+            len(rules.owners),
+            rules.nobody,
+            self._tables,
+            len(rules.tables),
+            rules.untyped,
+            memory(rules.words),
+            memory(rules.word_texts),
+            self._mapped,
+            len(rules.mapped),
+            len(rules.words),
+            rules.string,
+            rules.typed,
+            memory(rules.characters) if rules.characters else None,
+            memory(rules.texts.data),
+            memory(rules.texts.ends),
+        )

@@ -1,0 +1,37 @@
+"""Which engine serves: the C kernel where its library loads and fits, otherwise its pure-Python twin."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from findleaks.engine.contract import Engine
+from findleaks.engine.kernel.engine import KernelEngine
+from findleaks.engine.kernel.library import library
+from findleaks.engine.python.engine import PureEngine
+from findleaks.target.arch import Arch
+
+PURE = "FINDLEAKS_PURE"
+"""Environment variable: 1 forces the twin."""
+
+
+def missing_kernel() -> str:
+    """Why the C kernel does not serve on this machine and what to do about it, in one line; "" where it does, or is switched off."""
+    if os.environ.get(PURE) == "1":
+        return ""
+    try:
+        library()
+    except OSError:
+        return "without its C kernel, some 30 times slower: install a C compiler (gcc) and then findleaks again, or run make kernel"
+    return ""
+
+
+def load(arch: Arch, pure: bool = False) -> Engine:
+    """The engine for targets of this architecture; `pure` or FINDLEAKS_PURE=1 asks for the twin."""
+    fits = (arch.word, arch.byteorder) == (8, "little") and sys.byteorder == "little" and sys.maxsize > 1 << 32
+    if fits and not pure and os.environ.get(PURE) != "1":
+        try:
+            return KernelEngine(library())
+        except OSError:
+            pass  # not built, or for another machine: the twin gives the same answers, slower
+    return PureEngine(arch)

@@ -1,0 +1,1 @@
+"""The engine in Python: the same answers where there is no C library; what tests hold the kernel to."""

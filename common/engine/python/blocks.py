@@ -1,0 +1,330 @@
+"""The directory of blocks in pure Python: sorted arrays and bisection. The reference that tests hold the kernel to."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from typing import Optional, Union
+
+from findleaks.engine import pages, shared
+from findleaks.engine.contract import Blocks
+from findleaks.engine.pages import PageLists, PageRead
+from findleaks.engine.pointer_runs import Bounds, PurePointerRuns
+from findleaks.engine.terms import RUN, ChunkWalk, Size, State, Totals
+from findleaks.target.arch import Arch
+from findleaks.target.base import Piece, Range
+
+Words = Union["memoryview", "array[int]"]
+
+PAGE_BITS = 12
+COUNT_BITS = 12  # a page holds at most 2^10 starts, granules being at least 4
+
+
+def words_of(piece: Piece, arch: Arch) -> tuple[int, Words]:
+    """The aligned words that lie whole in `piece`, and the address of the first; no copy where the byte order is ours."""
+    skip = -piece.address % arch.word
+    count = max(0, (len(piece.data) - skip) // arch.word)
+    data = piece.data[skip : skip + count * arch.word]
+    if arch.byteorder == sys.byteorder:
+        return piece.address + skip, data.cast("Q") if arch.word == 8 else data.cast("I")
+    swapped = array("Q" if arch.word == 8 else "I", bytes(data))
+    swapped.byteswap()
+    return piece.address + skip, swapped
+
+
+class PureBlocks:
+    """See contract.Blocks. 17 bytes a block and about 100 a page of heap."""
+
+    def __init__(self, arch: Arch, granule: int) -> None:
+        shared.check_granule(granule)
+        self.arch = arch
+        self.granule = granule
+        self.starts: array[int] = array("Q")
+        self.sizes: array[int] = array("Q")
+        self.states = bytearray()
+        self.pages: dict[int, int] = {}  # address >> PAGE_BITS: first index << COUNT_BITS | starts in it
+        self._pending = False  # the last block's state awaits the next chunk's PREV_INUSE bit
+        self._sealed = False
+
+    def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
+        """See contract.Blocks; all or nothing."""
+        self._open()
+        wrong = shared.check_ascending(starts, sizes, states, self.granule, self._floor(), self.arch.mask)
+        if wrong:
+            raise ValueError(wrong)
+        if len(self.starts) + len(starts) > shared.MAX_BLOCKS:
+            raise shared.TooManyBlocks("blocks")
+        self._pending = False
+        self.starts.extend(starts)
+        self.sizes.extend(sizes)
+        self.states.extend(states)
+
+    def append_runs(self, runs: array[int], bits: bytes = b"") -> None:
+        """See contract.Blocks; all or nothing."""
+        self._open()
+        wrong = shared.check_runs(runs, len(bits) * 8, self.granule, self._floor(), self.arch.mask)
+        if wrong:
+            raise ValueError(wrong)
+        if len(self.starts) + sum(runs[3::RUN]) > shared.MAX_BLOCKS:
+            raise shared.TooManyBlocks("blocks")
+        self._pending = False
+        for at in range(0, len(runs), RUN):
+            start, stride, size, count, bit, states = runs[at : at + RUN]
+            self.starts.extend(range(start, start + stride * count, stride) if stride else [start] * count)
+            self.sizes.extend([size] * count)
+            clear, other = states & 255, states >> 8
+            if clear == other:
+                self.states += bytes((clear,)) * count
+            else:
+                self.states += bytes(other if bits[n >> 3] >> (n & 7) & 1 else clear for n in range(bit, bit + count))
+
+    def append_blocks(self, other: Blocks, first: int, last: int) -> None:
+        """See contract.Blocks."""
+        if not isinstance(other, PureBlocks):
+            raise TypeError("blocks of another engine")
+        self.append(other.starts[first:last], other.sizes[first:last], other.states[first:last])
+
+    def walk_chunks(self, piece: Piece, chunk: int, end: int) -> ChunkWalk:
+        """See contract.Blocks."""
+        self._open()
+        word = self.arch.word
+        shift = 3 if word == 8 else 2
+        least, align = 4 * word, 2 * word - 1
+        first, words = words_of(piece, self.arch)
+        code, size = shared.OK, 0
+        if chunk > end or end + 2 * word > self.arch.mask or (chunk + 2 * word) % self.granule or chunk % word:
+            code = shared.MISPLACED
+        elif chunk + word < first:
+            code = shared.MISSED
+        elif chunk < end and chunk + 2 * word < self._floor():
+            code = shared.OVERLAP
+        if code:
+            self._pending = False
+            return ChunkWalk(chunk, False, shared.chunk_problem(code, chunk, size, end))
+
+        base = first - word
+        limit = base + (len(words) << shift)  # chunks below it have their size word here
+        starts: list[int] = []
+        sizes: list[int] = []
+        states = bytearray()
+        pending = self._pending
+        granule_mask = self.granule - 1
+        done = chunk == end and not pending
+        flags = ~7
+        while chunk < limit and not done:
+            head = words[(chunk - base) >> shift]
+            if chunk < end:
+                size = head & flags
+                if size < least or size & align or size > end - chunk or (chunk + 2 * word) & granule_mask:
+                    if size < least:
+                        code = shared.SMALL
+                    elif size & align:
+                        code = shared.UNALIGNED
+                    else:
+                        code = shared.PAST_END if size > end - chunk else shared.MISPLACED
+                    pending = False  # a header that is wrong says nothing of the block before it, which stays in use
+                    break
+            if pending and not head & shared.PREV_INUSE:
+                index = ((chunk - base) >> shift) - 1
+                if index >= 0 and words[index] != (sizes[-1] if sizes else self.sizes[-1]) + word:
+                    code, pending = shared.DIFFERS, False  # in use, or free with its end written over: not for headers to tell
+                    break
+                if states:
+                    states[-1] = State.FREE
+                    sizes[-1] -= word
+                else:
+                    self.states[-1] = State.FREE
+                    self.sizes[-1] -= word
+            if chunk == end:
+                done, pending = True, False
+                break
+            starts.append(chunk + 2 * word)
+            states.append(State.IN_USE)
+            if head & shared.IS_MMAPPED:
+                sizes.append(size - 2 * word)
+                pending = False
+            else:
+                sizes.append(size - word)
+                pending = True
+            chunk += size
+            if chunk == end and not pending:
+                done = True
+        self._pending = pending
+        self.starts.extend(starts)
+        self.sizes.extend(sizes)
+        self.states += states
+        if len(self.starts) > shared.MAX_BLOCKS:
+            raise shared.TooManyBlocks("blocks")
+        return ChunkWalk(chunk, done, shared.chunk_problem(code, chunk, size, end), code == shared.DIFFERS)
+
+    def seal(self) -> None:
+        """See contract.Blocks."""
+        if self._sealed:
+            return
+        self._sealed = True
+        starts_in = self.pages
+        last, first = -1, 0
+        for index, start in enumerate(self.starts):
+            if start >> PAGE_BITS != last:
+                if last >= 0:
+                    starts_in[last] = first << COUNT_BITS | (index - first)
+                last, first = start >> PAGE_BITS, index
+        if last >= 0:
+            starts_in[last] = first << COUNT_BITS | (len(self.starts) - first)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def find(self, address: int) -> int:
+        """See contract.Blocks."""
+        self._ready()
+        index = bisect_right(self.starts, address) - 1
+        if index >= 0 and (address - self.starts[index] < self.sizes[index] or address == self.starts[index]):
+            return index
+        return -1
+
+    def lookup(self, address: int) -> Optional[tuple[int, int, int, int]]:
+        """See contract.Blocks."""
+        index = self.find(address)
+        return (index, self.starts[index], self.sizes[index], self.states[index]) if index >= 0 else None
+
+    def holding(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
+        """See contract.Blocks."""
+        found = [self.find(address) for address in addresses]
+        indices = array("I", [index if index >= 0 else 0xFFFFFFFF for index in found])
+        return indices, array("Q", [self.sizes[index] if index >= 0 else 0 for index in found])
+
+    def pointer_runs(self, bounds: Bounds) -> PurePointerRuns:
+        """See contract.Blocks."""
+        self._ready()
+        return PurePointerRuns(self, bounds)
+
+    def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
+        """See contract.Blocks."""
+        if any(index >= len(labels) or labels[index] != 0xFFFFFFFF for index in indices):
+            return False
+        for index in indices:
+            labels[index] = label
+        return True
+
+    def at_or_after(self, address: int) -> int:
+        """See contract.Blocks."""
+        self._ready()
+        return bisect_left(self.starts, address)
+
+    def address(self, index: int) -> int:
+        return self.starts[self._index(index)]
+
+    def size(self, index: int) -> int:
+        return self.sizes[self._index(index)]
+
+    def state(self, index: int) -> State:
+        return State(self.states[self._index(index)])
+
+    def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
+        """See contract.Blocks."""
+        self._ready()
+        unknown = []
+        starts, states = self.starts, self.states
+        for address in addresses:
+            index = bisect_left(starts, address)
+            if index < len(starts) and starts[index] == address:
+                states[index] = state
+            else:
+                unknown.append(address)
+        return unknown
+
+    def resize(self, index: int, size: int) -> None:
+        """Give the block another size; ValueError where it would reach into the next block."""
+        self._ready()
+        start = self.starts[self._index(index)]
+        limit = self.starts[index + 1] if index + 1 < len(self.starts) else self.arch.mask
+        if not 0 <= size <= limit - start:
+            raise ValueError(f"block {start:#x} cannot have {size} bytes")
+        self.sizes[index] = size
+
+    def totals(self, state: State, start: int = 0, end: int | None = None) -> Totals:
+        """See contract.Blocks."""
+        self._ready()
+        low = bisect_left(self.starts, start)
+        high = len(self.starts) if end is None else bisect_left(self.starts, end)
+        if high <= low:
+            return Totals(0, 0)
+        states, wanted = self.states[low:high], int(state)
+        return Totals(states.count(wanted), sum(compress(self.sizes[low:high], map(wanted.__eq__, states))))
+
+    def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
+        """See contract.Blocks."""
+        self._ready()
+        low = bisect_left(self.starts, start)
+        high = len(self.starts) if end is None else bisect_left(self.starts, end)
+        counts = Counter(zip(self.sizes[low:high], self.states[low:high]))
+        return [Size(size, State(state), blocks) for (size, state), blocks in sorted(counts.items())]
+
+    def bytes_in(self, ranges: array[int]) -> list[int]:
+        """See contract.Blocks."""
+        self._ready()
+        sums = [0] * len(State)
+        starts, sizes, states = self.starts, self.sizes, self.states
+        for start, end in zip(ranges[::2], ranges[1::2]):
+            low, high = bisect_left(starts, start), bisect_left(starts, end)
+            if high > low:
+                for state in State:
+                    sums[state] += self.totals(state, start, end).bytes
+                sums[states[high - 1]] -= max(starts[high - 1] + sizes[high - 1] - end, 0)
+            if low and start < end:
+                sums[states[low - 1]] += max(min(starts[low - 1] + sizes[low - 1], end) - start, 0)
+        return sums
+
+    def gaps(self, start: int, end: int, least: int) -> list[Range]:
+        """See contract.Blocks."""
+        self._ready()
+        starts, sizes = self.starts, self.sizes
+        first, last = bisect_left(starts, start), bisect_left(starts, end)
+        at = max(start, starts[first - 1] + sizes[first - 1]) if first else start
+        found = []
+        for index in range(first, last):
+            if not sizes[index]:
+                continue
+            if starts[index] - at >= max(least, 1):
+                found.append(Range(at, starts[index]))
+            at = starts[index] + sizes[index]
+        if end - at >= max(least, 1):
+            found.append(Range(at, end))
+        return found
+
+    def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
+        """See contract.Blocks."""
+        self._ready()
+        return pages.by_page(self, where, page, lists)
+
+    def free_runs(self, where: Range, least: int) -> array[int]:
+        """See contract.Blocks."""
+        self._ready()
+        return pages.free_runs(self, where, least)
+
+    def page_words(self, piece: Piece, types: Sequence[Range], where: Range, page: int, found: array[int], weights: array[int]) -> None:
+        """See contract.Blocks."""
+        self._ready()
+        pages.page_words(self, piece, types, where, page, found, weights)
+
+    def _floor(self) -> int:
+        """The lowest address at which the next block may start."""
+        return self.starts[-1] + max(self.sizes[-1], 1) if self.starts else 0
+
+    def _index(self, index: int) -> int:
+        if not 0 <= index < len(self.starts):
+            raise IndexError(f"no block {index}")
+        return index
+
+    def _open(self) -> None:
+        if self._sealed:
+            raise RuntimeError("the directory of blocks is sealed")
+
+    def _ready(self) -> None:
+        if not self._sealed:
+            raise RuntimeError("the directory of blocks is not sealed yet")

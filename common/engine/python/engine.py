@@ -1,0 +1,208 @@
+"""The pure-Python engine: the same answers as the C kernel wherever its library is missing, and for every architecture."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from findleaks.engine import pages, shared
+from findleaks.engine.chunks import SoundChunks, sound_chunks
+from findleaks.engine.contract import Blocks
+from findleaks.engine.objects import ObjectTally, count_objects
+from findleaks.engine.python import slabs as pure_slabs
+from findleaks.engine.python import slots as pure_slots
+from findleaks.engine.python.blocks import PureBlocks, words_of
+from findleaks.engine.python.graph import PureGraph
+from findleaks.engine.python.links import PureLinkWalk
+from findleaks.engine.python.trees import PureTreeWalk, reading
+from findleaks.engine.records import PureRecords, Shape
+from findleaks.engine.slabs import BufferRead, SlabRead
+from findleaks.engine.slots import SlotGroups, SlotRead, TagWalk
+from findleaks.engine.terms import Heuristic, Lists
+from findleaks.engine.trees import TreeLayout
+from findleaks.target.arch import Arch
+from findleaks.target.base import Piece, Range
+
+
+class PureEngine:
+    """See contract.Engine."""
+
+    name = "pure"
+
+    def __init__(self, arch: Arch) -> None:
+        self._arch = arch
+
+    def blocks(self, arch: Arch, granule: int) -> PureBlocks:
+        """See contract.Engine."""
+        return PureBlocks(arch, granule)
+
+    def graph(
+        self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = (), types: Sequence[int] = ()
+    ) -> PureGraph:
+        """See contract.Engine; `blocks` must be this engine's."""
+        if not isinstance(blocks, PureBlocks):
+            raise TypeError("blocks of another engine")
+        return PureGraph(blocks, heuristics, vtables, types)
+
+    def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
+        """See contract.Engine; `pieces` ascend. A node is misaligned when its address is no multiple of the word size."""
+        return self._follow(pieces, head, next_offset, mangled, limit, 0, self._arch.mask)
+
+    def _follow(
+        self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int, low: int, high: int
+    ) -> tuple[array[int], str]:
+        word, mask = self._arch.word, self._arch.mask
+        little = self._arch.byteorder == "little"
+        starts = [piece.address for piece in pieces]
+        nodes: array[int] = array("Q")
+        seen = set()
+        node, code = head, shared.END
+        while node:
+            place = (node + next_offset) & mask
+            at = bisect_right(starts, place) - 1
+            offset = place - starts[at] if at >= 0 else 0
+            if node in seen:
+                code = shared.CYCLE
+            elif node % word:
+                code = shared.MISALIGNED
+            elif at < 0 or offset + word > len(pieces[at].data):
+                code = shared.UNREADABLE
+            elif len(nodes) >= limit:
+                code = shared.TOO_LONG
+            elif not low <= node < high:
+                code = shared.LEAVES
+            if code:
+                break
+            seen.add(node)
+            nodes.append(node)
+            node = int.from_bytes(pieces[at].data[offset : offset + word], "little" if little else "big")
+            if mangled:
+                node ^= place >> 12
+        return nodes, shared.list_problem(code, node, len(nodes))
+
+    def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
+        """See contract.Engine."""
+        if within and len(within) != 2 * len(heads):
+            raise ValueError(f"{len(within)} bounds for {len(heads)} lists")
+        nodes: array[int] = array("Q")
+        ends: array[int] = array("Q")
+        problems = []
+        for number, head in enumerate(heads):
+            low, high = within[2 * number : 2 * number + 2] if within else (0, self._arch.mask)
+            found, problem = self._follow(pieces, head, next_offset, False, limit, low, high)
+            nodes += found
+            ends.append(len(nodes))
+            if problem:
+                problems.append((number, problem))
+        return Lists(nodes, ends, problems)
+
+    def sound_chunks(self, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
+        """See contract.Engine."""
+        return sound_chunks(self._arch, piece, chunk, stop, normal, previous)
+
+    def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> PureTreeWalk:
+        """See contract.Engine."""
+        return PureTreeWalk(reading(pieces, self._arch), root, header, layout, most, self._arch.word)
+
+    def walk_links(
+        self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0
+    ) -> PureLinkWalk:
+        """See contract.Engine."""
+        return PureLinkWalk(reading(pieces, self._arch), heads, offsets, most, deepest, self._arch.mask)
+
+    def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
+        """See contract.Engine."""
+        starts = [piece.address for piece in pieces]
+        records, missing = bytearray(len(addresses) * size), []
+        for number, address in enumerate(addresses):
+            at = bisect_right(starts, address) - 1
+            found = b""
+            while 0 <= at < len(pieces) and len(found) < size:
+                offset = address + len(found) - starts[at]
+                if not 0 <= offset < len(pieces[at].data):
+                    break
+                found += pieces[at].data[offset : offset + size - len(found)]
+                at += 1
+            if len(found) < size:
+                missing.append(number)
+            else:
+                records[number * size : (number + 1) * size] = found
+        return records, missing
+
+    def self_pointers(self, piece: Piece, distance: int) -> array[int]:
+        """See contract.Engine; `distance` may be negative."""
+        word = self._arch.word
+        base, words = words_of(piece, self._arch)
+        steps, odd = divmod(distance, word)
+        found: array[int] = array("Q")
+        if odd:
+            return found
+        address = base
+        for value in words:
+            if value == address:
+                other = (address - base) // word + steps
+                if 0 <= other < len(words) and words[other] == address:
+                    found.append(address)
+            address += word
+        return found
+
+    def search(self, piece: Piece, low: int, high: int) -> array[int]:
+        """See contract.Engine."""
+        word = self._arch.word
+        base, words = words_of(piece, self._arch)
+        return array("Q", [base + at * word for at, value in enumerate(words) if low <= value < high])
+
+    def tally(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
+        """See contract.Engine."""
+        if weights and len(weights) != len(values):
+            raise ValueError(f"{len(weights)} weights for {len(values)} values")
+        sums: dict[int, int] = Counter(values) if not weights else {}
+        for value, weight in zip(values, weights):
+            sums[value] = sums.get(value, 0) + weight
+        found = array("Q", sorted(sums))
+        return found, array("Q", [sums[value] & (1 << 64) - 1 for value in found])
+
+    def common(self, left: array[int], right: array[int]) -> int:
+        """See contract.Engine."""
+        return pages.common(left, right)
+
+    def count_objects(self, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
+        """See contract.Engine."""
+        return count_objects(self._arch, blocks, piece, tally)
+
+    def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> PureRecords:
+        """See contract.Engine."""
+        return PureRecords(self._arch, shapes, tag_mask)
+
+    def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
+        """See contract.Engine."""
+        word = self._arch.word
+        base, words = words_of(piece, self._arch)
+        wanted = frozenset(values)
+        return array("Q", [base + at * word for at, value in enumerate(words) if value in wanted])
+
+    def read_groups(self, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]) -> SlotGroups:
+        """See contract.Engine."""
+        return pure_slots.read_groups(self._arch, pieces, areas, classes, regions)
+
+    def read_slots(self, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
+        """See contract.Engine."""
+        return pure_slots.read_slots(self._arch, pieces, groups, first, last, room)
+
+    def walk_tags(self, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
+        """See contract.Engine."""
+        return pure_slots.walk_tags(self._arch, piece, chunk, before, limit, room)
+
+    def read_slabs(self, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
+        """See contract.Engine."""
+        return pure_slabs.read_slabs(self._arch, self, pieces, caches, regions)
+
+    def mark_cached(self, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
+        """See contract.Engine."""
+        return pure_slabs.mark_cached(slabs, cache, buffers)
+
+    def read_buffers(self, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int) -> BufferRead:
+        """See contract.Engine."""
+        return pure_slabs.read_buffers(blocks, pieces, slabs, first, last, enough)

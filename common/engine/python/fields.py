@@ -1,0 +1,109 @@
+"""What an owner holds by field, in pure Python: the reference that tests hold the kernel to."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from findleaks.engine.fields import FieldsTree
+
+if TYPE_CHECKING:
+    from findleaks.engine.python.dominators import PureDominators
+    from findleaks.engine.python.graph import PureGraph
+
+
+class PureFields(FieldsTree):
+    """See dominators.Dominators."""
+
+    def __init__(self, graph: PureGraph, tree: PureDominators, node: int, fields: int) -> None:
+        super().__init__(tree, node, fields)
+        self._graph, self._whole, self._node = graph, tree, node
+        self._found = array("I", bytes(4 * self._span))
+        self._queue: list[int] = []
+        self._work: Iterator[None] | None = None
+        self._steps = 0
+
+    def root_words(self, words: Sequence[int], root: int) -> None:
+        """See dominators.Dominators."""
+        self._before()
+        self._root(root)
+        for value in words:
+            edge = self._graph.resolve(value)
+            if edge >= 0:
+                self._reach(edge >> 1, root + 1, self._node)
+
+    def refer(self, root: int, blocks: Sequence[int]) -> None:
+        """See dominators.Dominators."""
+        self._before()
+        self._root(root)
+        for index in blocks:
+            self._graph.index(index)
+        for index in blocks:
+            self._reach(index, root + 1, self._node)
+
+    def compute(self, budget: int) -> bool:
+        """See dominators.Dominators."""
+        self._begun = True
+        if self._work is None:
+            self._work = self._compute()
+        for _ in range(0 if self._done else max(1, budget)):
+            self._steps += 1
+            if next(self._work, self._work) is self._work:
+                self._done = True
+                break
+        return self._done
+
+    def part(self) -> float:
+        """See dominators.Dominators."""
+        return 1.0 if self._done else min(0.99, self._steps / (2 * self._span + 1))
+
+    def _reach(self, index: int, label: int, source: int) -> None:
+        """Something with this label, 1 + a field or several, leads from `source` to the block."""
+        place = self._whole.place(index)
+        if place is None or not self._first < place < self._first + self._span:
+            return
+        if self._whole.parent_at(place) != self._first or self._whole.strange(index, source):
+            return
+        told = self._found[place - self._first]
+        now = self.roots + 1 if told and told != label else label
+        if now != told:
+            self._found[place - self._first] = now
+            self._queue.append(place)
+
+    def _compute(self) -> Iterator[None]:
+        while self._queue:
+            head = self._queue.pop()
+            label = self._found[head - self._first]
+            for source in self._whole.blocks_at(head, head + self._whole.count_at(head)):
+                for edge in self._graph.edges_of(source):
+                    self._reach(edge >> 1, label, source)
+                yield
+        listed: list[list[int]] = [[] for _ in range(self.roots + 2)]
+        for place, label in enumerate(self._found, self._first):
+            if label:
+                listed[label].append(place)
+        totals = [[self._whole.total_at(place) for place in mine] for mine in listed]
+        self._labels = self._found
+        self._all = sorted(place for mine in listed for place in mine)
+        self._starts = list(accumulate(map(len, listed), initial=0))
+        self._heads = [place for mine in listed for place in mine]
+        self._ends = [end for mine in totals for end in accumulate(total.blocks for total in mine)]
+        self._sums = [number for mine in totals[1:] for number in (sum(t.blocks for t in mine), sum(t.bytes for t in mine))]
+        yield
+
+    def _children(self, field: int, limit: int) -> Sequence[int]:
+        mine = self._heads[self._starts[field + 1] : self._starts[field + 2]]
+        return sorted(mine, key=lambda place: (-self._whole.total_at(place).bytes, self._whole.blocks_at(place, place + 1)[0]))[:limit]
+
+    def _spread(self, field: int, everything: bool) -> list[Sequence[int]]:
+        sizes = self._graph.blocks.sizes
+        found: dict[int, list[int]] = {}
+        for head in self._heads[self._starts[field + 1] : self._starts[field + 2]]:
+            for place in range(head, head + self._whole.count_at(head)) if everything else (head,):
+                index = self._whole.blocks_at(place, place + 1)[0]
+                row = found.setdefault(sizes[index], [sizes[index], 0, 0, 0, index])
+                total = self._whole.total_at(place)
+                row[1:] = row[1] + 1, row[2] + total.blocks, row[3] + total.bytes, min(row[4], index)
+        return list(found.values())

@@ -1,0 +1,377 @@
+"""References among blocks and reachability in pure Python: the reference that tests hold the kernel to."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, compress
+from operator import and_
+from typing import Optional
+
+from findleaks.engine import shared
+from findleaks.engine.interiors import MOST_OFFSET
+from findleaks.engine.objects import NO_POINTERS
+from findleaks.engine.python.blocks import COUNT_BITS, PAGE_BITS, PureBlocks, words_of
+from findleaks.engine.python.dominators import PureDominators
+from findleaks.engine.python.heuristics import Hints
+from findleaks.engine.python.interiors import Noted, PureInteriors
+from findleaks.engine.python.lost import Lost
+from findleaks.engine.rows import RowRules
+from findleaks.engine.terms import Group, Heuristic, Kind, Totals
+from findleaks.target.base import Piece, Range
+
+COUNT_MASK = (1 << COUNT_BITS) - 1
+_IS = [bytes(byte == kind for byte in range(256)) for kind in Kind]  # tables to translate bytes to 1 or 0 with
+_IS_0 = _IS[0]
+SEGMENT_GAP = 1 << 20  # address ranges further apart than this are searched apart
+
+
+class PureGraph:
+    """See contract.Graph. Edges are numbers: index of the block referred to << 1 | interior."""
+
+    def __init__(self, blocks: PureBlocks, heuristics: Heuristic, vtables: Sequence[Range], types: Sequence[int] = ()) -> None:
+        blocks.seal()
+        self.blocks = blocks
+        self._kinds = bytearray(len(blocks))
+        self.counts: array[int] = array("I", bytes(4 * len(blocks)))  # edges of each block
+        self.edges: array[int] = array("I")
+        self.offsets: array[int] = array("Q")  # where each block's edges begin; made before marking
+        self._roots: dict[int, int] = {}  # index: 1 a start reference, 2 an interior one, 3 both
+        self._links = bytearray()
+        self._scanned = 0  # scan_blocks goes upward from here
+        self._segments, self._ends = self._spans()
+        self._telling = self._telling_byte()
+        self._noted: Optional[list[Noted]] = [] if heuristics & Heuristic.AUTO else None
+        heuristics &= ~Heuristic.AUTO
+        self._hints = Hints(blocks, heuristics, vtables, types) if heuristics else None
+        self._marker: Iterator[None] | None = None
+        self._classifier: Iterator[None] | None = None
+        self._marked = self._classified = False
+        self._lost = Lost(blocks, self._kinds, self.edges_of)
+
+    def leave_out(self, links: bytearray) -> None:
+        """See contract.Graph."""
+        self._before_marking()
+        if len(links) != len(self.blocks):
+            raise ValueError(f"{len(links)} bytes, {len(self.blocks)} blocks")
+        self._links = links
+
+    def scan_blocks(self, piece: Piece) -> None:
+        """See contract.Graph; ValueError when a piece begins below the end of the one before."""
+        if piece.address < self._scanned:
+            raise ValueError(f"piece {piece.address:#x} lies below {self._scanned:#x}, which was scanned before")
+        self._before_marking()
+        self._scanned = piece.address + len(piece.data)
+        blocks = self.blocks
+        starts, sizes, states = blocks.starts, blocks.sizes, blocks.states
+        word = blocks.arch.word
+        base, words = words_of(piece, blocks.arch)
+        if self._hints:
+            self._hints.facts(base, words)
+        source = max(0, bisect_right(starts, base) - 1)
+        source_end = 0  # of the words of an in-use source; 0: this source is none
+        following = 0  # where the next source starts
+        number = len(starts)
+        counts, edges, pages = self.counts, self.edges, blocks.pages
+        for position in self.candidates(piece, words):
+            address = base + position * word
+            if address >= following:
+                while True:
+                    following = starts[source + 1] if source + 1 < number else blocks.arch.mask + 1
+                    if address < following:
+                        break
+                    source += 1
+                source_end = starts[source] + sizes[source] - word if states[source] == 0 else -1
+            if not starts[source] <= address <= source_end:
+                continue
+            value = words[position]
+            page = pages.get(value >> PAGE_BITS)
+            if page is None:
+                target = self._far(value)
+            else:  # spelled out here: a call costs as much as the look-up
+                low = page >> COUNT_BITS
+                target = bisect_right(starts, value, low, low + (page & COUNT_MASK)) - 1
+            if target < 0 or target == source or states[target]:
+                continue
+            link = self._links[source] if self._links else 0
+            if link and (link == NO_POINTERS or 0 <= address - starts[source] - link + 2 * word < 2 * word):
+                continue
+            offset = value - starts[target]
+            if offset == 0:
+                edges.append(target << 1)
+            elif offset < sizes[target]:
+                if self._hints:
+                    self._hints.edge(len(edges), target, value)
+                if self._noted is not None:
+                    self._noted.append(Noted(source, len(edges), target, min(offset, MOST_OFFSET)))
+                edges.append(target << 1 | 1)
+            else:
+                continue
+            counts[source] += 1
+        if len(edges) > shared.MAX_EDGES:
+            raise shared.TooManyBlocks("references")
+
+    def scan_roots(self, piece: Piece) -> None:
+        """See contract.Graph."""
+        self._before_marking()
+        _, words = words_of(piece, self.blocks.arch)
+        for position in self.candidates(piece, words):
+            self._root(words[position])
+
+    def root_words(self, words: Sequence[int]) -> None:
+        """See contract.Graph."""
+        self._before_marking()
+        for value in words:
+            self._root(value)
+
+    def settle(self) -> None:
+        """See contract.Graph."""
+        if self._marker is None:
+            if self._hints:
+                self._hints.settle(self.edges, self._roots)
+            self.offsets = array("Q", accumulate(self.counts, initial=0))
+            self._marker = self._mark()
+
+    def mark(self, budget: int) -> bool:
+        """See contract.Graph."""
+        self.settle()
+        assert self._marker is not None
+        self._marked = _run(self._marker, budget)
+        return self._marked
+
+    def interiors(self) -> PureInteriors:
+        """See contract.Graph."""
+        if not self._marked or self._classified:
+            raise RuntimeError("between marking and classifying")
+        return PureInteriors(self.blocks, self._kinds, self.edges, self.edges_of, self._noted or ())
+
+    def classify(self, budget: int) -> bool:
+        """See contract.Graph."""
+        if not self._marked:
+            raise RuntimeError("mark first")
+        if self._classifier is None:
+            self._classifier = self._lost.classify()
+        self._classified = _run(self._classifier, budget)
+        return self._classified
+
+    def kind(self, index: int) -> Kind:
+        return Kind(self._kinds[self.index(index)])
+
+    def kinds(self) -> memoryview:
+        """See contract.Graph."""
+        return memoryview(self._kinds).toreadonly()
+
+    def rows(self, rules: RowRules) -> None:
+        """See contract.Graph."""
+
+    def totals(self, kind: Kind) -> Totals:
+        """Blocks in use of this kind; UNKNOWN before they are classified."""
+        blocks = self.blocks
+        wanted = int(kind)
+        used = blocks.states.translate(_IS_0)
+        chosen = bytes(map(and_, used, self._kinds.translate(_IS[wanted])))
+        return Totals(chosen.count(1), sum(compress(blocks.sizes, chosen)))
+
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+        """See contract.Graph; the pieces ascend, and a block whose first word is in none counts as of no type."""
+        self._after_classifying()
+        return self._lost.groups(pieces, types)
+
+    def leader(self, index: int) -> int:
+        """See contract.Graph."""
+        self._after_classifying()
+        return self._lost.leader(self.index(index))
+
+    def cycle(self, index: int) -> int:
+        """See contract.Graph."""
+        self._after_classifying()
+        return self._lost.cycle(self.index(index))
+
+    def hanging(self, index: int) -> Totals:
+        """See contract.Graph."""
+        self._after_classifying()
+        return self._lost.hanging(self.index(index))
+
+    def referrers(self, index: int) -> list[int]:
+        """See contract.Graph."""
+        self._after_scanning()
+        start = self.index(index) << 1
+        found = []
+        for source, count in enumerate(self.counts):
+            if count:
+                edges = self.edges_of(source)
+                if start in edges or start + 1 in edges:
+                    found.append(source)
+        return found
+
+    def references(self, index: int) -> list[tuple[int, bool]]:
+        """See contract.Graph; a block referred to twice stands there twice."""
+        self._after_scanning()
+        return [(edge >> 1, bool(edge & 1)) for edge in self.edges_of(self.index(index))]
+
+    def path(self, index: int) -> list[int]:
+        """See contract.Graph; breadth first from the lowest rooted block, references in the order of their words."""
+        self._after_scanning()
+        wanted = self.index(index)
+        level = sorted(self._roots)
+        parents = dict.fromkeys(level, -1)
+        while level and wanted not in parents:
+            following = []
+            for source in level:
+                for edge in self.edges_of(source):
+                    if edge >> 1 not in parents:
+                        parents[edge >> 1] = source
+                        following.append(edge >> 1)
+            level = following
+        chain = []
+        at = wanted if wanted in parents else -1
+        while at >= 0:
+            chain.append(at)
+            at = parents[at]
+        return chain[::-1]
+
+    def rooted(self, index: int) -> bool:
+        """See contract.Graph."""
+        return self.index(index) in self._roots
+
+    def dominators(
+        self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, tiers: Sequence[int] = ()
+    ) -> PureDominators:
+        """See contract.Graph."""
+        if not (self._classified if lost else self._marker is not None):
+            raise RuntimeError("classify first" if lost else "settle first")
+        return PureDominators(self, roots, bounds, owners, lost, tiers)
+
+    def edges_of(self, index: int) -> array[int]:
+        return self.edges[self.offsets[index] : self.offsets[index + 1]]
+
+    def _spans(self) -> tuple[list[int], list[int]]:
+        """Starts and ends of the address ranges that hold blocks, a gap of SEGMENT_GAP apart at least."""
+        starts: list[int] = []
+        ends: list[int] = []
+        last = -SEGMENT_GAP - 1
+        all_starts, sizes = self.blocks.starts, self.blocks.sizes
+        for page in self.blocks.pages.values():  # in ascending order
+            first = page >> COUNT_BITS
+            end = first + (page & COUNT_MASK) - 1
+            if all_starts[first] - last > SEGMENT_GAP:
+                if starts:
+                    ends.append(last)
+                starts.append(all_starts[first])
+            last = all_starts[end] + max(sizes[end], 1)
+        if starts:
+            ends.append(last)
+        return starts, ends
+
+    def _telling_byte(self) -> bytes:
+        """A table of what the sixth byte of a pointer to a block may be (1) or not (0), or b"" where that tells nothing: for other than
+        little-endian words of 8 bytes, or blocks below 2^40, where small numbers look like pointers."""
+        arch = self.blocks.arch
+        if (arch.word, arch.byteorder) != (8, "little") or not self._segments or self._segments[0] >> 40 & 255 == 0:
+            return b""
+        wanted = {
+            top & 255
+            for start, end in zip(self._segments, self._ends)
+            for top in range(start >> 40, min(end >> 40, (start >> 40) + 255) + 1)
+        }
+        return b"" if 0 in wanted else bytes(byte in wanted for byte in range(256))
+
+    def candidates(self, piece: Piece, words: Sequence[int]) -> Iterator[int]:
+        """Positions of the words that may point to blocks: all that do, and few others."""
+        if not self._segments:
+            return iter(())
+        if self._telling:
+            skip = -piece.address % 8
+            return compress(range(len(words)), piece.data[skip + 5 :: 8].tobytes().translate(self._telling))
+        low, high = self._segments[0], self._ends[-1]
+        return compress(range(len(words)), [low <= value < high for value in words])
+
+    def _far(self, value: int) -> int:
+        """The last block that starts at or below `value`, where its page has no start; -1 where no block can be near."""
+        segment = bisect_right(self._segments, value) - 1
+        if segment < 0 or value >= self._ends[segment]:
+            return -1
+        return bisect_right(self.blocks.starts, value) - 1
+
+    def resolve(self, value: int) -> int:
+        """The edge to the in-use block that `value` refers to, or -1."""
+        blocks = self.blocks
+        page = blocks.pages.get(value >> PAGE_BITS)
+        if page is None:
+            index = self._far(value)
+        else:
+            low = page >> COUNT_BITS
+            index = bisect_right(blocks.starts, value, low, low + (page & COUNT_MASK)) - 1
+        if index < 0 or blocks.states[index]:
+            return -1
+        offset = value - blocks.starts[index]
+        if offset == 0:
+            return index << 1
+        return index << 1 | 1 if offset < blocks.sizes[index] else -1
+
+    def _root(self, value: int) -> None:
+        edge = self.resolve(value)
+        if edge >= 0:
+            if edge & 1 and self._hints:
+                self._hints.root(edge >> 1, value)
+            if edge & 1 and self._noted is not None:
+                self._noted.append(Noted(-1, -1, edge >> 1, min(value - self.blocks.starts[edge >> 1], MOST_OFFSET)))
+            self._roots[edge >> 1] = self._roots.get(edge >> 1, 0) | 1 + (edge & 1)
+
+    def _mark(self) -> Iterator[None]:
+        """One step a block: start references from the roots, then whatever an interior one leads to."""
+        kinds, offsets, edges = self._kinds, self.offsets, self.edges
+        interior = {index for index, how in self._roots.items() if how & 2}
+        work = []
+        for index in sorted(self._roots):
+            if self._roots[index] & 1:
+                kinds[index] = Kind.REACHABLE
+                work.append(index)
+        while work:
+            source = work.pop()
+            for edge in edges[offsets[source] : offsets[source + 1]]:
+                if not kinds[edge >> 1]:
+                    if edge & 1:
+                        interior.add(edge >> 1)
+                    else:
+                        kinds[edge >> 1] = Kind.REACHABLE
+                        work.append(edge >> 1)
+            yield
+        for index in interior:
+            if not kinds[index]:
+                kinds[index] = Kind.POSSIBLE
+                work.append(index)
+        while work:
+            source = work.pop()
+            for edge in edges[offsets[source] : offsets[source + 1]]:
+                if not kinds[edge >> 1]:
+                    kinds[edge >> 1] = Kind.POSSIBLE
+                    work.append(edge >> 1)
+            yield
+
+    def index(self, index: int) -> int:
+        """The same; IndexError if there is no such block."""
+        if not 0 <= index < len(self._kinds):
+            raise IndexError(f"no block {index}")
+        return index
+
+    def _before_marking(self) -> None:
+        if self._marker is not None:
+            raise RuntimeError("scan before marking")
+
+    def _after_scanning(self) -> None:
+        if self._marker is None:
+            raise RuntimeError("mark first")
+
+    def _after_classifying(self) -> None:
+        if not self._classified:
+            raise RuntimeError("classify first")
+
+
+def _run(work: Iterator[None], budget: int) -> bool:
+    """Take `budget` steps (at least one); True when there are no more."""
+    for _ in range(max(1, budget)):
+        if next(work, work) is work:
+            return True
+    return False

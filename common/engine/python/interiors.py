@@ -1,0 +1,129 @@
+"""Interior references to possible blocks, in pure Python: the reference that tests hold the kernel to."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.engine.interiors import MOST_OFFSET, Row, Rule
+from findleaks.engine.python.blocks import PureBlocks
+from findleaks.engine.terms import Kind, Totals
+
+
+class Noted(NamedTuple):
+    """An interior reference: its source (-1: a root), its place among the edges (-1), the block it leads to, and how far into it."""
+
+    source: int
+    place: int
+    target: int
+    offset: int
+
+
+class PureInteriors:
+    """See interiors.Interiors. `edges_of` gives a block's edges, as in PureGraph; `edges` has all of them."""
+
+    def __init__(
+        self,
+        blocks: PureBlocks,
+        kinds: bytearray,
+        edges: array[int],
+        edges_of: Callable[[int], Sequence[int]],
+        noted: Sequence[Noted],
+    ) -> None:
+        self._blocks, self._kinds, self._edges, self._edges_of, self._noted = blocks, kinds, edges, edges_of, noted
+        self._read = self._accepted = 0
+        self._rows: Counter[tuple[int, int]] = Counter()
+        self._last = -1
+        self._promoted: set[int] = set()
+        self._promoter: Optional[Iterator[None]] = None
+
+    def keys(self, budget: int) -> tuple[array[int], bool]:
+        """See interiors.Interiors."""
+        some = self._noted[self._read : self._read + budget]
+        self._read += len(some)
+        return array("Q", (n.target << 32 | n.offset for n in some if self._matters(n))), self._read >= len(self._noted)
+
+    def _matters(self, noted: Noted) -> bool:
+        """Does it lead from what is held to what is possibly held, and still count as interior?"""
+        held = noted.source < 0 or self._kinds[noted.source] in (Kind.REACHABLE, Kind.POSSIBLE)
+        interior = noted.place < 0 or self._edges[noted.place] & 1
+        return bool(held and interior and noted.offset < MOST_OFFSET and self._kinds[noted.target] == Kind.POSSIBLE)
+
+    def count(self, keys: array[int]) -> None:
+        """See interiors.Interiors."""
+        for key in keys:
+            block, offset = key >> 32, key & MOST_OFFSET
+            size = self._blocks.sizes[block]
+            for whose in (size, 0):
+                self._rows[whose, 0] += block != self._last
+                self._rows[whose, offset] += 1
+            self._last = block
+
+    def rows(self, least: int) -> list[Row]:
+        """See interiors.Interiors."""
+        return sorted(Row(*key, blocks) for key, blocks in self._rows.items() if blocks >= least)
+
+    def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
+        """See interiors.Interiors."""
+        number = {size: at for at, size in enumerate(sizes)}
+        last = min(first + budget, len(self._kinds))
+        for index in range(first, last):
+            if self._kinds[index] in (Kind.REACHABLE, Kind.POSSIBLE):
+                counts[-1] += 1
+                at = number.get(self._blocks.sizes[index], -1)
+                if at >= 0:
+                    counts[at] += 1
+        return last
+
+    def accept(self, rules: Sequence[Rule], budget: int) -> bool:
+        """See interiors.Interiors."""
+        known = frozenset(rules)
+        some = self._noted[self._accepted : self._accepted + budget]
+        self._accepted += len(some)
+        for noted in some:
+            if self._matters(noted) and ((0, noted.offset) in known or (self._blocks.sizes[noted.target], noted.offset) in known):
+                if noted.place >= 0:
+                    self._edges[noted.place] &= ~1
+                if noted.source < 0 or self._kinds[noted.source] == Kind.REACHABLE:
+                    self._promoted.add(noted.target)
+        return len(some) < budget
+
+    def promote(self, budget: int) -> bool:
+        """See interiors.Interiors."""
+        if self._promoter is None:
+            self._promoter = self._follow()
+        for _ in range(max(1, budget)):
+            if next(self._promoter, self._promoter) is self._promoter:
+                return True
+        return False
+
+    def _follow(self) -> Iterator[None]:
+        """One step a block."""
+        kinds = self._kinds
+        work = [index for index in sorted(self._promoted) if kinds[index] == Kind.POSSIBLE]
+        for index in work:
+            kinds[index] = Kind.REACHABLE
+        while work:
+            for edge in self._edges_of(work.pop()):
+                if not edge & 1 and kinds[edge >> 1] == Kind.POSSIBLE:
+                    kinds[edge >> 1] = Kind.REACHABLE
+                    work.append(edge >> 1)
+            yield
+
+    def effect(self, keys: array[int], rules: Sequence[Rule]) -> list[Totals]:
+        """See interiors.Interiors."""
+        number = {rule: at for at, rule in enumerate(rules)}
+        sums = [[0, 0] for _ in rules]
+        last = -1
+        for key in keys:
+            block, offset = key >> 32, key & MOST_OFFSET
+            size = self._blocks.sizes[block]
+            at = number.get((0, offset), number.get((size, offset), -1))
+            if block == last or self._kinds[block] != Kind.REACHABLE or at < 0:
+                continue
+            last = block
+            sums[at][0] += 1
+            sums[at][1] += size
+        return [Totals(*pair) for pair in sums]

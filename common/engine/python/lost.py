@@ -1,0 +1,174 @@
+"""What nothing reaches, in pure Python: leaders of lost structures, what hangs from them, and groups of lost blocks alike."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from findleaks.engine import shared
+from findleaks.engine.python.blocks import PureBlocks, words_of
+from findleaks.engine.terms import Group, Kind, State, Totals
+from findleaks.target.base import Piece, Range
+
+_UNKNOWN = re.compile(b"\\x%02x" % Kind.UNKNOWN)
+_POSSIBLE_OR_DEFINITE = re.compile(b"[\\x%02x\\x%02x]" % (Kind.POSSIBLE, Kind.DEFINITE))
+
+
+class Lost:
+    """The blocks in use that marking left. Keyed by block index; memory is proportional to the lost blocks."""
+
+    def __init__(self, blocks: PureBlocks, kinds: bytearray, edges_of: Callable[[int], array[int]]) -> None:
+        self._blocks = blocks
+        self._kinds = kinds
+        self._edges_of = edges_of
+        self._component: dict[int, int] = {}
+        self._leaders: dict[int, int] = {}
+        self._cycles: dict[int, int] = {}  # leader: blocks in its cycle
+        self._hanging: dict[int, tuple[int, int]] = {}
+
+    def classify(self) -> Iterator[None]:
+        """Tell definite from indirect; one step a block or so."""
+        kinds, states, sizes = self._kinds, self._blocks.states, self._blocks.sizes
+        lost = [match.start() for match in _UNKNOWN.finditer(kinds) if states[match.start()] == State.IN_USE]
+        yield
+        yield from self._components(lost)
+        component = self._component
+        members: dict[int, int] = {}
+        referred = set()
+        for index in lost:
+            members[component[index]] = members.get(component[index], 0) + 1
+            for edge in self._edges_of(index):
+                target = edge >> 1
+                if target in component and component[target] != component[index]:
+                    referred.add(component[target])
+            yield
+        leads = set()
+        for index in lost:  # ascending, so the first of a component is its lowest
+            number = component[index]
+            if number in referred or number in leads:
+                kinds[index] = Kind.INDIRECT
+            else:
+                kinds[index] = Kind.DEFINITE
+                leads.add(number)
+                self._cycles[index] = members[number]
+        yield
+        for leader in self._cycles:
+            self._leaders[leader] = leader
+            count = total = 0
+            work = [leader]
+            while work:
+                for edge in self._edges_of(work.pop()):
+                    target = edge >> 1
+                    if kinds[target] == Kind.INDIRECT and target not in self._leaders:
+                        self._leaders[target] = leader
+                        count += 1
+                        total += sizes[target]
+                        work.append(target)
+                yield
+            self._hanging[leader] = (count, total)
+        self._component = {}
+
+    def _components(self, lost: list[int]) -> Iterator[None]:
+        """Strongly connected components (Tarjan, with a stack of our own): a number for each lost block."""
+        candidates = set(lost)
+        component = self._component
+        order: dict[int, int] = {}
+        low: dict[int, int] = {}
+        open_: list[int] = []
+        for root in lost:
+            if root in order:
+                continue
+            order[root] = low[root] = len(order)
+            open_.append(root)
+            calls = [(root, iter(self._edges_of(root)))]
+            while calls:
+                index, rest = calls[-1]
+                for edge in rest:
+                    target = edge >> 1
+                    if target not in candidates:
+                        continue
+                    if target not in order:
+                        order[target] = low[target] = len(order)
+                        open_.append(target)
+                        calls.append((target, iter(self._edges_of(target))))
+                        break
+                    if target not in component:
+                        low[index] = min(low[index], order[target])
+                else:
+                    calls.pop()
+                    if calls:
+                        low[calls[-1][0]] = min(low[calls[-1][0]], low[index])
+                    if low[index] == order[index]:
+                        while True:
+                            member = open_.pop()
+                            component[member] = order[index]
+                            if member == index:
+                                break
+                    yield
+
+    def leader(self, index: int) -> int:
+        """See contract.Graph."""
+        return self._leaders.get(index, -1)
+
+    def cycle(self, index: int) -> int:
+        """See contract.Graph."""
+        return self._cycles.get(index, 1)
+
+    def hanging(self, index: int) -> Totals:
+        """See contract.Graph."""
+        return Totals(*self._hanging.get(index, (0, 0)))
+
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+        """See contract.Graph."""
+        blocks = self._blocks
+        lost = [match.start() for match in _POSSIBLE_OR_DEFINITE.finditer(self._kinds)]
+        type_words = self._type_words(lost, pieces, shared.RangeSet(types))
+        found: dict[tuple[int, int, int, int, bool], list[int]] = {}
+        for index in lost:
+            kind = self._kinds[index]
+            key = (kind, type_words.get(index, 0), blocks.sizes[index], self._cycles.get(index, 1), self.hanging(index).blocks > 0)
+            found.setdefault(key, []).append(index)
+        groups = []
+        for (kind, type_word, size, cycle, _), members in found.items():
+            hanging = [self._hanging.get(index, (0, 0)) for index in members]
+            counts = [count for count, _ in hanging]
+            groups.append(
+                Group(
+                    kind=Kind(kind),
+                    type_word=type_word,
+                    size=size,
+                    cycle=cycle,
+                    blocks=len(members),
+                    bytes=size * len(members),
+                    indirect_blocks=sum(counts),
+                    indirect_bytes=sum(total for _, total in hanging),
+                    least_indirect=min(counts),
+                    most_indirect=max(counts),
+                    examples=tuple(blocks.starts[index] for index in members[:3]),
+                )
+            )
+        return shared.ordered(groups)
+
+    def _type_words(self, lost: list[int], pieces: Iterable[Piece], types: shared.RangeSet) -> dict[int, int]:
+        """First words of the lost blocks, where they lie in `types`."""
+        out: dict[int, int] = {}
+        if not types:
+            return out
+        blocks = self._blocks
+        word = blocks.arch.word
+        at, floor = 0, 0
+        for piece in pieces:
+            if piece.address < floor:
+                raise ValueError(f"piece {piece.address:#x} lies below the one before it")
+            floor = piece.address + len(piece.data)
+            base, words = words_of(piece, blocks.arch)
+            while at < len(lost) and blocks.starts[lost[at]] < base:
+                at += 1
+            while at < len(lost) and blocks.starts[lost[at]] < floor:
+                index = lost[at]
+                position, odd = divmod(blocks.starts[index] - base, word)
+                if not odd and position < len(words) and blocks.sizes[index] >= word and words[position] in types:
+                    out[index] = words[position]
+                at += 1
+        return out

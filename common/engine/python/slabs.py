@@ -1,0 +1,265 @@
+"""Slabs and their buffers in pure Python: the reference that tests hold the kernel (../kernel/slabs.c, umem_buffers.c) to."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import repeat
+from typing import NamedTuple, Optional, Protocol
+
+from findleaks.engine import slabs as s
+from findleaks.engine.contract import Blocks
+from findleaks.engine.slabs import CACHE, HASHED, OWN, SLAB, USER, BufferRead, SlabRead, SlabWrong
+from findleaks.engine.terms import State
+from findleaks.target.arch import Arch
+from findleaks.target.base import Piece, Range
+from findleaks.target.ranges import inside
+
+TAG = 8
+SECOND_ALIGN = 16
+WRAP = 1 << 32
+IN_USE, CACHED, FREE = int(State.IN_USE), int(State.CACHED), int(State.FREE)
+_IDLE = bytes((0,)) + bytes((1,)) * 255
+"""State to 1 where a block is not in use."""
+
+
+class Follower(Protocol):
+    """What is used of the twin of the engine."""
+
+    def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]: ...
+
+    def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]: ...
+
+
+class _Cache(NamedTuple):
+    """A cache as a table of words describes it."""
+
+    address: int
+    nullslab: int
+    first: int
+    chunksize: int
+    slabsize: int
+    bufctl: int
+    flags: int
+    bufsize: int
+    tag: int
+    least: int
+    buftag: int
+
+
+def _caches(table: array[int]) -> list[_Cache]:
+    return [_Cache(*table[at : at + CACHE]) for at in range(0, len(table), CACHE)]
+
+
+def read_slabs(arch: Arch, engine: Follower, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
+    """See contract.Engine."""
+    word = arch.word
+    kinds = _caches(caches)
+    records, ends, states = array("Q"), array("Q"), bytearray()
+    wrong: list[SlabWrong] = []
+    heads: list[int] = []
+    room = sum(region.end - region.start for region in regions)
+    for number, cache in enumerate(kinds):
+        nodes, why = engine.follow(pieces, cache.first, 2 * word, False, s.MOST_SLABS)
+        if not nodes or nodes[-1] != cache.nullslab:
+            wrong.append(SlabWrong(s.LIST, number, 0, 0, why))
+        raw, _ = engine.gather(pieces, nodes, 7 * word)
+        values = memoryview(raw).cast("Q" if word == 8 else "I").tolist()
+        for at, address in enumerate(nodes):
+            if address == cache.nullslab:
+                continue
+            owner, base, _, before, head, refcnt, chunks = values[7 * at : 7 * at + 7]
+            if owner != cache.address or not base or not 0 < chunks <= min(cache.slabsize // cache.chunksize, room):
+                wrong.append(SlabWrong(s.CORRUPT, number, 0, address, ""))
+                continue
+            records.extend((address, base, number, chunks, refcnt, before, len(states)))
+            heads.append(head)
+            states.extend(bytes(chunks))
+            room -= chunks
+        ends.append(len(records) // SLAB)
+    for number, head in enumerate(heads):
+        if head:
+            slab = records[number * SLAB : (number + 1) * SLAB]
+            _free(engine, pieces, kinds[slab[2]], slab, number, head, states, wrong, word)
+    return SlabRead(
+        caches, records, ends, states, _place(kinds, records, regions, wrong), wrong, array("Q", bytes(8 * s.SUMS * len(kinds)))
+    )
+
+
+def _free(
+    engine: Follower,
+    pieces: Sequence[Piece],
+    cache: _Cache,
+    slab: Sequence[int],
+    number: int,
+    head: int,
+    states: bytearray,
+    wrong: list[SlabWrong],
+    word: int,
+) -> None:
+    """Mark what is on a slab's free list."""
+    _, base, kind, chunks, _, _, first = slab
+    nodes, why = engine.follow(pieces, head, 0, False, chunks)
+    buffers, offset = nodes.tolist(), cache.bufctl
+    if why:
+        wrong.append(SlabWrong(s.FREE_LIST, kind, number, 0, why))
+    if cache.flags & HASHED:
+        raw, _ = engine.gather(pieces, [node + word for node in nodes], word)
+        buffers, offset = memoryview(raw).cast("Q" if word == 8 else "I").tolist(), 0
+    for buffer in buffers:
+        index, rest = divmod(buffer - base - offset, cache.chunksize)
+        if rest or not 0 <= index < chunks:
+            wrong.append(SlabWrong(s.NO_BUFFER, kind, number, buffer, ""))
+        else:
+            states[first + index] = FREE
+
+
+def _place(kinds: Sequence[_Cache], records: array[int], regions: Sequence[Range], wrong: list[SlabWrong]) -> array[int]:
+    """The program's slabs by base, without those that can stand nowhere."""
+    users = array("Q")
+    numbers = [at for at in range(len(records) // SLAB) if not kinds[records[at * SLAB + 2]].flags & OWN]
+    for number in sorted(numbers, key=lambda number: records[number * SLAB + 1]):
+        _, base, kind, chunks, _, _, _ = records[number * SLAB : (number + 1) * SLAB]
+        region, end = inside(regions, base), base + chunks * kinds[kind].chunksize
+        if region is None or end > region.end or base % 8:
+            wrong.append(SlabWrong(s.OUTSIDE, kind, number, 0, ""))
+        elif users and base < users[-2]:
+            wrong.append(SlabWrong(s.OVERLAPS, kind, number, users[-1], ""))
+        else:
+            users.extend((base, end, number))
+    return users
+
+
+def mark_cached(slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
+    """See contract.Engine."""
+    size = slabs.caches[cache * CACHE + 3]
+    bases, found = slabs.users[::USER], []
+    for at, buffer in enumerate(buffers):
+        user = bisect_right(bases, buffer) - 1
+        base, end, number = slabs.users[user * USER : (user + 1) * USER] if user >= 0 else (0, 0, 0)
+        if not base <= buffer < end or slabs.records[number * SLAB + 2] != cache or (buffer - base) % size:
+            found.append((s.NOT_MINE, at))
+            continue
+        place = slabs.records[number * SLAB + 6] + (buffer - base) // size
+        if slabs.states[place]:
+            found.append((s.IN_MAGAZINE if slabs.states[place] == CACHED else s.ON_LIST, at))
+        else:
+            slabs.states[place] = CACHED
+    return found
+
+
+def read_buffers(blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int) -> BufferRead:
+    """See contract.Engine."""
+    reader = _Buffers(pieces, slabs)
+    at, last = first, min(last, len(slabs.users) // USER)
+    while at < last and len(reader.states) < enough:
+        reader.slab(slabs.users[at * USER + 2])
+        at += 1
+    blocks.append(reader.starts, reader.sizes, reader.states)
+    return BufferRead(reader.troubles, at)
+
+
+class _Buffers:
+    """Reads slabs one behind the other."""
+
+    def __init__(self, pieces: Sequence[Piece], slabs: SlabRead) -> None:
+        self._pieces = pieces
+        self._places = [piece.address for piece in pieces]
+        self._slabs = slabs
+        self._caches = _caches(slabs.caches)
+        self._tables: dict[int, dict[tuple[int, int], int]] = {}
+        self.starts, self.sizes, self.states, self.troubles = array("Q"), array("Q"), bytearray(), array("Q")
+
+    def slab(self, number: int) -> None:
+        """All chunks of a slab."""
+        _, base, kind, chunks, _, _, first = self._slabs.records[number * SLAB : (number + 1) * SLAB]
+        cache, states = self._caches[kind], self._slabs.states[first : first + chunks]
+        starts: Sequence[int] = range(base + cache.tag, base + cache.tag + chunks * cache.chunksize, cache.chunksize)
+        sizes: Sequence[int] = [cache.bufsize - cache.tag] * chunks
+        if cache.tag:
+            data = self._data(base, chunks * cache.chunksize)
+            if data is None:
+                self.troubles.extend((s.UNREADABLE, number, 0, 0, 0))
+            else:
+                starts, sizes = self._tagged(cache, number, base, states, data)
+        self.starts.extend(starts)
+        self.sizes.extend(sizes)
+        self.states += states
+        for state, size in zip(states, sizes):
+            self._slabs.sums[kind * s.SUMS + 2 * state] += 1
+            self._slabs.sums[kind * s.SUMS + 2 * state + 1] += size
+
+    def _data(self, start: int, size: int) -> Optional[memoryview]:
+        """Numbers of four bytes; None unless all are there."""
+        at, found = bisect_right(self._places, start) - 1, b""
+        while 0 <= at < len(self._pieces) and len(found) < size:
+            offset = start + len(found) - self._places[at]
+            if not 0 <= offset < len(self._pieces[at].data):
+                return None
+            found += self._pieces[at].data[offset : offset + size - len(found)]
+            at += 1
+        return memoryview(found).cast("I") if len(found) == size else None
+
+    def _table(self, cache: _Cache) -> dict[tuple[int, int], int]:
+        """What malloc's tag may be in this class, and the usable size that it says."""
+        table = self._tables.get(cache.address)
+        if table is None:
+            told = range(max(cache.least + 1, cache.tag), min(cache.bufsize, s.MOST_TAGGED) + 1)
+            table = self._tables[cache.address] = {(size, (_magic(cache) - size) % WRAP): size - cache.tag for size in told}
+        return table
+
+    def _tagged(self, cache: _Cache, number: int, base: int, states: bytearray, data: memoryview) -> tuple[Sequence[int], Sequence[int]]:
+        """Starts and sizes where buffers begin with tags, or would."""
+        step, at, default = cache.chunksize // 4, (cache.tag - TAG) // 4, cache.bufsize - cache.tag
+        known = self._table(cache).get
+        tags = list(zip(data[at::step].tolist(), data[at + 1 :: step].tolist()))
+        sizes = list(map(known, tags, repeat(-1)))
+        if bytes(map((-1).__eq__, sizes)) != states.translate(_IDLE):
+            return self._odd(cache, number, base, states, sizes, data)
+        starts = range(base + cache.tag, base + cache.tag + len(states) * cache.chunksize, cache.chunksize)
+        return starts, [default if state else size for state, size in zip(states, sizes)]
+
+    def _odd(
+        self, cache: _Cache, number: int, base: int, states: bytearray, sizes: list[int], data: memoryview
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """The same where not exactly the buffers in use have a tag (-1 in `sizes`: it has none)."""
+        tag, step = cache.tag, cache.chunksize // 4
+        odd = [i for i, size in enumerate(sizes) if size < 0 and not states[i]]
+        at = (cache.tag - TAG) // 4
+        if odd and len(odd) == states.count(IN_USE) and not any(_damaged(cache, *data[i * step + at : i * step + at + 2]) for i in odd):
+            tag = 0  # none has: the program calls umem_alloc() itself
+        starts = [base + i * cache.chunksize + tag for i in range(len(states))]
+        sizes = [cache.bufsize - tag if state or size < 0 else size for size, state in zip(sizes, states)]
+        for i in odd:
+            start, size = self._untagged(cache, number, i, base + i * cache.chunksize, data[i * step : (i + 1) * step])
+            if not i or start >= starts[i - 1] + max(sizes[i - 1], 1):
+                starts[i], sizes[i] = start, size
+        return starts, sizes
+
+    def _untagged(self, cache: _Cache, number: int, index: int, buffer: int, chunk: memoryview) -> tuple[int, int]:
+        """A buffer in use without malloc's tag: umem_alloc() gave it out itself, or its tag is damaged."""
+        if cache.tag > TAG and (chunk[0] + chunk[1]) % WRAP == s.MALLOC_MAGIC and TAG <= chunk[0] <= SECOND_ALIGN:
+            return buffer + TAG, chunk[0] - TAG
+        at = (cache.tag - TAG) // 4
+        size = _damaged(cache, chunk[at], chunk[at + 1])
+        if size:
+            self.troubles.extend((s.DAMAGED, number, index, chunk[at], chunk[at + 1]))
+            return buffer + cache.tag, size - cache.tag
+        if cache.buftag and cache.buftag % 4 == 0 and cache.buftag + 8 <= cache.chunksize:
+            size, rest = divmod(chunk[cache.buftag // 4 + 1], s.ENCODED)
+            if rest == 1 and 0 < size <= cache.bufsize:
+                return buffer, size
+        return buffer, cache.bufsize
+
+
+def _magic(cache: _Cache) -> int:
+    return s.SECOND_MAGIC if cache.tag > TAG else s.MALLOC_MAGIC
+
+
+def _damaged(cache: _Cache, told: int, stat: int) -> int:
+    """The size that one half of a damaged tag still says (no size is 0)."""
+    for size in (told, (_magic(cache) - stat) % WRAP):
+        if max(cache.least, cache.tag - 1) < size <= cache.bufsize and stat != s.FREED:
+            return size
+    return 0

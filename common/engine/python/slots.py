@@ -1,0 +1,296 @@
+"""musl's groups, slots and chunks in pure Python: the reference that tests hold the kernel (../kernel/slots.c, musl_oldmalloc.c) to."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.engine import slots as s
+from findleaks.engine.slots import AREA, GROUP, HEADER, LARGE, LONE, MOVED, SUMS, UNIT, SlotGroups, SlotRead, TagWalk
+from findleaks.engine.terms import State
+from findleaks.target.arch import Arch
+from findleaks.target.base import Piece, Range
+
+_DEEPEST = 64
+
+
+class Bytes:
+    """Numbers in pieces that ascend; None where a part of one is absent."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = pieces
+        self._starts = [piece.address for piece in pieces]
+
+    def at(self, address: int, size: int) -> Optional[int]:
+        """The little-endian number there."""
+        at = bisect_right(self._starts, address) - 1
+        found = b""
+        while 0 <= at < len(self._pieces) and len(found) < size:
+            offset = address + len(found) - self._starts[at]
+            if not 0 <= offset < len(self._pieces[at].data):
+                break
+            found += self._pieces[at].data[offset : offset + size - len(found)]
+            at += 1
+        return int.from_bytes(found, "little") if len(found) == size else None
+
+
+class _Group:
+    """A record while it is made."""
+
+    __slots__ = (
+        "bits",
+        "count",
+        "end",
+        "free",
+        "freeable",
+        "label",
+        "maplen",
+        "masks",
+        "mem",
+        "meta",
+        "nested",
+        "number",
+        "outer",
+        "stride",
+    )
+
+    def __init__(self, mem: int, meta: int, masks: int, bits: int, classes: Sequence[int]) -> None:
+        self.mem, self.meta, self.masks, self.bits = mem, meta, masks, bits
+        self.count = (bits & 31) + 1
+        self.freeable = bits >> 5 & 1
+        self.number = bits >> 6 & 63
+        self.maplen = bits >> 12
+        own = self.maplen and self.count == 1
+        self.stride = self.maplen * AREA - UNIT if own else classes[self.number] * UNIT if self.number < len(classes) else 0
+        self.end = mem + (self.maplen * AREA if self.maplen else UNIT + self.count * self.stride)
+        self.free = (masks | masks >> 32) & (1 << self.count) - 1
+        self.label = 2 if self.number == LARGE else 0 if self.freeable else 1
+        self.outer = self.nested = 0
+
+    @property
+    def place(self) -> int:
+        """Of its sums."""
+        return (self.label * s.CLASSES + self.number) * SUMS
+
+    def good(self, classes: Sequence[int], mask: int) -> bool:
+        """Whether there can be such a group."""
+        if self.mem % UNIT or self.end >= mask:
+            return False
+        if self.number == LARGE:
+            return self.count == 1 and self.maplen > 0
+        return self.number < len(classes) and UNIT + self.count * self.stride <= self.end - self.mem
+
+
+def read_groups(arch: Arch, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]) -> SlotGroups:
+    """See contract.Engine."""
+    memory = Bytes(pieces)
+    wrong: array[int] = array("Q")
+    word = arch.word
+    first, size = 8 + 2 * word, 4 * word + 8
+    found = []
+    for area in areas:
+        whole = memory.at(area, AREA)
+        if whole is None:
+            wrong.extend((s.MISSING, area, 0, 0))
+            continue
+        data = whole.to_bytes(AREA, "little")
+        for at in range(first, AREA - size + 1, size):
+            mem, masks, bits = (
+                int.from_bytes(data[at + start : at + end], "little")
+                for start, end in ((2 * word, 3 * word), (3 * word, 3 * word + 8), (3 * word + 8, size))
+            )
+            if mem:
+                group = _Group(mem, area + at, masks, bits, classes)
+                if group.good(classes, arch.mask):
+                    found.append(group)
+                else:
+                    wrong.extend((s.CORRUPT, group.meta, mem, bits))
+    found.sort(key=lambda group: (group.mem, -group.end, group.meta))
+    kept = _nest(found, regions, wrong)
+    records: array[int] = array("Q")
+    sums = array("Q", bytes(8 * len(s.LABELS) * s.CLASSES * SUMS))
+    for g in kept:
+        records.extend((g.mem, g.meta, g.masks, g.bits, g.stride, g.end, g.outer, g.nested))
+        nested = bin(g.nested).count("1")
+        taken = (kept[g.outer - 1].stride if g.outer else g.end - g.mem) - nested * g.stride
+        free = bin(g.free).count("1")
+        for number, more in enumerate((1, g.count, free, nested, taken, free * (g.stride - HEADER))):
+            sums[g.place + number] += more
+    return SlotGroups(records, _cut(kept), wrong, sums)
+
+
+def _nest(found: Sequence[_Group], regions: Sequence[Range], wrong: array[int]) -> list[_Group]:
+    """Each group where it stands, without those that can stand nowhere."""
+    starts = [region.start for region in regions]
+    kept: list[_Group] = []
+    open_: list[int] = []
+    for group in found:
+        while open_ and kept[open_[-1]].end <= group.mem:
+            open_.pop()
+        around = kept[open_[-1]] if open_ else None
+        why = s.MISFIT if len(open_) == _DEEPEST else _misplaced(group, around, regions, starts)
+        if why:
+            wrong.extend((why, group.meta, group.mem, around.mem if around else 0))
+            continue
+        if around is not None:
+            around.nested |= 1 << (group.mem - around.mem - UNIT) // around.stride
+            group.outer = open_[-1] + 1
+        open_.append(len(kept))
+        kept.append(group)
+    return kept
+
+
+def _misplaced(group: _Group, around: Optional[_Group], regions: Sequence[Range], starts: Sequence[int]) -> int:
+    """What is wrong with a group's place, or 0."""
+    if around is None:
+        if not group.maplen and group.freeable:
+            return s.NO_SLOT
+        at = bisect_right(starts, group.mem) - 1
+        return 0 if at >= 0 and group.end <= regions[at].end else s.NO_REGION
+    if group.maplen or not group.freeable:
+        return s.OVERLAPS
+    number, offset = divmod(group.mem - around.mem - UNIT, around.stride)
+    if not 0 <= number < around.count or offset or group.end - group.mem > around.stride:
+        return s.MISFIT
+    return s.IN_FREE if around.free >> number & 1 else 0
+
+
+def _cut(groups: Sequence[_Group]) -> array[int]:
+    batches: array[int] = array("Q")
+    now = [0] * s.BATCH
+    for at, g in enumerate(groups):
+        if not g.outer:
+            lone = int(g.stride > LONE)
+            label, start, end, first, last, slots, kind = now
+            on = slots and (label, end, kind) == (g.label, g.mem, lone)
+            if not on or (last - first >= s.MOST_LONE if lone else g.end - start > s.SPAN):
+                batches.extend(now if slots else ())
+                now = [g.label, g.mem, g.mem, at, at, 0, lone]
+            now[2] = g.end
+        now[4] = at + 1
+        now[5] += g.count
+    batches.extend(now if now[5] else ())
+    return batches
+
+
+def read_slots(arch: Arch, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
+    """See contract.Engine."""
+    reader = _Slots(arch, pieces, groups)
+    at, last = first, min(last, len(groups.records) // GROUP)
+    while at < last:
+        at = reader.group(at)
+    if len(reader.made.starts) > room:
+        raise ValueError(f"groups {first} to {last} have more than {room} slots, or are no batch")
+    return reader.made
+
+
+class _Slots:
+    """Reads groups one behind the other."""
+
+    def __init__(self, arch: Arch, pieces: Sequence[Piece], groups: SlotGroups) -> None:
+        self._word = arch.word
+        self._memory = Bytes(pieces)
+        self._groups = groups
+        self.made = SlotRead(array("Q"), array("Q"), bytearray(), array("Q"))
+
+    def group(self, index: int) -> int:
+        """Read a group, and those that stand in it; the number of the next."""
+        mem, meta, masks, bits, stride, _, _, nested = self._groups.records[index * GROUP : (index + 1) * GROUP]
+        if self._memory.at(mem, self._word) not in (None, meta):
+            self.made.troubles.extend((s.GROUP_HEADER, index, 0))
+        free = masks | masks >> 32
+        after, used = index + 1, 0
+        for number in range((bits & 31) + 1):
+            if nested >> number & 1:
+                after = self.group(after)
+                continue
+            start, size, state = mem + UNIT + number * stride, stride - HEADER, State.FREE
+            if not free >> number & 1:
+                code, start, size, state = self._slot(mem + UNIT, stride, number)
+                if code:
+                    self.made.troubles.extend((code, index, number))
+                used += size if state == State.IN_USE else 0
+            self.made.starts.append(start)
+            self.made.sizes.append(size)
+            self.made.states.append(state)
+        label = 2 if bits >> 6 & 63 == LARGE else 0 if bits >> 5 & 1 else 1
+        self._groups.sums[(label * s.CLASSES + (bits >> 6 & 63)) * SUMS + 6] += used
+        return after
+
+    def _slot(self, storage: int, stride: int, number: int) -> tuple[int, int, int, State]:
+        """What is wrong with a slot in use, if anything; start, size and state of what it holds."""
+        start, size = storage + number * stride, stride - HEADER
+        end = start + size
+        head = self._memory.at(start - HEADER, 4)
+        if head is None:
+            return s.UNREADABLE, start, size, State.IN_USE
+        few, byte = head >> 13 & 7, head >> 8 & 0xFF
+        if head & 0xFFFF1FFF == number << 8 | (number * (stride // UNIT) & 0xFFFF) << 16 and few < 6:
+            reserve: Optional[int] = few
+            if few == 5:
+                reserve = self._memory.at(end - HEADER, 4)
+                if reserve is None:
+                    return s.UNREADABLE, start, size, State.IN_USE
+                if not 5 <= reserve <= size:
+                    return s.OVERRUN, start, size, State.IN_USE
+            return 0, start, size - (reserve or 0), State.IN_USE
+        if byte == MOVED:
+            # The 16 bits of its offset leave out what is above 1 MiB.
+            for block in range(start + (head >> 16) * UNIT, end, UNIT << 16):
+                reserve = self._reserve(block, end, number, (block - storage) // UNIT) if block != start else None
+                if reserve is not None:
+                    return 0, block, end - block - reserve, State.IN_USE
+            return s.NOT_THERE, start, size, State.IN_USE
+        if few == 6:
+            return s.UNKNOWN_GROUP, start, size, State.METADATA
+        if (byte == 0xFF or (byte == 0 and number)) and head & 0xFFFF00FF == 0:
+            return s.BETWEEN, start, size, State.FREE
+        return s.OVERWRITTEN, start, size, State.IN_USE
+
+    def _reserve(self, block: int, end: int, number: int, offset: int) -> Optional[int]:
+        """Bytes of the slot that were not asked for, if `block` has the header of a block there."""
+        head = self._memory.at(block - HEADER, 4)
+        if head is None or head >> 8 & 31 != number:
+            return None
+        told: Optional[int] = head >> 16
+        if head & 0xFF:
+            told = None if told else self._memory.at(block - 2 * HEADER, 4)
+        reserve: Optional[int] = head >> 13 & 7
+        least = 0
+        if reserve == 5:
+            reserve, least = self._memory.at(end - HEADER, 4), 5
+        elif head >> 13 & 7 > 5:
+            reserve = None
+        return reserve if told == offset and reserve is not None and least <= reserve <= end - block else None
+
+
+def walk_tags(arch: Arch, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
+    """See contract.Engine."""
+    word = arch.word
+    header, odd = 2 * word, 4 * word - 2
+    starts, sizes, states = array("Q"), array("Q"), bytearray()
+    skip = (chunk - piece.address) % word if chunk >= piece.address else 0
+    length = max(len(piece.data) - skip, 0) // word * word
+    words = piece.data[skip : skip + length].cast("Q" if word == 8 else "I")
+    index, last = (chunk - piece.address - skip) // word, len(words) - 1
+    code = s.MORE
+    while 0 <= index < last and len(starts) < room:
+        psize, csize = words[index], words[index + 1]
+        size = csize & ~1
+        if psize != before:
+            code = s.DIFFERS
+        elif csize == 1:
+            code = s.ENDS
+        elif csize & odd or not size or chunk + size + header > limit:
+            code = s.NO_SIZE
+        if code:
+            break
+        starts.append(chunk + header)
+        sizes.append(size - header)
+        states.append(State.IN_USE if csize & 1 else State.FREE)
+        before = csize
+        chunk += size
+        index += size // word
+    return TagWalk(starts, sizes, states, chunk, before, code)

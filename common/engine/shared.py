@@ -1,0 +1,121 @@
+"""What both engines share: limits, wording of problems, range lists, and the order of groups.
+
+The kernel returns codes and addresses; the words are made here, so that kernel and twin say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from findleaks.engine.terms import RUN, Group
+from findleaks.errors import FindleaksError
+from findleaks.target.base import Range
+from findleaks.target.ranges import inside
+from findleaks.target.ranges import merged as merged
+
+MAX_BLOCKS = 1 << 30
+"""Block indices fit 30 bits: an edge is an index and two bits."""
+
+MAX_EDGES = (1 << 31) - 1
+
+SLACK_WORDS = 3
+"""glibc's usable size exceeds the requested one by less than this many words (alignment to two words, and the least chunk)."""
+
+PREV_INUSE, IS_MMAPPED = 1, 2  # low bits of a chunk's size word (glibc 2.36 malloc/malloc.c; the same since ptmalloc2)
+
+# Why a walk over chunks stopped; the kernel's glibc_chunks.c returns the same numbers.
+OK, SMALL, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS = range(8)
+
+# Why following a list stopped; the kernel's follow.c returns the same numbers.
+END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES = range(6)
+
+
+class TooManyBlocks(FindleaksError):
+    """More than 2^30 blocks or 2^31 references: beyond what the graph's 32-bit numbers hold."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"more {what} than can be analysed at once: 2^30 blocks, 2^31 references")
+
+
+def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:
+    """Why a walk stopped at `chunk`, whose header gives `size`; "" for OK."""
+    why = {
+        SMALL: f"size {size:#x} is less than a chunk's least",
+        UNALIGNED: f"size {size:#x} is not aligned",
+        PAST_END: f"size {size:#x} reaches past the heap's end at {end:#x}",
+        MISPLACED: "is not at an address where a chunk can be",
+        OVERLAP: "lies below blocks found before it",
+        MISSED: "its header is not in memory",
+        DIFFERS: "says that the chunk before it is free, but the copy of that one's size differs",
+    }
+    return f"chunk {chunk:#x}: {why[code]}" if code else ""
+
+
+def list_problem(code: int, node: int, count: int) -> str:
+    """Why a linked list ended early at `node` after `count` good nodes; "" for END."""
+    why = {
+        CYCLE: f"the list runs into itself at {node:#x} after {count} nodes",
+        UNREADABLE: f"node {node:#x} cannot be read",
+        MISALIGNED: f"node {node:#x} is misaligned",
+        TOO_LONG: f"more than {count} nodes, the next is {node:#x}",
+        LEAVES: f"it leaves the pool, to {node:#x}",
+    }
+    return why[code] if code else ""
+
+
+def check_granule(granule: int) -> None:
+    """Granules are powers of two, at least 4 (ValueError otherwise)."""
+    if granule < 4 or granule & (granule - 1) or granule > 4096:
+        raise ValueError(f"granule {granule}: not a power of two between 4 and 4096")
+
+
+class RangeSet:
+    """Membership in a list of ranges."""
+
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        self.ranges = merged(ranges)
+
+    def __contains__(self, address: int) -> bool:
+        return inside(self.ranges, address) is not None
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+
+def ordered(groups: Iterable[Group]) -> list[Group]:
+    """Most bytes (direct + indirect) first; a total order, so that both engines agree."""
+    return sorted(groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0))
+
+
+def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequence[int], granule: int, floor: int, limit: int) -> str | None:
+    """What is wrong with blocks to be appended above `floor`, or None: each starts on a granule, at or above the end of the one before."""
+    if not len(starts) == len(sizes) == len(states):
+        return "starts, sizes and states differ in length"
+    for start, size, state in zip(starts, sizes, states):
+        if start % granule or start < floor or size < 0 or start + max(size, 1) > limit:
+            return f"block {start:#x} of {size} bytes does not lie above the block before it, or not on a granule of {granule}"
+        if not 0 <= state <= 3:
+            return f"block {start:#x}: no such state: {state}"
+        floor = start + max(size, 1)
+    return None
+
+
+def check_runs(runs: Sequence[int], bits: int, granule: int, floor: int, limit: int) -> str | None:
+    """What is wrong with runs of blocks to be appended above `floor` with a bitmap of `bits` bits, or None."""
+    if len(runs) % RUN:
+        return f"{len(runs)} words are no whole number of runs"
+    for at in range(0, len(runs), RUN):
+        start, stride, size, count, bit, states = runs[at : at + RUN]
+        if not count:
+            continue
+        if start % granule or stride % granule or start < floor or (count > 1 and max(size, 1) > stride):
+            place = f"does not lie above the block before it, or not on a granule of {granule}"
+            return f"run of {count} blocks at {start:#x}, {stride} bytes apart, {place}"
+        floor = start + (count - 1) * stride + max(size, 1)
+        if count > MAX_BLOCKS or floor > limit:
+            return f"run of {count} blocks at {start:#x}, {stride} bytes apart, reaches past the address space"
+        if states & 255 > 3 or states >> 8 > 3:
+            return f"run at {start:#x}: no such states: {states:#x}"
+        if states & 255 != states >> 8 and bit + count > bits:
+            return f"run at {start:#x}: bits {bit} to {bit + count} of a bitmap of {bits}"
+    return None

@@ -1,0 +1,217 @@
+/* What buffers of slabs hold: blocks behind malloc()'s tags, or as umem_alloc() gave them out (malloc.c and umem.c of OpenSolaris'
+ * usr/src/lib/libumem/common). ../graph/slabs.py says what the call gives.
+ */
+#include "blocks.h"
+#include "umem_slabs.h"
+
+#include <stdlib.h>
+
+#define MOST_TAGGED (UINT64_C(1) << 18)
+#define MALLOC_MAGIC 0x3A10C000u
+#define SECOND_MAGIC 0x16BA7000u
+#define FREED 0xDEADBEEFu
+#define ENCODED 251u
+#define TAG 8u
+#define SECOND_ALIGN 16u
+#define UNTAGGED UINT64_MAX
+#define AHEAD 64u /* chunks */
+
+/* Also in ../graph/slabs.py. */
+enum { UNREADABLE = 1, DAMAGED };
+
+INLINE uint32_t int_at(const uint8_t *data) {
+    uint32_t value;
+    memcpy(&value, data, sizeof value);
+    return value;
+}
+
+/* The size that a tag says, or UNTAGGED. */
+INLINE uint64_t told_by(const uint8_t *tag, uint32_t magic, uint64_t least, uint64_t most) {
+    uint32_t size = int_at(tag);
+    return size + int_at(tag + 4) == magic && size >= least && size <= most ? size : UNTAGGED;
+}
+
+/* The size that one half of a damaged tag still says (no size is 0). */
+static uint64_t damaged(const cache *c, const uint8_t *tag, uint32_t magic) {
+    uint64_t least = c->least > c->tag - 1 ? c->least : c->tag - 1, told = int_at(tag), other = magic - int_at(tag + 4);
+    if (int_at(tag + 4) == FREED)
+        return 0;
+    if (told > least && told <= c->bufsize)
+        return told;
+    other &= UINT32_MAX;
+    return other > least && other <= c->bufsize ? other : 0;
+}
+
+/* What was asked of umem_alloc(): in a debugging cache the buffer's redzone tells; else the class. */
+static uint64_t requested(const cache *c, const uint8_t *chunk) {
+    if (c->buftag && c->buftag <= c->chunksize - 8 && c->buftag % 4 == 0) {
+        uint32_t encoded = int_at(chunk + c->buftag + 4);
+        if (encoded % ENCODED == 1 && encoded / ENCODED && encoded / ENCODED <= c->bufsize)
+            return encoded / ENCODED;
+    }
+    return c->bufsize;
+}
+
+typedef struct {
+    uint64_t *starts, *sizes;
+    uint8_t *states;
+    words *troubles;
+} output;
+
+static int trouble(const output *out, uint64_t code, uint64_t number, uint64_t chunk, uint64_t size, uint64_t status) {
+    const uint64_t items[] = {code, number, chunk, size, status};
+    return words_append(out->troubles, items, 5);
+}
+
+/* A buffer in use without malloc's tag: umem_alloc() gave it out itself, or its tag is damaged. */
+static int untagged(const cache *c, const slab *s, uint64_t number, uint64_t at, const uint8_t *chunk, uint32_t magic, const output *out) {
+    uint64_t start = s->base + at * c->chunksize, size = requested(c, chunk), said = damaged(c, chunk + c->tag - TAG, magic);
+    uint32_t first = int_at(chunk);
+    int failed = DONE;
+    if (c->tag > TAG && first + int_at(chunk + 4) == MALLOC_MAGIC && TAG <= first && first <= SECOND_ALIGN) {
+        start += TAG;
+        size = first - TAG;
+    } else if (said) {
+        failed = trouble(out, DAMAGED, number, at, int_at(chunk + c->tag - TAG), int_at(chunk + c->tag - 4));
+        start += c->tag;
+        size = said - c->tag;
+    }
+    uint64_t least = at && out->sizes[at - 1] ? out->sizes[at - 1] : 1;
+    if (!at || start >= out->starts[at - 1] + least) {
+        out->starts[at] = start;
+        out->sizes[at] = size;
+    }
+    return failed;
+}
+
+/* Where not exactly the buffers in use have a tag: sizes[] has UNTAGGED for those that have none. */
+static int odd(const cache *c, const slab *s, uint64_t number, const uint8_t *data, uint32_t magic, const output *out) {
+    uint64_t without = 0, used = 0, tag = c->tag;
+    bool broken = false;
+    int failed = DONE;
+    for (uint64_t at = 0; at < s->chunks; at++) {
+        used += out->states[at] == IN_USE;
+        if (out->states[at] == IN_USE && out->sizes[at] == UNTAGGED) {
+            without++;
+            broken = broken || damaged(c, data + at * c->chunksize + tag - TAG, magic);
+        }
+    }
+    if (without && without == used && !broken)
+        tag = 0; /* none has: the program calls umem_alloc() itself */
+    for (uint64_t at = 0; !failed && at < s->chunks; at++) {
+        bool none = out->sizes[at] == UNTAGGED;
+        out->starts[at] = s->base + at * c->chunksize + tag;
+        if (none || out->states[at] != IN_USE)
+            out->sizes[at] = c->bufsize - tag;
+        if (none && out->states[at] == IN_USE)
+            failed = untagged(c, s, number, at, data + at * c->chunksize, magic, out);
+    }
+    return failed;
+}
+
+/* The blocks of a slab whose buffers begin with tags, or would. */
+static int tagged(const cache *c, const slab *s, uint64_t number, const uint8_t *data, const output *out) {
+    uint32_t magic = c->tag > TAG ? SECOND_MAGIC : MALLOC_MAGIC;
+    uint64_t least = c->least + 1 > c->tag ? c->least + 1 : c->tag, most = c->bufsize < MOST_TAGGED ? c->bufsize : MOST_TAGGED;
+    uint64_t differ = 0;
+    const uint8_t *tag = data + c->tag - TAG;
+    for (uint64_t at = 0; at < s->chunks; at++, tag += c->chunksize) {
+        prefetch_ahead(tag, AHEAD * c->chunksize, 1);
+        uint64_t size = told_by(tag, magic, least, most);
+        differ += (size == UNTAGGED) != (out->states[at] != IN_USE);
+        out->starts[at] = s->base + at * c->chunksize + c->tag;
+        out->sizes[at] = size == UNTAGGED ? UNTAGGED : size - c->tag;
+    }
+    if (differ)
+        return odd(c, s, number, data, magic, out);
+    for (uint64_t at = 0; at < s->chunks; at++)
+        if (out->states[at] != IN_USE)
+            out->sizes[at] = c->bufsize - c->tag;
+    return DONE;
+}
+
+/* Ask for the tags of a slab that will be read soon, or the first of them. */
+static void expect(const piece *pieces, uint64_t count, const cache *c, const slab *s) {
+    const piece *p = c->tag ? piece_holding(pieces, count, s->base) : NULL;
+    for (uint64_t at = 0; p && at < s->chunks && at < AHEAD; at++)
+        prefetch_ahead(p->data, s->base - p->address + at * c->chunksize + c->tag - TAG, 1);
+}
+
+static int slab_read(const piece *pieces, uint64_t count, const cache *c, const slab *s, uint64_t number, const output *out) {
+    uint64_t bytes = s->chunks * c->chunksize;
+    if (c->tag) {
+        const piece *p = piece_holding(pieces, count, s->base);
+        uint64_t offset = p ? s->base - p->address : 0;
+        if (p && offset < p->length && p->length - offset >= bytes)
+            return tagged(c, s, number, p->data + offset, out);
+        uint8_t *copy = malloc((size_t)bytes);
+        if (!copy)
+            return NO_MEMORY;
+        bool there = copied(pieces, count, s->base, bytes, copy);
+        int failed = there ? tagged(c, s, number, copy, out) : trouble(out, UNREADABLE, number, 0, 0, 0);
+        free(copy);
+        if (there || failed)
+            return failed;
+    }
+    for (uint64_t at = 0; at < s->chunks; at++) {
+        out->starts[at] = s->base + at * c->chunksize + c->tag;
+        out->sizes[at] = c->bufsize - c->tag;
+    }
+    return DONE;
+}
+
+/* Room for as many blocks, whatever was there. */
+static int widen(output *out, uint64_t count, uint64_t *room) {
+    if (count <= *room)
+        return DONE;
+    free(out->starts);
+    free(out->sizes);
+    free(out->states);
+    out->starts = malloc((size_t)count * sizeof *out->starts);
+    out->sizes = malloc((size_t)count * sizeof *out->sizes);
+    out->states = malloc((size_t)count);
+    *room = count;
+    return out->starts && out->sizes && out->states ? DONE : NO_MEMORY;
+}
+
+static int append(blocks *b, const output *out, uint64_t count, uint64_t *sum) {
+    uint64_t off = (UINT64_C(1) << b->granule_shift) - 1;
+    for (uint64_t at = 0; at < count; at++) {
+        uint64_t start = out->starts[at], size = out->sizes[at];
+        if (start < b->floor || start & off || (size ? size : 1) > UINT64_MAX - start)
+            return DISORDER;
+        int failed = block_append(b, start, size, out->states[at]);
+        if (failed)
+            return failed;
+        sum[2 * out->states[at]]++;
+        sum[2 * out->states[at] + 1] += size;
+    }
+    return DONE;
+}
+
+/* The blocks of users [*next, last) to the directory, of as many slabs as bring it some `enough` blocks; what they have is added to
+ * `sums`. DISORDER where other blocks stand there or above. */
+API int fl_read_buffers(blocks *b, const piece *pieces, uint64_t count, const cache *caches, const slab *slabs, const user *users,
+                        uint64_t *next, uint64_t last, const uint8_t *states, uint64_t enough, words *troubles, uint64_t *sums) {
+    output out = {NULL, NULL, NULL, troubles};
+    uint64_t room = 0, done = 0;
+    int failed = DONE;
+    *troubles = (words){NULL, 0, 0};
+    b->pending = false;
+    for (; !failed && *next < last && done < enough; ++*next) {
+        uint64_t number = users[*next].number, after = *next + 1 < last ? users[*next + 1].number : number;
+        const slab *s = &slabs[number];
+        expect(pieces, count, &caches[slabs[after].cache], &slabs[after]);
+        failed = widen(&out, s->chunks, &room);
+        if (failed)
+            break;
+        memcpy(out.states, states + s->first, (size_t)s->chunks);
+        failed = slab_read(pieces, count, &caches[s->cache], s, number, &out);
+        failed = failed ? failed : append(b, &out, s->chunks, sums + s->cache * 6);
+        done += s->chunks;
+    }
+    free(out.starts);
+    free(out.sizes);
+    free(out.states);
+    return failed;
+}

@@ -1,0 +1,318 @@
+/* Slabs with free lists, as libumem makes them (umem_impl.h, umem.c and malloc.c of OpenSolaris' usr/src/lib/libumem/common): a cache's
+ * slabs are a ring through its null slab; a slab counts its chunks and has a list of free buffers; magazines hold others; malloc() puts
+ * a tag before what it gives out. ../graph/slabs.py says what the calls give.
+ */
+#include "umem_slabs.h"
+
+#include <stdlib.h>
+
+#define MOST_SLABS (UINT64_C(1) << 26)
+
+/* Also in ../graph/slabs.py. */
+enum { HASHED = 1, OWN = 2 };
+enum { LIST = 1, CORRUPT, FREE_LIST, NO_BUFFER, OUTSIDE, OVERLAPS };
+enum { NOT_MINE = 1, IN_MAGAZINE, ON_LIST };
+
+int words_append(words *list, const uint64_t *items, unsigned count) {
+    if (list->capacity - list->count < count) {
+        uint64_t capacity = list->capacity;
+        uint64_t *wider = grown(list->items, capacity, &capacity, sizeof *wider); /* by 64 and more */
+        if (!wider)
+            return NO_MEMORY;
+        list->items = wider;
+        list->capacity = capacity;
+    }
+    memcpy(list->items + list->count, items, count * sizeof *items);
+    list->count += count;
+    return DONE;
+}
+
+static int push_wrong(words *wrong, uint64_t code, uint64_t of, uint64_t number, uint64_t value, uint64_t why, uint64_t count) {
+    const uint64_t items[] = {code, of, number, value, why, count};
+    return words_append(wrong, items, 6);
+}
+
+/* ---- slabs ----------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const piece *pieces;
+    uint64_t count;
+    words *records, *wrong;
+    words heads;     /* of the free lists, by slab */
+    uint64_t chunks; /* in all records */
+    uint64_t room;   /* more chunks than memory has bytes there cannot be */
+} lister;
+
+static int add_slab(lister *l, const cache *c, uint64_t number, uint64_t address, const uint64_t *raw) {
+    if (raw[0] != c->address || !raw[1] || !raw[6] || raw[6] > c->slabsize / c->chunksize || raw[6] > l->room)
+        return push_wrong(l->wrong, CORRUPT, number, 0, address, 0, 0);
+    const uint64_t items[] = {address, raw[1], number, raw[6], raw[5], raw[3], l->chunks};
+    l->chunks += raw[6];
+    l->room -= raw[6];
+    return words_append(l->records, items, sizeof(slab) / WORD) || words_push(&l->heads, raw[4]) ? NO_MEMORY : DONE;
+}
+
+/* A cache's list while it is followed as the ring that it should be. All are, side by side: each slab's memory is asked for while others
+ * are looked at. */
+typedef struct {
+    uint64_t address, steps;
+    uint64_t noted, turn; /* a cycle that leaves out the null slab passes some address again that was noted at a power of two */
+    const piece *now;     /* where the slab is */
+    words found;          /* address of each slab, and what it holds */
+    bool open, sound;
+} ring;
+
+/* Ask for the slab at which a ring stands, or close it. */
+static void ring_look(const lister *l, ring *r, const cache *c) {
+    r->open = false;
+    if (!r->address || r->address % WORD || r->address == r->noted || r->steps >= MOST_SLABS)
+        return;
+    r->now = piece_holding(l->pieces, l->count, r->address);
+    if (!r->now || !word_at(r->now, 1, r->address + 2 * WORD))
+        return;
+    const uint8_t *here = r->now->data + (r->address - r->now->address);
+    if (r->address == c->nullslab)
+        r->sound = load(here + 2 * WORD) == c->first;
+    r->open = r->address != c->nullslab;
+    __builtin_prefetch(here);
+}
+
+static int ring_step(const lister *l, ring *r, const cache *c) {
+    uint64_t items[8] = {r->address};
+    if (!copied(r->now, 1, r->address, 7 * WORD, (uint8_t *)(items + 1))) {
+        r->open = false;
+        return DONE;
+    }
+    if (words_append(&r->found, items, 8))
+        return NO_MEMORY;
+    if (++r->steps == r->turn) {
+        r->noted = r->address;
+        r->turn *= 2;
+    }
+    r->address = items[3];
+    ring_look(l, r, c);
+    return DONE;
+}
+
+/* The slabs of all caches' rings. */
+static int walk_rings(const lister *l, ring *rings, const cache *caches, uint64_t count) {
+    bool on = true;
+    for (uint64_t at = 0; at < count; at++) {
+        rings[at] = (ring){caches[at].first, 0, 0, 1, NULL, {NULL, 0, 0}, false, false};
+        ring_look(l, &rings[at], &caches[at]);
+    }
+    while (on) {
+        on = false;
+        for (uint64_t at = 0; at < count; at++) {
+            if (rings[at].open && ring_step(l, &rings[at], &caches[at]))
+                return NO_MEMORY;
+            on = on || rings[at].open;
+        }
+    }
+    return DONE;
+}
+
+/* The slabs of a cache. */
+static int list_slabs(lister *l, const ring *r, const cache *c, uint64_t number) {
+    int failed = DONE;
+    for (uint64_t at = 0; !failed && r->sound && at < r->found.count; at += 8)
+        failed = add_slab(l, c, number, r->found.items[at], r->found.items + at + 1);
+    if (r->sound)
+        return failed;
+    uint64_t head = c->first, raw[7];
+    words nodes = {NULL, 0, 0};
+    int why = follow_list(l->pieces, l->count, &head, 2 * WORD, false, MOST_SLABS, &nodes);
+    failed = why < 0 ? why : DONE;
+    if (!failed && (!nodes.count || nodes.items[nodes.count - 1] != c->nullslab))
+        failed = push_wrong(l->wrong, LIST, number, 0, head, (uint64_t)why, nodes.count);
+    for (uint64_t at = 0; !failed && at < nodes.count; at++) {
+        if (!copied(l->pieces, l->count, nodes.items[at], sizeof raw, (uint8_t *)raw))
+            raw[0] = ~c->address;
+        if (nodes.items[at] != c->nullslab)
+            failed = add_slab(l, c, number, nodes.items[at], raw);
+    }
+    free(nodes.items);
+    return failed;
+}
+
+/* The state of the buffer that a node of a free list stands for; NULL if it is none of the slab's. */
+static uint8_t *state_of(const lister *l, const cache *c, const slab *s, uint64_t node, uint8_t *states, uint64_t *buffer) {
+    uint64_t offset = c->flags & HASHED ? 0 : c->bufctl;
+    *buffer = node;
+    if (c->flags & HASHED && !copied(l->pieces, l->count, node + WORD, WORD, (uint8_t *)buffer))
+        *buffer = 0;
+    if (*buffer < s->base || *buffer - s->base < offset)
+        return NULL;
+    uint64_t distance = *buffer - s->base - offset;
+    return distance % c->chunksize || distance / c->chunksize >= s->chunks ? NULL : &states[s->first + distance / c->chunksize];
+}
+
+/* Mark what is on a slab's free list; false where something is wrong with it, with some marked. */
+static bool marked(const lister *l, const cache *c, const slab *s, uint64_t head, uint8_t *states) {
+    uint64_t buffer;
+    for (uint64_t node = head; node;) {
+        uint8_t *state = node % WORD ? NULL : state_of(l, c, s, node, states, &buffer);
+        const uint8_t *next = state && *state != FREE ? word_at(l->pieces, l->count, node) : NULL;
+        if (!next)
+            return false;
+        *state = FREE;
+        node = load(next);
+    }
+    return true;
+}
+
+/* The same, saying what is wrong. */
+static int list_free(lister *l, const cache *c, const slab *s, uint64_t number, uint64_t head, uint8_t *states) {
+    words nodes = {NULL, 0, 0};
+    if (marked(l, c, s, head, states))
+        return DONE;
+    int why = follow_list(l->pieces, l->count, &head, 0, false, s->chunks, &nodes), failed = why < 0 ? why : DONE;
+    if (why > 0)
+        failed = push_wrong(l->wrong, FREE_LIST, s->cache, number, head, (uint64_t)why, nodes.count);
+    for (uint64_t at = 0; !failed && at < nodes.count; at++) {
+        uint64_t buffer;
+        uint8_t *state = state_of(l, c, s, nodes.items[at], states, &buffer);
+        if (state)
+            *state = FREE;
+        else
+            failed = push_wrong(l->wrong, NO_BUFFER, s->cache, number, buffer, 0, 0);
+    }
+    free(nodes.items);
+    return failed;
+}
+
+#define DIGIT 11u
+
+/* Slabs by base; of equal ones, the first stays first. Digit by digit, for there may be millions; `spare` has as much room. The result is
+ * `items` or `spare`. */
+static user *by_base(user *items, user *spare, uint64_t count) {
+    uint64_t low = UINT64_MAX, high = 0;
+    for (uint64_t at = 0; at < count; at++) {
+        low = items[at].base < low ? items[at].base : low;
+        high = items[at].base > high ? items[at].base : high;
+    }
+    for (unsigned shift = 0; count && shift < 64 && (high - low) >> shift; shift += DIGIT) {
+        uint64_t places[1u << DIGIT] = {0}, sum = 0;
+        for (uint64_t at = 0; at < count; at++)
+            places[(items[at].base - low) >> shift & ((1u << DIGIT) - 1)]++;
+        for (unsigned digit = 0; digit < 1u << DIGIT; digit++) {
+            uint64_t found = places[digit];
+            places[digit] = sum;
+            sum += found;
+        }
+        for (uint64_t at = 0; at < count; at++)
+            spare[places[(items[at].base - low) >> shift & ((1u << DIGIT) - 1)]++] = items[at];
+        user *other = items;
+        items = spare;
+        spare = other;
+    }
+    return items;
+}
+
+/* The range that holds `address`, or NULL. */
+static const range *region_of(const range *regions, uint32_t count, uint64_t address) {
+    uint32_t low = 0, high = count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (regions[middle].start <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && address < regions[low - 1].end ? &regions[low - 1] : NULL;
+}
+
+/* The program's slabs by base, without those that can stand nowhere. */
+static int place(const cache *caches, const words *records, const range *regions, uint32_t region_count, words *users, words *wrong) {
+    const slab *slabs = (const slab *)records->items;
+    uint64_t count = records->count / (sizeof(slab) / WORD), found = 0, kept = 0;
+    user *first = malloc((size_t)(count + 1) * sizeof *first), *second = malloc((size_t)(count + 1) * sizeof *second);
+    for (uint64_t at = 0; first && second && at < count; at++)
+        if (!(caches[slabs[at].cache].flags & OWN))
+            first[found++] = (user){slabs[at].base, 0, at};
+    user *placed = first && second ? by_base(first, second, found) : first;
+    free(placed == first ? second : first);
+    if (!first || !second) {
+        free(placed);
+        return NO_MEMORY;
+    }
+    int failed = DONE;
+    for (uint64_t at = 0; !failed && at < found; at++) {
+        user u = placed[at];
+        const slab *s = &slabs[u.number];
+        const range *region = region_of(regions, region_count, u.base);
+        uint64_t bytes = s->chunks * caches[s->cache].chunksize; /* at most the slab's size: list_slabs */
+        if (!region || bytes > region->end - u.base || u.base % 8) {
+            failed = push_wrong(wrong, OUTSIDE, s->cache, u.number, 0, 0, 0);
+            continue;
+        }
+        u.end = u.base + bytes;
+        if (kept && u.base < placed[kept - 1].end)
+            failed = push_wrong(wrong, OVERLAPS, s->cache, u.number, placed[kept - 1].number, 0, 0);
+        else
+            placed[kept++] = u;
+    }
+    *users = (words){(uint64_t *)placed, kept * (sizeof(user) / WORD), 0};
+    return failed;
+}
+
+/* All slabs to `records`, and where each cache's end there; the state of each chunk to *states (for fl_free), *chunks of them; the
+ * program's to `users`; six words to `wrong` of what cannot be: a code, cache, slab, value, why a list ended, after how many nodes. */
+API int fl_read_slabs(const piece *pieces, uint64_t count, const cache *caches, uint64_t cache_count, const range *regions,
+                      uint32_t region_count, words *records, uint64_t *ends, uint8_t **states, uint64_t *chunks, words *users, words *wrong) {
+    lister l = {pieces, count, records, wrong, {NULL, 0, 0}, 0, 0};
+    int failed = DONE;
+    *records = *users = *wrong = (words){NULL, 0, 0};
+    *states = NULL;
+    *chunks = 0;
+    for (uint32_t at = 0; at < region_count; at++)
+        l.room += regions[at].end - regions[at].start;
+    ring *rings = calloc((size_t)cache_count + 1, sizeof *rings);
+    failed = rings ? walk_rings(&l, rings, caches, cache_count) : NO_MEMORY;
+    for (uint64_t at = 0; !failed && at < cache_count; at++) {
+        failed = list_slabs(&l, &rings[at], &caches[at], at);
+        ends[at] = records->count / (sizeof(slab) / WORD);
+    }
+    for (uint64_t at = 0; rings && at < cache_count; at++)
+        free(rings[at].found.items);
+    free(rings);
+    if (!failed && !(*states = calloc((size_t)l.chunks + 1, 1)))
+        failed = NO_MEMORY;
+    *chunks = l.chunks;
+    const slab *slabs = (const slab *)records->items;
+    for (uint64_t at = 0; !failed && at < l.heads.count; at++)
+        failed = list_free(&l, &caches[slabs[at].cache], &slabs[at], at, l.heads.items[at], *states);
+    free(l.heads.items);
+    return failed ? failed : place(caches, records, regions, region_count, users, wrong);
+}
+
+/* ---- magazines ------------------------------------------------------------------------------------------------------------------- */
+
+/* Mark buffers of magazines of cache `number`; pairs of a code and the buffer's place to `wrong`, where there is no such buffer, or it
+ * was marked before. */
+API int fl_mark_cached(const cache *caches, const slab *slabs, const user *users, uint64_t user_count, uint8_t *states, uint64_t number,
+                       const uint64_t *buffers, uint64_t count, words *wrong) {
+    uint64_t size = caches[number].chunksize;
+    *wrong = (words){NULL, 0, 0};
+    for (uint64_t at = 0; at < count; at++) {
+        uint64_t low = 0, high = user_count, code = 0;
+        while (low < high) {
+            uint64_t middle = low + (high - low) / 2;
+            if (users[middle].base <= buffers[at])
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        const user *u = low ? &users[low - 1] : NULL;
+        if (!u || buffers[at] >= u->end || slabs[u->number].cache != number || (buffers[at] - u->base) % size) {
+            code = NOT_MINE;
+        } else {
+            uint8_t *state = &states[slabs[u->number].first + (buffers[at] - u->base) / size];
+            code = *state == CACHED ? IN_MAGAZINE : *state ? ON_LIST : 0;
+            *state = *state ? *state : CACHED;
+        }
+        if (code && (words_push(wrong, code) || words_push(wrong, at)))
+            return NO_MEMORY;
+    }
+    return DONE;
+}

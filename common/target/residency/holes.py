@@ -1,0 +1,150 @@
+"""Which pages of a process were in memory, by the holes in the core that the kernel wrote of it.
+
+Linux fs/coredump.c, dump_user_range (6.x; the same since 2.6.x): of a page that is not there, or is the zero page, no byte is written and
+the file position moves on, which leaves a hole; every other page is written, zeros too. vma_dump_size leaves out private anonymous
+mappings that were never written to.
+
+Other programs make holes as well: `cp --sparse=always`, coredumpctl, rsync, tar and newer versions of GDB's gcore leave out what is zero,
+be it in memory or not. So the holes of a file are believed only where nothing but the kernel's own writing explains them:
+
+1. The core has the kernel's form, not gcore's (`by_kernel`).
+2. The file has holes, and they tell pages apart: each begins and ends at a page, and not all of them at the bounds of larger blocks, as
+   on file systems with large blocks, and behind tools that look for zeros in large blocks.
+3. A page that the file does hold is zero from end to end: whoever leaves out zeros would have left it out. It may be anywhere, and often is
+   the last one: where the last pages were not there, Linux since 5.12 ends the file with one byte of zero (do_coredump), while cp, tar,
+   rsync and coredumpctl only set its size. (cpio writes that byte too: of its sparse copies holes are believed that should not be.)
+
+A core without such a page may be just as the kernel wrote it, but nothing in it says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from typing import Optional
+
+from findleaks.target import elf
+from findleaks.target.base import Range, Region
+from findleaks.target.layout import Load
+from findleaks.target.ranges import merged
+from findleaks.target.residency.presence import Presence
+from findleaks.target.runs import Runs
+
+_SLICE = 1 << 20
+"""Bytes looked through between two looks at Ctrl-C."""
+
+
+_SHORT = 1 << 20
+"""Holes shorter than this are read as what they are, zeros: as fast as leaving them out, and fewer pieces."""
+
+
+def data_parts(fd: int, size: int) -> Optional[list[Range]]:
+    """The parts of an open file of `size` bytes that are no holes, ascending; None where the system does not tell."""
+    at, data = 0, []
+    try:
+        while at < size:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+            end = os.lseek(fd, at, os.SEEK_HOLE)
+            data.append(Range(at, end))
+            at = end
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # ENXIO: nothing but holes from here on
+            return None
+    return data
+
+
+def without_long_holes(data: Sequence[Range]) -> Runs:
+    """The parts with the short holes between them."""
+    words: array[int] = array("Q")
+    for start, end in data:
+        if words and start - words[-1] < _SHORT:
+            words[-1] = end
+        else:
+            words.append(start)
+            words.append(end)
+    return Runs(words)
+
+
+def by_kernel(head: elf.Header, loads: Sequence[Load], unit: int, page: int) -> bool:
+    """Whether a core may be the kernel's by its form. GDB's gcore adds section headers, gives the places of mapped files in bytes
+    (`unit`: NT_FILE's page size, 0 without that note), and does not put pages of memory at whole pages of the file."""
+    sections = head.shnum > 0 or (head.shoff > 0 and head.phnum != elf.PN_XNUM)
+    whole = all((load.offset - load.start) % page == 0 for load in loads if load.there)
+    return not sections and unit in (0, page) and whole
+
+
+def by_pages(data: Sequence[Range], first: int, size: int, page: int) -> bool:
+    """Whether the holes of a file with these parts of data were made page by page, behind the offset `first` of the first segment."""
+    bounds = [at for part in data for at in part if first < at < size]
+    return all(at % page == 0 for at in bounds) and any(at // page & 1 for at in bounds)
+
+
+def page_of_zeros(view: memoryview, data: Sequence[Range], page: int, tell: Callable[[float], None]) -> int:
+    """Offset of a whole page of zeros in a file's parts of data, the last or the first one; -1 if there is none. `tell` is called for each
+    MiB with the part that is done, and may raise."""
+    zeros, words = bytes(page), page // 8
+    total, done = sum(end - start for start, end in data) or 1, 0
+    end = data[-1].end if data else 0
+    if end == len(view) and end - page >= data[-1].start and end % page == 0 and view[end - page : end].tobytes() == zeros:
+        return end - page
+    for start, end in data:
+        low, last = start + -start % page, end // page * page
+        while low < last:
+            tell(done / total)
+            part = view[low : min(low + _SLICE, last)]
+            begins = part.cast("Q")[::words].tolist()  # the first word of each page: few of them are zero
+            if 0 in begins:
+                for index, word in enumerate(begins):
+                    if not word and part[index * page : (index + 1) * page].tobytes() == zeros:
+                        return low + index * page
+            low += len(part)
+            done += len(part)
+    return -1
+
+
+def presence(data: Sequence[Range], loads: Sequence[Load], regions: Sequence[Region], anonymous: bool) -> Optional[Presence]:
+    """What holes tell, of memory whose segments stand one behind the other in the file; None where they overlap, as the kernel's never
+    do. Known are anonymous mappings: of files the kernel also writes pages that were only in the file. `anonymous`: the core has such
+    memory at all (coredump_filter), so that a mapping without a byte of it was never written to."""
+    parts = Runs.of(data).words
+    reached = 0
+    for load in sorted(loads, key=lambda load: load.offset):
+        if load.there:
+            if load.offset < reached:
+                return None
+            reached = load.offset + load.there
+    held: array[int] = array("Q")
+    for load in sorted(loads):
+        mine = _cut(parts, load.offset, load.offset + load.there)
+        if mine:
+            move = load.start - load.offset
+            mine = array("Q", [at + move for at in mine])
+            if held and held[-1] > mine[0]:
+                return None
+            if held and held[-1] == mine[0]:
+                held.pop()
+                mine = mine[1:]
+            held += mine
+    starts = [load.start for load in loads]
+    known: list[Range] = []
+    for region in regions:
+        at = bisect_right(starts, region.start) - 1
+        load = loads[max(at, 0)]
+        if at >= 0 and region.start < load.end and not region.name.startswith("/"):
+            if load.filesz:
+                known.append(Range(region.start, min(region.end, load.start + load.there)))
+            elif anonymous:
+                known.append(Range(region.start, region.end))
+    return Presence("holes of the core", Runs.of(merged(known)), Runs(held), Runs.of(()))
+
+
+def _cut(words: array[int], low: int, high: int) -> array[int]:
+    """The parts in [low, high) of the ranges in a flat array."""
+    first, last = bisect_right(words, low), bisect_left(words, high)
+    made = words[first - (first & 1) : last + (last & 1)] if low < high else array("Q")
+    if made:
+        made[0], made[-1] = max(made[0], low), min(made[-1], high)
+    return made

@@ -1,7 +1,0 @@
-"""What a block holds, told from its first words: a C++ class, a function pointer, an array of objects, a readable string."""
-
-from __future__ import annotations
-
-from findleaks.types.naming import Types
-
-__all__ = ["Types"]
