@@ -13,18 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional, Protocol
 
 from findleaks.engine.links import LinkWalk
-from findleaks.engine.slabs import BufferRead, SlabRead
-from findleaks.engine.slots import SlotGroups, SlotRead, TagWalk
-from findleaks.engine.terms import ChunkWalk, Group, Heuristic, Kind, Lists, Size, State, Totals
+from findleaks.engine.terms import Group, Heuristic, Kind, Lists, Size, State, Totals
 from findleaks.engine.trees import TreeLayout, TreeWalk
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
 if TYPE_CHECKING:
-    from findleaks.engine.chunks import SoundChunks
     from findleaks.engine.dominators import Dominators
     from findleaks.engine.interiors import Interiors
-    from findleaks.engine.objects import ObjectTally
     from findleaks.engine.pages import PageLists, PageRead
     from findleaks.engine.pointer_runs import Bounds, PointerRuns
     from findleaks.engine.records import Records, Shape
@@ -45,23 +41,6 @@ class Blocks(Protocol):
 
     def append_blocks(self, other: Blocks, first: int, last: int) -> None:
         """The blocks of indices [first, last) of another sealed directory of the same engine, with their states; ValueError as `append`."""
-        ...
-
-    def walk_chunks(self, piece: Piece, chunk: int, end: int) -> ChunkWalk:
-        """Append the blocks of glibc-style boundary-tagged chunks from the header at `chunk` up to `end`, as far as `piece` holds
-        their size words. The result's `chunk` is where to go on with the next piece; pieces may cut anywhere between words.
-
-        `end` is the header of the chunk that closes the heap (top, or a fencepost) and becomes no block; the walk is done when it
-        is reached and its PREV_INUSE bit was read, so pieces should go up to `end` + 2 words. A chunk's state comes from the
-        following header's PREV_INUSE bit; where that cannot be read, or is corrupt, the chunk counts as in use. Usable sizes: in
-        use, the chunk's size less one word; free, less two (its last word is the next header's); with IS_MMAPPED (always in use,
-        no following header needed), less two. So in use + free + one word a block (two if free or mmapped) is the memory walked.
-        A size that is unaligned, less than four words or past `end` ends the walk with a problem that names the chunk's address,
-        and so do a `chunk` below blocks appended before, one no block can follow (misaligned, or past `end`), and one whose
-        header lies below `piece`.
-
-        Where a header says that the chunk before it is free, but the word in front of it does not repeat that chunk's size, the walk
-        stops there with `unsure`, the block counts as in use, and a call with that `chunk` goes on."""
         ...
 
     def seal(self) -> None:
@@ -145,7 +124,7 @@ class Graph(Protocol):
     """References among in-use blocks, and what they say. Order: scan_blocks over ascending pieces, scan_roots, mark, classify."""
 
     def leave_out(self, links: bytearray) -> None:
-        """Before scanning: of a block with n > 0 in `links`, the two words before offset n (objects.NO_POINTERS: all) are no references."""
+        """Before scanning: of a block with n > 0 in `links`, the two words before offset n (terms.NO_POINTERS: all) are no references."""
         ...
 
     def scan_blocks(self, piece: Piece) -> None:
@@ -235,6 +214,7 @@ class Graph(Protocol):
 
 class Engine(Protocol):
     name: str  # "kernel" | "pure"
+    arch: Arch
 
     def blocks(self, arch: Arch, granule: int) -> Blocks:
         """`granule`: every block address is a multiple of it (16 on 64-bit glibc, 8 or 4 elsewhere)."""
@@ -254,10 +234,6 @@ class Engine(Protocol):
     def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
         """`follow` for many unmangled lists, each of at most `limit` nodes (heads of 0 are empty lists). For free lists of a slab each:
         `within`, if given, has two words a list, start and end of where its nodes must be."""
-        ...
-
-    def sound_chunks(self, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
-        """From one chunk on as far as headers agree; `normal`: flags in use behind one in use; `previous`: the chunk before, or 0."""
         ...
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> TreeWalk:
@@ -296,41 +272,4 @@ class Engine(Protocol):
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         """Addresses of the aligned words in `piece` whose value is one of `values`, ascending."""
-        ...
-
-    def count_objects(self, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
-        """Add the objects in the blocks in use that start in `piece` to the tally (see engine/objects.py); pieces in any order, each byte
-        once. The addresses of the blocks whose first bytes the piece cuts off, which are not counted: ask again with a piece of just
-        these bytes."""
-        ...
-
-    def read_groups(self, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]) -> SlotGroups:
-        """The groups that mallocng's meta_areas describe. `classes` are the units of each size class's slots; groups that stand in no
-        other must lie whole in one of `regions`, which are sorted and disjoint. See engine/slots.py."""
-        ...
-
-    def read_slots(self, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
-        """The slots, `room` at most, of a batch of groups (ValueError where it has more); the sums of `groups` then have what is in use:
-        call it once a batch. Other groups may not begin or end such a call than a batch, or groups that stand in no other."""
-        ...
-
-    def walk_tags(self, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
-        """Walk oldmalloc's chunks from the header at `chunk`, whose psize must be `before`, through `piece`: at most `room` blocks. No
-        chunk reaches beyond `limit` less a header."""
-        ...
-
-    def read_slabs(self, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
-        """The slabs of libumem's caches (`CACHE` words each) and what is on their free lists; the program's must lie whole in one of
-        `regions`, which are sorted and disjoint. Chunk sizes and tags must be possible: 0 < chunksize <= slabsize, and of the program's
-        caches multiples of 8, tag <= bufsize <= chunksize. See engine/slabs.py."""
-        ...
-
-    def mark_cached(self, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
-        """Make these buffers of magazines of a cache (its number) CACHED in `slabs`; a code and the buffer's number where none can be."""
-        ...
-
-    def read_buffers(self, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int) -> BufferRead:
-        """Append the blocks of the program's slabs [first, last), by their number in `users`: of as many slabs, one at least, as have
-        `enough` chunks. The sums of `slabs` then have them, too: call it once for each. ValueError where the last of `blocks` is not
-        below them."""
         ...

@@ -31,7 +31,7 @@ def load(arch: Arch, pure: bool = False) -> Engine:
     fits = (arch.word, arch.byteorder) == (8, "little") and sys.byteorder == "little" and sys.maxsize > 1 << 32
     if fits and not pure and os.environ.get(PURE) != "1":
         try:
-            return KernelEngine(library())
+            return KernelEngine(library(), arch)
         except OSError:
             pass  # not built, or for another machine: the twin gives the same answers, slower
     return PureEngine(arch)

@@ -21,11 +21,6 @@ MAX_EDGES = (1 << 31) - 1
 SLACK_WORDS = 3
 """glibc's usable size exceeds the requested one by less than this many words (alignment to two words, and the least chunk)."""
 
-PREV_INUSE, IS_MMAPPED = 1, 2  # low bits of a chunk's size word (glibc 2.36 malloc/malloc.c; the same since ptmalloc2)
-
-# Why a walk over chunks stopped; the kernel's glibc_chunks.c returns the same numbers.
-OK, SMALL, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS = range(8)
-
 # Why following a list stopped; the kernel's follow.c returns the same numbers.
 END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES = range(6)
 
@@ -35,20 +30,6 @@ class TooManyBlocks(FindleaksError):
 
     def __init__(self, what: str) -> None:
         super().__init__(f"more {what} than can be analysed at once: 2^30 blocks, 2^31 references")
-
-
-def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:
-    """Why a walk stopped at `chunk`, whose header gives `size`; "" for OK."""
-    why = {
-        SMALL: f"size {size:#x} is less than a chunk's least",
-        UNALIGNED: f"size {size:#x} is not aligned",
-        PAST_END: f"size {size:#x} reaches past the heap's end at {end:#x}",
-        MISPLACED: "is not at an address where a chunk can be",
-        OVERLAP: "lies below blocks found before it",
-        MISSED: "its header is not in memory",
-        DIFFERS: "says that the chunk before it is free, but the copy of that one's size differs",
-    }
-    return f"chunk {chunk:#x}: {why[code]}" if code else ""
 
 
 def list_problem(code: int, node: int, count: int) -> str:

@@ -96,11 +96,5 @@ class Lists(NamedTuple):
     problems: list[tuple[int, str]]
 
 
-class ChunkWalk(NamedTuple):
-    """Where a walk over glibc's chunk headers stands; `problem` is "" or why it stopped early at `chunk`, `unsure` whether that is no
-    more than a doubt about the chunk before: the walk may go on."""
-
-    chunk: int  # address of the next chunk header
-    done: bool
-    problem: str
-    unsure: bool = False
+NO_POINTERS = 255
+"""In `Graph.leave_out`: none of a block's words is a reference."""

@@ -159,7 +159,7 @@ class Runtime:
 
     def links(self) -> Optional[bytearray]:
         """Of objects that each are a block: by block, how far into it the two words end by which the runtime chains its objects, so that
-        each seems to hold the next; 0 for none, graph.objects.NO_POINTERS for an object without pointers, where only what was there before
+        each seems to hold the next; 0 for none, engine.terms.NO_POINTERS for an object without pointers, where only what was there before
         may look like one. None where it has no such chains."""
         return None
 

@@ -8,9 +8,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
+from findleaks import formatting
 from findleaks.errors import TargetError, UnreadableMemory
-from findleaks.formatting import size as human
-from findleaks.formatting import some
 from findleaks.target import elf, notes
 from findleaks.target.arch import ARCHES, Arch, arch_of
 from findleaks.target.base import Module, Range, Region, Thread
@@ -103,7 +102,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         if any(load.there for load in self._loads):
             return
         if self.truncated or size < 1 << 12:
-            wanted = f"of {human(self._expected)} only {human(size)} are there"
+            wanted = f"of {formatting.size(self._expected)} only {formatting.size(size)} are there"
             raise TargetError(f"{self._name}: truncated: {wanted}, and no memory among them: make the core again")
         raise TargetError(f"{self._name}: the core holds no memory of the process")
 
@@ -207,7 +206,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             self.set_extents(disjoint([*self._extents, *extra]))
         for names, why in ((absent, "not on this machine"), (vague, "without a build-id in the core to compare with this machine's file")):
             if names:
-                self.warnings.append(f"{some(names)}: {why}: read-only data and symbols are missing. {self._remedy}")
+                self.warnings.append(f"{formatting.some(names)}: {why}: read-only data and symbols are missing. {self._remedy}")
 
     def _backing(self, found: Image, file: Optional[FileSource]) -> Iterator[Extent]:
         page, bias = self.arch.page, found.module.bias
@@ -259,8 +258,8 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         elif not anonymous:
             self.warnings.append(f"{self._name}: the core has no anonymous memory (coredump_filter): heaps and most roots are missing")
         if shared:
-            size = human(sum(shared.values()))
-            self.warnings.append(f"{size} of writable files are not in the core ({some(list(shared))}): pointers in them are not seen.")
+            size, files = formatting.size(sum(shared.values())), formatting.some(list(shared))
+            self.warnings.append(f"{size} of writable files are not in the core ({files}): pointers in them are not seen.")
         return unread
 
     def _cut(self) -> str:
@@ -268,8 +267,8 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         missing = sum(1 for t in threads if self._at(t.sp) < 0)
         stacks = f"; {missing} of {len(threads)} thread stacks are missing" if missing else ""
         there, wanted = len(self._core.view()), self._expected
-        near = human(there) == human(wanted)  # a few bytes short: "297 MiB of 297 MiB" would say nothing
-        held = f"{there:,} of {wanted:,} bytes" if near else f"{human(there)} of {human(wanted)}"
+        near = formatting.size(there) == formatting.size(wanted)  # a few bytes short: "297 MiB of 297 MiB" would say nothing
+        held = f"{there:,} of {wanted:,} bytes" if near else f"{formatting.size(there)} of {formatting.size(wanted)}"
         return f"{self._name}: truncated: {held} are there{stacks}. What is found lost may be referred to from the missing part."
 
     def _file_name(self, address: int) -> str:

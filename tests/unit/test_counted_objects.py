@@ -13,8 +13,8 @@ import pytest
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.dominators import SILENT
-from findleaks.engine.objects import NO_OBJECT, ObjectTally
 from findleaks.engine.terms import State
+from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally, count_objects
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range
 
@@ -45,12 +45,12 @@ def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], lis
     tally = ObjectTally.of(blocks, TYPES, OFFSETS, MARKS, LEAVES, PROGRAM)
     told: list[int] = []
     for start, end in zip([0, *cuts], [*cuts, len(heap.memory)]):
-        cut = engine.count_objects(blocks, graphs.piece(HEAP + start, bytes(heap.memory[start:end])), tally)
+        cut = count_objects(engine, blocks, graphs.piece(HEAP + start, bytes(heap.memory[start:end])), tally)
         told += cut
         for address in cut:
             size = min(blocks.size(blocks.find(address)), 160)
             at = address - HEAP
-            assert not engine.count_objects(blocks, graphs.piece(address, bytes(heap.memory[at : at + size])), tally)
+            assert not count_objects(engine, blocks, graphs.piece(address, bytes(heap.memory[at : at + size])), tally)
     return tally.found.tolist(), tally.stands.tolist(), tally.sums.tolist(), told
 
 

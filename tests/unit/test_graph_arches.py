@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from findleaks.allocators.glibc.engine import walk_chunks
 from findleaks.engine import load as engine
 from findleaks.engine.kernel import library as kernel_library
 from findleaks.engine.terms import State
@@ -69,7 +70,7 @@ def test_chunks_and_lists(arch: Arch) -> None:
     data = pack(0, 4 * word | 1, base + 4 * word, base) + pack(4 * word, 4 * word, base + 8 * word, 0) + pack(0, 4 * word | 1, 0, 0)
     twin = graphs.pure(arch)
     blocks = twin.blocks(arch, 2 * word)
-    step = blocks.walk_chunks(graphs.piece(base, data), base, base + 8 * word)
+    step = walk_chunks(blocks, graphs.piece(base, data), base, base + 8 * word)
     assert (step.chunk, step.done, step.problem) == (base + 8 * word, True, "")
     blocks.seal()
     found = [(blocks.address(i), blocks.size(i), blocks.state(i)) for i in range(2)]

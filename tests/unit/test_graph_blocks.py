@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from findleaks.allocators.glibc.engine import walk_chunks
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State, Totals
 from findleaks.target.arch import X86_64
@@ -158,10 +159,10 @@ def walk(engine: Engine, pieces: list[Any], end: int, granule: int = 16) -> tupl
     blocks = engine.blocks(X86_64, granule)
     chunk, steps = 0x10000, []
     for piece in pieces:
-        step = blocks.walk_chunks(piece, chunk, end)
+        step = walk_chunks(blocks, piece, chunk, end)
         steps.append(step)
         while step.unsure:
-            step = blocks.walk_chunks(piece, step.chunk, end)
+            step = walk_chunks(blocks, piece, step.chunk, end)
             steps.append(step)
         chunk = step.chunk
         if step.done or step.problem:
@@ -234,7 +235,7 @@ def test_chunks_that_are_corrupt(seed: int, damage: int, granule: int) -> None:
 def test_what_a_corrupt_chunk_is_told_as(engine: type) -> None:
     def problem(size: int, chunk: int = 0x10000, end: int = 0x10100) -> str:
         data = struct.pack("<4Q", 0, 0x21, 0, 0) + struct.pack("<4Q", 0, size, 0, 0)
-        return str(engine().blocks(X86_64, 16).walk_chunks(graphs.piece(0x10000, data), chunk, end).problem)
+        return str(walk_chunks(engine().blocks(X86_64, 16), graphs.piece(0x10000, data), chunk, end).problem)
 
     assert problem(0x11) == "chunk 0x10020: size 0x10 is less than a chunk's least"
     assert problem(0x29) == "chunk 0x10020: size 0x28 is not aligned"
@@ -249,6 +250,6 @@ def test_a_second_heap_below_the_first_is_refused(engine: type) -> None:
     blocks = engine().blocks(X86_64, 16)
     blocks.append([0x20000], [24], [0])
     data = struct.pack("<2Q", 0, 0x21) * 2
-    step = blocks.walk_chunks(graphs.piece(0x10000, data), 0x10000, 0x10020)
+    step = walk_chunks(blocks, graphs.piece(0x10000, data), 0x10000, 0x10020)
     assert (step.done, step.problem) == (False, "chunk 0x10000: lies below blocks found before it")
     assert len(blocks) == 1

@@ -10,6 +10,7 @@ import graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from findleaks.allocators.glibc.engine import sound_chunks
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece
 
@@ -50,12 +51,12 @@ def both() -> list[Engine]:
 def test_a_sound_heap(seed: int, arena: int) -> None:
     heap = Heap(random.Random(seed), arena)
     for engine in both():
-        chunk, previous, count, free = engine.sound_chunks(Piece(BASE, memoryview(heap.data)), BASE, heap.stop, heap.normal, 0)
+        chunk, previous, count, free = sound_chunks(engine, Piece(BASE, memoryview(heap.data)), BASE, heap.stop, heap.normal, 0)
         assert (chunk, previous, count) == (heap.stop, heap.chunks[-1], len(heap.chunks))
         assert free.tolist() == heap.free
     # Where memory ends just before a header nothing beyond is read. A free chunk of an arena is known by that header, so it may end there.
     ends = graphs.piece(BASE, heap.data[: heap.chunks[-1] + 8 - BASE])
-    made, twin = (engine.sound_chunks(ends, BASE, heap.stop, heap.normal, 0) for engine in both())
+    made, twin = (sound_chunks(engine, ends, BASE, heap.stop, heap.normal, 0) for engine in both())
     assert made == twin
     assert made[0] in heap.chunks[-2:]
 
@@ -74,7 +75,7 @@ def test_the_kernel_is_its_twin_on_what_is_wild(seed: int, arena: int) -> None:
     start = rng.choice((BASE, rng.choice(heap.chunks), BASE + rng.randrange(len(heap.data)), (1 << 64) - 16))
     stop = rng.choice((heap.stop, rng.choice(heap.chunks), 0, (1 << 64) - 64))
     previous = rng.choice((0, 0, start - 32, start & ~0xFFF, start - 12, BASE, 8))
-    made, twin = (engine.sound_chunks(piece, start, stop, heap.normal, previous) for engine in both())
+    made, twin = (sound_chunks(engine, piece, start, stop, heap.normal, previous) for engine in both())
     assert made == twin
 
 
@@ -85,6 +86,6 @@ def test_a_damaged_header_ends_it() -> None:
     place = heap.chunks[10] - BASE + 8
     heap.data[place : place + 8] = b"\x31" * 8
     for engine in both():
-        found = engine.sound_chunks(Piece(BASE, memoryview(heap.data)), BASE, heap.stop, 1, 0)
+        found = sound_chunks(engine, Piece(BASE, memoryview(heap.data)), BASE, heap.stop, 1, 0)
         assert (found.chunk, found.previous, found.headers) == (heap.chunks[10], heap.chunks[9], 10)
         assert isinstance(found.free, array)

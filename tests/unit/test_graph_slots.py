@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from findleaks.allocators.musl import engine as slots
+from findleaks.allocators.musl.engine import AREA, BATCH, GROUP, LARGE, SUMS, SlotGroups, TagWalk
 from findleaks.allocators.musl.layout import CLASSES
-from findleaks.engine import slots
 from findleaks.engine.contract import Engine
-from findleaks.engine.slots import AREA, BATCH, GROUP, LARGE, SUMS, SlotGroups, TagWalk
 from findleaks.engine.terms import State
 from findleaks.target.base import Piece, Range
 
@@ -118,11 +118,11 @@ class Slabs:
 
     def read(self, engine: Engine, memory: list[Piece], areas: list[Piece]) -> tuple[SlotGroups, list[slots.SlotRead]]:
         regions = [Range(BASE, BASE + len(self.data)), Range(1 << 62, (1 << 62) + AREA)]
-        found = engine.read_groups(areas, [AREAS, AREAS + AREA, AREAS + 2 * AREA], CLASSES, regions)
+        found = slots.read_groups(engine, areas, [AREAS, AREAS + AREA, AREAS + 2 * AREA], CLASSES, regions)
         reads = []
         for at in range(0, len(found.batches), BATCH):
             _, _, _, first, last, room, _ = found.batches[at : at + BATCH]
-            reads.append(engine.read_slots(memory, found, first, last, room))
+            reads.append(slots.read_slots(engine, memory, found, first, last, room))
         return found, reads
 
 
@@ -194,12 +194,12 @@ def test_what_no_group_can_be(engine: type) -> None:
         area = bytearray(AREA)
         for at, (start, avail, freed, last) in enumerate([*good, (mem, 0, 0, bits)]):
             struct.pack_into("<QIIQ", area, 24 + 40 * at + 16, start, avail, freed, last)
-        found = engine().read_groups((graphs.piece(AREAS, area),), [AREAS], CLASSES, [Range(BASE, BASE + (1 << 20))])
+        found = slots.read_groups(engine(), (graphs.piece(AREAS, area),), [AREAS], CLASSES, [Range(BASE, BASE + (1 << 20))])
         assert list(found.wrong[:3]) == [code, AREAS + 24 + 80, mem]
         assert found.records[::GROUP] == array("Q", [BASE, BASE + 0x10000])
         with pytest.raises(ValueError, match="more than 3 slots"):
-            engine().read_slots((), found, 0, 2, 3)
-        read = engine().read_slots((), found, 0, 99, 9)
+            slots.read_slots(engine(), (), found, 0, 2, 3)
+        read = slots.read_slots(engine(), (), found, 0, 99, 9)
         assert list(read.troubles[::3]) == [slots.UNREADABLE] * 8
 
 
@@ -230,8 +230,8 @@ def test_offsets_of_32_bits(told: int, front: int, wide: int, code: int) -> None
     )
     answers = []
     for engine in both():
-        found = engine.read_groups((graphs.piece(AREAS, area),), [AREAS], CLASSES, [Range(BASE, BASE + pages * AREA)])
-        answers.append((found, engine.read_slots(pieces, found, 0, 1, 1)))
+        found = slots.read_groups(engine, (graphs.piece(AREAS, area),), [AREAS], CLASSES, [Range(BASE, BASE + pages * AREA)])
+        answers.append((found, slots.read_slots(engine, pieces, found, 0, 1, 1)))
     assert answers[0] == answers[1]
     read = answers[0][1]
     assert list(read.troubles) == ([code, 0, 0] if code else [])
@@ -262,7 +262,7 @@ def walk(engine: Engine, pieces: list[Piece], limit: int, rooms: list[int]) -> I
                 break
         else:
             return
-        read = engine.walk_tags(piece, at, before, limit, rooms[number % len(rooms)])
+        read = slots.walk_tags(engine, piece, at, before, limit, rooms[number % len(rooms)])
         yield read
         at, before = read.chunk, read.before
         if read.code == slots.DIFFERS:
@@ -298,6 +298,6 @@ def test_a_walk_that_begins_anywhere(chunk: int) -> None:
     data = struct.pack("<8Q", 1, 33, 0, 0, 33, 1, 0, 0)
     for room in (0, 5):
         for limit in (0, BASE + 40, BASE + 64, (1 << 64) - 1):
-            reads = [engine.walk_tags(graphs.piece(BASE, data), chunk, 1, limit, room) for engine in both()]
+            reads = [slots.walk_tags(engine, graphs.piece(BASE, data), chunk, 1, limit, room) for engine in both()]
             assert reads[0] == reads[1]
             assert not reads[0].starts or chunk == BASE

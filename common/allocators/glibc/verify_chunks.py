@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc.engine import sound_chunks
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, NON_MAIN_ARENA, PREV_INUSE
 from findleaks.allocators.glibc.prev_inuse import copy_differs, not_free
 from findleaks.allocators.memory import Memory
@@ -75,7 +76,7 @@ class Headers:
                 return
             end = min(stop, piece.address + len(piece.data) - 2 * word + 1)  # headers below it are in this piece
             while chunk < end:
-                chunk, before, count, free = self.engine.sound_chunks(piece, chunk, stop, normal, before)
+                chunk, before, count, free = sound_chunks(self.engine, piece, chunk, stop, normal, before)
                 self.count += count
                 self.free += free
                 if chunk < end:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc.engine import ChunkWalk, walk_chunks
 from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
-from findleaks.engine.terms import ChunkWalk
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 
@@ -25,18 +25,18 @@ MOST_PROBLEMS = 20  # of one span: what is wrong more often is wrong everywhere
 
 def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Optional[list[int]] = None) -> ChunkWalk:
     """Walk from the chunk at `chunk` to `end`, piece by piece, until done or something is wrong (ABSENT: memory ends at the chunk).
-    `unsure` gets the headers in doubt about the chunk before them (see Blocks.walk_chunks)."""
+    `unsure` gets the headers in doubt about the chunk before them (see walk_chunks)."""
     while True:
         if memory.target.interrupted():
             raise Interrupted()
         piece = next(iter(memory.target.pieces(chunk, end + 2 * memory.size)), None)
         if piece is None or piece.address != chunk or len(piece.data) < 2 * memory.size:
             return ChunkWalk(chunk, False, ABSENT)
-        walked = blocks.walk_chunks(piece, chunk, end)
+        walked = walk_chunks(blocks, piece, chunk, end)
         while walked.unsure:
             if unsure is not None:
                 unsure.append(walked.chunk)
-            walked = blocks.walk_chunks(piece, walked.chunk, end)
+            walked = walk_chunks(blocks, piece, walked.chunk, end)
         if walked.done or walked.problem:
             return walked
         if walked.chunk <= chunk:

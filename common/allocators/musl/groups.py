@@ -10,10 +10,10 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.musl import engine as slots
+from findleaks.allocators.musl.engine import GROUP, LABELS, SUMS, WRONG, SlotGroups
 from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, LARGE, UNIT
-from findleaks.engine import slots
 from findleaks.engine.contract import Engine
-from findleaks.engine.slots import GROUP, LABELS, SUMS, WRONG, SlotGroups
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merged
 
@@ -176,7 +176,7 @@ def read_groups(memory: Memory, engine: Engine, areas: Sequence[int], problems: 
     """Every group that a meta of these areas describes, and that can be where it says."""
     areas = sorted(areas)
     regions = merged(Range(region.start, region.end) for region in memory.target.regions() if region.writable)
-    table = engine.read_groups(pieces(memory, merged(Range(area, area + AREA) for area in areas)), areas, CLASSES, regions)
+    table = slots.read_groups(engine, pieces(memory, merged(Range(area, area + AREA) for area in areas)), areas, CLASSES, regions)
     for code, meta, mem, more in zip(*(table.wrong[column::WRONG] for column in range(WRONG))):
         problems.append(_problem(code, meta, mem, more))
     return Groups(memory, engine, table)

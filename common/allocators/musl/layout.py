@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from findleaks.engine.slots import AREA as AREA
-from findleaks.engine.slots import HEADER as HEADER
-from findleaks.engine.slots import LARGE as LARGE
-from findleaks.engine.slots import MOVED as MOVED
-from findleaks.engine.slots import UNIT as UNIT
+from findleaks.allocators.musl.engine import AREA as AREA
+from findleaks.allocators.musl.engine import HEADER as HEADER
+from findleaks.allocators.musl.engine import LARGE as LARGE
+from findleaks.allocators.musl.engine import MOVED as MOVED
+from findleaks.allocators.musl.engine import UNIT as UNIT
 
 CLASSES = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 31, 36, 42, 50, 63, 72, 84, 102, 127),

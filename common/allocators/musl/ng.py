@@ -9,11 +9,11 @@ from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, st
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import ng_verify
+from findleaks.allocators.musl.engine import GROUP
 from findleaks.allocators.musl.groups import Batch, Groups, read_groups
 from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, UNIT, Context, Meta, contexts
 from findleaks.allocators.musl.slots import Slots
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.slots import GROUP
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 

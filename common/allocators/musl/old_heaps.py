@@ -17,9 +17,9 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.musl.engine import DIFFERS, ENDS, MORE, walk_tags
 from findleaks.allocators.musl.layout import Old
 from findleaks.engine.contract import Engine
-from findleaks.engine.slots import DIFFERS, ENDS, MORE
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.libc.stacks import thread_stacks
@@ -206,7 +206,7 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
         piece = reader.piece(at)
         code = NO_MEMORY
         while piece is not None:
-            read = engine.walk_tags(piece, at, before, limit, min(ROOM, (limit - at) // layout.align + 1))
+            read = walk_tags(engine, piece, at, before, limit, min(ROOM, (limit - at) // layout.align + 1))
             made.add(read.starts, read.sizes, read.states)
             at, before, code = read.chunk, read.before, read.code
             if code == DIFFERS:

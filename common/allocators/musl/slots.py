@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.musl import engine as slots
+from findleaks.allocators.musl.engine import LONE, TROUBLE, SlotRead
 from findleaks.allocators.musl.groups import Batch, Group, Groups, pieces
 from findleaks.allocators.musl.layout import AREA, HEADER, MOVED, UNIT
-from findleaks.engine import slots
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.slots import LONE, TROUBLE, SlotRead
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import merged
 
@@ -50,7 +50,9 @@ class Slots:
         """The slots of a batch, and what is in them."""
         table = self.groups.table
         found = self._pieces(batch)
-        read = self.engine.read_slots(found, table._replace(sums=table.sums[:]) if again else table, batch.first, batch.last, batch.slots)
+        read = slots.read_slots(
+            self.engine, found, table._replace(sums=table.sums[:]) if again else table, batch.first, batch.last, batch.slots
+        )
         for code, index, number in zip(*(read.troubles[column::TROUBLE] for column in range(TROUBLE))):
             self._say(self._problem(code, self.groups.one(index), number))
         return Read(read, found)

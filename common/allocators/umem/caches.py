@@ -10,11 +10,11 @@ from itertools import accumulate, chain, groupby
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.umem import engine as codes
 from findleaks.allocators.umem import layout as constants
+from findleaks.allocators.umem.engine import SLAB, USER, SlabRead, SlabWrong
 from findleaks.allocators.umem.layout import STATISTICS, CacheLayout
-from findleaks.engine import slabs as codes
 from findleaks.engine.contract import Engine
-from findleaks.engine.slabs import SLAB, USER, SlabRead, SlabWrong
 from findleaks.target.base import Piece, Range
 
 MOST_CACHES = 1 << 16
@@ -245,7 +245,7 @@ def read_slabs(
         buftag = cache.buftag if cache.flags & constants.BUFTAG else 0
         lists = (cache.address, cache.nullslab, cache.first, cache.chunksize, cache.slabsize, cache.bufctl, flags)
         table.extend((*lists, cache.bufsize, tag, least, buftag))
-    slabs = Slabs(caches, engine.read_slabs(pieces, table, roots))
+    slabs = Slabs(caches, codes.read_slabs(engine, pieces, table, roots))
     problems += [_wrong(slabs, wrong) for wrong in slabs.read.wrong]
     return slabs
 
@@ -322,7 +322,7 @@ def mark_cached(engine: Engine, rounds: Sequence[Rounds], slabs: Slabs, problems
         mine = list(group)
         buffers = array("Q", chain.from_iterable(one.buffers for one in mine))
         ends = list(accumulate(len(one.buffers) for one in mine))
-        for code, at in engine.mark_cached(slabs.read, slabs.number(mine[0].cache), buffers):
+        for code, at in codes.mark_cached(engine, slabs.read, slabs.number(mine[0].cache), buffers):
             name, buffer = mine[0].cache.name, buffers[at]
             if code == codes.NOT_MINE:
                 magazine = mine[bisect_right(ends, at)].magazine

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from findleaks.allocators.base import Problem
 from findleaks.allocators.umem.arenas import Segment, Vmem
 from findleaks.allocators.umem.caches import Slabs, tag_of
+from findleaks.allocators.umem.engine import TROUBLE, UNREADABLE, read_buffers
 from findleaks.allocators.umem.layout import MALLOC_MAGIC, MEMALIGN_MAGIC, OVERSIZE_MAGIC, SECOND_MAGIC, SEG_ALLOC, TAG
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.slabs import TROUBLE, UNREADABLE
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.target.base import Piece, Target
@@ -77,7 +77,7 @@ class SlabWalk:
         while at < last:
             if self._target.interrupted():
                 raise Interrupted
-            read = self._engine.read_buffers(blocks, self._pieces, self._slabs.read, at, last, ENOUGH)
+            read = read_buffers(self._engine, blocks, self._pieces, self._slabs.read, at, last, ENOUGH)
             at = read.next
             for place in range(0, len(read.troubles), TROUBLE):
                 self._problems.append(self._problem(*read.troubles[place : place + TROUBLE]))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Iterable, Sequence
-from ctypes import byref, c_bool, c_uint64
+from ctypes import byref, c_uint64
 from typing import Optional
 
 from findleaks.engine import shared
 from findleaks.engine.contract import Blocks
 from findleaks.engine.kernel import pages as kernel_pages
 from findleaks.engine.kernel.library import DISORDER, NONE, CWords, check, taken
-from findleaks.engine.kernel.memory import memory, passed
+from findleaks.engine.kernel.memory import memory
 from findleaks.engine.pages import PageLists, PageRead
 from findleaks.engine.pointer_runs import Bounds, KernelPointerRuns
-from findleaks.engine.terms import RUN, ChunkWalk, Size, State, Totals
+from findleaks.engine.terms import RUN, Size, State, Totals
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
@@ -33,7 +33,7 @@ class KernelBlocks:
         shared.check_granule(granule)
         self.arch = arch
         self.granule = granule
-        self._library = library
+        self.library = library
         self._sealed = False
         self._found = (c_uint64 * 3)()
         self.handle = library.fl_blocks_new(granule.bit_length() - 1)
@@ -42,7 +42,7 @@ class KernelBlocks:
 
     def __del__(self) -> None:
         if self.handle:
-            self._library.fl_blocks_free(self.handle)
+            self.library.fl_blocks_free(self.handle)
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
         """See contract.Blocks; all or nothing."""
@@ -54,9 +54,9 @@ class KernelBlocks:
             except OverflowError:
                 pass
             else:
-                code = self._library.fl_append(self.handle, *map(memory, packed), len(starts), byref(c_uint64()))
+                code = self.library.fl_append(self.handle, *map(memory, packed), len(starts), byref(c_uint64()))
         if code == DISORDER:
-            floor = self._library.fl_floor(self.handle)
+            floor = self.library.fl_floor(self.handle)
             raise ValueError(shared.check_ascending(starts, sizes, states, self.granule, floor, self.arch.mask))
         check(code, "blocks")
 
@@ -65,9 +65,9 @@ class KernelBlocks:
         self._open()
         code = DISORDER
         if len(runs) % RUN == 0:
-            code = self._library.fl_append_runs(self.handle, memory(runs), len(runs) // RUN, bits, len(bits) * 8)
+            code = self.library.fl_append_runs(self.handle, memory(runs), len(runs) // RUN, bits, len(bits) * 8)
         if code == DISORDER:
-            raise ValueError(shared.check_runs(runs, len(bits) * 8, self.granule, self._library.fl_floor(self.handle), self.arch.mask))
+            raise ValueError(shared.check_runs(runs, len(bits) * 8, self.granule, self.library.fl_floor(self.handle), self.arch.mask))
         check(code, "blocks")
 
     def append_blocks(self, other: Blocks, first: int, last: int) -> None:
@@ -76,7 +76,7 @@ class KernelBlocks:
         if not isinstance(other, KernelBlocks):
             raise TypeError("blocks of another engine")
         last = min(last, len(other))
-        if first < last and self._library.fl_append_blocks(self.handle, other.handle, first, last) == DISORDER:
+        if first < last and self.library.fl_append_blocks(self.handle, other.handle, first, last) == DISORDER:
             raise ValueError(f"blocks {first} to {last} of another directory do not lie above those before them, or not on a granule")
 
     def open_handle(self) -> int:
@@ -84,29 +84,19 @@ class KernelBlocks:
         self._open()
         return self.handle
 
-    def walk_chunks(self, piece: Piece, chunk: int, end: int) -> ChunkWalk:
-        """See contract.Blocks."""
-        self._open()
-        if not 0 <= chunk <= end <= self.arch.mask:
-            return ChunkWalk(chunk, False, shared.chunk_problem(shared.MISPLACED, chunk, 0, end))
-        at, size, done = c_uint64(chunk), c_uint64(), c_bool()
-        code = self._library.fl_walk_chunks(self.handle, passed(piece), byref(at), end, byref(size), byref(done))
-        problem = shared.chunk_problem(check(code, "blocks"), at.value, size.value, end)
-        return ChunkWalk(at.value, done.value, problem, code == shared.DIFFERS)
-
     def seal(self) -> None:
         """See contract.Blocks."""
         if not self._sealed:
             self._sealed = True
-            self._library.fl_seal(self.handle)
+            self.library.fl_seal(self.handle)
 
     def __len__(self) -> int:
-        return int(self._library.fl_count(self.handle))
+        return int(self.library.fl_count(self.handle))
 
     def find(self, address: int) -> int:
         """See contract.Blocks."""
         self._ready()
-        index = self._library.fl_find(self.handle, address) if 0 <= address <= self.arch.mask else NONE
+        index = self.library.fl_find(self.handle, address) if 0 <= address <= self.arch.mask else NONE
         return -1 if index == NONE else int(index)
 
     def lookup(self, address: int) -> Optional[tuple[int, int, int, int]]:
@@ -115,7 +105,7 @@ class KernelBlocks:
         if not 0 <= address <= self.arch.mask:
             return None
         found = self._found
-        index = self._library.fl_lookup(self.handle, address, found)
+        index = self.library.fl_lookup(self.handle, address, found)
         return None if index == NONE else (index, found[0], found[1], found[2])
 
     def holding(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
@@ -123,47 +113,47 @@ class KernelBlocks:
         self._ready()
         packed = addresses if isinstance(addresses, array) and addresses.typecode == "Q" else array("Q", addresses)
         indices, sizes = array("I", bytes(4 * len(packed))), array("Q", bytes(8 * len(packed)))
-        self._library.fl_holding(self.handle, memory(packed), len(packed), memory(indices), memory(sizes))
+        self.library.fl_holding(self.handle, memory(packed), len(packed), memory(indices), memory(sizes))
         return indices, sizes
 
     def pointer_runs(self, bounds: Bounds) -> KernelPointerRuns:
         """See contract.Blocks."""
         self._ready()
-        return KernelPointerRuns(self._library, self, bounds)
+        return KernelPointerRuns(self.library, self, bounds)
 
     def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
         """See contract.Blocks."""
-        return bool(self._library.fl_claim(memory(labels), len(labels), memory(indices), len(indices), label))
+        return bool(self.library.fl_claim(memory(labels), len(labels), memory(indices), len(indices), label))
 
     def at_or_after(self, address: int) -> int:
         """See contract.Blocks."""
         self._ready()
         if address > self.arch.mask:
             return len(self)
-        return int(self._library.fl_at_or_after(self.handle, max(address, 0)))
+        return int(self.library.fl_at_or_after(self.handle, max(address, 0)))
 
     def address(self, index: int) -> int:
-        return int(self._library.fl_address(self.handle, self._index(index)))
+        return int(self.library.fl_address(self.handle, self._index(index)))
 
     def size(self, index: int) -> int:
-        return int(self._library.fl_size(self.handle, self._index(index)))
+        return int(self.library.fl_size(self.handle, self._index(index)))
 
     def state(self, index: int) -> State:
-        return State(self._library.fl_state(self.handle, self._index(index)))
+        return State(self.library.fl_state(self.handle, self._index(index)))
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
         """See contract.Blocks."""
         self._ready()
         packed = addresses if isinstance(addresses, array) and addresses.typecode == "Q" else None
         wanted = array("Q", addresses) if packed is None else packed[:]
-        unknown = self._library.fl_set_state(self.handle, memory(wanted), len(wanted), int(state))
+        unknown = self.library.fl_set_state(self.handle, memory(wanted), len(wanted), int(state))
         return wanted[:unknown].tolist()
 
     def resize(self, index: int, size: int) -> None:
         """Give the block another size; ValueError where it would reach into the next block."""
         self._ready()
         index = self._index(index)
-        code = self._library.fl_resize(self.handle, index, size) if 0 <= size <= self.arch.mask else DISORDER
+        code = self.library.fl_resize(self.handle, index, size) if 0 <= size <= self.arch.mask else DISORDER
         if code == DISORDER:
             raise ValueError(f"block {self.address(index):#x} cannot have {size} bytes")
         check(code, "blocks")
@@ -176,7 +166,7 @@ class KernelBlocks:
         count, size = c_uint64(), c_uint64()
         bounded = end is not None and end <= self.arch.mask
         limit = end if end is not None and bounded else 0
-        self._library.fl_totals(self.handle, int(state), max(start, 0), limit, bounded, byref(count), byref(size))
+        self.library.fl_totals(self.handle, int(state), max(start, 0), limit, bounded, byref(count), byref(size))
         return Totals(count.value, size.value)
 
     def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
@@ -186,8 +176,8 @@ class KernelBlocks:
             return []
         bounded, words = end is not None and end <= self.arch.mask, CWords()
         limit = end if end is not None and bounded else 0
-        code = self._library.fl_by_size(self.handle, max(start, 0), limit, bounded, byref(words))
-        found = taken(self._library, words)
+        code = self.library.fl_by_size(self.handle, max(start, 0), limit, bounded, byref(words))
+        found = taken(self.library, words)
         check(code, "blocks")
         return [Size(key >> 2, State(key & 3), blocks) for key, blocks in sorted(zip(found[::2], found[1::2]))]
 
@@ -195,32 +185,32 @@ class KernelBlocks:
         """See contract.Blocks."""
         self._ready()
         sums = (c_uint64 * len(State))()
-        self._library.fl_bytes_in(self.handle, memory(ranges), len(ranges) // 2, sums)
+        self.library.fl_bytes_in(self.handle, memory(ranges), len(ranges) // 2, sums)
         return list(sums)
 
     def gaps(self, start: int, end: int, least: int) -> list[Range]:
         """See contract.Blocks."""
         self._ready()
         words = CWords()
-        code = self._library.fl_gaps(self.handle, start, end, max(least, 1), byref(words))
-        found = taken(self._library, words)
+        code = self.library.fl_gaps(self.handle, start, end, max(least, 1), byref(words))
+        found = taken(self.library, words)
         check(code, "blocks")
         return [Range(low, high) for low, high in zip(found[::2], found[1::2])]
 
     def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
         """See contract.Blocks."""
         self._ready()
-        return kernel_pages.by_page(self._library, self.handle, where, page, lists)
+        return kernel_pages.by_page(self.library, self.handle, where, page, lists)
 
     def free_runs(self, where: Range, least: int) -> array[int]:
         """See contract.Blocks."""
         self._ready()
-        return kernel_pages.free_runs(self._library, self.handle, where, least)
+        return kernel_pages.free_runs(self.library, self.handle, where, least)
 
     def page_words(self, piece: Piece, types: Sequence[Range], where: Range, page: int, found: array[int], weights: array[int]) -> None:
         """See contract.Blocks."""
         self._ready()
-        kernel_pages.page_words(self._library, self.handle, piece, types, where, page, (found, weights))
+        kernel_pages.page_words(self.library, self.handle, piece, types, where, page, (found, weights))
 
     def _index(self, index: int) -> int:
         if not 0 <= index < len(self):

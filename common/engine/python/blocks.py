@@ -14,7 +14,7 @@ from findleaks.engine import pages, shared
 from findleaks.engine.contract import Blocks
 from findleaks.engine.pages import PageLists, PageRead
 from findleaks.engine.pointer_runs import Bounds, PurePointerRuns
-from findleaks.engine.terms import RUN, ChunkWalk, Size, State, Totals
+from findleaks.engine.terms import RUN, Size, State, Totals
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
@@ -47,31 +47,31 @@ class PureBlocks:
         self.sizes: array[int] = array("Q")
         self.states = bytearray()
         self.pages: dict[int, int] = {}  # address >> PAGE_BITS: first index << COUNT_BITS | starts in it
-        self._pending = False  # the last block's state awaits the next chunk's PREV_INUSE bit
+        self.pending = False  # the last block's state awaits the next chunk's PREV_INUSE bit
         self._sealed = False
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
         """See contract.Blocks; all or nothing."""
-        self._open()
-        wrong = shared.check_ascending(starts, sizes, states, self.granule, self._floor(), self.arch.mask)
+        self.check_open()
+        wrong = shared.check_ascending(starts, sizes, states, self.granule, self.floor(), self.arch.mask)
         if wrong:
             raise ValueError(wrong)
         if len(self.starts) + len(starts) > shared.MAX_BLOCKS:
             raise shared.TooManyBlocks("blocks")
-        self._pending = False
+        self.pending = False
         self.starts.extend(starts)
         self.sizes.extend(sizes)
         self.states.extend(states)
 
     def append_runs(self, runs: array[int], bits: bytes = b"") -> None:
         """See contract.Blocks; all or nothing."""
-        self._open()
-        wrong = shared.check_runs(runs, len(bits) * 8, self.granule, self._floor(), self.arch.mask)
+        self.check_open()
+        wrong = shared.check_runs(runs, len(bits) * 8, self.granule, self.floor(), self.arch.mask)
         if wrong:
             raise ValueError(wrong)
         if len(self.starts) + sum(runs[3::RUN]) > shared.MAX_BLOCKS:
             raise shared.TooManyBlocks("blocks")
-        self._pending = False
+        self.pending = False
         for at in range(0, len(runs), RUN):
             start, stride, size, count, bit, states = runs[at : at + RUN]
             self.starts.extend(range(start, start + stride * count, stride) if stride else [start] * count)
@@ -87,79 +87,6 @@ class PureBlocks:
         if not isinstance(other, PureBlocks):
             raise TypeError("blocks of another engine")
         self.append(other.starts[first:last], other.sizes[first:last], other.states[first:last])
-
-    def walk_chunks(self, piece: Piece, chunk: int, end: int) -> ChunkWalk:
-        """See contract.Blocks."""
-        self._open()
-        word = self.arch.word
-        shift = 3 if word == 8 else 2
-        least, align = 4 * word, 2 * word - 1
-        first, words = words_of(piece, self.arch)
-        code, size = shared.OK, 0
-        if chunk > end or end + 2 * word > self.arch.mask or (chunk + 2 * word) % self.granule or chunk % word:
-            code = shared.MISPLACED
-        elif chunk + word < first:
-            code = shared.MISSED
-        elif chunk < end and chunk + 2 * word < self._floor():
-            code = shared.OVERLAP
-        if code:
-            self._pending = False
-            return ChunkWalk(chunk, False, shared.chunk_problem(code, chunk, size, end))
-
-        base = first - word
-        limit = base + (len(words) << shift)  # chunks below it have their size word here
-        starts: list[int] = []
-        sizes: list[int] = []
-        states = bytearray()
-        pending = self._pending
-        granule_mask = self.granule - 1
-        done = chunk == end and not pending
-        flags = ~7
-        while chunk < limit and not done:
-            head = words[(chunk - base) >> shift]
-            if chunk < end:
-                size = head & flags
-                if size < least or size & align or size > end - chunk or (chunk + 2 * word) & granule_mask:
-                    if size < least:
-                        code = shared.SMALL
-                    elif size & align:
-                        code = shared.UNALIGNED
-                    else:
-                        code = shared.PAST_END if size > end - chunk else shared.MISPLACED
-                    pending = False  # a header that is wrong says nothing of the block before it, which stays in use
-                    break
-            if pending and not head & shared.PREV_INUSE:
-                index = ((chunk - base) >> shift) - 1
-                if index >= 0 and words[index] != (sizes[-1] if sizes else self.sizes[-1]) + word:
-                    code, pending = shared.DIFFERS, False  # in use, or free with its end written over: not for headers to tell
-                    break
-                if states:
-                    states[-1] = State.FREE
-                    sizes[-1] -= word
-                else:
-                    self.states[-1] = State.FREE
-                    self.sizes[-1] -= word
-            if chunk == end:
-                done, pending = True, False
-                break
-            starts.append(chunk + 2 * word)
-            states.append(State.IN_USE)
-            if head & shared.IS_MMAPPED:
-                sizes.append(size - 2 * word)
-                pending = False
-            else:
-                sizes.append(size - word)
-                pending = True
-            chunk += size
-            if chunk == end and not pending:
-                done = True
-        self._pending = pending
-        self.starts.extend(starts)
-        self.sizes.extend(sizes)
-        self.states += states
-        if len(self.starts) > shared.MAX_BLOCKS:
-            raise shared.TooManyBlocks("blocks")
-        return ChunkWalk(chunk, done, shared.chunk_problem(code, chunk, size, end), code == shared.DIFFERS)
 
     def seal(self) -> None:
         """See contract.Blocks."""
@@ -312,7 +239,7 @@ class PureBlocks:
         self._ready()
         pages.page_words(self, piece, types, where, page, found, weights)
 
-    def _floor(self) -> int:
+    def floor(self) -> int:
         """The lowest address at which the next block may start."""
         return self.starts[-1] + max(self.sizes[-1], 1) if self.starts else 0
 
@@ -321,7 +248,7 @@ class PureBlocks:
             raise IndexError(f"no block {index}")
         return index
 
-    def _open(self) -> None:
+    def check_open(self) -> None:
         if self._sealed:
             raise RuntimeError("the directory of blocks is sealed")
 

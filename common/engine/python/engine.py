@@ -8,18 +8,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from findleaks.engine import pages, shared
-from findleaks.engine.chunks import SoundChunks, sound_chunks
 from findleaks.engine.contract import Blocks
-from findleaks.engine.objects import ObjectTally, count_objects
-from findleaks.engine.python import slabs as pure_slabs
-from findleaks.engine.python import slots as pure_slots
 from findleaks.engine.python.blocks import PureBlocks, words_of
 from findleaks.engine.python.graph import PureGraph
 from findleaks.engine.python.links import PureLinkWalk
 from findleaks.engine.python.trees import PureTreeWalk, reading
 from findleaks.engine.records import PureRecords, Shape
-from findleaks.engine.slabs import BufferRead, SlabRead
-from findleaks.engine.slots import SlotGroups, SlotRead, TagWalk
 from findleaks.engine.terms import Heuristic, Lists
 from findleaks.engine.trees import TreeLayout
 from findleaks.target.arch import Arch
@@ -32,7 +26,7 @@ class PureEngine:
     name = "pure"
 
     def __init__(self, arch: Arch) -> None:
-        self._arch = arch
+        self.arch = arch
 
     def blocks(self, arch: Arch, granule: int) -> PureBlocks:
         """See contract.Engine."""
@@ -48,13 +42,13 @@ class PureEngine:
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         """See contract.Engine; `pieces` ascend. A node is misaligned when its address is no multiple of the word size."""
-        return self._follow(pieces, head, next_offset, mangled, limit, 0, self._arch.mask)
+        return self._follow(pieces, head, next_offset, mangled, limit, 0, self.arch.mask)
 
     def _follow(
         self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int, low: int, high: int
     ) -> tuple[array[int], str]:
-        word, mask = self._arch.word, self._arch.mask
-        little = self._arch.byteorder == "little"
+        word, mask = self.arch.word, self.arch.mask
+        little = self.arch.byteorder == "little"
         starts = [piece.address for piece in pieces]
         nodes: array[int] = array("Q")
         seen = set()
@@ -90,7 +84,7 @@ class PureEngine:
         ends: array[int] = array("Q")
         problems = []
         for number, head in enumerate(heads):
-            low, high = within[2 * number : 2 * number + 2] if within else (0, self._arch.mask)
+            low, high = within[2 * number : 2 * number + 2] if within else (0, self.arch.mask)
             found, problem = self._follow(pieces, head, next_offset, False, limit, low, high)
             nodes += found
             ends.append(len(nodes))
@@ -98,19 +92,15 @@ class PureEngine:
                 problems.append((number, problem))
         return Lists(nodes, ends, problems)
 
-    def sound_chunks(self, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
-        """See contract.Engine."""
-        return sound_chunks(self._arch, piece, chunk, stop, normal, previous)
-
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> PureTreeWalk:
         """See contract.Engine."""
-        return PureTreeWalk(reading(pieces, self._arch), root, header, layout, most, self._arch.word)
+        return PureTreeWalk(reading(pieces, self.arch), root, header, layout, most, self.arch.word)
 
     def walk_links(
         self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0
     ) -> PureLinkWalk:
         """See contract.Engine."""
-        return PureLinkWalk(reading(pieces, self._arch), heads, offsets, most, deepest, self._arch.mask)
+        return PureLinkWalk(reading(pieces, self.arch), heads, offsets, most, deepest, self.arch.mask)
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
         """See contract.Engine."""
@@ -133,8 +123,8 @@ class PureEngine:
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:
         """See contract.Engine; `distance` may be negative."""
-        word = self._arch.word
-        base, words = words_of(piece, self._arch)
+        word = self.arch.word
+        base, words = words_of(piece, self.arch)
         steps, odd = divmod(distance, word)
         found: array[int] = array("Q")
         if odd:
@@ -150,8 +140,8 @@ class PureEngine:
 
     def search(self, piece: Piece, low: int, high: int) -> array[int]:
         """See contract.Engine."""
-        word = self._arch.word
-        base, words = words_of(piece, self._arch)
+        word = self.arch.word
+        base, words = words_of(piece, self.arch)
         return array("Q", [base + at * word for at, value in enumerate(words) if low <= value < high])
 
     def tally(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
@@ -168,41 +158,13 @@ class PureEngine:
         """See contract.Engine."""
         return pages.common(left, right)
 
-    def count_objects(self, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
-        """See contract.Engine."""
-        return count_objects(self._arch, blocks, piece, tally)
-
     def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> PureRecords:
         """See contract.Engine."""
-        return PureRecords(self._arch, shapes, tag_mask)
+        return PureRecords(self.arch, shapes, tag_mask)
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         """See contract.Engine."""
-        word = self._arch.word
-        base, words = words_of(piece, self._arch)
+        word = self.arch.word
+        base, words = words_of(piece, self.arch)
         wanted = frozenset(values)
         return array("Q", [base + at * word for at, value in enumerate(words) if value in wanted])
-
-    def read_groups(self, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]) -> SlotGroups:
-        """See contract.Engine."""
-        return pure_slots.read_groups(self._arch, pieces, areas, classes, regions)
-
-    def read_slots(self, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
-        """See contract.Engine."""
-        return pure_slots.read_slots(self._arch, pieces, groups, first, last, room)
-
-    def walk_tags(self, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
-        """See contract.Engine."""
-        return pure_slots.walk_tags(self._arch, piece, chunk, before, limit, room)
-
-    def read_slabs(self, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
-        """See contract.Engine."""
-        return pure_slabs.read_slabs(self._arch, self, pieces, caches, regions)
-
-    def mark_cached(self, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
-        """See contract.Engine."""
-        return pure_slabs.mark_cached(slabs, cache, buffers)
-
-    def read_buffers(self, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int) -> BufferRead:
-        """See contract.Engine."""
-        return pure_slabs.read_buffers(blocks, pieces, slabs, first, last, enough)

@@ -11,14 +11,13 @@ from typing import Optional
 
 from findleaks.engine import shared
 from findleaks.engine.interiors import MOST_OFFSET
-from findleaks.engine.objects import NO_POINTERS
 from findleaks.engine.python.blocks import COUNT_BITS, PAGE_BITS, PureBlocks, words_of
 from findleaks.engine.python.dominators import PureDominators
 from findleaks.engine.python.heuristics import Hints
 from findleaks.engine.python.interiors import Noted, PureInteriors
 from findleaks.engine.python.lost import Lost
 from findleaks.engine.rows import RowRules
-from findleaks.engine.terms import Group, Heuristic, Kind, Totals
+from findleaks.engine.terms import NO_POINTERS, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1

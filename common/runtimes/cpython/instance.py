@@ -14,11 +14,11 @@ from findleaks.allocators.pymalloc.instance import Pymalloc, version_of
 from findleaks.allocators.pymalloc.types import types as find_types
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import SILENT
-from findleaks.engine.objects import NO_OBJECT, NO_POINTERS, SUMS, ObjectTally
-from findleaks.engine.terms import State
+from findleaks.engine.terms import NO_POINTERS, State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Site, Type, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
+from findleaks.runtimes.cpython.engine import NO_OBJECT, SUMS, ObjectTally, count_objects
 from findleaks.runtimes.cpython.types import HAVE_GC, SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
 from findleaks.target.base import Piece, Range, Target
@@ -97,13 +97,13 @@ class CPython(Runtime):
             for piece in self._target.pieces(owned.start, owned.end):
                 if self._target.interrupted():
                     raise Interrupted
-                cut += self._engine.count_objects(blocks, piece, tally)
+                cut += count_objects(self._engine, blocks, piece, tally)
             for address in cut:
                 size = min(HEAD, blocks.size(blocks.find(address)))
                 pieces = tuple(self._target.pieces(address, address + size))
                 data, missing = self._engine.gather(pieces, [address], size)
                 if not missing:
-                    self._engine.count_objects(blocks, Piece(address, memoryview(data)), tally)
+                    count_objects(self._engine, blocks, Piece(address, memoryview(data)), tally)
         return tally
 
     @cached_property

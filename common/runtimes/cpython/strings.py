@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from findleaks.engine.objects import SUMS, ObjectTally
+from findleaks.runtimes.cpython.engine import SUMS, ObjectTally
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 
 STATE = 4

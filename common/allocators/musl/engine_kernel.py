@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-import ctypes
 from array import array
 from collections.abc import Sequence
 from ctypes import byref, c_uint64
 
-from findleaks.engine import slots as s
+from findleaks.allocators.musl import engine as s
+from findleaks.allocators.musl.engine import SlotGroups, SlotRead, TagWalk
+from findleaks.engine.kernel.engine import KernelEngine
 from findleaks.engine.kernel.library import DISORDER, CRange, CWords, check, taken
-from findleaks.engine.kernel.memory import Pieces, memory, passed
-from findleaks.engine.slots import SlotGroups, SlotRead, TagWalk
+from findleaks.engine.kernel.memory import memory, passed
 from findleaks.target.base import Piece, Range
 
 
-def read_groups(library: ctypes.CDLL, pieces: Pieces, areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]) -> SlotGroups:
-    """See contract.Engine."""
+def read_groups(
+    engine: KernelEngine, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]
+) -> SlotGroups:
+    """See engine.py."""
     wanted, units = array("Q", areas), array("Q", classes)
     places = (CRange * len(regions))(*(CRange(*region) for region in regions))
     sums = array("Q", bytes(8 * len(s.LABELS) * s.CLASSES * s.SUMS))
     made = [CWords(), CWords(), CWords()]
     lists = (memory(wanted), len(wanted), memory(units), len(units), places, len(regions))
-    code = library.fl_read_groups(*pieces, *lists, s.LONE, s.SPAN, *map(byref, made), memory(sums))
-    records, batches, wrong = (taken(library, words) for words in made)
+    code = engine.library.fl_read_groups(*engine.pass_pieces(pieces), *lists, s.LONE, s.SPAN, *map(byref, made), memory(sums))
+    records, batches, wrong = (taken(engine.library, words) for words in made)
     check(code, "groups")
     return SlotGroups(records, batches, wrong, sums)
 
 
-def read_slots(library: ctypes.CDLL, pieces: Pieces, groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
-    """See contract.Engine."""
+def read_slots(engine: KernelEngine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
+    """See engine.py."""
     starts, sizes, states = array("Q", bytes(8 * room)), array("Q", bytes(8 * room)), array("B", bytes(room))
     made, troubles = c_uint64(), CWords()
     last = min(last, len(groups.records) // s.GROUP)
     slots = (memory(groups.records), first, last, room)
     troubled = (byref(made), byref(troubles), memory(groups.sums))
-    code = library.fl_read_slots(*pieces, *slots, *map(memory, (starts, sizes, states)), *troubled)
-    wrong = taken(library, troubles)
+    code = engine.library.fl_read_slots(*engine.pass_pieces(pieces), *slots, *map(memory, (starts, sizes, states)), *troubled)
+    wrong = taken(engine.library, troubles)
     if check(code, "slots") == DISORDER:
         raise ValueError(f"groups {first} to {last} have more than {room} slots, or are no batch")
     if made.value < room:
@@ -43,12 +45,12 @@ def read_slots(library: ctypes.CDLL, pieces: Pieces, groups: SlotGroups, first: 
     return SlotRead(starts, sizes, bytearray(states), wrong)
 
 
-def walk_tags(library: ctypes.CDLL, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
-    """See contract.Engine."""
+def walk_tags(engine: KernelEngine, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
+    """See engine.py."""
     starts, sizes, states = array("Q", bytes(8 * room)), array("Q", bytes(8 * room)), array("B", bytes(room))
     at, last, made = c_uint64(chunk), c_uint64(before), c_uint64()
     bounds = (byref(at), byref(last), limit, room)
-    code = library.fl_walk_tags(passed(piece), *bounds, *map(memory, (starts, sizes, states)), byref(made))
+    code = engine.library.fl_walk_tags(passed(piece), *bounds, *map(memory, (starts, sizes, states)), byref(made))
     if made.value < room:
         del starts[made.value :], sizes[made.value :], states[made.value :]
     return TagWalk(starts, sizes, bytearray(states), at.value, last.value, code)

@@ -7,7 +7,12 @@ mean is the caller's business. Codes say what is wrong; words for users are the 
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, cast
+
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.target.base import Piece, Range
 
 CACHE = 11
 """Words of a cache: address; address of its null slab, which begins and ends its list; first slab; chunksize; slabsize; bufctl, where in a
@@ -80,3 +85,42 @@ class BufferRead(NamedTuple):
 
     troubles: array[int]
     next: int
+
+
+def read_slabs(engine: Engine, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
+    """The slabs of libumem's caches (`CACHE` words each) and what is on their free lists; the program's must lie whole in one of
+    `regions`, which are sorted and disjoint. Chunk sizes and tags must be possible: 0 < chunksize <= slabsize, and of the program's
+    caches multiples of 8, tag <= bufsize <= chunksize. See engine/slabs.py."""
+    return _loops(engine).read_slabs(engine, pieces, caches, regions)
+
+
+def mark_cached(engine: Engine, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
+    """Make these buffers of magazines of a cache (its number) CACHED in `slabs`; a code and the buffer's number where none can be."""
+    return _loops(engine).mark_cached(engine, slabs, cache, buffers)
+
+
+def read_buffers(
+    engine: Engine, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int
+) -> BufferRead:
+    """Append the blocks of the program's slabs [first, last), by their number in `users`: of as many slabs, one at least, as have
+    `enough` chunks. The sums of `slabs` then have them, too: call it once for each. ValueError where the last of `blocks` is not
+    below them."""
+    return _loops(engine).read_buffers(engine, blocks, pieces, slabs, first, last, enough)
+
+
+class _Loops(Protocol):
+    """What umem/engine_kernel.py and its twin, engine_python.py, both have."""
+
+    def read_slabs(self, engine: Any, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead: ...
+
+    def mark_cached(self, engine: Any, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]: ...
+
+    def read_buffers(
+        self, engine: Any, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int
+    ) -> BufferRead: ...
+
+
+def _loops(engine: Engine) -> _Loops:
+    """The loops that belong to the engine."""
+    name = "engine_kernel" if engine.name == "kernel" else "engine_python"
+    return cast(_Loops, import_module(f"findleaks.allocators.umem.{name}"))

@@ -7,7 +7,12 @@ the size of a word is META's business. Codes say what is wrong; words for users 
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, cast
+
+from findleaks.engine.contract import Engine
+from findleaks.target.base import Piece, Range
 
 AREA = 4096
 """Bytes of a meta_area, and what it is aligned to, whatever the size of a page; `maplen` counts the same."""
@@ -89,3 +94,41 @@ class TagWalk(NamedTuple):
     chunk: int
     before: int
     code: int
+
+
+def read_groups(
+    engine: Engine, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]
+) -> SlotGroups:
+    """The groups that mallocng's meta_areas describe. `classes` are the units of each size class's slots; groups that stand in no
+    other must lie whole in one of `regions`, which are sorted and disjoint. See engine/slots.py."""
+    return _loops(engine).read_groups(engine, pieces, areas, classes, regions)
+
+
+def read_slots(engine: Engine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
+    """The slots, `room` at most, of a batch of groups (ValueError where it has more); the sums of `groups` then have what is in use:
+    call it once a batch. Other groups may not begin or end such a call than a batch, or groups that stand in no other."""
+    return _loops(engine).read_slots(engine, pieces, groups, first, last, room)
+
+
+def walk_tags(engine: Engine, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
+    """Walk oldmalloc's chunks from the header at `chunk`, whose psize must be `before`, through `piece`: at most `room` blocks. No
+    chunk reaches beyond `limit` less a header."""
+    return _loops(engine).walk_tags(engine, piece, chunk, before, limit, room)
+
+
+class _Loops(Protocol):
+    """What musl/engine_kernel.py and its twin, engine_python.py, both have."""
+
+    def read_groups(
+        self, engine: Any, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]
+    ) -> SlotGroups: ...
+
+    def read_slots(self, engine: Any, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead: ...
+
+    def walk_tags(self, engine: Any, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk: ...
+
+
+def _loops(engine: Engine) -> _Loops:
+    """The loops that belong to the engine."""
+    name = "engine_kernel" if engine.name == "kernel" else "engine_python"
+    return cast(_Loops, import_module(f"findleaks.allocators.musl.{name}"))

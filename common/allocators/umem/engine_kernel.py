@@ -7,27 +7,30 @@ from array import array
 from collections.abc import Sequence
 from ctypes import byref, c_uint64, c_void_p
 
+from findleaks.allocators.umem import engine as s
+from findleaks.allocators.umem.engine import BufferRead, SlabRead, SlabWrong
 from findleaks.engine import shared
-from findleaks.engine import slabs as s
+from findleaks.engine.contract import Blocks
+from findleaks.engine.kernel.blocks import KernelBlocks
+from findleaks.engine.kernel.engine import KernelEngine
 from findleaks.engine.kernel.library import DISORDER, CRange, CWords, check, taken
-from findleaks.engine.kernel.memory import Pieces, memory
-from findleaks.engine.slabs import BufferRead, SlabRead, SlabWrong
-from findleaks.target.base import Range
+from findleaks.engine.kernel.memory import memory
+from findleaks.target.base import Piece, Range
 
 
-def read_slabs(library: ctypes.CDLL, pieces: Pieces, caches: array[int], regions: Sequence[Range]) -> SlabRead:
-    """See contract.Engine."""
+def read_slabs(engine: KernelEngine, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
+    """See engine.py."""
     count = len(caches) // s.CACHE
     places = (CRange * len(regions))(*(CRange(*region) for region in regions))
     ends, states, chunks = array("Q", bytes(8 * count)), c_void_p(), c_uint64()
     records, users, wrong = CWords(), CWords(), CWords()
     outputs = (byref(records), memory(ends), byref(states), byref(chunks), byref(users), byref(wrong))
-    code = library.fl_read_slabs(*pieces, memory(caches), count, places, len(regions), *outputs)
-    found, placed, bad = (taken(library, words) for words in (records, users, wrong))
+    code = engine.library.fl_read_slabs(*engine.pass_pieces(pieces), memory(caches), count, places, len(regions), *outputs)
+    found, placed, bad = (taken(engine.library, words) for words in (records, users, wrong))
     marks = bytearray()
     if states:
         marks += (ctypes.c_ubyte * chunks.value).from_address(states.value or 0)
-        library.fl_free(states)
+        engine.library.fl_free(states)
     check(code, "slabs")
     sums = array("Q", bytes(8 * s.SUMS * count))
     named = [
@@ -37,24 +40,28 @@ def read_slabs(library: ctypes.CDLL, pieces: Pieces, caches: array[int], regions
     return SlabRead(caches, found, ends, marks, placed, named, sums)
 
 
-def mark_cached(library: ctypes.CDLL, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
-    """See contract.Engine."""
+def mark_cached(engine: KernelEngine, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
+    """See engine.py."""
     wanted, wrong = array("Q", buffers), CWords()
     places = (memory(slabs.caches), memory(slabs.records), memory(slabs.users), len(slabs.users) // s.USER, memory(slabs.states))
-    code = library.fl_mark_cached(*places, cache, memory(wanted), len(wanted), byref(wrong))
-    bad = taken(library, wrong)
+    code = engine.library.fl_mark_cached(*places, cache, memory(wanted), len(wanted), byref(wrong))
+    bad = taken(engine.library, wrong)
     check(code, "buffers")
     return list(zip(bad[::2], bad[1::2]))
 
 
-def read_buffers(library: ctypes.CDLL, blocks: int, pieces: Pieces, slabs: SlabRead, first: int, last: int, enough: int) -> BufferRead:
-    """See contract.Engine; `blocks` is the kernel's directory."""
+def read_buffers(
+    engine: KernelEngine, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int
+) -> BufferRead:
+    """See engine.py; `blocks` must be this engine's."""
+    if not isinstance(blocks, KernelBlocks):
+        raise TypeError("blocks of another engine")
     at, troubles = c_uint64(first), CWords()
     places = map(memory, (slabs.caches, slabs.records, slabs.users))
     last = min(last, len(slabs.users) // s.USER)
     arguments = (byref(at), last, memory(slabs.states), enough, byref(troubles), memory(slabs.sums))
-    code = library.fl_read_buffers(blocks, *pieces, *places, *arguments)
-    wrong = taken(library, troubles)
+    code = engine.library.fl_read_buffers(blocks.open_handle(), *engine.pass_pieces(pieces), *places, *arguments)
+    wrong = taken(engine.library, troubles)
     if check(code, "blocks") == DISORDER:
         raise ValueError(f"slabs {first} to {last} do not lie above the blocks before them")
     return BufferRead(wrong, at.value)

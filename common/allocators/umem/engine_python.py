@@ -6,13 +6,13 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import repeat
-from typing import NamedTuple, Optional, Protocol
+from typing import NamedTuple, Optional
 
-from findleaks.engine import slabs as s
+from findleaks.allocators.umem import engine as s
+from findleaks.allocators.umem.engine import CACHE, HASHED, OWN, SLAB, USER, BufferRead, SlabRead, SlabWrong
 from findleaks.engine.contract import Blocks
-from findleaks.engine.slabs import CACHE, HASHED, OWN, SLAB, USER, BufferRead, SlabRead, SlabWrong
+from findleaks.engine.python.engine import PureEngine
 from findleaks.engine.terms import State
-from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import inside
 
@@ -22,14 +22,6 @@ WRAP = 1 << 32
 IN_USE, CACHED, FREE = int(State.IN_USE), int(State.CACHED), int(State.FREE)
 _IDLE = bytes((0,)) + bytes((1,)) * 255
 """State to 1 where a block is not in use."""
-
-
-class Follower(Protocol):
-    """What is used of the twin of the engine."""
-
-    def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]: ...
-
-    def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]: ...
 
 
 class _Cache(NamedTuple):
@@ -52,8 +44,9 @@ def _caches(table: array[int]) -> list[_Cache]:
     return [_Cache(*table[at : at + CACHE]) for at in range(0, len(table), CACHE)]
 
 
-def read_slabs(arch: Arch, engine: Follower, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
-    """See contract.Engine."""
+def read_slabs(engine: PureEngine, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
+    """See engine.py."""
+    arch = engine.arch
     word = arch.word
     kinds = _caches(caches)
     records, ends, states = array("Q"), array("Q"), bytearray()
@@ -88,7 +81,7 @@ def read_slabs(arch: Arch, engine: Follower, pieces: Sequence[Piece], caches: ar
 
 
 def _free(
-    engine: Follower,
+    engine: PureEngine,
     pieces: Sequence[Piece],
     cache: _Cache,
     slab: Sequence[int],
@@ -131,8 +124,8 @@ def _place(kinds: Sequence[_Cache], records: array[int], regions: Sequence[Range
     return users
 
 
-def mark_cached(slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
-    """See contract.Engine."""
+def mark_cached(engine: PureEngine, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
+    """See engine.py."""
     size = slabs.caches[cache * CACHE + 3]
     bases, found = slabs.users[::USER], []
     for at, buffer in enumerate(buffers):
@@ -149,8 +142,10 @@ def mark_cached(slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tup
     return found
 
 
-def read_buffers(blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int) -> BufferRead:
-    """See contract.Engine."""
+def read_buffers(
+    engine: PureEngine, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int
+) -> BufferRead:
+    """See engine.py."""
     reader = _Buffers(pieces, slabs)
     at, last = first, min(last, len(slabs.users) // USER)
     while at < last and len(reader.states) < enough:

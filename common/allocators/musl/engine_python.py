@@ -7,8 +7,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.engine import slots as s
-from findleaks.engine.slots import AREA, GROUP, HEADER, LARGE, LONE, MOVED, SUMS, UNIT, SlotGroups, SlotRead, TagWalk
+from findleaks.allocators.musl import engine as s
+from findleaks.allocators.musl.engine import AREA, GROUP, HEADER, LARGE, LONE, MOVED, SUMS, UNIT, SlotGroups, SlotRead, TagWalk
+from findleaks.engine.python.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
@@ -83,8 +84,11 @@ class _Group:
         return self.number < len(classes) and UNIT + self.count * self.stride <= self.end - self.mem
 
 
-def read_groups(arch: Arch, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]) -> SlotGroups:
-    """See contract.Engine."""
+def read_groups(
+    engine: PureEngine, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]
+) -> SlotGroups:
+    """See engine.py."""
+    arch = engine.arch
     memory = Bytes(pieces)
     wrong: array[int] = array("Q")
     word = arch.word
@@ -175,8 +179,9 @@ def _cut(groups: Sequence[_Group]) -> array[int]:
     return batches
 
 
-def read_slots(arch: Arch, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
-    """See contract.Engine."""
+def read_slots(engine: PureEngine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
+    """See engine.py."""
+    arch = engine.arch
     reader = _Slots(arch, pieces, groups)
     at, last = first, min(last, len(groups.records) // GROUP)
     while at < last:
@@ -266,8 +271,9 @@ class _Slots:
         return reserve if told == offset and reserve is not None and least <= reserve <= end - block else None
 
 
-def walk_tags(arch: Arch, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
-    """See contract.Engine."""
+def walk_tags(engine: PureEngine, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
+    """See engine.py."""
+    arch = engine.arch
     word = arch.word
     header, odd = 2 * word, 4 * word - 2
     starts, sizes, states = array("Q"), array("Q"), bytearray()

@@ -1,0 +1,87 @@
+"""What glibc's reader needs of the engine: chunks appended to the directory of blocks, and runs of sound headers.
+
+The loops are in engine_kernel.py (common/kernel/glibc_chunks.c) and in its twin, engine_python.py. What is wrong is said here.
+"""
+
+from __future__ import annotations
+
+from array import array
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, cast
+
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.kernel.blocks import KernelBlocks
+from findleaks.target.base import Piece
+
+# Why a walk over chunks stopped; glibc_chunks.c returns the same numbers.
+OK, SMALL, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS = range(8)
+
+
+class ChunkWalk(NamedTuple):
+    """Where a walk over glibc's chunk headers stands; `problem` is "" or why it stopped early at `chunk`, `unsure` whether that is no
+    more than a doubt about the chunk before: the walk may go on."""
+
+    chunk: int  # address of the next chunk header
+    done: bool
+    problem: str
+    unsure: bool = False
+
+
+class SoundChunks(NamedTuple):
+    """`chunk`: the first header that does not agree, that stands outside the piece, or that is not below the end; `previous`: the one
+    before it, 0 where there is none; `headers`: how many agree; `free`: those of them, ascending, that the header behind calls free."""
+
+    chunk: int
+    previous: int
+    headers: int
+    free: array[int]
+
+
+def walk_chunks(blocks: Blocks, piece: Piece, chunk: int, end: int) -> ChunkWalk:
+    """Append the blocks of glibc-style boundary-tagged chunks from the header at `chunk` up to `end`, as far as `piece` holds
+    their size words. The result's `chunk` is where to go on with the next piece; pieces may cut anywhere between words.
+
+    `end` is the header of the chunk that closes the heap (top, or a fencepost) and becomes no block; the walk is done when it
+    is reached and its PREV_INUSE bit was read, so pieces should go up to `end` + 2 words. A chunk's state comes from the
+    following header's PREV_INUSE bit; where that cannot be read, or is corrupt, the chunk counts as in use. Usable sizes: in
+    use, the chunk's size less one word; free, less two (its last word is the next header's); with IS_MMAPPED (always in use,
+    no following header needed), less two. So in use + free + one word a block (two if free or mmapped) is the memory walked.
+    A size that is unaligned, less than four words or past `end` ends the walk with a problem that names the chunk's address,
+    and so do a `chunk` below blocks appended before, one no block can follow (misaligned, or past `end`), and one whose
+    header lies below `piece`.
+
+    Where a header says that the chunk before it is free, but the word in front of it does not repeat that chunk's size, the walk
+    stops there with `unsure`, the block counts as in use, and a call with that `chunk` goes on."""
+    return _loops(isinstance(blocks, KernelBlocks)).walk_chunks(blocks, piece, chunk, end)
+
+
+def sound_chunks(engine: Engine, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
+    """From one chunk on as far as headers agree; `normal`: flags in use behind one in use; `previous`: the chunk before, or 0."""
+    return _loops(engine.name == "kernel").sound_chunks(engine, piece, chunk, stop, normal, previous)
+
+
+def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:
+    """Why a walk stopped at `chunk`, whose header gives `size`; "" for OK."""
+    why = {
+        SMALL: f"size {size:#x} is less than a chunk's least",
+        UNALIGNED: f"size {size:#x} is not aligned",
+        PAST_END: f"size {size:#x} reaches past the heap's end at {end:#x}",
+        MISPLACED: "is not at an address where a chunk can be",
+        OVERLAP: "lies below blocks found before it",
+        MISSED: "its header is not in memory",
+        DIFFERS: "says that the chunk before it is free, but the copy of that one's size differs",
+    }
+    return f"chunk {chunk:#x}: {why[code]}" if code else ""
+
+
+class _Loops(Protocol):
+    """What engine_kernel.py and its twin, engine_python.py, both have."""
+
+    def walk_chunks(self, blocks: Any, piece: Piece, chunk: int, end: int) -> ChunkWalk: ...
+
+    def sound_chunks(self, engine: Any, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks: ...
+
+
+def _loops(kernel: bool) -> _Loops:
+    """Those of the kernel, or of its twin."""
+    return cast(_Loops, import_module(f"findleaks.allocators.glibc.{'engine_kernel' if kernel else 'engine_python'}"))

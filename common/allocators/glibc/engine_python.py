@@ -1,0 +1,119 @@
+"""glibc's chunks in Python: the reference that tests hold the kernel (common/kernel/glibc_chunks.c) to."""
+
+from __future__ import annotations
+
+from array import array
+
+from findleaks.allocators.glibc import engine as terms
+from findleaks.allocators.glibc.engine import ChunkWalk, SoundChunks
+from findleaks.allocators.glibc.layout import IS_MMAPPED, PREV_INUSE
+from findleaks.engine.python.blocks import PureBlocks, words_of
+from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.shared import MAX_BLOCKS, TooManyBlocks
+from findleaks.engine.terms import State
+from findleaks.target.base import Piece
+
+_FLAGS = 7
+
+
+def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> ChunkWalk:
+    """See engine.py."""
+    blocks.check_open()
+    word = blocks.arch.word
+    shift = 3 if word == 8 else 2
+    least, align = 4 * word, 2 * word - 1
+    first, words = words_of(piece, blocks.arch)
+    code, size = terms.OK, 0
+    if chunk > end or end + 2 * word > blocks.arch.mask or (chunk + 2 * word) % blocks.granule or chunk % word:
+        code = terms.MISPLACED
+    elif chunk + word < first:
+        code = terms.MISSED
+    elif chunk < end and chunk + 2 * word < blocks.floor():
+        code = terms.OVERLAP
+    if code:
+        blocks.pending = False
+        return ChunkWalk(chunk, False, terms.chunk_problem(code, chunk, size, end))
+
+    base = first - word
+    limit = base + (len(words) << shift)  # chunks below it have their size word here
+    starts: list[int] = []
+    sizes: list[int] = []
+    states = bytearray()
+    pending = blocks.pending
+    granule_mask = blocks.granule - 1
+    done = chunk == end and not pending
+    flags = ~7
+    while chunk < limit and not done:
+        head = words[(chunk - base) >> shift]
+        if chunk < end:
+            size = head & flags
+            if size < least or size & align or size > end - chunk or (chunk + 2 * word) & granule_mask:
+                if size < least:
+                    code = terms.SMALL
+                elif size & align:
+                    code = terms.UNALIGNED
+                else:
+                    code = terms.PAST_END if size > end - chunk else terms.MISPLACED
+                pending = False  # a header that is wrong says nothing of the block before it, which stays in use
+                break
+        if pending and not head & PREV_INUSE:
+            index = ((chunk - base) >> shift) - 1
+            if index >= 0 and words[index] != (sizes[-1] if sizes else blocks.sizes[-1]) + word:
+                code, pending = terms.DIFFERS, False  # in use, or free with its end written over: not for headers to tell
+                break
+            if states:
+                states[-1] = State.FREE
+                sizes[-1] -= word
+            else:
+                blocks.states[-1] = State.FREE
+                blocks.sizes[-1] -= word
+        if chunk == end:
+            done, pending = True, False
+            break
+        starts.append(chunk + 2 * word)
+        states.append(State.IN_USE)
+        if head & IS_MMAPPED:
+            sizes.append(size - 2 * word)
+            pending = False
+        else:
+            sizes.append(size - word)
+            pending = True
+        chunk += size
+        if chunk == end and not pending:
+            done = True
+    blocks.pending = pending
+    blocks.starts.extend(starts)
+    blocks.sizes.extend(sizes)
+    blocks.states += states
+    if len(blocks.starts) > MAX_BLOCKS:
+        raise TooManyBlocks("blocks")
+    return ChunkWalk(chunk, done, terms.chunk_problem(code, chunk, size, end), code == terms.DIFFERS)
+
+
+def sound_chunks(engine: PureEngine, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
+    """See engine.py."""
+    arch = engine.arch
+    word = arch.word
+    mask, least = 2 * word - 1, 4 * word
+    first, words = words_of(piece, arch)
+    count, free = 0, array("Q")
+    while chunk < stop and chunk % word == 0 and 0 <= (chunk + word - first) // word < len(words):
+        at = (chunk + word - first) // word
+        head = words[at]
+        size, flags = head & ~mask, head & mask
+        behind_free = False
+        if size < least or (head & ~_FLAGS) > stop - chunk:
+            break
+        if flags != normal:
+            before = (previous + word - first) // word
+            near = previous and previous % word == 0 and previous < chunk and before >= 0
+            if flags == normal & ~PREV_INUSE and near and at >= 1:
+                behind_free = bool(words[before] & PREV_INUSE) and words[at - 1] == words[before] & ~_FLAGS
+                if not behind_free:
+                    break
+            elif flags != PREV_INUSE or at + size // word >= len(words) or words[at + size // word] & PREV_INUSE:
+                break
+        if behind_free:
+            free.append(previous)
+        count, previous, chunk = count + 1, chunk, chunk + (head & ~_FLAGS)
+    return SoundChunks(chunk, previous, count, free)
