@@ -1,6 +1,6 @@
 """Waits beside a debugger, and puts a process right should the debugger be killed: a program of its own, started by guard.py.
 
-usage: guardian.py PID DESCRIPTOR FOLDER, the descriptor of /proc/PID/mem, the folder of the package's bootstrap.py ("" for none).
+usage: watchdog.py PID DESCRIPTOR FOLDER, the descriptor of /proc/PID/mem, the folder of the package's bootstrap.py ("" for none).
 On standard input: "ADDRESS NOW OLD" a line each, in hexadecimal, then "." Where "q" follows all is well; where the pipe just ends the
 debugger is dead: every address that holds NOW gets OLD back, at once, and with a folder, what a stub left is taken out besides.
 """

@@ -17,7 +17,7 @@ import layouts
 import pytest
 from layouts import Layout, run
 
-from findleaks import launcher as rc
+from findleaks import launcher
 
 LAYOUTS = ("wheel", "editable", "bare")
 
@@ -50,7 +50,7 @@ def gdb(*words: object, **options: object) -> tuple[str, str]:
 
 
 def lldb(*words: object, **options: object) -> tuple[str, str]:
-    done = run(rc.lldb_program(), "--batch", *words, **options)
+    done = run(launcher.lldb_program(), "--batch", *words, **options)
     return done.stdout, done.stderr
 
 

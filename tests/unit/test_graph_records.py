@@ -18,7 +18,7 @@ BASE = 0x7F0000010000
 
 def both(most: int = 1 << 20) -> list[Records]:
     assert "fl_records" in SIGNATURES
-    return [KernelRecords(graphs.kernel()._library, SHAPES, 7, most), PureRecords(X86_64, SHAPES, 7, most)]
+    return [KernelRecords(graphs.kernel().library, SHAPES, 7, most), PureRecords(X86_64, SHAPES, 7, most)]
 
 
 def random_words(rng: random.Random, count: int, kinds: int) -> bytes:

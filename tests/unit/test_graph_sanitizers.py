@@ -57,7 +57,7 @@ from findleaks.engine.kernel.library import CWords
 from findleaks.engine.kernel.memory import passed
 piece = passed(graphs.piece(0x1000, bytes(64)))
 piece.length = 128
-graphs.kernel()._library.fl_search(piece, 1, 2, CWords())
+graphs.kernel().library.fl_search(piece, 1, 2, CWords())
 """
     environment = {**environment, "PYTHONPATH": str(Path(graphs.__file__).parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False)

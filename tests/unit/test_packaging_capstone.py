@@ -146,7 +146,7 @@ def test_finders_are_put_in_place_once_and_the_libraries_last(tmp_path: Path) ->
     assert (done.stderr, done.stdout) == ("", "True ['Finder', 'LibraryFinder', 'LibraryFinder'] True\n")
 
 
-CODE = "from findleaks import rc; print(*rc.gdb_lines(), *rc.lldb_lines(), sep='\\n')"
+CODE = "from findleaks import launcher; print(*launcher.gdb_lines(), *launcher.lldb_lines(), sep='\\n')"
 
 
 def test_init_names_the_environment_that_a_checkout_cannot_know(tmp_path: Path) -> None:
