@@ -15,9 +15,9 @@ from findleaks import __version__
 from findleaks.catalogue import CATALOGUE, meant
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
 from findleaks.escaping import visible
+from findleaks.quoting import shell_quoted
 from findleaks.report.columns import columns
 from findleaks.report.encoding import HANDLER, install
-from findleaks.report.quoting import shell_quoted
 
 if TYPE_CHECKING:
     from findleaks.session import Progress, Session

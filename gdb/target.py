@@ -19,7 +19,7 @@ import gdb
 from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.errors import TargetError, UsageError
 from findleaks.gdb.disassembly import Disassembly
-from findleaks.report.quoting import shell_quoted
+from findleaks.quoting import shell_quoted
 from findleaks.target.arch import Arch
 from findleaks.target.base import Target, Thread
 from findleaks.target.live import LiveTarget

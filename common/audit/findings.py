@@ -19,7 +19,7 @@ from findleaks.audit.possible import by_custom, possible
 from findleaks.audit.retention import Asked, retention
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import blocks, number, printable, size, some
-from findleaks.report.quoting import shell_quoted
+from findleaks.quoting import shell_quoted
 from findleaks.session import Session
 
 if TYPE_CHECKING:

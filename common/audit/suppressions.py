@@ -11,11 +11,11 @@ size:A-B         the block's usable size in bytes: 48, 48-64, 1K-, -16, 1M-2M
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Optional
 
 from findleaks.arg_types import SizeRange, size_range
 from findleaks.errors import UsageError
+from findleaks.wildcards import matches
 
 KINDS = ("leak", "type", "module", "string", "size")
 _LARGEST_FILE = 16 << 20
@@ -39,10 +39,10 @@ class Rule:
         if self.sizes is not None:
             return self.sizes.low <= size <= self.sizes.high
         if self.kind == "type":
-            return glob(self.pattern, type_name)
+            return matches(self.pattern, type_name)
         if self.kind == "module":
-            return bool(module) and (glob(self.pattern, module) or glob(self.pattern, module.rsplit("/", 1)[-1]))
-        return bool(hint) and (glob(self.pattern, hint) or glob(self.pattern, _unquoted(hint)))
+            return bool(module) and (matches(self.pattern, module) or matches(self.pattern, module.rsplit("/", 1)[-1]))
+        return bool(hint) and (matches(self.pattern, hint) or matches(self.pattern, _unquoted(hint)))
 
 
 @dataclass
@@ -123,17 +123,9 @@ def _unquoted(hint: str) -> str:
     return hint[begin + 1 : -1] if 0 <= begin < len(hint) - 1 and hint.endswith('"') else hint
 
 
-def glob(pattern: str, text: str, question: bool = True) -> bool:
-    """The whole of `text` matches `pattern`: * any characters, ? (if `question`) any single one, and [ itself, as in [abi:cxx11].
-
-    Quadratic at worst, however many stars: since Python 3.9 fnmatch's expressions do not backtrack over more than one."""
-    pattern = pattern.replace("[", "[[]")
-    return fnmatchcase(text, pattern if question else pattern.replace("?", "[?]"))
-
-
 def contains(pattern: str, text: str) -> bool:
     """LeakSanitizer's match: `pattern` occurs in `text`, with * as wildcard, ^ and $ for its ends (LLVM 19 compiler-rt
     lib/sanitizer_common/sanitizer_common.cpp, TemplateMatch)."""
     from_start, to_end = pattern.startswith("^"), pattern.endswith("$")
     inner = pattern[from_start : len(pattern) - to_end]
-    return glob(("" if from_start else "*") + inner + ("" if to_end else "*"), text, question=False)
+    return matches(("" if from_start else "*") + inner + ("" if to_end else "*"), text, question=False)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, Text
 from findleaks.catalogue import CATALOGUE, Entry, meant
 from findleaks.errors import UsageError
 from findleaks.escaping import Markup, json_line, visible
-from findleaks.report.quoting import for_debugger
+from findleaks.quoting import for_debugger
 
 if TYPE_CHECKING:
     from findleaks.session import Session

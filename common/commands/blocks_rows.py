@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from findleaks.audit.address_info import STATES, Describer
-from findleaks.audit.suppressions import glob
 from findleaks.block_types.text import known_characters
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowRules, Rows
 from findleaks.engine.terms import Kind, State, Totals
@@ -22,6 +21,7 @@ from findleaks.escaping import json_line
 from findleaks.session import Session
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import inside, merged
+from findleaks.wildcards import matches
 
 CHUNK = 4096
 """Blocks looked at one by one between two looks at Ctrl-C."""
@@ -229,7 +229,7 @@ class BlockRows:
         return not self.filters.type or self._glob(self.describer.type(index))
 
     def _glob(self, name: str) -> bool:
-        return not self.filters.type or glob(self.filters.type, name)
+        return not self.filters.type or matches(self.filters.type, name)
 
     def _look_up(self) -> None:
         if self.session.target.interrupted():

@@ -18,8 +18,8 @@ from findleaks.commands.result import Plain
 from findleaks.engine.terms import State
 from findleaks.errors import FindleaksError, UsageError
 from findleaks.formatting import number, printable, size, wrapped
+from findleaks.quoting import shell_quoted
 from findleaks.report.heapmap.cells import LOOKS, Picture
-from findleaks.report.quoting import shell_quoted
 from findleaks.runtimes.base import Part
 from findleaks.session import Session
 

@@ -14,7 +14,6 @@ from findleaks.audit.fields import computed
 from findleaks.audit.owners import WORDS, Owner, Owners, owners
 from findleaks.audit.references import root_references
 from findleaks.audit.retained_tree import Contents, Holding, Teller, root_rows, tree_of
-from findleaks.audit.suppressions import glob
 from findleaks.commands import command
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.result import Plain
@@ -24,6 +23,7 @@ from findleaks.engine.terms import Totals
 from findleaks.errors import UsageError
 from findleaks.formatting import blocks, size, some
 from findleaks.session import Session
+from findleaks.wildcards import matches
 
 LIMIT, DEPTH = 10, 2
 
@@ -149,7 +149,7 @@ def _matching(every: Sequence[Owner], word: str) -> list[int]:
     if exact:
         return exact
     if any(c in word for c in "*?"):
-        return [n for n, owner in enumerate(every) if glob(word, owner.name) or glob(word, owner.label)]
+        return [n for n, owner in enumerate(every) if matches(word, owner.name) or matches(word, owner.label)]
     return [n for n, owner in enumerate(every) if owner.name.rsplit("::", 1)[-1] == word]
 
 

@@ -12,7 +12,7 @@ from findleaks.commands import Door
 from findleaks.engine.terms import Totals
 from findleaks.escaping import visible
 from findleaks.formatting import blocks, number, size, some
-from findleaks.report.quoting import shell_quoted
+from findleaks.quoting import shell_quoted
 
 
 @dataclass

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from findleaks.audit.suppressions import glob
 from findleaks.errors import Interrupted
 from findleaks.target.base import Target
 from findleaks.unwind.frames import Frame, Trace, Unwinder
+from findleaks.wildcards import matches
 
 
 class Named(NamedTuple):
@@ -93,7 +93,7 @@ def names(frame: Named, pattern: str) -> bool:
         return False
     plain = bare(frame.function)
     known = (frame.function, plain, plain.rsplit("::", 1)[-1])
-    return any(glob(pattern, name) for name in known) if any(c in pattern for c in "*?") else pattern in known
+    return any(matches(pattern, name) for name in known) if any(c in pattern for c in "*?") else pattern in known
 
 
 def reaching(found: Iterable[Stack], function: str, module: str, not_under: Sequence[str]) -> list[Stack]:
@@ -102,6 +102,6 @@ def reaching(found: Iterable[Stack], function: str, module: str, not_under: Sequ
         stack
         for stack in found
         if (not function or any(names(frame, function) for frame in stack.frames))
-        and (not module or any(frame.module == module or glob(module, frame.module) for frame in stack.frames))
+        and (not module or any(frame.module == module or matches(module, frame.module) for frame in stack.frames))
         and not any(names(frame, pattern) for pattern in not_under for frame in stack.frames)
     ]

@@ -13,7 +13,7 @@ import truth
 from debuggers import environment, gdb, lldb, ran
 
 import cores
-from findleaks.report.quoting import shell_quoted
+from findleaks.quoting import shell_quoted
 
 COMMANDS = ("verdict", "find", "blocks", "caches", "roots", "roots --lost", "map", "runtime", "stacks", "verify")
 PROG = f"{shell_quoted(sys.executable)} -m findleaks"

@@ -27,9 +27,9 @@ from findleaks.errors import FindleaksError
 from findleaks.escaping import Markup, json_line, visible
 from findleaks.formatting import printable, table, wrapped
 from findleaks.progress import Bar
+from findleaks.quoting import for_debugger, shell_quoted
 from findleaks.report.heapmap import html, svg
 from findleaks.report.heapmap.cells import Picture
-from findleaks.report.quoting import for_debugger, shell_quoted
 from findleaks.target.base import Range
 from findleaks.target.maps import regions_of
 from findleaks.target.ptrace import status

@@ -1,0 +1,15 @@
+"""Patterns with wildcards, as users write them for types, modules and functions."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+
+def matches(pattern: str, text: str, question: bool = True) -> bool:
+    """Whether `pattern` matches the whole of `text`: `*` any characters, `?` (if `question`) any one, and
+    `[` itself, as in [abi:cxx11].
+
+    Quadratic at worst, however many stars: since Python 3.9 fnmatch's expressions do not backtrack over
+    more than one."""
+    pattern = pattern.replace("[", "[[]")
+    return fnmatchcase(text, pattern if question else pattern.replace("?", "[?]"))
