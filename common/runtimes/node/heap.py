@@ -97,8 +97,12 @@ Header = tuple[int, int]
 """Which of a chunk's first words leads to what has the heap's address (-1: the chunk's own header has it), and which word there that is."""
 
 
-def chunks(target: Target, heaps: frozenset[int]) -> list[Range]:
-    """The chunks of these heaps, ascending; large objects' are larger than others. Raises nothing but Interrupted."""
+def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) -> list[Range]:
+    """The chunks of these heaps, ascending; large objects' are larger than others. Raises nothing but Interrupted.
+
+    V8 maps its chunks itself. So none begins in `others`, the heaps of allocators, ascending: a block may hold the
+    address of what a chunk's header leads to at the place where the header has it.
+    """
     memory = Memory(target)
     headed: list[tuple[int, int, dict[Header, tuple[int, ...]]]] = []  # where a chunk may begin, where memory ends, its headers
     regions = [region for region in target.regions() if not region.name.startswith("/")]
@@ -107,7 +111,7 @@ def chunks(target: Target, heaps: frozenset[int]) -> list[Range]:
         for number, at in enumerate(range(-(-start // CHUNK) * CHUNK, end, CHUNK)):
             if not number % 256 and target.interrupted():
                 raise Interrupted
-            if _inside(hidden, at):
+            if _inside(hidden, at) or _inside(others, at):
                 continue
             headers = dict(_headers(memory, at, heaps))
             if headers:

@@ -91,7 +91,8 @@ class Node(Runtime):
     def _chunks(self) -> list[Range]:
         if self._heap is None:
             return []
-        return heaps.chunks(self._target, frozenset(isolate.address + self._heap.heap for isolate in self._isolates))
+        others = [Range(owned.start, owned.end) for owned in self._directory.heaps]
+        return heaps.chunks(self._target, frozenset(isolate.address + self._heap.heap for isolate in self._isolates), others)
 
     @cached_property
     def _spaces(self) -> Optional[Spaces]:
