@@ -8,7 +8,6 @@ import sys
 from findleaks.engine.contract import Engine
 from findleaks.engine.kernel.engine import KernelEngine
 from findleaks.engine.kernel.library import library
-from findleaks.engine.python.engine import PureEngine
 from findleaks.target.arch import Arch
 
 PURE = "FINDLEAKS_PURE"
@@ -34,4 +33,6 @@ def load(arch: Arch, pure: bool = False) -> Engine:
             return KernelEngine(library(), arch)
         except OSError:
             pass  # not built, or for another machine: the twin gives the same answers, slower
+    from findleaks.engine.python.engine import PureEngine
+
     return PureEngine(arch)

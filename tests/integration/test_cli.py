@@ -57,6 +57,15 @@ def check_lost(found: dict[str, Any]) -> None:
     assert found["trusted"] is True
 
 
+def test_what_find_imports(core: Path) -> None:
+    """Neither the kernel's twin nor the reader of debug information, which it does not need: a start would take 50 ms more."""
+    code = "import sys; from findleaks.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    ran = subprocess.run([sys.executable, "-c", code, "find", str(core)], capture_output=True, text=True, timeout=60, check=True)
+    imported = ran.stderr.split()
+    assert "findleaks.engine.kernel.engine" in imported
+    assert [name for name in imported if name.startswith(("findleaks.engine.python", "elftools")) or name.endswith("engine_python")] == []
+
+
 def test_a_core(core: Path) -> None:
     ran = findleaks("find", "--json", core)
     assert (ran.returncode, ran.stderr) == (0, "")
