@@ -18,7 +18,9 @@
 
 #define TEXT "The quick brown fox jumps over the lazy dog. "
 
-static int corrupt_target = 0x11223344; /* what planted pointers point to */
+static int corrupt_target[2] = {0x11223344, 0x11223344}; /* what planted pointers point to */
+
+static size_t skipped; /* bytes of the text, and members of corrupt_target, that are left out: see differ */
 
 static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -39,9 +41,17 @@ __attribute__((unused)) static void block(const char *name, void *address, const
 /* Write `count` bytes of text or pointers from `at` on; the compiler must not see to which block they belong. */
 __attribute__((noinline, unused)) static void scribble(volatile char *at, size_t count, const char *what) {
     for (size_t i = 0; i < count; i++) {
-        uintptr_t pointer = (uintptr_t)&corrupt_target;
-        at[i] = !strcmp(what, "text") ? TEXT[i % (sizeof TEXT - 1)] : !strcmp(what, "pointers") ? (char)(pointer >> 8 * (i % 8)) : 0;
+        uintptr_t pointer = (uintptr_t)&corrupt_target[skipped];
+        at[i] = !strcmp(what, "text") ? TEXT[(i + skipped) % (sizeof TEXT - 1)] : !strcmp(what, "pointers") ? (char)(pointer >> 8 * (i % 8)) : 0;
     }
+}
+
+/* What is written by scribble from now on begins with another byte than stands at `at`: an allocator could not see the same byte. */
+__attribute__((unused)) static void differ(const volatile char *at, const char *what) {
+    char first = 0;
+    skipped = 0;
+    scribble(&first, 1, what);
+    skipped = first == *at;
 }
 
 static void wrote(volatile char *at, size_t count, const char *what) { say("wrote %#lx %zu %s\n", (unsigned long)at, count, what); }

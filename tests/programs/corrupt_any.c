@@ -15,10 +15,14 @@ enum { WIDTH = 400 };
 static char *all[WIDTH];
 static char *chosen, *next_to;
 
+/* Right in front of the chosen block lies one that is in use: of a free one an allocator keeps nothing there. */
 static void choose(size_t size) {
-    for (int i = 0; i < WIDTH; i++) all[i] = keep(size);
+    uintptr_t places[WIDTH], closest = UINTPTR_MAX;
+    for (int i = 0; i < WIDTH; i++) places[i] = (uintptr_t)(all[i] = keep(size));
     for (int i = 0; i < WIDTH / 2; i += 2) free(all[i]), all[i] = 0;
-    chosen = all[WIDTH * 3 / 4];
+    for (int i = WIDTH * 3 / 4; i < WIDTH - 4; i++)
+        for (int j = 1; j < WIDTH; j += j < WIDTH / 2 ? 2 : 1)
+            if (places[j] < places[i] && places[i] - places[j] < closest) closest = places[i] - places[j], chosen = all[i];
     for (int i = 0; i < WIDTH; i++)
         if (all[i] > chosen && (!next_to || all[i] < next_to)) next_to = all[i];
     if (!next_to) _exit(5);
@@ -34,11 +38,13 @@ int main(int argc, char **argv) {
     if (!strcmp(scenario, "overrun")) {
         block("before", chosen, "in-use");
         block("victim", next_to, "in-use");
-        scribble(chosen, usable, what);
         at = chosen + usable;
+        differ(at, what);
+        scribble(chosen, usable, what);
     } else if (!strcmp(scenario, "header")) {
         block("victim", chosen, "in-use");
         at = chosen - bytes;
+        differ(at, what);
     } else if (!strcmp(scenario, "uaf")) {
         say("block victim %#lx %zu freed\n", (unsigned long)chosen, usable);
         free(all[WIDTH - 2]);

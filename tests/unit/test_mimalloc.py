@@ -8,7 +8,7 @@ import fake
 import pytest
 
 from findleaks.allocators.directory import Directory, build
-from findleaks.allocators.mimalloc import aligned, layout, lists
+from findleaks.allocators.mimalloc import aligned, checks, layout, lists
 from findleaks.allocators.mimalloc.instance import Mimalloc
 from findleaks.engine.python.engine import PureEngine
 from findleaks.target.arch import X86_64
@@ -236,3 +236,23 @@ def test_aligned_blocks_are_where_they_are_referred_to(referred: str) -> None:
     assert (blocks.address(index), blocks.size(index)) == (expected, block + 80 - expected)
     assert found.moved == ({block: spot} if expected == spot else {})
     assert len(blocks) == CAPACITY
+
+
+class Words:
+    """Memory of some words."""
+
+    def __init__(self, words: dict[int, int]) -> None:
+        self._words = words
+
+    def word(self, address: int) -> int | None:
+        return self._words.get(address)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_padding_is_known_by_blocks_in_use_wherever_they_are(right: bool) -> None:
+    """The first blocks of a page may all be free."""
+    page = layout.Page(SEGMENT, SEGMENT + 4096, SIZE, CAPACITY, CAPACITY, 2, 0, 0, 0, KEYS, False, THREAD, 0, 4096, "")
+    used = [page.start + SIZE * number for number in (7, 9)]
+    canaries = {block + SIZE - 8: lists.encode(block, KEYS, page.meta) & 0xFFFFFF00 if right else 0x41414141 for block in used}
+    live = aligned.Live([page], lambda page: set(range(page.start, page.end, SIZE)) - set(used))
+    assert checks.padded(Words(canaries), [page], live) is right  # type: ignore[arg-type]

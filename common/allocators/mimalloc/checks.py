@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
@@ -22,7 +23,7 @@ from findleaks.target.base import Range
 if TYPE_CHECKING:
     from findleaks.allocators.mimalloc.instance import Mimalloc
 
-VOTES = 64
+VOTES, VOTES_A_PAGE = 64, 4
 BREATH = 0.1
 FILL = 0xDE
 FILLED = 16
@@ -44,13 +45,13 @@ def padded(memory: Memory, pages: Sequence[Page], live: Live) -> bool:
     """Whether blocks end in a padding: a good part of some in use has its canary (where a list is broken, free blocks pass for such)."""
     votes = count = 0
     for page in pages:
-        if not any(page.keys) or count >= VOTES:
+        if not any(page.keys) or not page.used or count >= VOTES:
             continue
         free = live.free(page)
-        for block in range(page.start, min(page.end, page.start + 4 * page.size), page.size):
-            if block not in free:
-                count += 1
-                votes += _padding(memory, page, block)[1] is not None
+        used = (block for block in range(page.start, page.end, page.size) if block not in free)
+        for block in islice(used, VOTES_A_PAGE):
+            count += 1
+            votes += _padding(memory, page, block)[1] is not None
     return votes > 0 and 4 * votes >= count
 
 
