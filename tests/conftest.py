@@ -19,7 +19,10 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 # The checkout's root, which `python -m pytest` and PYTHONPATH=. put there, has our gdb/ and lldb/.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
-sys.path.append(str(ROOT / "tests" / "support"))
+SUPPORT = ROOT / "tests" / "support"
+sys.path.append(str(SUPPORT))
+# What a helper asserts is shown with its values, as in a test itself.
+pytest.register_assert_rewrite(*(file.stem for file in SUPPORT.glob("*.py")))
 
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)

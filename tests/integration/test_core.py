@@ -29,24 +29,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "program"
 
 
-def kernel_makes_cores() -> bool:
-    pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
-    return not pattern.startswith("|") and "/" not in pattern
-
-
 @pytest.fixture(scope="module")
 def pictures(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, int]]]:
-    """GDB's core and, where the kernel leaves cores in the working folder, the kernel's of the same process."""
+    """GDB's core, and the kernel's of the same process."""
     with Running([str(program), str(THREADS)], tmp_path_factory.mktemp("run")) as run:
         at = placed(run.output)
-        made = {"gcore": (run.gcore(), at)}
-        if kernel_makes_cores():
-            made["kernel"] = (run.kernel_core(), at)
-    return made
+        return {"gcore": (run.gcore(), at), "kernel": (run.kernel_core(), at)}
 
 
 def test_cores_show_what_the_program_did(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
-    assert "gcore" in pictures
     for path, at in pictures.values():
         with open_core(str(path)) as core:
             assert (core.warnings, core.unread, core.truncated) == ([], [], False)
@@ -61,10 +52,9 @@ def test_kernel_core_gcore_and_live_process_agree(program: Path, tmp_path: Path)
             with attach(run.pid) as live:
                 check_truth(live, at, THREADS)
                 check_agree(core, live)
-            if kernel_makes_cores():
-                with open_core(str(run.kernel_core())) as other:
-                    # The signal that made the core runs on the main thread's stack only below its stack pointer: nothing differs.
-                    check_agree(core, other)
+            with open_core(str(run.kernel_core())) as other:
+                # The signal that made the core runs on the main thread's stack only below its stack pointer: nothing differs.
+                check_agree(core, other)
 
 
 def test_memory_that_is_not_there(pictures: dict[str, tuple[Path, dict[str, int]]], program: Path, tmp_path: Path) -> None:
@@ -73,15 +63,14 @@ def test_memory_that_is_not_there(pictures: dict[str, tuple[Path, dict[str, int]
         assert content(core, at["untouched"], at["untouched"] + 4096) == bytes(4096)
         with pytest.raises(UnreadableMemory):
             core.read(0x1000, 8)
-    if kernel_makes_cores():
-        with Running([str(program), "1"], tmp_path) as run:  # of its own: gcore reads the untouched page, and so touches it
-            at = placed(run.output)
-            path = run.kernel_core()
-        with open_core(str(path)) as core:
-            for name in ("untouched", "reserved"):
-                with pytest.raises(UnreadableMemory):
-                    core.read(at[name], 8)
-            assert not any(start <= at["untouched"] < end for start, end in core.unread)
+    with Running([str(program), "1"], tmp_path) as run:  # of its own: gcore reads the untouched page, and so touches it
+        at = placed(run.output)
+        path = run.kernel_core()
+    with open_core(str(path)) as core:
+        for name in ("untouched", "reserved"):
+            with pytest.raises(UnreadableMemory):
+                core.read(at[name], 8)
+        assert not any(start <= at["untouched"] < end for start, end in core.unread)
 
 
 def check_line(error: TargetError) -> None:
@@ -169,7 +158,6 @@ def test_other_kinds_of_programs(tmp_path: Path, flags: list[str]) -> None:
                 assert [t.registers["r12"] & 0xFFFF00000000 for t in target.threads()[1:]] == [0x123400000000] * 2
 
 
-@pytest.mark.skipif(not kernel_makes_cores(), reason="the kernel hands cores to a program here")
 def test_a_core_without_elf_headers(program: Path, tmp_path: Path) -> None:
     with Running([str(program), "1"], tmp_path) as run:
         at = placed(run.output)
