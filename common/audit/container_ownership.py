@@ -19,7 +19,7 @@ from findleaks.audit.containers.reader import Reader
 from findleaks.audit.containers.recognise import known
 from findleaks.audit.containers.trees import gnu_tree, llvm_tree
 from findleaks.audit.owners import Owners, Sort
-from findleaks.engine.dominators import NOBODY, root_node
+from findleaks.engine.dominators import NO_ROOT, root_node
 from findleaks.errors import UnreadableMemory
 from findleaks.session import Session
 from findleaks.target.base import Piece
@@ -54,15 +54,15 @@ def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
     for number, owner in enumerate(named.all):
         if owner.sort != Sort.MANAGED:  # these are the first
             break
-        parts = parts or array("I", [NOBODY]) * len(reader.blocks)
+        parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
         block = reader.blocks.find(owner.words[0][1])
         for index, keeper in ((block, root_node(number)), (reader.blocks.find(owner.table) if owner.table else -1, block)):
-            if index >= 0 and parts[index] == NOBODY:  # not the dictionary of the module's variables, nor what is left in memory, holds it
+            if index >= 0 and parts[index] == NO_ROOT:  # not the dictionary of the module's variables, nor what is left in memory, holds it
                 parts[index] = len(keepers)
                 keepers.append(keeper)
     for node, container in _heads(session, reader, named):
         session.tell("finding containers", 0.0)
-        parts = parts or array("I", [NOBODY]) * len(reader.blocks)  # 4 bytes a block: only where there is a container
+        parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)  # 4 bytes a block: only where there is a container
         blocks, _ = reader.blocks.holding(container.nodes)
         if reader.blocks.claim(parts, blocks, len(keepers)):
             keepers.append(node)

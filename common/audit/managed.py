@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.engine.dominators import NOBODY, SILENT
+from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import SLICE, Session
@@ -77,7 +77,7 @@ def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Ho
         return one
     numbers: dict[tuple[bool, str], int] = {}
     places = [numbers.setdefault((at >= one.owning, group(name)), len(numbers)) for at, name in enumerate(one.names)]
-    number = {**dict(enumerate(places)), NOBODY: NOBODY, SILENT: SILENT}.__getitem__
+    number = {**dict(enumerate(places)), NO_ROOT: NO_ROOT, IGNORED: IGNORED}.__getitem__
     return one._replace(
         types=array("I", map(number, one.types)),
         names=[name for _, name in numbers],
@@ -101,11 +101,11 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
     tree = graph.dominators(rest + 1, bounds, owners, tiers=[owning] if owning else ())
     stands = _stands(holders, first)
     if pages:
-        stands = stands if stands is not None else array("I", [NOBODY]) * len(session.directory.blocks)
+        stands = stands if stands is not None else array("I", [NO_ROOT]) * len(session.directory.blocks)
         for part in pages:
             index = session.directory.blocks.find(part.start)
             if index >= 0:
-                stands[index] = SILENT  # its objects speak for it
+                stands[index] = IGNORED  # its objects speak for it
     if stands is not None:
         tree.stand_for(stands)
     for one, start in zip(holders, first):
@@ -131,15 +131,15 @@ def _bounds(session: Session, holders: Sequence[Holders], first: Sequence[int], 
 
 
 def _stands(holders: Sequence[Holders], first: Sequence[int]) -> Optional[array[int]]:
-    """For each block the root that stands for the type of the object in it, or NOBODY; None where no object stands in a block."""
+    """For each block the root that stands for the type of the object in it, or NO_ROOT; None where no object stands in a block."""
     made: Optional[array[int]] = None
     for one, start in zip(holders, first):
         if one.blocks and made is None and not start:
             made = one.blocks
         elif one.blocks:
-            before = made or array("I", [NOBODY]) * len(one.blocks)
+            before = made or array("I", [NO_ROOT]) * len(one.blocks)
             made = array(
-                "I", [old if kind == NOBODY else kind if kind == SILENT else start + kind for old, kind in zip(before, one.blocks)]
+                "I", [old if kind == NO_ROOT else kind if kind == IGNORED else start + kind for old, kind in zip(before, one.blocks)]
             )
     return made
 
@@ -152,7 +152,7 @@ def _of(session: Session, one: Holders, start: int, rest: int) -> tuple[array[in
         high = min(low + STEP, count)
         bounds[2 * low + 1 : 2 * high : 2] = array("Q", map(int.__add__, one.addresses[low:high], one.sizes[low:high]))
         if start:
-            owners[2 * low : 2 * high : 2] = array("I", (kind if kind == NOBODY else start + kind for kind in one.types[low:high]))
+            owners[2 * low : 2 * high : 2] = array("I", (kind if kind == NO_ROOT else start + kind for kind in one.types[low:high]))
         session.tell("looking at what managed objects hold", low / count)
     if not start:
         owners[0::2] = one.types

@@ -16,7 +16,7 @@ from typing import Optional
 
 from findleaks.audit import stack_owners, variables
 from findleaks.audit.containers.reader import Reader
-from findleaks.engine.dominators import NOBODY
+from findleaks.engine.dominators import NO_ROOT
 from findleaks.formatting import printable, size
 from findleaks.graph.roots import dtv_words
 from findleaks.libc.loader import table_blocks
@@ -87,7 +87,7 @@ class Owners:
     def at(self, address: int) -> Optional[int]:
         """The number of the owner of the word at `address`."""
         place = bisect_right(self.bounds, address) - 1
-        return self.numbers[place] if place >= 0 and self.numbers[place] != NOBODY else None
+        return self.numbers[place] if place >= 0 and self.numbers[place] != NO_ROOT else None
 
 
 def owners(session: Session, reader: Reader) -> Owners:
@@ -190,5 +190,5 @@ def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[in
             bounds.append(start)
             numbers.append(number)
         bounds.append(end)
-        numbers.append(NOBODY)
+        numbers.append(NO_ROOT)
     return bounds, numbers

@@ -26,11 +26,11 @@ from findleaks.target.base import Piece
 SHARED = -1
 """The node above all roots, in place of a holder: no single root or block holds it."""
 
-NOBODY = 0xFFFFFFFF
+NO_ROOT = 0xFFFFFFFF
 """In place of a root's number: these words belong to no root, and what they refer to is not held by them."""
 
 
-SILENT = 0xFFFFFFFE
+IGNORED = 0xFFFFFFFE
 """In place of a root that a block stands for: none, and what is in the block does not count."""
 
 
@@ -103,14 +103,14 @@ class Dominators(Protocol):
         ...
 
     def stand_for(self, roots: array[int]) -> None:
-        """Blocks are no nodes, but stand for roots: `roots` ("I") has for every block the root that it stands for, or NOBODY. What such
-        a block refers to, that root refers to; one with SILENT in place of a root stands for none, and refers to nothing.
+        """Blocks are no nodes, but stand for roots: `roots` ("I") has for every block the root that it stands for, or NO_ROOT. What such
+        a block refers to, that root refers to; one with IGNORED in place of a root stands for none, and refers to nothing.
         Not below `within`; ValueError for an array of another length, or of other roots."""
         ...
 
     def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
         """Blocks are parts of things that something keeps for itself (the nodes of a map): `parts` ("I") has for every block the number of
-        the thing, or NOBODY, and `keepers` the node of each thing's keeper, a block or a root. References to a part count only from its
+        the thing, or NO_ROOT, and `keepers` the node of each thing's keeper, a block or a root. References to a part count only from its
         keeper and from other parts of the same thing: a stale pointer elsewhere takes nothing away. Before anything else, not below
         `within`, which goes by it too; ValueError for an array of another length, a thing without a keeper, a root that does not exist."""
         ...
@@ -178,12 +178,12 @@ class Dominators(Protocol):
 
 
 def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], tiers: Sequence[int] = ()) -> None:
-    """ValueError unless there is an owner for each bound, every one a root or NOBODY, and neither bounds nor tiers descend."""
+    """ValueError unless there is an owner for each bound, every one a root or NO_ROOT, and neither bounds nor tiers descend."""
     if roots < 0 or roots >= 1 << 30:
         raise ValueError(f"{roots} roots")
     if len(bounds) != len(owners):
         raise ValueError(f"{len(bounds)} bounds, {len(owners)} owners")
-    if len(owners) and any(not (0 <= owner < roots or owner == NOBODY) for owner in owners):
+    if len(owners) and any(not (0 <= owner < roots or owner == NO_ROOT) for owner in owners):
         raise ValueError(f"an owner is none of {roots} roots")
     if any(low > high for low, high in zip(bounds, bounds[1:])):
         raise ValueError("bounds descend")
@@ -192,10 +192,10 @@ def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], tiers
 
 
 def check_stands(stands: array[int], roots: int, blocks: int) -> None:
-    """ValueError unless there is a root, or NOBODY, for each block."""
+    """ValueError unless there is a root, or NO_ROOT, for each block."""
     if len(stands) != blocks or stands.itemsize != 4:
         raise ValueError(f"{len(stands)} numbers of {stands.itemsize} bytes, {blocks} blocks")
-    if any(root >= roots for root in set(stands) - {NOBODY, SILENT}):
+    if any(root >= roots for root in set(stands) - {NO_ROOT, IGNORED}):
         raise ValueError(f"a block stands for none of {roots} roots")
 
 

@@ -49,7 +49,7 @@ API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, cons
     d->g = g;
     d->roots = roots;
     d->only_lost = only_lost;
-    d->definite = d->possible = NOBODY;
+    d->definite = d->possible = NO_ROOT;
     size_t bytes = ((size_t)g->count + 1) * sizeof *d->numbers;
     d->numbers = roomy(bytes);
     d->seen = calloc((size_t)g->count / 64 + 1, sizeof *d->seen);
@@ -77,7 +77,7 @@ API void fl_dominators_lost(dominators *d, uint32_t definite, uint32_t possible)
     d->possible = possible;
 }
 
-/* These blocks, NOBODY for the others, are no nodes: each stands for a root, which refers to what it refers to, or is SILENT. Until the tree is complete. */
+/* These blocks, NO_ROOT for the others, are no nodes: each stands for a root, which refers to what it refers to, or is IGNORED. Until the tree is complete. */
 API void fl_dominators_stand_for(dominators *d, const uint32_t *roots) { d->stands = roots; }
 
 /* These blocks are parts of things: see dominators.h. Both arrays must stay until the tree is complete. */
@@ -93,7 +93,7 @@ static int refer_for(dominators *d, int64_t *budget) {
         uint32_t root = d->stands[d->at], count;
         if (--*budget < 0)
             return 1;
-        if (root >= SILENT || !is_used(g, (uint32_t)d->at))
+        if (root >= IGNORED || !is_used(g, (uint32_t)d->at))
             continue;
         for (const uint32_t *edge = g->edges + edges_of(g, (uint32_t)d->at, &count), *end = edge + count; edge < end; edge++, --*budget)
             hold(d, *edge >> INDEX_SHIFT, root);
@@ -104,7 +104,7 @@ static int refer_for(dominators *d, int64_t *budget) {
 /* DEFINITE blocks, and the POSSIBLE ones that roots or reachable blocks refer to. */
 static int refer_lost(dominators *d, int64_t *budget) {
     const graph *g = d->g;
-    for (; d->definite != NOBODY && d->at < g->count; d->at++) {
+    for (; d->definite != NO_ROOT && d->at < g->count; d->at++) {
         uint32_t index = (uint32_t)d->at, count;
         uint8_t kind = g->kinds[index];
         if (--*budget < 0)
@@ -129,7 +129,7 @@ static int tally(dominators *d, int64_t *budget) {
         uint32_t *number = &d->numbers[d->at];
         if (--*budget < 0)
             return 1;
-        bool stands = d->stands && d->stands[d->at] != NOBODY;
+        bool stands = d->stands && d->stands[d->at] != NO_ROOT;
         bool counts = !stands && (d->only_lost ? g->kinds[d->at] >= POSSIBLE : is_used(g, (uint32_t)d->at));
         if (!counts) {
             *number = BARRED;

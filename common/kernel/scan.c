@@ -354,7 +354,7 @@ API int fl_dominators_scan(dominators *d, const piece *p, const uint64_t *bounds
     d->owners = owners;
     d->bound_count = bound_count;
     d->bound = 0;
-    d->otherwise = NOBODY;
+    d->otherwise = NO_ROOT;
     return scan_holders(d, count ? p->data + (base - p->address) : NULL, base, count);
 }
 

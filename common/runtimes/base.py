@@ -60,7 +60,7 @@ class Type(NamedTuple):
 class Holders(NamedTuple):
     """Live objects, ascending by address: where each begins, the bytes from there that it may refer to native memory from, and the
     number of its type in `names`. Objects that surely refer to no native block may be left out. Free slots may stand among them, with
-    graph.dominators.NOBODY for a type: what they still hold refers to nothing.
+    graph.dominators.NO_ROOT for a type: what they still hold refers to nothing.
 
     Objects of the first `owning` types free themselves what they refer to, so that it is theirs: references to it from elsewhere, such as
     stale ones, take nothing from them.
@@ -71,7 +71,7 @@ class Holders(NamedTuple):
     memory.
 
     Where each object is a block of an allocator's, `blocks` has for every block the number of the type of the object in it, or
-    graph.dominators.NOBODY, or SILENT for an object without pointers, and the columns are empty: such blocks are not native memory
+    graph.dominators.NO_ROOT, or IGNORED for an object without pointers, and the columns are empty: such blocks are not native memory
     themselves."""
 
     addresses: array[int]  # "Q"

@@ -12,7 +12,7 @@ import graphs
 import pytest
 
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.dominators import SILENT
+from findleaks.engine.dominators import IGNORED
 from findleaks.engine.terms import State
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally, count_objects
 from findleaks.target.arch import X86_64
@@ -83,7 +83,7 @@ def test_an_object_is_where_its_type_says(engine: Callable[[], Engine]) -> None:
     found, stands, sums, cut = counted(engine(), heap, [])
     assert found == [0, NO_OBJECT, 1, 1, NO_OBJECT, 2, NO_OBJECT, NO_OBJECT, 0, 0, NO_OBJECT, NO_OBJECT]
     assert sums == [3, 96, 0, 1, 1, 32, 2, 96, 1, 0, 0, 0, 1, 64, 0, 0, 0, 0, *[0] * 6]
-    assert stands == [0, NO_OBJECT, 1, 1, NO_OBJECT, SILENT, NO_OBJECT, NO_OBJECT, SILENT, 0, NO_OBJECT, NO_OBJECT]
+    assert stands == [0, NO_OBJECT, 1, 1, NO_OBJECT, IGNORED, NO_OBJECT, NO_OBJECT, IGNORED, 0, NO_OBJECT, NO_OBJECT]
     assert cut == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from held import Oracle, agrees, computed, engines, everything, tiered
 
 from findleaks.engine.contract import Engine, Graph
-from findleaks.engine.dominators import NOBODY, SILENT, Dominators, root_node
+from findleaks.engine.dominators import IGNORED, NO_ROOT, Dominators, root_node
 
 ROOTS = 4
 
@@ -34,7 +34,7 @@ def rooted(
     """Dominators with root memory cut among the roots at random, and what each root refers to."""
     rng = random.Random(seed)
     bounds = sorted(rng.choices([0x600000, 0x600010, 0x610000, 0x610008, 0x610020, 0x700000], k=rng.randrange(5)))
-    owners = [rng.choice([*range(ROOTS), NOBODY]) for _ in bounds]
+    owners = [rng.choice([*range(ROOTS), NO_ROOT]) for _ in bounds]
     dominators = graph.dominators(ROOTS, array("Q", bounds), array("I", owners), tiers=tiers)
     if kept is not None:
         dominators.keep(*kept)
@@ -43,7 +43,7 @@ def rooted(
         for offset in range(0, len(data), 8):
             below = [owner for bound, owner in zip(bounds, owners) if bound <= start + offset]
             target = truth.target(int.from_bytes(data[offset : offset + 8], "little"))
-            if target and below and below[-1] != NOBODY:
+            if target and below and below[-1] != NO_ROOT:
                 targets[below[-1]].add(target[0])
     for piece in heap.root_pieces:
         dominators.scan_roots(piece)
@@ -101,11 +101,11 @@ def test_parts_that_their_keepers_keep(seed: int) -> None:
         rng = random.Random(seed)
         count = len(truth.blocks)
         keepers = [rng.choice([*range(count), *(root_node(root) for root in range(ROOTS))]) for _ in range(3)] if count else []
-        parts = array("I", [rng.choice([NOBODY, NOBODY, *range(3)]) for _ in truth.blocks])
+        parts = array("I", [rng.choice([NO_ROOT, NO_ROOT, *range(3)]) for _ in truth.blocks])
 
         def counts(source: int, target: int, parts: array[int] = parts, keepers: list[int] = keepers) -> bool:
             part = parts[target]
-            return part == NOBODY or keepers[part] == source or (source >= 0 and parts[source] == part)
+            return part == NO_ROOT or keepers[part] == source or (source >= 0 and parts[source] == part)
 
         dominators, targets = rooted(graph, truth, seed, kept=(parts, keepers))
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
@@ -156,17 +156,17 @@ def test_blocks_that_stand_for_roots(seed: int) -> None:
         graph, truth = heap_of(engine, seed, 40)
         dominators, targets = rooted(graph, truth, seed)
         rng = random.Random(seed)
-        stands = array("I", [rng.choice([NOBODY, NOBODY, SILENT, *range(ROOTS)]) for _ in truth.blocks])
+        stands = array("I", [rng.choice([NO_ROOT, NO_ROOT, IGNORED, *range(ROOTS)]) for _ in truth.blocks])
         dominators.stand_for(stands)
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
         left = [
-            [target for target, _ in mine if stands[target] == NOBODY] if stands[index] == NOBODY else []
+            [target for target, _ in mine if stands[target] == NO_ROOT] if stands[index] == NO_ROOT else []
             for index, mine in enumerate(truth.references)
         ]
         for index, mine in enumerate(truth.references):
             if stands[index] < ROOTS and not truth.blocks[index].state:
                 targets[stands[index]] |= {target for target, _ in mine}
-        targets = [{target for target in mine if stands[target] == NOBODY} for mine in targets]
+        targets = [{target for target in mine if stands[target] == NO_ROOT} for mine in targets]
         agrees(dominators, Oracle([b.size for b in truth.blocks], left, [*map(sorted, targets)]))
         answers.append(everything(dominators, len(truth.blocks)))
     assert answers[0] == answers[1]

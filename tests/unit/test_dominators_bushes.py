@@ -10,7 +10,7 @@ import graphs
 import pytest
 from held import Oracle, agrees, computed, engines, everything, made, tiered
 
-from findleaks.engine.dominators import NOBODY, root_node
+from findleaks.engine.dominators import NO_ROOT, root_node
 
 ROOTS = 4
 
@@ -47,7 +47,7 @@ def counted(
 
     def counts(source: int, target: int) -> bool:
         part = parts[target]
-        return target != source and (part == NOBODY or keepers[part] == source or (source >= 0 and parts[source] == part))
+        return target != source and (part == NO_ROOT or keepers[part] == source or (source >= 0 and parts[source] == part))
 
     left = [[t for t in mine if counts(index, t)] for index, mine in enumerate(references)]
     kept = [[t for t in mine if counts(root_node(root), t)] for root, mine in enumerate(targets)]
@@ -63,7 +63,7 @@ def test_bushes_against_the_oracle(seed: int) -> None:
     targets = [sorted(rng.sample(range(count), rng.randrange(1, 4))) for _ in range(ROOTS)]
     tiers = ((), (2,), (1, 3))[seed % 3]
     keepers = [rng.choice([*range(count), root_node(1)]) for _ in range(2)]
-    parts = array("I", [rng.choice([*[NOBODY] * 12, 0, 1]) if seed % 4 == 0 else NOBODY for _ in range(count)])
+    parts = array("I", [rng.choice([*[NO_ROOT] * 12, 0, 1]) if seed % 4 == 0 else NO_ROOT for _ in range(count)])
     left, kept = counted(references, targets, tiers, parts, keepers)
     oracle = Oracle([max(8 * len(mine), 8) for mine in references], left, kept)
     answers = []

@@ -10,7 +10,7 @@ from typing import Any, Optional, cast
 import pytest
 
 from findleaks.audit import managed as audit
-from findleaks.engine.dominators import NOBODY, SILENT
+from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.runtimes.base import Holders, Runtime, Type
 
 
@@ -60,9 +60,9 @@ def test_columns_go_by_groups_and_what_owns_stays_apart() -> None:
     before = Holders(
         array("Q", [16, 32, 48]),
         array("I", [8, 8, 8]),
-        array("I", [3, NOBODY, 2]),
+        array("I", [3, NO_ROOT, 2]),
         names,
-        array("I", [0, 4, SILENT, 1]),
+        array("I", [0, 4, IGNORED, 1]),
         owning=3,
         owned=[(2, [7]), (4, [8])],
     )
@@ -70,8 +70,8 @@ def test_columns_go_by_groups_and_what_owns_stays_apart() -> None:
     assert found is not None
     # PG's types that free what they wrap come first, with Zlib's; PG::Error does not, and is counted apart until the sums are made.
     assert (found.names, found.owning) == (["PG", "Zlib", "PG", "str"], 2)
-    assert found.types == array("I", [2, NOBODY, 0])
-    assert found.blocks == array("I", [0, 3, SILENT, 1])
+    assert found.types == array("I", [2, NO_ROOT, 0])
+    assert found.blocks == array("I", [0, 3, IGNORED, 1])
     assert found.owned == [(0, [7]), (3, [8])]
     assert (found.addresses, found.sizes) == (before.addresses, before.sizes)
     assert audit._grouped(before, str) is before

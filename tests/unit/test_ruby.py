@@ -17,7 +17,7 @@ from rubyimage import Image
 
 from findleaks.allocators.directory import build
 from findleaks.engine.contract import Engine
-from findleaks.engine.dominators import NOBODY
+from findleaks.engine.dominators import NO_ROOT
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Runtime
 from findleaks.runtimes.ruby import find
@@ -90,7 +90,7 @@ def test_a_sound_heap(version: str, engine: Engine) -> None:
     assert holders is not None
     assert list(holders.addresses) == sorted(holders.addresses)
     assert len(holders.addresses) == slots
-    assert sum(kind != NOBODY for kind in holders.types) == live
+    assert sum(kind != NO_ROOT for kind in holders.types) == live
     counters = {name: count.value for name, count in found.counters().items()}
     assert counters["TOTAL"] == counters["heap_available_slots"] == slots
     assert (counters["FREE"], counters["T_STRING"]) == (slots - live, counted["String"] + counted["T_STRING (hidden)"])

@@ -16,9 +16,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.dominators import (
-    NOBODY,
+    IGNORED,
+    NO_ROOT,
     SHARED,
-    SILENT,
     Chain,
     Child,
     Spread,
@@ -78,7 +78,7 @@ class PureDominators:
         for position in self._graph.candidates(piece, words):
             edge = self._graph.resolve(words[position])
             at = bisect_right(bounds, base + position * arch.word) - 1 if edge >= 0 else -1
-            if at >= 0 and self._owners[at] != NOBODY:
+            if at >= 0 and self._owners[at] != NO_ROOT:
                 self._hold(edge >> 1, self._owners[at])
 
     def root_words(self, words: Sequence[int], root: int) -> None:
@@ -123,7 +123,7 @@ class PureDominators:
     def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
         """See dominators.Dominators."""
         self._before()
-        sound = all(part < len(keepers) or part == NOBODY for part in set(parts))
+        sound = all(part < len(keepers) or part == NO_ROOT for part in set(parts))
         check_parts(parts, keepers, self.roots, len(self._graph.blocks), lambda: sound)
         self._parts = parts, keepers
 
@@ -133,7 +133,7 @@ class PureDominators:
             return False
         parts, keepers = self._parts
         part = parts[index]
-        return part != NOBODY and keepers[part] != source and not (source >= 0 and parts[source] == part)
+        return part != NO_ROOT and keepers[part] != source and not (source >= 0 and parts[source] == part)
 
     def stand_for(self, roots: array[int]) -> None:
         """See dominators.Dominators."""
@@ -261,7 +261,7 @@ class PureDominators:
 
     def _counts_here(self, index: int) -> bool:
         """Is this block one of those that the tree is about?"""
-        if self._stands and self._stands[index] != NOBODY:
+        if self._stands and self._stands[index] != NO_ROOT:
             return False
         return not self._lost or self._graph.kinds()[index] in _LOST
 
@@ -272,7 +272,7 @@ class PureDominators:
         semis: list[int] = []
         others: dict[int, list[int]] = {}  # by number: numbers above it of those that refer to it
         for index, root in enumerate(self._stands):
-            if root not in (NOBODY, SILENT) and not self._graph.blocks.states[index]:
+            if root not in (NO_ROOT, IGNORED) and not self._graph.blocks.states[index]:
                 for edge in self._graph.edges_of(index):
                     self._hold(edge >> 1, root)
         yield from self._visit(numbers, nodes, parents, semis, others)

@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.dominators import NOBODY
+from findleaks.engine.dominators import NO_ROOT
 from findleaks.target.base import Piece, Range
 
-NO_OBJECT = NOBODY
-"""In `found` and `stands`, which dominators take for what blocks stand for; SILENT there is an object that has no pointers: what stands
+NO_OBJECT = NO_ROOT
+"""In `found` and `stands`, which dominators take for what blocks stand for; IGNORED there is an object that has no pointers: what stands
 behind its end is not its own."""
 
 SUMS = 6
@@ -27,7 +27,7 @@ class ObjectTally(NamedTuple):
     objects begin, a byte each; `marks` where in them a byte stands of whose two low bits one is set in marked objects (0: nowhere, no
     object is marked); `leaves` 1 for a type whose objects have no pointers, or bits of that same byte all of which are set in
     objects without, or 0. `found` has the number of the type of the live object in each block, or NO_OBJECT; `stands` the same, but
-    SILENT for objects without pointers. `sums` are SUMS words
+    IGNORED for objects without pointers. `sums` are SUMS words
     a type: live objects, the usable bytes of their blocks, those of them that a garbage collector knows of (the word two in front of
     the object is not 0), objects that nothing refers to (kept to be used again), marked objects, and the bytes of these' blocks.
 

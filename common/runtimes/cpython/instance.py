@@ -13,7 +13,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc.instance import Pymalloc, version_of
 from findleaks.allocators.pymalloc.types import types as find_types
 from findleaks.engine.contract import Engine
-from findleaks.engine.dominators import SILENT
+from findleaks.engine.dominators import IGNORED
 from findleaks.engine.terms import NO_POINTERS, State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Site, Type, Variable
@@ -135,7 +135,7 @@ class CPython(Runtime):
         made = bytearray(len(self.tally.found))
         for index, (number, stands) in enumerate(zip(self.tally.found, self.tally.stands)):
             if number != NO_OBJECT:
-                made[index] = NO_POINTERS if stands == SILENT else heads[number]
+                made[index] = NO_POINTERS if stands == IGNORED else heads[number]
         return made
 
     def variables(self) -> Sequence[Variable]:

@@ -10,7 +10,7 @@ from typing import Optional
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.engine.dominators import NOBODY
+from findleaks.engine.dominators import NO_ROOT
 from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Type
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
@@ -132,7 +132,7 @@ class Node(Runtime):
         store frees."""
         pieces = [(at, min(MOST, end - at)) for start, end in self._chunks for at in range(start, end, MOST)]
         addresses, sizes = array("Q", [at for at, _ in pieces]), array("I", [size for _, size in pieces])
-        made, nobody = self.objects, array("I", [NOBODY]) * len(pieces)
+        made, nobody = self.objects, array("I", [NO_ROOT]) * len(pieces)
         return Holders(addresses, sizes, nobody, made.names, made.blocks, OWNING, owned=[(0, made.memory)])
 
     def told(self, name: str) -> Optional[int]:

@@ -16,7 +16,7 @@ from findleaks.allocators.bulk import records
 from findleaks.allocators.directory import Directory
 from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
-from findleaks.engine.dominators import NOBODY, SILENT
+from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.target.base import Target
@@ -37,7 +37,7 @@ STORE = "ArrayBuffer (its memory)"
 
 @dataclass
 class Objects:
-    """Of each block the number of the class of the object in it, or NOBODY; by number the class's name, its objects, and the bytes of their
+    """Of each block the number of the class of the object in it, or NO_ROOT; by number the class's name, its objects, and the bytes of their
     blocks. `stored`: bytes of all stores' memory, whose blocks are `memory`. Number 0 are the stores, whatever else there is."""
 
     blocks: array[int]
@@ -51,7 +51,7 @@ class Objects:
 def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
     """All of them. Every heap is searched once for addresses of tables."""
     blocks = directory.blocks
-    made = Objects(array("I", [NOBODY]) * len(blocks))
+    made = Objects(array("I", [NO_ROOT]) * len(blocks))
     word = target.arch.word
     names = {symbol.address + 2 * word: symbol.name for symbol in target.symbols_starting(TABLE)}
     found = dict(_headed(target, engine, directory, names))
@@ -133,7 +133,7 @@ def _stores(
             continue
         shared = blocks.find(stores[place])
         _add(made, numbers, STORE, index, blocks.size(index) + blocks.size(shared))
-        made.blocks[index] = made.blocks[shared] = SILENT  # they know the allocator, too, and by it everything
+        made.blocks[index] = made.blocks[shared] = IGNORED  # they know the allocator, too, and by it everything
         made.stored += words[2 * at + 1]
         memory = blocks.find(words[2 * at])
         if memory >= 0 and blocks.address(memory) == words[2 * at]:  # or else it is somebody's, and lent

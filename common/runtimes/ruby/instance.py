@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.engine.dominators import NOBODY
+from findleaks.engine.dominators import NO_ROOT
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.runtimes.base import Count, Engine, Holders, Part, Problem, Range, Runtime, Target, Type
 from findleaks.runtimes.ruby import census as c
@@ -144,7 +144,7 @@ class Ruby(Runtime):
         owning = {name for name, sort in zip(self._names, sorts) if sort.data and not own.start <= sort.data < own.end}
         names = sorted({*self._names, OTHER} - {""}, key=lambda name: (name not in owning, name))
         places = {name: number for number, name in enumerate(names)}
-        kinds = array("I", [*(places.get(name, NOBODY) for name in self._names), places[OTHER]])
+        kinds = array("I", [*(places.get(name, NO_ROOT) for name in self._names), places[OTHER]])
         wanted = bytearray(sort.tag not in _EMPTY for sort in sorts) + b"\1"
         addresses, sizes, types = self._census.addresses(wanted, kinds)
         return Holders(addresses, sizes, types, names, owning=len(owning), pages=self._inside)
