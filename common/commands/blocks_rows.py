@@ -171,7 +171,7 @@ class BlockRows:
                 numbers[text] = rules.texts.add(text)
             return numbers[text] | (UNWANTED if filters.allocator and allocator != filters.allocator else 0)
 
-        rules.nobody = owner("", "")
+        rules.no_owner = owner("", "")
         for owned in self.session.directory.heaps:
             rules.owners.append(Range(owned.start, owned.end))
             rules.owner_texts.append(owner(owned.allocator.name, owned.heap.arena))

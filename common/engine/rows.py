@@ -41,7 +41,7 @@ class Texts:
 
 class RowRules:
     """Which rows are wanted, and what they say. `states` and `kinds` have a bit for each wanted; `low` to `high` are usable sizes.
-    `owners` are sorted, disjoint ranges with the number of the text of each (UNWANTED: none of its blocks), `nobody` is that of none.
+    `owners` are sorted, disjoint ranges with the number of the text of each (UNWANTED: none of its blocks), `no_owner` is that of none.
     Words that point into `tables` may tell a type. `mapped`: all memory that can be read lies in these, sorted
     and disjoint. `untyped`: UNWANTED, or 0. `string`: the text of "std::string". `characters`: of each of
     the first 65,536, 0 if it is not printable, else 1 and its columns; empty: not known, so that text with such is left to the caller."""
@@ -54,7 +54,7 @@ class RowRules:
         self.owner_texts: array[int] = array("I")
         self.mapped: Sequence[Range] = []
         self.characters = bytearray()
-        self.nobody = self.untyped = self.string = 0
+        self.no_owner = self.untyped = self.string = 0
         self.words: array[int] = array("Q")
         self.word_texts: array[int] = array("I")
 

@@ -17,9 +17,9 @@ enum { STOPPED = 0, RARE = 1 };
 typedef struct {
     uint32_t states, kinds; /* a bit for each that is wanted */
     uint64_t low, high;     /* usable sizes that are wanted */
-    const range *owners;    /* sorted, disjoint; and the numbers of their texts, of which `nobody` is that of none */
+    const range *owners;    /* sorted, disjoint; and the numbers of their texts, of which `no_owner` is that of none */
     const uint32_t *owner_texts;
-    uint32_t owner_count, nobody;
+    uint32_t owner_count, no_owner;
     const range *tables; /* where a word that tells a type points to, sorted, disjoint */
     uint32_t table_count, untyped; /* untyped: UNWANTED or 0 */
     const uint64_t *words;         /* those whose type is known, ascending, and the numbers of its texts */
@@ -67,7 +67,7 @@ static uint32_t owner_of(lister *l, uint64_t address) {
             high = middle;
     }
     if (!low || address >= r->owners[low - 1].end)
-        return r->nobody;
+        return r->no_owner;
     l->owner = low - 1;
     return r->owner_texts[l->owner];
 }

@@ -205,7 +205,7 @@ def test_three_doors_and_one_root_or_block_alone(tmp_path: Path) -> None:
     assert "g_agent (roots_maps, data)" in text
     assert re.search(r"└ Profiler\.names: std::map, 300 nodes of [\d–]+ B and 1\d\d strings of ", " ".join(text.split()))
     assert "next: leaks roots" in text
-    for word in ("nobody", "0x10"):
+    for word in ("no_owner", "0x10"):
         done = ran("roots", word, str(core))
         assert done.returncode != 0
         assert len(done.stderr.splitlines()) == 1

@@ -1,5 +1,5 @@
 // THREADS threads, each with an arena of its own, keep blocks and lose some; beside them lie mappings of no allocator: one that was only
-// looked at, one that was written to, one that nobody touched. Prints their sizes in bytes, in this order, and what is lost: blocks, bytes.
+// looked at, one that was written to, one that no_owner touched. Prints their sizes in bytes, in this order, and what is lost: blocks, bytes.
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>

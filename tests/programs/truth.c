@@ -45,7 +45,7 @@ static NOINLINE void block_break(void) {
     if (mmap(end, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != end) abort();
 }
 
-/* While nobody else allocates: sbrk and malloc do not go together with several threads. */
+/* While no_owner else allocates: sbrk and malloc do not go together with several threads. */
 static NOINLINE void disturb_break(struct thread *me) {
     for (unsigned i = 0; i <= scale; i++) {
         reachable_shapes(&me->rng);
@@ -90,7 +90,7 @@ static void live(struct thread *me) {
     give(me, &me->rng);
     meet();
     take(me, &threads[(me->index + 1) % thread_count], &me->rng);
-    meet(); /* from here on nobody allocates but what sorts the bins */
+    meet(); /* from here on no_owner allocates but what sorts the bins */
     free_to_bins(me);
     meet();
     free_to_caches(me);

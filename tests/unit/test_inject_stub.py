@@ -208,7 +208,7 @@ def test_the_level_of_an_isolate(library: ctypes.CDLL) -> None:
     machine = Machine(library, Scoped(1, 0, at, level), patience=10**6)
     machine.seed({Machine.key: pack(LAST)})
     machine.call([])
-    assert machine.counters == (1, 0, 1, 1)  # nobody said whether it is one
+    assert machine.counters == (1, 0, 1, 1)  # no_owner said whether it is one
 
 
 def test_a_word_of_the_thread(library: ctypes.CDLL) -> None:

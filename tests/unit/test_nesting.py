@@ -125,7 +125,7 @@ class Oracle:
                 if holding:
                     inside.append((child, holding[0], s))
                 else:
-                    out += 1  # with whatever stands in it, which nobody asks for any more
+                    out += 1  # with whatever stands in it, which no_owner asks for any more
             for block in {b for _, b, _ in inside}:  # of a block with several, what lies before the first is left
                 del own[block]
                 first = min(s for _, b, s in inside if b == block)

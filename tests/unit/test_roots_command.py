@@ -168,7 +168,7 @@ def test_a_stale_pointer_takes_nothing_from_a_map(process: tuple[Building, Sessi
     assert "g_stale (prog, data)" not in again
 
 
-@pytest.mark.parametrize("words", [["nobody"], ["0x10"], ["0x10", "0x20"], ["--depth", "x"], ["--limit", "-1"], ["--lost", "g_map"]])
+@pytest.mark.parametrize("words", [["no_owner"], ["0x10"], ["0x10", "0x20"], ["--depth", "x"], ["--limit", "-1"], ["--lost", "g_map"]])
 def test_nonsense_is_refused_in_one_line(process: tuple[Building, Session], words: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         run(process[1], "roots", *words)

@@ -52,7 +52,7 @@ class CRules(Structure):
         *((name, c_uint64) for name in ("low", "high")),
         ("owners", POINTER(CRange)),
         ("owner_texts", POINTER(c_uint32)),
-        *((name, c_uint32) for name in ("owner_count", "nobody")),
+        *((name, c_uint32) for name in ("owner_count", "no_owner")),
         ("tables", POINTER(CRange)),
         *((name, c_uint32) for name in ("table_count", "untyped")),
         ("words", POINTER(c_uint64)),

@@ -77,7 +77,7 @@ class KernelRows:
             self._owners,
             memory(rules.owner_texts),
             len(rules.owners),
-            rules.nobody,
+            rules.no_owner,
             self._tables,
             len(rules.tables),
             rules.untyped,
