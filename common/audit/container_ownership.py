@@ -41,16 +41,16 @@ _SURE = (gnu_tree, standard, ring, llvm_tree)
 
 
 class Parts(NamedTuple):
-    """As Dominators.keep takes them; `parts` are empty where there are no keepers."""
+    """As Dominators.keep takes them; `parts` are empty where there are no container_owners."""
 
     parts: array[int]
-    keepers: list[int]
+    container_owners: list[int]
 
 
 def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
     """The nodes of the maps, sets, hash tables and lists whose heads stand in variables, or in blocks that variables point to."""
     parts = array("I")
-    keepers: list[int] = []
+    container_owners: list[int] = []
     for number, owner in enumerate(named.all):
         if owner.sort != Sort.MANAGED:  # these are the first
             break
@@ -58,15 +58,15 @@ def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
         block = reader.blocks.find(owner.words[0][1])
         for index, keeper in ((block, root_node(number)), (reader.blocks.find(owner.table) if owner.table else -1, block)):
             if index >= 0 and parts[index] == NO_ROOT:  # not the dictionary of the module's variables, nor what is left in memory, holds it
-                parts[index] = len(keepers)
-                keepers.append(keeper)
+                parts[index] = len(container_owners)
+                container_owners.append(keeper)
     for node, container in _heads(session, reader, named):
         session.tell("finding containers", 0.0)
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)  # 4 bytes a block: only where there is a container
         blocks, _ = reader.blocks.holding(container.nodes)
-        if reader.blocks.claim(parts, blocks, len(keepers)):
-            keepers.append(node)
-    return Parts(parts, keepers)
+        if reader.blocks.claim(parts, blocks, len(container_owners)):
+            container_owners.append(node)
+    return Parts(parts, container_owners)
 
 
 def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[int, Container]]:

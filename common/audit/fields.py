@@ -76,7 +76,7 @@ def computed(session: Session, tree: Dominators, what: str) -> Dominators:
     """`tree`, computed, with progress and looks at Ctrl-C."""
     budget = PURE_SLICE if session.engine.name == "pure" else SLICE
     while not tree.compute(budget):
-        session.tell(what, tree.part())
+        session.tell(what, tree.progress())
     return tree
 
 

@@ -107,7 +107,7 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
             if index >= 0:
                 stands[index] = IGNORED  # its objects speak for it
     if stands is not None:
-        tree.stand_for(stands)
+        tree.merge_into_roots(stands)
     for one, start in zip(holders, first):
         for kind, owned in one.owned:
             tree.refer(start + kind, owned)
@@ -115,7 +115,7 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
         tree.scan_roots(piece)
     tree.root_words(session.register_words(), rest)
     while not tree.compute(SLICE):
-        session.tell("finding what managed objects hold", tree.part())
+        session.tell("finding what managed objects hold", tree.progress())
     totals = tree.by_root()
     return [totals[start:end] for start, end in zip(first, first[1:])]
 

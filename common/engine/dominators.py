@@ -102,15 +102,15 @@ class Dominators(Protocol):
         that several leaders reach (those are INDIRECT, or POSSIBLE); what both roots reach is shared. For `lost` dominators only."""
         ...
 
-    def stand_for(self, roots: array[int]) -> None:
+    def merge_into_roots(self, roots: array[int]) -> None:
         """Blocks are no nodes, but stand for roots: `roots` ("I") has for every block the root that it stands for, or NO_ROOT. What such
         a block refers to, that root refers to; one with IGNORED in place of a root stands for none, and refers to nothing.
         Not below `within`; ValueError for an array of another length, or of other roots."""
         ...
 
-    def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
+    def set_owners(self, parts: array[int], container_owners: Sequence[int]) -> None:
         """Blocks are parts of things that something keeps for itself (the nodes of a map): `parts` ("I") has for every block the number of
-        the thing, or NO_ROOT, and `keepers` the node of each thing's keeper, a block or a root. References to a part count only from its
+        the thing, or NO_ROOT, and `container_owners` the node of each thing's keeper, a block or a root. References to a part count only from its
         keeper and from other parts of the same thing: a stale pointer elsewhere takes nothing away. Before anything else, not below
         `within`, which goes by it too; ValueError for an array of another length, a thing without a keeper, a root that does not exist."""
         ...
@@ -119,7 +119,7 @@ class Dominators(Protocol):
         """Visit about `budget` blocks; True when all is known. 2^20 take some 50 ms in the kernel."""
         ...
 
-    def part(self) -> float:
+    def progress(self) -> float:
         """How much of the work is done, 0 to 1."""
         ...
 
@@ -191,7 +191,7 @@ def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], tiers
         raise ValueError("tiers descend")
 
 
-def check_stands(stands: array[int], roots: int, blocks: int) -> None:
+def check_merged(stands: array[int], roots: int, blocks: int) -> None:
     """ValueError unless there is a root, or NO_ROOT, for each block."""
     if len(stands) != blocks or stands.itemsize != 4:
         raise ValueError(f"{len(stands)} numbers of {stands.itemsize} bytes, {blocks} blocks")
@@ -199,11 +199,11 @@ def check_stands(stands: array[int], roots: int, blocks: int) -> None:
         raise ValueError(f"a block stands for none of {roots} roots")
 
 
-def check_parts(parts: array[int], keepers: Sequence[int], roots: int, blocks: int, sound: Callable[[], bool]) -> None:
+def check_containers(parts: array[int], container_owners: Sequence[int], roots: int, blocks: int, sound: Callable[[], bool]) -> None:
     """ValueError unless `keep` can take these; `sound` says whether all parts are of things that have a keeper."""
     if len(parts) != blocks or parts.itemsize != 4:
         raise ValueError(f"{len(parts)} parts of {parts.itemsize} bytes, {blocks} blocks")
     if not sound():
-        raise ValueError(f"a part of none of {len(keepers)} things")
-    if any(node >= blocks or node == SHARED or node_root(node) >= roots for node in keepers):
+        raise ValueError(f"a part of none of {len(container_owners)} things")
+    if any(node >= blocks or node == SHARED or node_root(node) >= roots for node in container_owners):
         raise ValueError("a keeper that does not exist")

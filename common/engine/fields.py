@@ -62,11 +62,11 @@ class FieldsTree:
         """Fields are given by their targets."""
         raise RuntimeError("dominators of what is lost only")
 
-    def stand_for(self, roots: array[int]) -> None:
+    def merge_into_roots(self, roots: array[int]) -> None:
         """Only for the whole."""
         raise ValueError("blocks stand for roots of the whole only")
 
-    def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
+    def set_owners(self, parts: array[int], container_owners: Sequence[int]) -> None:
         """Only for the whole."""
         raise ValueError("parts are kept above `within`")
 

@@ -78,19 +78,19 @@ API void fl_dominators_lost(dominators *d, uint32_t definite, uint32_t possible)
 }
 
 /* These blocks, NO_ROOT for the others, are no nodes: each stands for a root, which refers to what it refers to, or is IGNORED. Until the tree is complete. */
-API void fl_dominators_stand_for(dominators *d, const uint32_t *roots) { d->stands = roots; }
+API void fl_dominators_merge(dominators *d, const uint32_t *roots) { d->merged = roots; }
 
 /* These blocks are parts of things: see dominators.h. Both arrays must stay until the tree is complete. */
-API void fl_dominators_keep(dominators *d, const uint32_t *parts, const uint32_t *keepers) {
+API void fl_dominators_set_owners(dominators *d, const uint32_t *parts, const uint32_t *container_owners) {
     d->parts = parts;
-    d->keepers = keepers;
+    d->container_owners = container_owners;
 }
 
 /* What the blocks that stand for roots refer to. */
 static int refer_for(dominators *d, int64_t *budget) {
     const graph *g = d->g;
-    for (; d->stands && d->at < g->count; d->at++) {
-        uint32_t root = d->stands[d->at], count;
+    for (; d->merged && d->at < g->count; d->at++) {
+        uint32_t root = d->merged[d->at], count;
         if (--*budget < 0)
             return 1;
         if (root >= IGNORED || !is_used(g, (uint32_t)d->at))
@@ -129,7 +129,7 @@ static int tally(dominators *d, int64_t *budget) {
         uint32_t *number = &d->numbers[d->at];
         if (--*budget < 0)
             return 1;
-        bool stands = d->stands && d->stands[d->at] != NO_ROOT;
+        bool stands = d->merged && d->merged[d->at] != NO_ROOT;
         bool counts = !stands && (d->only_lost ? g->kinds[d->at] >= POSSIBLE : is_used(g, (uint32_t)d->at));
         if (!counts) {
             *number = BARRED;
@@ -292,7 +292,7 @@ static int visit(dominators *d, int64_t *budget) {
                 __builtin_prefetch(&g->edges[edges_of(g, g->edges[top->next] >> INDEX_SHIFT, &count)]);
             }
             uint32_t target = edge >> INDEX_SHIFT;
-            if (!(d->parts && strange(d, target, d->nodes[source & ~MANY])) && meet(d, target, source & ~MANY))
+            if (!(d->parts && edge_ignored(d, target, d->nodes[source & ~MANY])) && meet(d, target, source & ~MANY))
                 return NO_MEMORY;
         }
         if (d->tier == d->tiers)
@@ -315,7 +315,7 @@ static int visit(dominators *d, int64_t *budget) {
 }
 
 /* How much is done, in thousandths. */
-API uint32_t fl_dominators_part(const dominators *d) {
+API uint32_t fl_dominators_progress(const dominators *d) {
     static const uint16_t begins[PHASES + 1] = {0,   10,  10,  40,  60,  330, 370, 420, 640,
                                                 660, 690, 700, 720, 730, 780, 850, 980, 1000}; /* measured */
     uint64_t whole = d->phase < SURVEYING ? d->g->count : d->phase == SORTING ? d->other_count : d->count, done = d->at;

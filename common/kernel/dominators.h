@@ -37,7 +37,7 @@ typedef struct dominators {
     uint32_t otherwise; /* the root of words below all bounds */
     uint32_t definite, possible; /* roots of lost blocks, or NO_ROOT */
     const uint32_t *stands; /* the caller's: of each block the root it stands for, or NO_ROOT; or NULL */
-    const uint32_t *parts, *keepers; /* the caller's: of each block which thing it is a part of, or NO_ROOT; of each thing the node that keeps it */
+    const uint32_t *parts, *container_owners; /* the caller's: of each block which thing it is a part of, or NO_ROOT; of each thing the node that keeps it */
     uint32_t *numbers; /* by block */
     uint64_t *seen;    /* a bit for each: it has a number, or is barred. `numbers` alone would do, but these stay in a cache */
     uint64_t *outward; /* by number, in the end by place, a bit: it may refer to a block that something else holds */
@@ -102,15 +102,15 @@ INLINE uint32_t tier_of(const dominators *d, uint32_t group) {
 }
 
 /* A reference that does not count: to a part of something, from what is neither another part of it nor its keeper. */
-INLINE bool strange(const dominators *d, uint32_t index, uint32_t from) {
+INLINE bool edge_ignored(const dominators *d, uint32_t index, uint32_t from) {
     uint32_t part = d->parts ? d->parts[index] : NO_ROOT;
-    return part != NO_ROOT && d->keepers[part] != from && !(from < ROOT_NODE && d->parts[from] == part);
+    return part != NO_ROOT && d->container_owners[part] != from && !(from < ROOT_NODE && d->parts[from] == part);
 }
 
 /* A root of an earlier tier has what it refers to; of two in one tier neither. */
 INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
     uint32_t *number = &d->numbers[index], tier = 0;
-    if (root == NO_ROOT || strange(d, index, ROOT_NODE | root))
+    if (root == NO_ROOT || edge_ignored(d, index, ROOT_NODE | root))
         return;
     while (root + tier >= d->lasts[tier])
         tier++;

@@ -73,7 +73,7 @@ INLINE bool is_child(const fields *f, uint32_t place) {
 /* Something with this label, 1 + a field or several, leads to the block, from a node. */
 INLINE int reach(fields *f, uint32_t index, uint32_t label, uint32_t from) {
     uint32_t place = f->d->numbers[index];
-    if (!is_child(f, place) || strange(f->d, index, from))
+    if (!is_child(f, place) || edge_ignored(f->d, index, from))
         return DONE;
     uint32_t *mine = &f->labels[place - f->place], told = *mine & ~QUEUED, several = f->fields + 1;
     if (told == label || told == several)

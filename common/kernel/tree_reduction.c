@@ -101,7 +101,7 @@ static void follow(dominators *d, int64_t *budget) {
         for (; !last && left >= 0; edge++, left--) {
             uint32_t index = *edge >> INDEX_SHIFT;
             last = *edge & LAST;
-            if (d->parts && strange(d, index, order[from]))
+            if (d->parts && edge_ignored(d, index, order[from]))
                 continue;
             if (bit(seen, index)) {
                 again(d, edge, &edges[firsts[from]], from);

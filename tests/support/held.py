@@ -51,7 +51,7 @@ class Oracle:
 
 def computed(dominators: Dominators, budget: int = 1 << 20) -> Dominators:
     while not dominators.compute(budget):
-        assert 0 <= dominators.part() <= 1
+        assert 0 <= dominators.progress() <= 1
     return dominators
 
 

@@ -51,7 +51,7 @@ def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], lis
             size = min(blocks.size(blocks.find(address)), 160)
             at = address - HEAP
             assert not count_objects(engine, blocks, graphs.piece(address, bytes(heap.memory[at : at + size])), tally)
-    return tally.found.tolist(), tally.stands.tolist(), tally.sums.tolist(), told
+    return tally.found.tolist(), tally.merged.tolist(), tally.sums.tolist(), told
 
 
 def heap_of(*contents: tuple[int, bytes]) -> Heap:

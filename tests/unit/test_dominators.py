@@ -37,7 +37,7 @@ def rooted(
     owners = [rng.choice([*range(ROOTS), NO_ROOT]) for _ in bounds]
     dominators = graph.dominators(ROOTS, array("Q", bounds), array("I", owners), tiers=tiers)
     if kept is not None:
-        dominators.keep(*kept)
+        dominators.set_owners(*kept)
     heap, targets = truth.heap, [set() for _ in range(ROOTS)]  # type: graphs.Heap, list[set[int]]
     for start, data in heap.root_memory:
         for offset in range(0, len(data), 8):
@@ -100,14 +100,14 @@ def test_parts_that_their_keepers_keep(seed: int) -> None:
         graph, truth = heap_of(engine, seed, 40)
         rng = random.Random(seed)
         count = len(truth.blocks)
-        keepers = [rng.choice([*range(count), *(root_node(root) for root in range(ROOTS))]) for _ in range(3)] if count else []
+        container_owners = [rng.choice([*range(count), *(root_node(root) for root in range(ROOTS))]) for _ in range(3)] if count else []
         parts = array("I", [rng.choice([NO_ROOT, NO_ROOT, *range(3)]) for _ in truth.blocks])
 
-        def counts(source: int, target: int, parts: array[int] = parts, keepers: list[int] = keepers) -> bool:
+        def counts(source: int, target: int, parts: array[int] = parts, container_owners: list[int] = container_owners) -> bool:
             part = parts[target]
-            return part == NO_ROOT or keepers[part] == source or (source >= 0 and parts[source] == part)
+            return part == NO_ROOT or container_owners[part] == source or (source >= 0 and parts[source] == part)
 
-        dominators, targets = rooted(graph, truth, seed, kept=(parts, keepers))
+        dominators, targets = rooted(graph, truth, seed, kept=(parts, container_owners))
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
         left = [[t for t, _ in mine if counts(index, t)] for index, mine in enumerate(truth.references)]
         kept = [sorted(t for t in mine if counts(root_node(root), t)) for root, mine in enumerate(targets)]
@@ -133,11 +133,11 @@ def test_parts_without_keepers_are_refused() -> None:
         graph, truth = heap_of(engine, 1, 40)
         count = len(truth.blocks)
         with pytest.raises(ValueError, match="none of 1 things"):
-            graph.dominators(2).keep(array("I", [1]) * count, [0])
+            graph.dominators(2).set_owners(array("I", [1]) * count, [0])
         with pytest.raises(ValueError, match="does not exist"):
-            graph.dominators(2).keep(array("I", [0]) * count, [root_node(2)])
+            graph.dominators(2).set_owners(array("I", [0]) * count, [root_node(2)])
         with pytest.raises(ValueError, match="3 parts"):
-            graph.dominators(2).keep(array("I", [0, 0, 0]), [0])
+            graph.dominators(2).set_owners(array("I", [0, 0, 0]), [0])
 
 
 def test_tiers_out_of_order_are_refused() -> None:
@@ -157,7 +157,7 @@ def test_blocks_that_stand_for_roots(seed: int) -> None:
         dominators, targets = rooted(graph, truth, seed)
         rng = random.Random(seed)
         stands = array("I", [rng.choice([NO_ROOT, NO_ROOT, IGNORED, *range(ROOTS)]) for _ in truth.blocks])
-        dominators.stand_for(stands)
+        dominators.merge_into_roots(stands)
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
         left = [
             [target for target, _ in mine if stands[target] == NO_ROOT] if stands[index] == NO_ROOT else []
@@ -177,6 +177,6 @@ def test_what_stands_for_no_root_is_refused() -> None:
         graph, truth = heap_of(engine, 1, 40)
         dominators = graph.dominators(2)
         with pytest.raises(ValueError, match="none of 2 roots"):
-            dominators.stand_for(array("I", [2]) * len(truth.blocks))
+            dominators.merge_into_roots(array("I", [2]) * len(truth.blocks))
         with pytest.raises(ValueError, match="numbers of 4 bytes"):
-            dominators.stand_for(array("I", [0]))
+            dominators.merge_into_roots(array("I", [0]))

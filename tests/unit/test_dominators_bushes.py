@@ -41,13 +41,17 @@ def tied(rng: random.Random, references: list[list[int]]) -> None:
 
 
 def counted(
-    references: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tiers: Sequence[int], parts: array[int], keepers: Sequence[int]
+    references: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    tiers: Sequence[int],
+    parts: array[int],
+    container_owners: Sequence[int],
 ) -> tuple[list[list[int]], list[list[int]]]:
     """The references, and those of the roots, that count: as the contract says, one after the other."""
 
     def counts(source: int, target: int) -> bool:
         part = parts[target]
-        return target != source and (part == NO_ROOT or keepers[part] == source or (source >= 0 and parts[source] == part))
+        return target != source and (part == NO_ROOT or container_owners[part] == source or (source >= 0 and parts[source] == part))
 
     left = [[t for t in mine if counts(index, t)] for index, mine in enumerate(references)]
     kept = [[t for t in mine if counts(root_node(root), t)] for root, mine in enumerate(targets)]
@@ -62,15 +66,15 @@ def test_bushes_against_the_oracle(seed: int) -> None:
     tied(rng, references)
     targets = [sorted(rng.sample(range(count), rng.randrange(1, 4))) for _ in range(ROOTS)]
     tiers = ((), (2,), (1, 3))[seed % 3]
-    keepers = [rng.choice([*range(count), root_node(1)]) for _ in range(2)]
+    container_owners = [rng.choice([*range(count), root_node(1)]) for _ in range(2)]
     parts = array("I", [rng.choice([*[NO_ROOT] * 12, 0, 1]) if seed % 4 == 0 else NO_ROOT for _ in range(count)])
-    left, kept = counted(references, targets, tiers, parts, keepers)
+    left, kept = counted(references, targets, tiers, parts, container_owners)
     oracle = Oracle([max(8 * len(mine), 8) for mine in references], left, kept)
     answers = []
     for engine in engines():
         dominators = made(engine, references).dominators(ROOTS, tiers=tiers)
         if seed % 4 == 0:
-            dominators.keep(parts, keepers)
+            dominators.set_owners(parts, container_owners)
         for root, mine in enumerate(targets):
             dominators.refer(root, mine)
         agrees(computed(dominators, (1, 7, 1 << 20)[seed % 3]), oracle)

@@ -321,7 +321,7 @@ def test_ctrl_c_between_slices(engine: Engine) -> None:
     looked: list[float] = []
 
     def interrupted() -> bool:
-        looked.append(dominators.part())
+        looked.append(dominators.progress())
         return len(looked) == 3
 
     target.interrupted = interrupted  # type: ignore[method-assign]

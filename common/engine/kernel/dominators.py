@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ctypes import byref, c_uint32, c_void_p
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.engine.dominators import SHARED, Chain, Child, Spread, check_bounds, check_parts, check_stands, node_root, root_node
+from findleaks.engine.dominators import SHARED, Chain, Child, Spread, check_bounds, check_containers, check_merged, node_root, root_node
 from findleaks.engine.kernel.fields import KernelFields
 from findleaks.engine.kernel.library import CChain, CWords, check, taken
 from findleaks.engine.kernel.memory import Memory, memory, passed, viewed
@@ -84,21 +84,27 @@ class KernelDominators:
             raise RuntimeError("dominators of what is lost only")
         self._library.fl_dominators_lost(self._handle, definite, possible)
 
-    def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
+    def set_owners(self, parts: array[int], container_owners: Sequence[int]) -> None:
         """See dominators.Dominators."""
         self._before()
         sound = self._library.fl_labels_below
-        check_parts(parts, keepers, self.roots, len(self._graph.blocks), lambda: bool(sound(memory(parts), len(parts), len(keepers))))
-        nodes = array("I", [node if node >= 0 else _ROOT_NODE | node_root(node) for node in keepers])
+        check_containers(
+            parts,
+            container_owners,
+            self.roots,
+            len(self._graph.blocks),
+            lambda: bool(sound(memory(parts), len(parts), len(container_owners))),
+        )
+        nodes = array("I", [node if node >= 0 else _ROOT_NODE | node_root(node) for node in container_owners])
         kept = self._kept["parts"] = memory(parts), memory(nodes)
-        self._library.fl_dominators_keep(self._handle, *kept)
+        self._library.fl_dominators_set_owners(self._handle, *kept)
 
-    def stand_for(self, roots: array[int]) -> None:
+    def merge_into_roots(self, roots: array[int]) -> None:
         """See dominators.Dominators."""
         self._before()
-        check_stands(roots, self.roots, len(self._graph.blocks))
+        check_merged(roots, self.roots, len(self._graph.blocks))
         kept = self._kept["stands"] = (memory(roots),)
-        self._library.fl_dominators_stand_for(self._handle, *kept)
+        self._library.fl_dominators_merge(self._handle, *kept)
 
     def compute(self, budget: int) -> bool:
         """See dominators.Dominators."""
@@ -108,9 +114,9 @@ class KernelDominators:
             self._done = True
         return self._done
 
-    def part(self) -> float:
+    def progress(self) -> float:
         """See dominators.Dominators."""
-        return 1.0 if self._done else min(0.999, self._library.fl_dominators_part(self._handle) / 1000)
+        return 1.0 if self._done else min(0.999, self._library.fl_dominators_progress(self._handle) / 1000)
 
     def total(self) -> Totals:
         """See dominators.Dominators."""

@@ -57,7 +57,7 @@ class KernelFields(FieldsTree):
             self._done = True
         return self._done
 
-    def part(self) -> float:
+    def progress(self) -> float:
         """See dominators.Dominators."""
         return 1.0 if self._done else min(0.99, self._library.fl_fields_done(self._handle) / (self._span + 1))
 

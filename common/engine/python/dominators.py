@@ -23,8 +23,8 @@ from findleaks.engine.dominators import (
     Child,
     Spread,
     check_bounds,
-    check_parts,
-    check_stands,
+    check_containers,
+    check_merged,
     node_root,
     root_node,
 )
@@ -56,7 +56,7 @@ class PureDominators:
         self._graph = graph
         self._bounds, self._owners = bounds, owners
         self._lost = lost
-        self._stands: array[int] = array("I")
+        self._merged: array[int] = array("I")
         self._parts: Optional[tuple[array[int], Sequence[int]]] = None
         self._tiers = [*tiers, roots]  # where each ends
         self._held: dict[int, tuple[int, int]] = {}  # block: tier, and the root of it that refers to the block, or SHARED
@@ -120,26 +120,26 @@ class PureDominators:
                     if graph.kind(target) == Kind.POSSIBLE:
                         self._hold(target, possible)
 
-    def keep(self, parts: array[int], keepers: Sequence[int]) -> None:
+    def set_owners(self, parts: array[int], container_owners: Sequence[int]) -> None:
         """See dominators.Dominators."""
         self._before()
-        sound = all(part < len(keepers) or part == NO_ROOT for part in set(parts))
-        check_parts(parts, keepers, self.roots, len(self._graph.blocks), lambda: sound)
-        self._parts = parts, keepers
+        sound = all(part < len(container_owners) or part == NO_ROOT for part in set(parts))
+        check_containers(parts, container_owners, self.roots, len(self._graph.blocks), lambda: sound)
+        self._parts = parts, container_owners
 
-    def strange(self, index: int, source: int) -> bool:
+    def edge_ignored(self, index: int, source: int) -> bool:
         """A reference that does not count: to a part of something, from what is neither another part of it nor its keeper."""
         if self._parts is None:
             return False
-        parts, keepers = self._parts
+        parts, container_owners = self._parts
         part = parts[index]
-        return part != NO_ROOT and keepers[part] != source and not (source >= 0 and parts[source] == part)
+        return part != NO_ROOT and container_owners[part] != source and not (source >= 0 and parts[source] == part)
 
-    def stand_for(self, roots: array[int]) -> None:
+    def merge_into_roots(self, roots: array[int]) -> None:
         """See dominators.Dominators."""
         self._before()
-        check_stands(roots, self.roots, len(self._graph.blocks))
-        self._stands = roots
+        check_merged(roots, self.roots, len(self._graph.blocks))
+        self._merged = roots
 
     def compute(self, budget: int) -> bool:
         """See dominators.Dominators."""
@@ -152,7 +152,7 @@ class PureDominators:
                 break
         return self._done
 
-    def part(self) -> float:
+    def progress(self) -> float:
         """See dominators.Dominators."""
         return 1.0 if self._done else min(0.99, self._steps / (4 * len(self._graph.blocks) + 1))
 
@@ -252,7 +252,7 @@ class PureDominators:
         return Totals(self._counts[place], self._bytes[place])
 
     def _hold(self, index: int, root: int) -> None:
-        if self.strange(index, root_node(root)):
+        if self.edge_ignored(index, root_node(root)):
             return
         tier = bisect_right(self._tiers, root)
         told, other = self._held.get(index, (len(self._tiers), SHARED))
@@ -261,7 +261,7 @@ class PureDominators:
 
     def _counts_here(self, index: int) -> bool:
         """Is this block one of those that the tree is about?"""
-        if self._stands and self._stands[index] != NO_ROOT:
+        if self._merged and self._merged[index] != NO_ROOT:
             return False
         return not self._lost or self._graph.kinds()[index] in _LOST
 
@@ -271,7 +271,7 @@ class PureDominators:
         parents: list[int] = []
         semis: list[int] = []
         others: dict[int, list[int]] = {}  # by number: numbers above it of those that refer to it
-        for index, root in enumerate(self._stands):
+        for index, root in enumerate(self._merged):
             if root not in (NO_ROOT, IGNORED) and not self._graph.blocks.states[index]:
                 for edge in self._graph.edges_of(index):
                     self._hold(edge >> 1, root)
@@ -337,7 +337,7 @@ class PureDominators:
         while calls:
             source, rest = calls[-1]
             for target in rest:
-                if target >= 0 and nodes[source] >= 0 and self.strange(target, nodes[source]):
+                if target >= 0 and nodes[source] >= 0 and self.edge_ignored(target, nodes[source]):
                     continue
                 number = numbers.get(target)
                 if number is None:

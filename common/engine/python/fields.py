@@ -55,7 +55,7 @@ class PureFields(FieldsTree):
                 break
         return self._done
 
-    def part(self) -> float:
+    def progress(self) -> float:
         """See dominators.Dominators."""
         return 1.0 if self._done else min(0.99, self._steps / (2 * self._span + 1))
 
@@ -64,7 +64,7 @@ class PureFields(FieldsTree):
         place = self._whole.place(index)
         if place is None or not self._first < place < self._first + self._span:
             return
-        if self._whole.parent_at(place) != self._first or self._whole.strange(index, source):
+        if self._whole.parent_at(place) != self._first or self._whole.edge_ignored(index, source):
             return
         told = self._found[place - self._first]
         now = self.roots + 1 if told and told != label else label

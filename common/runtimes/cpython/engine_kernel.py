@@ -21,7 +21,7 @@ def count_objects(engine: KernelEngine, blocks: Blocks, piece: Piece, tally: Obj
     cut = CWords()
     types = (memory(tally.types), tally.offsets, tally.marks, tally.leaves, len(tally.types))
     program = CRange(tally.low, tally.high)
-    outputs = (memory(tally.found), memory(tally.stands), memory(tally.sums), byref(cut))
+    outputs = (memory(tally.found), memory(tally.merged), memory(tally.sums), byref(cut))
     code = engine.library.fl_objects(blocks.handle, passed(piece), *types, program, *outputs)
     found = taken(engine.library, cut)
     check(code, "objects")

@@ -51,7 +51,7 @@ def count_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
                 state = piece.data[start - piece.address + offset + mark] if there else 0
                 leaf = tally.leaves[number]
                 tally.found[index] = number
-                tally.stands[index] = IGNORED if leaf == 1 or (leaf and state & leaf == leaf) else number
+                tally.merged[index] = IGNORED if leaf == 1 or (leaf and state & leaf == leaf) else number
                 tally.sums[SUMS * number] += 1
                 tally.sums[SUMS * number + 1] += size
                 tally.sums[SUMS * number + 2] += offset >= header and at(offset - header) != 0

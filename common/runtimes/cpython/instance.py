@@ -127,13 +127,13 @@ class CPython(Runtime):
 
     def holders(self) -> Optional[Holders]:
         """See Runtime: every object, by its block."""
-        return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.stands, self.known.foreign)
+        return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.merged, self.known.foreign)
 
     def links(self) -> Optional[bytearray]:
         """See Runtime: the garbage collector's headers, right in front of the objects that it tracks; strings, numbers."""
         heads = bytes(offset if flags & HAVE_GC else 0 for offset, flags in zip(self.known.offsets, self.known.flags))
         made = bytearray(len(self.tally.found))
-        for index, (number, stands) in enumerate(zip(self.tally.found, self.tally.stands)):
+        for index, (number, stands) in enumerate(zip(self.tally.found, self.tally.merged)):
             if number != NO_OBJECT:
                 made[index] = NO_POINTERS if stands == IGNORED else heads[number]
         return made
