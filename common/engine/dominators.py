@@ -75,7 +75,7 @@ class Chain(NamedTuple):
 
 
 class Dominators(Protocol):
-    """Order: scan_roots, root_words, refer, refer_lost and stand_for in any order, compute until it is done, then ask.
+    """Order: scan_roots, root_words, refer, refer_lost and merge_into_roots in any order, compute until it is done, then ask.
 
     RuntimeError where that is not kept; IndexError for a block, root or node that does not exist; ValueError for bounds out of order.
     Made by `Graph.dominators`, or by `within`, where the roots are fields.
@@ -191,12 +191,12 @@ def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], tiers
         raise ValueError("tiers descend")
 
 
-def check_merged(stands: array[int], roots: int, blocks: int) -> None:
+def check_merged(merged: array[int], roots: int, blocks: int) -> None:
     """ValueError unless there is a root, or NO_ROOT, for each block."""
-    if len(stands) != blocks or stands.itemsize != 4:
-        raise ValueError(f"{len(stands)} numbers of {stands.itemsize} bytes, {blocks} blocks")
-    if any(root >= roots for root in set(stands) - {NO_ROOT, IGNORED}):
-        raise ValueError(f"a block stands for none of {roots} roots")
+    if len(merged) != blocks or merged.itemsize != 4:
+        raise ValueError(f"{len(merged)} numbers of {merged.itemsize} bytes, {blocks} blocks")
+    if any(root >= roots for root in set(merged) - {NO_ROOT, IGNORED}):
+        raise ValueError(f"a block is merged into none of {roots} roots")
 
 
 def check_containers(parts: array[int], container_owners: Sequence[int], roots: int, blocks: int, sound: Callable[[], bool]) -> None:

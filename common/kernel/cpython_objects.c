@@ -35,10 +35,10 @@ static bool counts(const blocks *b, const range *program, uint64_t word) {
 /* Type number i is at types[i], and its objects begin offsets[i] bytes into their blocks. For each block in use that starts in the piece and holds
  * an object, found[index] becomes its type's number, and sums[SUMS * i] counts it, its bytes, whether its collector knows of it; those that nothing
  * refers to (kept for use again) are counted in the fourth alone; the fifth and sixth count marked ones: marks[i] is where in the object
- * the byte stands whose two low bits tell, or 0. stands[index] becomes the type's number, too, or IGNORED for an object that has no pointers:
+ * the byte stands whose two low bits tell, or 0. merged[index] becomes the type's number, too, or IGNORED for an object that has no pointers:
  * leaves[i] is 1 where none of its type has, or else bits, of that same byte, all of which are set in such objects; 0: all may have. Blocks that the piece cuts off too early go to `cut`, by address. */
 API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const uint8_t *offsets, const uint8_t *marks, const uint8_t *leaves,
-                   uint64_t count, const range *program, uint32_t *found, uint32_t *stands, uint64_t *sums, words *cut) {
+                   uint64_t count, const range *program, uint32_t *found, uint32_t *merged, uint64_t *sums, words *cut) {
     index_of_types known = {NULL, NULL, 63};
     unsigned steps = 0; /* a bit for each place where some type's objects begin */
     int code = NO_MEMORY;
@@ -82,7 +82,7 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
             if (load(data + offset)) {
                 uint8_t leaf = leaves[known.numbers[place]], state = mark && offset + mark < size && offset + mark < left ? data[offset + mark] : 0;
                 found[index] = known.numbers[place];
-                stands[index] = leaf == 1 || (leaf && (state & leaf) == leaf) ? IGNORED : known.numbers[place];
+                merged[index] = leaf == 1 || (leaf && (state & leaf) == leaf) ? IGNORED : known.numbers[place];
                 sum[0]++;
                 sum[1] += size;
                 sum[2] += offset >= COLLECTOR && load(data + offset - COLLECTOR);

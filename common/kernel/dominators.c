@@ -129,8 +129,8 @@ static int tally(dominators *d, int64_t *budget) {
         uint32_t *number = &d->numbers[d->at];
         if (--*budget < 0)
             return 1;
-        bool stands = d->merged && d->merged[d->at] != NO_ROOT;
-        bool counts = !stands && (d->only_lost ? g->kinds[d->at] >= POSSIBLE : is_used(g, (uint32_t)d->at));
+        bool merged = d->merged && d->merged[d->at] != NO_ROOT;
+        bool counts = !merged && (d->only_lost ? g->kinds[d->at] >= POSSIBLE : is_used(g, (uint32_t)d->at));
         if (!counts) {
             *number = BARRED;
             set_bit(d->seen, (uint32_t)d->at);

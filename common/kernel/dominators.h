@@ -36,7 +36,7 @@ typedef struct dominators {
     uint64_t bound_count, bound;
     uint32_t otherwise; /* the root of words below all bounds */
     uint32_t definite, possible; /* roots of lost blocks, or NO_ROOT */
-    const uint32_t *stands; /* the caller's: of each block the root it stands for, or NO_ROOT; or NULL */
+    const uint32_t *merged; /* the caller's: of each block the root it is merged into, NO_ROOT or IGNORED; or NULL */
     const uint32_t *parts, *container_owners; /* the caller's: of each block which thing it is a part of, or NO_ROOT; of each thing the node that keeps it */
     uint32_t *numbers; /* by block */
     uint64_t *seen;    /* a bit for each: it has a number, or is barred. `numbers` alone would do, but these stay in a cache */

@@ -103,7 +103,7 @@ class KernelDominators:
         """See dominators.Dominators."""
         self._before()
         check_merged(roots, self.roots, len(self._graph.blocks))
-        kept = self._kept["stands"] = (memory(roots),)
+        kept = self._kept["merged"] = (memory(roots),)
         self._library.fl_dominators_merge(self._handle, *kept)
 
     def compute(self, budget: int) -> bool:

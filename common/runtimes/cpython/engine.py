@@ -14,7 +14,7 @@ from findleaks.engine.dominators import NO_ROOT
 from findleaks.target.base import Piece, Range
 
 NO_OBJECT = NO_ROOT
-"""In `found` and `stands`, which dominators take for what blocks stand for; IGNORED there is an object that has no pointers: what stands
+"""In `found` and `merged`, which dominators take for what blocks stand for; IGNORED there is an object that has no pointers: what stands
 behind its end is not its own."""
 
 SUMS = 6
@@ -26,7 +26,7 @@ class ObjectTally(NamedTuple):
     """What `count_objects` adds to. `types` are the addresses of the types, by number; `offsets` how far into their blocks their
     objects begin, a byte each; `marks` where in them a byte stands of whose two low bits one is set in marked objects (0: nowhere, no
     object is marked); `leaves` 1 for a type whose objects have no pointers, or bits of that same byte all of which are set in
-    objects without, or 0. `found` has the number of the type of the live object in each block, or NO_OBJECT; `stands` the same, but
+    objects without, or 0. `found` has the number of the type of the live object in each block, or NO_OBJECT; `merged` the same, but
     IGNORED for objects without pointers. `sums` are SUMS words
     a type: live objects, the usable bytes of their blocks, those of them that a garbage collector knows of (the word two in front of
     the object is not 0), objects that nothing refers to (kept to be used again), marked objects, and the bytes of these' blocks.
@@ -42,7 +42,7 @@ class ObjectTally(NamedTuple):
     low: int
     high: int
     found: array[int]  # "I"
-    stands: array[int]  # "I"
+    merged: array[int]  # "I"
     sums: array[int]  # "Q"
 
     @classmethod
