@@ -37,7 +37,7 @@ API void fl_dominators_free(dominators *d) {
     free(d->others);
     free(d->spare);
     free(d->tallies);
-    bushes_free(d);
+    reduction_free(d);
     free(d);
 }
 
@@ -207,7 +207,7 @@ INLINE int enter(dominators *d, uint32_t index, uint32_t parent) {
 INLINE int again(dominators *d, uint32_t number, uint32_t source) {
     if (number < d->base || number == BARRED)
         return DONE;
-    if ((d->parents[source] & ~UP) == number) { /* which may hold it: see dominators_holders */
+    if ((d->parents[source] & ~UP) == number) { /* which may hold it: see dominators_idoms */
         d->parents[source] |= UP;
         d->upward = true;
         return DONE;
@@ -229,7 +229,7 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
 }
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
-    if (is_bush(d, index)) {
+    if (is_collapsed(d, index)) {
         if (!bit(d->seen, index)) /* it was, if it is within a bush: one of an earlier tier */
             give(d, index, source);
         set_bit(d->seen, index);
@@ -322,7 +322,7 @@ API uint32_t fl_dominators_progress(const dominators *d) {
     if (d->phase >= PHASES)
         return 1000;
     if (d->phase == VISITING)
-        whole = d->knotted ? d->knot_count : d->g->count, done = d->count;
+        whole = d->join_blocks ? d->join_count : d->g->count, done = d->count;
     if (d->phase == GROWING)
         whole = d->ranks;
     return begins[d->phase] + (uint32_t)((begins[d->phase + 1] - begins[d->phase]) * (done < whole ? done : whole) / (whole + 1));
@@ -331,8 +331,8 @@ API uint32_t fl_dominators_progress(const dominators *d) {
 /* 1: there is more to do; 0: the tree is complete. */
 API int fl_dominators_compute(dominators *d, int64_t budget) {
     static int (*const phases[PHASES])(dominators *, int64_t *) = {
-        refer_lost, refer_for, tally, list, dominators_survey, dominators_knots, dominators_bushes, visit, dominators_sort, dominators_semis,
-        dominators_holders, dominators_count, dominators_place, dominators_move, dominators_grow, dominators_settle, dominators_sum,
+        refer_lost, refer_for, tally, list, dominators_survey, dominators_joins, dominators_collapse, visit, dominators_sort, dominators_semis,
+        dominators_idoms, dominators_count, dominators_place, dominators_move, dominators_grow, dominators_settle, dominators_sum,
     };
     budget = budget / MISSES + 1;
     for (; d->phase < PHASES; d->phase++, d->at = 0) {

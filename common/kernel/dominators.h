@@ -49,9 +49,9 @@ typedef struct dominators {
     uint32_t count; /* numbers given; in the end how many places there are */
     /* tree_reduction.c: by rank, breadth first, for as long as there are bushes. */
     uint32_t *order, *above, *weights; /* the block; the rank of what it was reached from, NONE: a root's; how many there are from it on */
-    uint64_t *knots, *knotted; /* a bit for each by rank, by block: it is to be visited depth first */
+    uint64_t *joins, *join_blocks; /* a bit for each by rank, by block: it is to be visited depth first */
     uint64_t *earlier;         /* a bit for each block: of an earlier tier, or barred */
-    uint32_t ranks, knot_count, edge;  /* how many; where surveying stands in a block's references */
+    uint32_t ranks, join_count, edge;  /* how many; where surveying stands in a block's references */
     /* By number, 0 for the node above all roots. */
     uint32_t *nodes, *parents, *semis; /* in the end by place: nodes, their holders, and how many blocks these retain */
     uint32_t *labels, *ancestors;      /* of shortening ways; then the places, and where the next goes that a node holds */
@@ -72,11 +72,11 @@ typedef struct dominators {
 
 /* tree_reduction.c, semidominators.c, preorder_layout.c: phases, in this order. 1: the budget is used up, and there is more to do. */
 int dominators_survey(dominators *d, int64_t *budget);
-int dominators_knots(dominators *d, int64_t *budget);
-int dominators_bushes(dominators *d, int64_t *budget);
+int dominators_joins(dominators *d, int64_t *budget);
+int dominators_collapse(dominators *d, int64_t *budget);
 int dominators_sort(dominators *d, int64_t *budget);
 int dominators_semis(dominators *d, int64_t *budget);
-int dominators_holders(dominators *d, int64_t *budget);
+int dominators_idoms(dominators *d, int64_t *budget);
 int dominators_count(dominators *d, int64_t *budget);
 int dominators_place(dominators *d, int64_t *budget);
 int dominators_move(dominators *d, int64_t *budget);
@@ -88,10 +88,10 @@ int dominators_sum(dominators *d, int64_t *budget);
 int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found);
 int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool all, words *found);
 
-void bushes_free(dominators *d);
+void reduction_free(dominators *d);
 
 /* A node that is met while visiting and not looked into: the first block of a bush. */
-INLINE bool is_bush(const dominators *d, uint32_t node) { return d->knotted && !(node & ROOT_NODE) && !bit(d->knotted, node); }
+INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
 
 /* The tier of a group. There are few. */
 INLINE uint32_t tier_of(const dominators *d, uint32_t group) {

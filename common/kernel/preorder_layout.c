@@ -10,7 +10,7 @@ int dominators_count(dominators *d, int64_t *budget) {
     uint32_t *counts = d->semis;
     if (!d->at) {
         for (uint32_t number = 0; number < d->count; number++)
-            counts[number] = is_bush(d, d->nodes[number]) ? d->weights[d->numbers[d->nodes[number]]] : 1;
+            counts[number] = is_collapsed(d, d->nodes[number]) ? d->weights[d->numbers[d->nodes[number]]] : 1;
     }
     for (; d->at + 1 < d->count; d->at++) {
         if (--*budget < 0)
@@ -60,7 +60,7 @@ int dominators_move(dominators *d, int64_t *budget) {
         d->placed[place] = (uint64_t)d->semis[d->at] << 32 | node;
         if (bit(d->outward, (uint32_t)d->at))
             set_bit(d->moved, place);
-        if (is_bush(d, node))
+        if (is_collapsed(d, node))
             d->numbers[node] = place;
         else if (node & ROOT_NODE && node != SHARED_NODE)
             d->places[node & ~ROOT_NODE] = place;
@@ -90,7 +90,7 @@ int dominators_settle(dominators *d, int64_t *budget) {
         d->nodes = spare(d, &d->order);
         d->parents = spare(d, &d->above);
         d->semis = spare(d, &d->weights);
-        bushes_free(d);
+        reduction_free(d);
         if (!d->nodes || !d->parents || !d->semis)
             return NO_MEMORY;
     }

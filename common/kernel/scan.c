@@ -10,7 +10,7 @@
 #define SOME 256u          /* words filtered between two looks at the batch's room */
 #define AHEAD 2048u        /* bytes */
 
-typedef enum { EDGES, ROOTS, HOLDERS } purpose;
+typedef enum { EDGES, ROOTS, DOMINATOR_ROOTS } purpose;
 
 API void fl_graph_free(graph *g) {
     if (!g)
@@ -227,7 +227,7 @@ INLINE int record_roots(graph *g) {
 }
 
 /* Which of the dominators' roots refer to what. */
-INLINE int record_holders(graph *g, dominators *d) {
+INLINE int record_root_edges(graph *g, dominators *d) {
     batch *c = g->batch;
     resolve(g, c);
     for (uint32_t at = 0; at < c->count; at++) {
@@ -239,7 +239,7 @@ INLINE int record_holders(graph *g, dominators *d) {
 }
 
 INLINE int record_as(graph *g, purpose why, dominators *d) {
-    return why == EDGES ? record_edges(g) : why == ROOTS ? record_roots(g) : record_holders(g, d);
+    return why == EDGES ? record_edges(g) : why == ROOTS ? record_roots(g) : record_root_edges(g, d);
 }
 
 POPCNT static int record_popcnt(graph *g, purpose why, dominators *d) { return record_as(g, why, d); }
@@ -338,11 +338,11 @@ API int fl_root_words(graph *g, const uint64_t *values, uint64_t count) {
 }
 
 /* Roots of dominators: after the graph has settled, which has its batch no more. */
-static int scan_holders(dominators *d, const uint8_t *data, uint64_t address, uint64_t count) {
+static int scan_root_edges(dominators *d, const uint8_t *data, uint64_t address, uint64_t count) {
     graph *g = d->g;
     if (!(g->batch = calloc(1, sizeof *g->batch)))
         return NO_MEMORY;
-    int failed = scan_words(g, data, address, count, HOLDERS, d);
+    int failed = scan_words(g, data, address, count, DOMINATOR_ROOTS, d);
     free(g->batch);
     g->batch = NULL;
     return failed;
@@ -355,11 +355,11 @@ API int fl_dominators_scan(dominators *d, const piece *p, const uint64_t *bounds
     d->bound_count = bound_count;
     d->bound = 0;
     d->otherwise = NO_ROOT;
-    return scan_holders(d, count ? p->data + (base - p->address) : NULL, base, count);
+    return scan_root_edges(d, count ? p->data + (base - p->address) : NULL, base, count);
 }
 
 API int fl_dominators_words(dominators *d, const uint64_t *values, uint64_t count, uint32_t root) {
     d->bound_count = d->bound = 0;
     d->otherwise = root;
-    return scan_holders(d, (const uint8_t *)values, 0, count);
+    return scan_root_edges(d, (const uint8_t *)values, 0, count);
 }

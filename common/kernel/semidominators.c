@@ -103,7 +103,7 @@ int dominators_semis(dominators *d, int64_t *budget) {
 
 /* A node's holder is the first of its parent, that one's holder and so on whose number is not above the semidominator. Where these
  * walks get long they go by jumps, each over as many nodes as the two before it together or one: they take logarithmic time then. */
-int dominators_holders(dominators *d, int64_t *budget) {
+int dominators_idoms(dominators *d, int64_t *budget) {
     uint32_t *holders = d->parents, *jumps = d->ancestors, *depths = d->labels;
     for (; d->at + 1 < d->count; d->at++) {
         uint32_t number = (uint32_t)d->at + 1, holder = holders[number] & ~UP, semi = d->semis[number], steps = 0;
@@ -125,7 +125,7 @@ int dominators_holders(dominators *d, int64_t *budget) {
             d->jumping = true;
             d->ancestors[0] = d->labels[0] = 0;
             d->at = d->steps = 0; /* again from the beginning: the holders found stay */
-            return dominators_holders(d, budget);
+            return dominators_idoms(d, budget);
         }
         uint32_t parent = holders[number] & ~UP;
         if (holder != parent) {

@@ -10,30 +10,30 @@
 #define FAR 48u      /* ranks ahead whose references */
 #define SOON 24u     /* and of whose targets the bytes are asked for, */
 #define LOOKED_AT 8u /* of so many */
-#define MOST_KNOTS 4u /* more than one in so many numbers: bushes are too few to be worth it */
+#define JOIN_SHARE 4u /* more than one in so many numbers: bushes are too few to be worth it */
 
-void bushes_free(dominators *d) {
+void reduction_free(dominators *d) {
     free(d->order);
     free(d->above);
     free(d->weights);
-    free(d->knots);
-    free(d->knotted);
+    free(d->joins);
+    free(d->join_blocks);
     free(d->earlier);
     d->order = d->above = d->weights = NULL;
-    d->knots = d->knotted = d->earlier = NULL;
+    d->joins = d->join_blocks = d->earlier = NULL;
 }
 
 INLINE void clear_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] &= ~(UINT64_C(1) << (index & 63)); }
 
 /* All is to be visited depth first. */
-static int without(dominators *d) {
+static int skip_reduction(dominators *d) {
     for (uint32_t rank = 0; rank < d->ranks; rank++)
         clear_bit(d->seen, d->order[rank]);
-    bushes_free(d);
+    reduction_free(d);
     return DONE;
 }
 
-INLINE void tie(uint64_t *bits, uint32_t at, uint32_t *count) {
+INLINE void mark_join(uint64_t *bits, uint32_t at, uint32_t *count) {
     *count += !bit(bits, at);
     set_bit(bits, at);
 }
@@ -51,8 +51,8 @@ static void again(dominators *d, const uint32_t *edge, const uint32_t *first, ui
     uint32_t index = *edge >> INDEX_SHIFT, above = d->above[from];
     if (bit(d->earlier, index) || (above != NONE && index == d->order[above]) || repeated(edge, first))
         return;
-    tie(d->knots, from, &d->knot_count);
-    tie(d->knotted, index, &d->knot_count);
+    mark_join(d->joins, from, &d->join_count);
+    mark_join(d->join_blocks, index, &d->join_count);
 }
 
 /* `weights` say where the references of each rank begin, until all are met. 0: it has none. */
@@ -84,7 +84,7 @@ static void follow(dominators *d, int64_t *budget) {
     uint32_t *order = d->order, *above = d->above, *firsts = d->weights, ranks = d->ranks, from = (uint32_t)d->at, far = from, soon = from;
     uint64_t *seen = d->seen;
     int64_t left = *budget;
-    for (; from < ranks && left >= 0 && d->knot_count <= d->count / MOST_KNOTS; from++, left--) {
+    for (; from < ranks && left >= 0 && d->join_count <= d->count / JOIN_SHARE; from++, left--) {
         for (; far < ranks && far - from < FAR; far++)
             __builtin_prefetch(&edges[firsts[far]]);
         for (; soon < ranks && soon - from < SOON; soon++) {
@@ -126,10 +126,10 @@ static bool begun(dominators *d) {
     d->order = roomy(room * sizeof *d->order);
     d->above = roomy(room * sizeof *d->above);
     d->weights = roomy(room * sizeof *d->weights);
-    d->knots = calloc(room / 64 + 1, sizeof *d->knots);
-    d->knotted = calloc(bits, sizeof *d->knotted);
+    d->joins = calloc(room / 64 + 1, sizeof *d->joins);
+    d->join_blocks = calloc(bits, sizeof *d->join_blocks);
     d->earlier = malloc(bits * sizeof *d->earlier);
-    return d->order && d->above && d->weights && d->knots && d->knotted && d->earlier;
+    return d->order && d->above && d->weights && d->joins && d->join_blocks && d->earlier;
 }
 
 /* Meet all blocks, breadth first. */
@@ -137,10 +137,10 @@ int dominators_survey(dominators *d, int64_t *budget) {
     if (!d->order && !begun(d))
         return NO_MEMORY;
     for (; *budget >= 0; follow(d, budget)) {
-        bool enough = d->knot_count > d->count / MOST_KNOTS;
+        bool enough = d->join_count > d->count / JOIN_SHARE;
         if (enough || (d->at == d->ranks && d->tier == d->tiers)) {
             d->tier = d->group = d->target = 0; /* visiting begins anew */
-            return enough ? without(d) : DONE;
+            return enough ? skip_reduction(d) : DONE;
         }
         if (d->at == d->ranks)
             seed(d);
@@ -149,7 +149,7 @@ int dominators_survey(dominators *d, int64_t *budget) {
 }
 
 /* What leads to a knot is one; of the others, how many hang from each, itself included. */
-int dominators_knots(dominators *d, int64_t *budget) {
+int dominators_joins(dominators *d, int64_t *budget) {
     if (!d->order)
         return DONE;
     if (!d->at)
@@ -159,11 +159,11 @@ int dominators_knots(dominators *d, int64_t *budget) {
         uint32_t rank = d->ranks - 1 - (uint32_t)d->at, above = d->above[rank], index = d->order[rank];
         if (--*budget < 0)
             return 1;
-        if (bit(d->knots, rank) || bit(d->knotted, index)) {
-            set_bit(d->knots, rank);
-            set_bit(d->knotted, index);
+        if (bit(d->joins, rank) || bit(d->join_blocks, index)) {
+            set_bit(d->joins, rank);
+            set_bit(d->join_blocks, index);
             if (above != NONE)
-                set_bit(d->knots, above);
+                set_bit(d->joins, above);
         } else if (above != NONE) {
             d->weights[above] += d->weights[rank];
         }
@@ -172,29 +172,29 @@ int dominators_knots(dominators *d, int64_t *budget) {
 }
 
 /* Is this, which is no knot, the first block of a bush? */
-INLINE bool begins(const dominators *d, uint32_t rank) { return d->above[rank] == NONE || bit(d->knots, d->above[rank]); }
+INLINE bool begins(const dominators *d, uint32_t rank) { return d->above[rank] == NONE || bit(d->joins, d->above[rank]); }
 
 /* Only knots and the first blocks of bushes are to be met from here on; `count` then says how many there are of both. */
-int dominators_bushes(dominators *d, int64_t *budget) {
+int dominators_collapse(dominators *d, int64_t *budget) {
     if (!d->order)
         return DONE;
     if (!d->at)
-        d->knot_count = 0;
+        d->join_count = 0;
     for (; d->at < d->ranks; d->at++) {
         uint32_t rank = (uint32_t)d->at, index = d->order[rank];
         if (--*budget < 0)
             return 1;
-        if (!bit(d->knots, rank)) {
+        if (!bit(d->joins, rank)) {
             if (!begins(d, rank))
                 continue;
             d->numbers[index] = rank;
         }
         clear_bit(d->seen, index);
-        d->knot_count++;
+        d->join_count++;
     }
-    if (d->knot_count > d->count / MOST_KNOTS)
-        return without(d);
-    d->count = d->knot_count;
+    if (d->join_count > d->count / JOIN_SHARE)
+        return skip_reduction(d);
+    d->count = d->join_count;
     return DONE;
 }
 
@@ -204,7 +204,7 @@ int dominators_grow(dominators *d, int64_t *budget) {
         uint32_t rank = (uint32_t)d->at, index = d->order[rank], place;
         if (--*budget < 0)
             return 1;
-        if (bit(d->knots, rank))
+        if (bit(d->joins, rank))
             continue;
         if (begins(d, rank)) {
             place = d->numbers[index];

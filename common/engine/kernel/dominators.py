@@ -47,7 +47,7 @@ class KernelDominators:
         if not self._handle:
             raise MemoryError("not enough memory for the dominators")
         empty = memoryview(b"").cast("I")
-        self._nodes = self._holders = self._counts = self._bytes = self._numbers = self._roots_at = empty
+        self._nodes = self._idoms = self._counts = self._bytes = self._numbers = self._roots_at = empty
 
     def __del__(self) -> None:
         if self._handle:
@@ -148,7 +148,7 @@ class KernelDominators:
         place = self.place(self._index(index))
         if place is None:
             return None
-        node = self._nodes[self._holders[place]]
+        node = self._nodes[self._idoms[place]]
         return node if node < _ROOT_NODE else SHARED if node == _SHARED_NODE else root_node(node - _ROOT_NODE)
 
     def children(self, node: int, limit: int) -> list[Child]:
@@ -218,7 +218,7 @@ class KernelDominators:
         """Have the arrays at hand."""
         arrays, count = (c_void_p * 6)(), c_uint32()
         self._library.fl_dominators_arrays(self._handle, arrays, byref(count))
-        self._nodes, self._holders, self._counts = (viewed(arrays[at], count.value, 4) for at in range(3))
+        self._nodes, self._idoms, self._counts = (viewed(arrays[at], count.value, 4) for at in range(3))
         self._bytes, self._numbers = viewed(arrays[3], count.value, 8), viewed(arrays[4], len(self._graph.blocks), 4)
         self._roots_at = viewed(arrays[5], self.roots, 4)
 
