@@ -21,7 +21,7 @@ int dominators_count(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Where each goes: behind its holder, and what that holds of lower numbers. */
+/* Where each goes: behind its idom, and what that holds of lower numbers. */
 int dominators_place(dominators *d, int64_t *budget) {
     size_t room = (size_t)d->count + 1;
     if (!d->labels && !(d->labels = roomy(room * sizeof *d->labels)))
@@ -83,7 +83,7 @@ static uint32_t *spare(dominators *d, uint32_t **used) {
     return found;
 }
 
-/* Everything by place: the holder is the last before it of which not all has been met. The bytes of each take the room of what is read. */
+/* Everything by place: the idom is the last before it of which not all has been met. The bytes of each take the room of what is read. */
 int dominators_settle(dominators *d, int64_t *budget) {
     const blocks *b = d->g->b;
     if (!d->nodes) {
@@ -94,7 +94,7 @@ int dominators_settle(dominators *d, int64_t *budget) {
         if (!d->nodes || !d->parents || !d->semis)
             return NO_MEMORY;
     }
-    uint32_t *nodes = d->nodes, *holders = d->parents, *counts = d->semis;
+    uint32_t *nodes = d->nodes, *idoms = d->parents, *counts = d->semis;
     for (; d->at < d->count; d->at++) {
         uint32_t place = (uint32_t)d->at, ahead = place + AHEAD < d->count ? (uint32_t)d->placed[place + AHEAD] : SHARED_NODE;
         uint32_t node = (uint32_t)d->placed[place];
@@ -104,11 +104,11 @@ int dominators_settle(dominators *d, int64_t *budget) {
             __builtin_prefetch(&d->numbers[ahead], 1);
             __builtin_prefetch(&b->sizes[ahead]);
         }
-        uint32_t holder = place ? place - 1 : 0;
-        while (place && holder + counts[holder] <= place)
-            holder = holders[holder];
+        uint32_t idom = place ? place - 1 : 0;
+        while (place && idom + counts[idom] <= place)
+            idom = idoms[idom];
         nodes[place] = node;
-        holders[place] = holder;
+        idoms[place] = idom;
         counts[place] = (uint32_t)(d->placed[place] >> 32);
         if (!(node & ROOT_NODE))
             d->numbers[node] = place;

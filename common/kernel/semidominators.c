@@ -101,39 +101,39 @@ int dominators_semis(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* A node's holder is the first of its parent, that one's holder and so on whose number is not above the semidominator. Where these
+/* A node's idom is the first of its parent, that one's idom and so on whose number is not above the semidominator. Where these
  * walks get long they go by jumps, each over as many nodes as the two before it together or one: they take logarithmic time then. */
 int dominators_idoms(dominators *d, int64_t *budget) {
-    uint32_t *holders = d->parents, *jumps = d->ancestors, *depths = d->labels;
+    uint32_t *idoms = d->parents, *jumps = d->ancestors, *depths = d->labels;
     for (; d->at + 1 < d->count; d->at++) {
-        uint32_t number = (uint32_t)d->at + 1, holder = holders[number] & ~UP, semi = d->semis[number], steps = 0;
+        uint32_t number = (uint32_t)d->at + 1, idom = idoms[number] & ~UP, semi = d->semis[number], steps = 0;
         if (--*budget < 0)
             return 1;
         if (d->jumping) {
-            for (; holder > semi; --*budget)
-                holder = jumps[holder] > semi ? jumps[holder] : holders[holder];
-            uint32_t over = jumps[holder], over_both = jumps[over];
-            depths[number] = depths[holder] + 1;
-            jumps[number] = depths[holder] - depths[over] == depths[over] - depths[over_both] ? over_both : holder;
+            for (; idom > semi; --*budget)
+                idom = jumps[idom] > semi ? jumps[idom] : idoms[idom];
+            uint32_t over = jumps[idom], over_both = jumps[over];
+            depths[number] = depths[idom] + 1;
+            jumps[number] = depths[idom] - depths[over] == depths[over] - depths[over_both] ? over_both : idom;
         }
-        for (; holder > semi && steps < LONG_WALK; steps++)
-            holder = holders[holder];
+        for (; idom > semi && steps < LONG_WALK; steps++)
+            idom = idoms[idom];
         d->steps += steps;
-        if (holder > semi || d->steps > (uint64_t)STEPS_A_NODE * d->count + LONG_WALK) {
+        if (idom > semi || d->steps > (uint64_t)STEPS_A_NODE * d->count + LONG_WALK) {
             if (!made(&d->labels, d->count) || !made(&d->ancestors, d->count))
                 return NO_MEMORY;
             d->jumping = true;
             d->ancestors[0] = d->labels[0] = 0;
-            d->at = d->steps = 0; /* again from the beginning: the holders found stay */
+            d->at = d->steps = 0; /* again from the beginning: the idoms found stay */
             return dominators_idoms(d, budget);
         }
-        uint32_t parent = holders[number] & ~UP;
-        if (holder != parent) {
+        uint32_t parent = idoms[number] & ~UP;
+        if (idom != parent) {
             set_bit(d->outward, parent);
-            if (holders[number] & UP)
+            if (idoms[number] & UP)
                 set_bit(d->outward, number);
         }
-        holders[number] = holder;
+        idoms[number] = idom;
     }
     return DONE;
 }

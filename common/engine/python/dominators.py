@@ -63,7 +63,7 @@ class PureDominators:
         self._work: Iterator[None] | None = None
         self._steps = 0
         self._done = False
-        # The tree, depth first: node at each place, its holder's place, nodes below and itself, bytes of these
+        # The tree, depth first: node at each place, its idom's place, nodes below and itself, bytes of these
         self._nodes: list[int] = []
         self._parents: list[int] = []
         self._counts: list[int] = []
@@ -244,7 +244,7 @@ class PureDominators:
         return self._counts[place]
 
     def parent_at(self, place: int) -> int:
-        """The place of the holder of the node there."""
+        """The place of the idom of the node there."""
         return self._parents[place]
 
     def total_at(self, place: int) -> Totals:
@@ -290,17 +290,17 @@ class PureDominators:
                 semis[number] = min(semis[number], labels[source])
             labels[number] = semis[number]
             yield
-        holders, depths, jumps = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
+        idoms, depths, jumps = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
         for number in range(1, len(nodes)):
-            holder, semi = parents[number], semis[number]
-            while holder > semi:
-                holder = jumps[holder] if jumps[holder] > semi else holders[holder]
-            holders[number] = holder
-            depths[number] = depths[holder] + 1
-            jump = jumps[holder]
-            jumps[number] = jumps[jump] if depths[holder] - depths[jump] == depths[jump] - depths[jumps[jump]] else holder
+            idom, semi = parents[number], semis[number]
+            while idom > semi:
+                idom = jumps[idom] if jumps[idom] > semi else idoms[idom]
+            idoms[number] = idom
+            depths[number] = depths[idom] + 1
+            jump = jumps[idom]
+            jumps[number] = jumps[jump] if depths[idom] - depths[jump] == depths[jump] - depths[jumps[jump]] else idom
             yield
-        yield from self._arrange(nodes, holders)
+        yield from self._arrange(nodes, idoms)
 
     def _visit(
         self, numbers: dict[int, int], nodes: list[int], parents: list[int], semis: list[int], others: dict[int, list[int]]
@@ -354,22 +354,22 @@ class PureDominators:
                 calls.pop()
             yield
 
-    def _arrange(self, nodes: list[int], holders: list[int]) -> Iterator[None]:
+    def _arrange(self, nodes: list[int], idoms: list[int]) -> Iterator[None]:
         """Put the tree depth first by itself: what a node retains stands right behind it."""
         counts = [1] * len(nodes)
         for number in range(len(nodes) - 1, 0, -1):
-            counts[holders[number]] += counts[number]
+            counts[idoms[number]] += counts[number]
         places, free = [0] * len(nodes), [1] * len(nodes)
         for number in range(1, len(nodes)):
-            places[number] = free[holders[number]]
-            free[holders[number]] += counts[number]
+            places[number] = free[idoms[number]]
+            free[idoms[number]] += counts[number]
             free[number] = places[number] + 1
         yield
         self._nodes, self._parents, self._counts = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
         sizes = self._graph.blocks.sizes
         for number, place in enumerate(places):
             self._nodes[place] = nodes[number]
-            self._parents[place] = places[holders[number]]
+            self._parents[place] = places[idoms[number]]
             self._counts[place] = counts[number]
         self._bytes = [0 if node < 0 else sizes[node] for node in self._nodes]
         sums = list(accumulate(self._bytes, initial=0))
