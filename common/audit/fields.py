@@ -97,7 +97,7 @@ def fields_of(
 
     def wanted(place: Place) -> bool:
         if place.block not in held:
-            held[place.block] = whole.holder(place.block) == node
+            held[place.block] = whole.idom(place.block) == node
         return held[place.block]
 
     arrays = list(_arrays(reader, places))
@@ -152,7 +152,7 @@ def _entangled(words: Mapping[int, int], places: Mapping[int, Place], tree: Domi
     order = list(words)
     found: set[int] = set()
     for number, address in enumerate(order):
-        if address in places and tree.holder(places[address].block) in (None, SHARED):
+        if address in places and tree.idom(places[address].block) in (None, SHARED):
             found.update(order[max(number - NEAR, 0) : number + NEAR + 1])
     return found
 

@@ -136,7 +136,7 @@ class Teller:
             return None, array("I")
         indices, sizes = self.reader.blocks.holding(container.nodes)
         sample = indices[:: max(len(indices) // SAMPLE, 1)]
-        if any(self.tree.holder(block) != SHARED for block in sample):
+        if any(self.tree.idom(block) != SHARED for block in sample):
             return None, array("I")
         made = Holding(f"{self.name(index)} at {start:#x}", Totals(len(indices), sum(sizes)), "block", address=start)
         made.contents = Contents(container, len(indices), min(sizes), max(sizes), [])

@@ -162,7 +162,7 @@ def _address(word: str) -> int:
 
 def holder_phrase(teller: Teller, named: Owners, index: int) -> str:
     """Who holds a block: a root by its name, a block with its address; "" for one that no root reaches."""
-    holder = teller.tree.holder(index)
+    holder = teller.tree.idom(index)
     if holder is None:
         return ""
     if holder == SHARED:
@@ -180,11 +180,11 @@ def holders(teller: Teller, named: Owners, index: int) -> list[str]:
         number = named.at(reference.address) if reference.address else None
         numbers += [number] if number is not None else []
     for source in teller.session.references.referrers(index)[:MOST_REFERRERS]:
-        holder = teller.tree.holder(source)
+        holder = teller.tree.idom(source)
         for _ in range(FAR):
             if holder is None or holder < 0:
                 break
-            holder = teller.tree.holder(holder)
+            holder = teller.tree.idom(holder)
         numbers += [node_root(holder)] if holder is not None and holder < SHARED else []
     first = min((named.tier(number) for number in numbers), default=0)
     return list(dict.fromkeys(named.all[number].label for number in sorted(numbers) if named.tier(number) == first))

@@ -139,7 +139,7 @@ class Dominators(Protocol):
         """What goes when this node goes: a block's include itself; (0, 0) for a block not reached; for SHARED as `shared`."""
         ...
 
-    def holder(self, index: int) -> Optional[int]:
+    def idom(self, index: int) -> Optional[int]:
         """The immediate dominator: the block, root, or SHARED, that holds this block; None if no root reaches it."""
         ...
 

@@ -91,14 +91,14 @@ class FieldsTree:
             return self._tree.retained(node) if self._head(node) is not None else Totals(0, 0)
         return Totals(self._sums[2 * field], self._sums[2 * field + 1])
 
-    def holder(self, index: int) -> Optional[int]:
+    def idom(self, index: int) -> Optional[int]:
         """See dominators.Dominators."""
         self._after()
         head = self._head(index)
         if head is None:
             return None
         if head != self._tree.place(index):
-            return self._tree.holder(index)
+            return self._tree.idom(index)
         field = self._labels[head - self._first] - 1
         return SHARED if field == self.roots else root_node(field)
 

@@ -33,7 +33,7 @@ class Oracle:
                 work += self.references[index]
         return found
 
-    def holder(self, index: int) -> int | None:
+    def idom(self, index: int) -> int | None:
         """The one of all that hold this block which the others hold too: the nearest."""
         if index not in self.reached:
             return None
@@ -67,7 +67,7 @@ def everything(dominators: Dominators, count: int) -> dict[str, Any]:
         "shared": dominators.shared(),
         "roots": dominators.by_root(),
         "retained": [dominators.retained(node) for node in nodes],
-        "holders": [dominators.holder(index) for index in range(count)],
+        "holders": [dominators.idom(index) for index in range(count)],
         "children": [dominators.children(node, 1 << 30) for node in nodes],
         "heaviest": [dominators.children(node, 2) for node in nodes],
         "spread": [dominators.spread(node, 1 << 30) for node in nodes],
@@ -86,8 +86,8 @@ def agrees(dominators: Dominators, oracle: Oracle) -> None:
     assert dominators.shared() == oracle.retained(SHARED) == dominators.retained(SHARED)
     assert dominators.by_root() == [oracle.retained(root_node(root)) for root in roots]
     assert [dominators.retained(node) for node in nodes] == [oracle.retained(node) for node in nodes]
-    holders = [oracle.holder(index) for index in range(count)]
-    assert [dominators.holder(index) for index in range(count)] == holders
+    holders = [oracle.idom(index) for index in range(count)]
+    assert [dominators.idom(index) for index in range(count)] == holders
     for node in [*nodes, SHARED]:
         below = [i for i in range(count) if holders[i] == node]
         children = dominators.children(node, 1 << 30)

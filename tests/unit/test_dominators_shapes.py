@@ -100,7 +100,7 @@ def owned(count: int) -> list[list[int]]:
 def chain_of_retained(dominators: Dominators, order: Sequence[int]) -> bool:
     """Each block of `order` is held by the one before, and holds all behind it."""
     return all(
-        dominators.holder(b) == a and dominators.retained(b).blocks == len(order) - 1 - n for n, (a, b) in enumerate(zip(order, order[1:]))
+        dominators.idom(b) == a and dominators.retained(b).blocks == len(order) - 1 - n for n, (a, b) in enumerate(zip(order, order[1:]))
     )
 
 
@@ -115,7 +115,7 @@ def test_a_long_list_holds_what_is_behind(engine: Engine, shape: Callable[[int],
     """Depth must not matter: no recursion, nothing quadratic."""
     count = long(engine)
     dominators = tree_of(made(engine, shape(count)), [[0], []])
-    assert dominators.holder(0) == root_node(0)
+    assert dominators.idom(0) == root_node(0)
     assert chain_of_retained(dominators, range(count))
     assert dominators.by_root() == [dominators.total(), Totals(0, 0)]
     chain = dominators.chain(1, equal=False)
@@ -133,8 +133,8 @@ def test_a_doubly_linked_list_with_a_tail_pointer_hangs_from_its_owner(engine: E
         *[[t + 1 for t in mine] for mine in doubly(count)],
     ]
     dominators = tree_of(made(engine, references), [[0]])
-    assert dominators.holder(0) == root_node(0)
-    assert {dominators.holder(index) for index in range(1, count + 1)} == {0}
+    assert dominators.idom(0) == root_node(0)
+    assert {dominators.idom(index) for index in range(1, count + 1)} == {0}
     found = dominators.spread(0, 8)
     assert sorted((s.size, s.children, s.blocks) for s in found) == [(8, 2, 2), (16, count - 2, count - 2)]
     assert dominators.chain(0, equal=False) == Chain(1, 16, 16, 16, 0, False)
@@ -147,7 +147,7 @@ def test_parent_pointers_change_nothing(engine: Engine, up: bool) -> None:
     references = random_tree(count, up)
     dominators = tree_of(made(engine, references), [[0]])
     parents = {child: parent for parent, mine in enumerate(random_tree(count, False)) for child in mine}
-    assert [dominators.holder(index) for index in range(1, count)] == [parents[index] for index in range(1, count)]
+    assert [dominators.idom(index) for index in range(1, count)] == [parents[index] for index in range(1, count)]
 
 
 @ENGINES
@@ -159,12 +159,12 @@ def test_a_list_whose_end_refers_to_what_another_array_refers_to(engine: Engine)
     shared = range(half, 2 * half)
     references = [*[[index + 1] for index in range(half - 1)], [*shared], *[[] for _ in shared], [*shared]]
     dominators = tree_of(made(engine, references), [[0], [2 * half]])
-    assert {dominators.holder(index) for index in shared} == {SHARED}
+    assert {dominators.idom(index) for index in shared} == {SHARED}
     assert chain_of_retained(dominators, range(half))
     assert dominators.shared() == Totals(half, 8 * half)
     below = made(engine, [[1, 2 * half + 1], *[[t + 1 for t in mine] for mine in references]])
     dominators = tree_of(below, [[0]])
-    assert {dominators.holder(index + 1) for index in shared} == {0}
+    assert {dominators.idom(index + 1) for index in shared} == {0}
 
 
 @pytest.mark.parametrize("degree", [2, 3, 8])
@@ -176,7 +176,7 @@ def test_large_random_digraphs_are_the_same_to_both_engines(degree: int) -> None
     answers = []
     for engine in engines():
         dominators = tree_of(made(engine, references), targets, 1000)
-        answers.append([[dominators.holder(i), dominators.retained(i)] for i in range(count)] + [[dominators.members(SHARED, 0, count)]])
+        answers.append([[dominators.idom(i), dominators.retained(i)] for i in range(count)] + [[dominators.members(SHARED, 0, count)]])
     assert answers[0] == answers[1]
 
 
@@ -240,7 +240,7 @@ def test_chains(engine: Engine) -> None:
 def test_what_is_not_reached(engine: Engine) -> None:
     dominators = tree_of(made(engine, [[1], [], [1, 3], [2]]), [[0], []])
     assert dominators.total() == Totals(2, 16)
-    assert [dominators.holder(index) for index in range(4)] == [root_node(0), 0, None, None]
+    assert [dominators.idom(index) for index in range(4)] == [root_node(0), 0, None, None]
     assert dominators.retained(2) == Totals(0, 0)
     assert dominators.children(2, 9) == dominators.spread(2, 9) == dominators.sizes(2, 9) == []
     assert dominators.members(2, 0, 9) == array("I")
@@ -248,7 +248,7 @@ def test_what_is_not_reached(engine: Engine) -> None:
     below = dominators.within(2, 1)
     below.refer(0, [0, 1, 2, 3])
     assert computed(below).total() == Totals(0, 0)
-    assert [below.holder(index) for index in range(4)] == [None] * 4
+    assert [below.idom(index) for index in range(4)] == [None] * 4
 
 
 @ENGINES
@@ -268,7 +268,7 @@ def test_what_is_asked_wrongly_is_refused(engine: Engine) -> None:
         dominators.total,
         dominators.by_root,
         lambda: dominators.retained(0),
-        lambda: dominators.holder(1),
+        lambda: dominators.idom(1),
         lambda: dominators.within(0, 1),
     ):
         with pytest.raises(RuntimeError, match="compute first"):

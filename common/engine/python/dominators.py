@@ -180,7 +180,7 @@ class PureDominators:
             return Totals(blocks - sum(r.blocks for r in roots), size - sum(r.bytes for r in roots))
         return Totals(self._counts[place] - (node < 0), self._bytes[place])
 
-    def holder(self, index: int) -> Optional[int]:
+    def idom(self, index: int) -> Optional[int]:
         """See dominators.Dominators."""
         place = self.place(self._graph.index(index))
         return None if place is None else self._nodes[self._parents[place]]
