@@ -96,9 +96,11 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
     rest = first[-1]  # the root that stands for all root memory outside managed objects
     graph = session.graph()
     bounds, owners = _bounds(session, holders, first, rest)
-    owning = holders[0].owning if len(holders) == 1 else 0  # roots of one tier have numbers in a row; two runtimes in a process are rare
+    owning = (
+        holders[0].owning if len(holders) == 1 else 0
+    )  # roots of one priority have numbers in a row; two runtimes in a process are rare
     pages = [part for one in holders for part in one.pages]
-    tree = graph.dominators(rest + 1, bounds, owners, tiers=[owning] if owning else ())
+    tree = graph.dominators(rest + 1, bounds, owners, priorities=[owning] if owning else ())
     stands = _stands(holders, first)
     if pages:
         stands = stands if stands is not None else array("I", [NO_ROOT]) * len(session.directory.blocks)

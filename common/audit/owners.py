@@ -1,6 +1,6 @@
 """Names for root memory: which global variable, whose stack and which frame of it, thread-local storage, mapping or register a word is.
 
-Roots stand in tiers. What a global variable leads to is the variable's, though a frame or a register happens to point to it too: so that
+Roots stand in priorities. What a global variable leads to is the variable's, though a frame or a register happens to point to it too: so that
 variables come first, those of a managed language (a Python module's) before all, then mappings, then stacks and registers, which name
 what nothing else holds.
 """
@@ -40,7 +40,7 @@ class Sort(IntEnum):
 
 
 WORDS = ("managed-variable", "variable", "thread-local", "library", "mapping", "stack", "registers")
-_TIERS = (Sort.VARIABLE, Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
+_PRIORITIES = (Sort.VARIABLE, Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
 
 
 @dataclass
@@ -72,17 +72,17 @@ class Owner:
 
 
 class Owners:
-    """All owners of a session's roots: `bounds` and `numbers` as Graph.dominators takes them, `tiers` the numbers at which the later tiers
+    """All owners of a session's roots: `bounds` and `numbers` as Graph.dominators takes them, `priorities` the numbers at which the later priorities
     begin."""
 
     def __init__(self, found: Iterable[Owner]) -> None:
         self.all = sorted((owner for owner in found if owner.ranges or owner.words), key=lambda owner: owner.sort)
-        self.tiers = [sum(owner.sort < sort for owner in self.all) for sort in _TIERS]
+        self.priorities = [sum(owner.sort < sort for owner in self.all) for sort in _PRIORITIES]
         self.bounds, self.numbers = _bounds([(r.start, r.end, n) for n, owner in enumerate(self.all) for r in owner.ranges])
 
-    def tier(self, number: int) -> int:
-        """The tier of an owner, 0 the first."""
-        return sum(number >= first for first in self.tiers)
+    def priority(self, number: int) -> int:
+        """The priority of an owner, 0 the first."""
+        return sum(number >= first for first in self.priorities)
 
     def at(self, address: int) -> Optional[int]:
         """The number of the owner of the word at `address`."""

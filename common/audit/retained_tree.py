@@ -356,7 +356,7 @@ def root_rows(teller: Teller, owners: Sequence[Owner], totals: Sequence[Totals],
 
 def tree_of(session: Session, reader: Reader, named: Owners) -> Dominators:
     """Who holds what, computed, with the owners as roots. Stacks and registers hold only what no variable and no mapping leads to."""
-    tree = session.ownership.dominators(len(named.all), named.bounds, named.numbers, tiers=named.tiers)
+    tree = session.ownership.dominators(len(named.all), named.bounds, named.numbers, priorities=named.priorities)
     parts, container_owners = parts_of(session, reader, named)
     if container_owners:
         tree.set_owners(parts, container_owners)

@@ -55,7 +55,7 @@ def growth(session: Session) -> Optional[Growth]:
     reached = tree.total()
     if most < 0:
         return None
-    order = sorted(range(named.tiers[0]), key=lambda number: (-totals[number].bytes, number))[:NAMED]
+    order = sorted(range(named.priorities[0]), key=lambda number: (-totals[number].bytes, number))[:NAMED]
     variables = [(named.all[number], totals[number]) for number in order]
     found = Growth(named.all[most], totals[most], reached, None, variables)
     if not found.is_most:

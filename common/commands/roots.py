@@ -186,8 +186,8 @@ def holders(teller: Teller, named: Owners, index: int) -> list[str]:
                 break
             holder = teller.tree.idom(holder)
         numbers += [node_root(holder)] if holder is not None and holder < SHARED else []
-    first = min((named.tier(number) for number in numbers), default=0)
-    return list(dict.fromkeys(named.all[number].label for number in sorted(numbers) if named.tier(number) == first))
+    first = min((named.priority(number) for number in numbers), default=0)
+    return list(dict.fromkeys(named.all[number].label for number in sorted(numbers) if named.priority(number) == first))
 
 
 def _lost(session: Session, reader: Reader, args: argparse.Namespace, limit: int) -> Plain:

@@ -203,11 +203,11 @@ class Graph(Protocol):
         ...
 
     def dominators(
-        self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, tiers: Sequence[int] = ()
+        self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, priorities: Sequence[int] = ()
     ) -> Dominators:
         """Who holds what, for this many numbered roots. Root words from bounds[i] up to the next bound belong to root owners[i] (NO_ROOT:
         to none); bounds ascend, words below the first belong to none. Once settled; with `lost`, after classifying, and then of
-        POSSIBLE, DEFINITE and INDIRECT blocks alone. `tiers` are the roots, ascending, at which later tiers begin. See
+        POSSIBLE, DEFINITE and INDIRECT blocks alone. `priorities` are the roots, ascending, at which later priorities begin. See
         engine/dominators.py."""
         ...
 

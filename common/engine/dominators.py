@@ -4,8 +4,8 @@ A block *retains* what would become unreachable if it alone went: the blocks it 
 caller gives, 0 … n - 1 (a global variable, a stack frame, a thread's TLS, a mapping, the registers), and retain what is reached through
 them only. What several roots reach, and no root alone retains, is *shared*.
 
-Roots may stand in tiers: what an earlier tier reaches is its own, and references to it from the roots of later tiers, or from what only
-these reach, do not count. So a stack's copy of a pointer does not take from the variable what that holds. What several roots of a tier
+Roots may stand in priorities: what an earlier priority reaches is its own, and references to it from the roots of later priorities, or from what only
+these reach, do not count. So a stack's copy of a pointer does not take from the variable what that holds. What several roots of a priority
 reach is shared.
 
 Start and interior references count alike. The tree is that of semidominators (L. Georgiadis, "Linear-Time Algorithms for Dominators and
@@ -177,8 +177,8 @@ class Dominators(Protocol):
         ...
 
 
-def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], tiers: Sequence[int] = ()) -> None:
-    """ValueError unless there is an owner for each bound, every one a root or NO_ROOT, and neither bounds nor tiers descend."""
+def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], priorities: Sequence[int] = ()) -> None:
+    """ValueError unless there is an owner for each bound, every one a root or NO_ROOT, and neither bounds nor priorities descend."""
     if roots < 0 or roots >= 1 << 30:
         raise ValueError(f"{roots} roots")
     if len(bounds) != len(owners):
@@ -187,8 +187,8 @@ def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], tiers
         raise ValueError(f"an owner is none of {roots} roots")
     if any(low > high for low, high in zip(bounds, bounds[1:])):
         raise ValueError("bounds descend")
-    if any(low > high for low, high in zip((0, *tiers), (*tiers, roots))):
-        raise ValueError("tiers descend")
+    if any(low > high for low, high in zip((0, *priorities), (*priorities, roots))):
+        raise ValueError("priorities descend")
 
 
 def check_merged(merged: array[int], roots: int, blocks: int) -> None:

@@ -41,8 +41,8 @@ API void fl_dominators_free(dominators *d) {
     free(d);
 }
 
-/* Of what is lost, or of all blocks in use. `later` are the roots, ascending, at which tiers but the first begin. */
-API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, const uint32_t *later, uint32_t tiers) {
+/* Of what is lost, or of all blocks in use. `later` are the roots, ascending, at which priorities but the first begin. */
+API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, const uint32_t *later, uint32_t priorities) {
     dominators *d = calloc(1, sizeof *d);
     if (!d)
         return NULL;
@@ -53,15 +53,15 @@ API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, cons
     size_t bytes = ((size_t)g->count + 1) * sizeof *d->numbers;
     d->numbers = roomy(bytes);
     d->seen = calloc((size_t)g->count / 64 + 1, sizeof *d->seen);
-    d->tiers = tiers + 1;
-    d->lasts = malloc(((size_t)tiers + 1) * sizeof *d->lasts);
-    d->starts = calloc((size_t)roots + tiers + 3, sizeof *d->starts);
+    d->priorities = priorities + 1;
+    d->lasts = malloc(((size_t)priorities + 1) * sizeof *d->lasts);
+    d->starts = calloc((size_t)roots + priorities + 3, sizeof *d->starts);
     if (!d->numbers || !d->seen || !d->lasts || !d->starts) {
         fl_dominators_free(d);
         return NULL;
     }
-    for (uint32_t tier = 0; tier <= tiers; tier++)
-        d->lasts[tier] = (tier < tiers ? later[tier] : roots) + tier;
+    for (uint32_t priority = 0; priority <= priorities; priority++)
+        d->lasts[priority] = (priority < priorities ? later[priority] : roots) + priority;
     memset(d->numbers, 0xff, bytes); /* UNSEEN */
     return d;
 }
@@ -138,7 +138,7 @@ static int tally(dominators *d, int64_t *budget) {
             d->starts[(*number & ~HELD) + 1]++;
         d->count += counts;
     }
-    uint32_t groups = d->roots + d->tiers;
+    uint32_t groups = d->roots + d->priorities;
     for (uint32_t group = 0; group < groups; group++)
         d->starts[group + 1] += d->starts[group];
     d->targets = malloc(((size_t)d->starts[groups] + 1) * sizeof *d->targets);
@@ -154,7 +154,7 @@ static int list(dominators *d, int64_t *budget) {
         if (held > BARRED && held != UNSEEN)
             d->targets[d->starts[held & ~HELD]++] = (uint32_t)d->at;
     }
-    for (uint32_t group = d->roots + d->tiers - 1; group; group--) /* each now begins where it ended */
+    for (uint32_t group = d->roots + d->priorities - 1; group; group--) /* each now begins where it ended */
         d->starts[group] = d->starts[group - 1];
     d->starts[0] = 0;
     return DONE;
@@ -230,7 +230,7 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
     if (is_collapsed(d, index)) {
-        if (!bit(d->seen, index)) /* it was, if it is within a bush: one of an earlier tier */
+        if (!bit(d->seen, index)) /* it was, if it is within a bush: one of an earlier priority */
             give(d, index, source);
         set_bit(d->seen, index);
         return DONE;
@@ -295,19 +295,19 @@ static int visit(dominators *d, int64_t *budget) {
             if (!(d->parts && edge_ignored(d, target, d->nodes[source & ~MANY])) && meet(d, target, source & ~MANY))
                 return NO_MEMORY;
         }
-        if (d->tier == d->tiers)
+        if (d->priority == d->priorities)
             return DONE;
         if (--*budget < 0)
             return 1;
-        if (d->source == 0 && d->group != d->lasts[d->tier])
-            d->source = give(d, ROOT_NODE | (d->group - d->tier), 0);
+        if (d->source == 0 && d->group != d->lasts[d->priority])
+            d->source = give(d, ROOT_NODE | (d->group - d->priority), 0);
         if (d->target < d->starts[d->group + 1]) {
             if (meet(d, d->targets[d->target++], d->source))
                 return NO_MEMORY;
             continue;
         }
-        if (d->group++ == d->lasts[d->tier]) {
-            d->tier++;
+        if (d->group++ == d->lasts[d->priority]) {
+            d->priority++;
             d->base = d->count;
         }
         d->source = 0;

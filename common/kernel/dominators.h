@@ -9,8 +9,8 @@
 #include "graph.h"
 
 /* In `numbers`: of a block not visited yet, which roots refer to it (HELD | their group; UNSEEN: none). BARRED: it is not to be
- * visited. Less: its number, in the end its place. Groups stand in the order of visiting: the roots of a tier, one by one, and behind
- * them a group of what several of that tier refer to; then the next tier. */
+ * visited. Less: its number, in the end its place. Groups stand in the order of visiting: the roots of a priority, one by one, and behind
+ * them a group of what several of that priority refer to; then the next priority. */
 #define HELD 0x80000000u
 #define UNSEEN 0xFFFFFFFFu
 #define BARRED 0x7FFFFFFFu
@@ -28,8 +28,8 @@ typedef struct {
 
 typedef struct dominators {
     graph *g;
-    uint32_t roots, tiers;
-    uint32_t *lasts; /* the last group of each tier: its several */
+    uint32_t roots, priorities;
+    uint32_t *lasts; /* the last group of each priority: its several */
     bool only_lost; /* only blocks that are lost count */
     const uint64_t *bounds; /* the caller's, while scanning */
     const uint32_t *owners;
@@ -42,15 +42,15 @@ typedef struct dominators {
     uint64_t *seen;    /* a bit for each: it has a number, or is barred. `numbers` alone would do, but these stay in a cache */
     uint64_t *outward; /* by number, in the end by place, a bit: it may refer to a block that something else holds */
     uint32_t *starts, *targets; /* blocks that each root alone refers to, and behind them those that several do */
-    uint32_t group, target, tier; /* where visiting stands */
-    uint32_t base;                /* the first number given in this tier: those before are no business of it */
+    uint32_t group, target, priority; /* where visiting stands */
+    uint32_t base;                /* the first number given in this priority: those before are no business of it */
     unsigned phase;
     uint64_t at;
     uint32_t count; /* numbers given; in the end how many places there are */
     /* tree_reduction.c: by rank, breadth first, for as long as there are bushes. */
     uint32_t *order, *above, *weights; /* the block; the rank of what it was reached from, NONE: a root's; how many there are from it on */
     uint64_t *joins, *join_blocks; /* a bit for each by rank, by block: it is to be visited depth first */
-    uint64_t *earlier;         /* a bit for each block: of an earlier tier, or barred */
+    uint64_t *earlier;         /* a bit for each block: of an earlier priority, or barred */
     uint32_t ranks, join_count, edge;  /* how many; where surveying stands in a block's references */
     /* By number, 0 for the node above all roots. */
     uint32_t *nodes, *parents, *semis; /* in the end by place: nodes, their holders, and how many blocks these retain */
@@ -93,12 +93,12 @@ void reduction_free(dominators *d);
 /* A node that is met while visiting and not looked into: the first block of a bush. */
 INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
 
-/* The tier of a group. There are few. */
-INLINE uint32_t tier_of(const dominators *d, uint32_t group) {
-    uint32_t tier = 0;
-    while (group > d->lasts[tier])
-        tier++;
-    return tier;
+/* The priority of a group. There are few. */
+INLINE uint32_t priority_of(const dominators *d, uint32_t group) {
+    uint32_t priority = 0;
+    while (group > d->lasts[priority])
+        priority++;
+    return priority;
 }
 
 /* A reference that does not count: to a part of something, from what is neither another part of it nor its keeper. */
@@ -107,16 +107,16 @@ INLINE bool edge_ignored(const dominators *d, uint32_t index, uint32_t from) {
     return part != NO_ROOT && d->container_owners[part] != from && !(from < ROOT_NODE && d->parts[from] == part);
 }
 
-/* A root of an earlier tier has what it refers to; of two in one tier neither. */
+/* A root of an earlier priority has what it refers to; of two in one priority neither. */
 INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
-    uint32_t *number = &d->numbers[index], tier = 0;
+    uint32_t *number = &d->numbers[index], priority = 0;
     if (root == NO_ROOT || edge_ignored(d, index, ROOT_NODE | root))
         return;
-    while (root + tier >= d->lasts[tier])
-        tier++;
-    uint32_t held = *number, group = root + tier, told = held == UNSEEN ? d->tiers : tier_of(d, held & ~HELD);
-    if (tier <= told && held != (HELD | group))
-        *number = HELD | (tier < told ? group : d->lasts[tier]);
+    while (root + priority >= d->lasts[priority])
+        priority++;
+    uint32_t held = *number, group = root + priority, told = held == UNSEEN ? d->priorities : priority_of(d, held & ~HELD);
+    if (priority <= told && held != (HELD | group))
+        *number = HELD | (priority < told ? group : d->lasts[priority]);
 }
 
 /* The root that a word at this address belongs to: most often the one of the word before. */

@@ -61,10 +61,10 @@ INLINE uint32_t first_of(const graph *g, uint32_t index) {
     return count ? first : 0;
 }
 
-/* Begin the next tier with what its roots refer to. */
+/* Begin the next priority with what its roots refer to. */
 static void seed(dominators *d) {
     memcpy(d->earlier, d->seen, ((size_t)d->g->count / 64 + 1) * sizeof *d->earlier);
-    for (; d->group <= d->lasts[d->tier]; d->group++)
+    for (; d->group <= d->lasts[d->priority]; d->group++)
         for (; d->target < d->starts[d->group + 1]; d->target++) {
             uint32_t index = d->targets[d->target];
             if (bit(d->seen, index))
@@ -74,7 +74,7 @@ static void seed(dominators *d) {
             d->above[d->ranks] = NONE;
             d->weights[d->ranks++] = first_of(d->g, index);
         }
-    d->tier++;
+    d->priority++;
 }
 
 /* Follow the references of all ranks that there are, and of those that this makes. */
@@ -138,8 +138,8 @@ int dominators_survey(dominators *d, int64_t *budget) {
         return NO_MEMORY;
     for (; *budget >= 0; follow(d, budget)) {
         bool enough = d->join_count > d->count / JOIN_SHARE;
-        if (enough || (d->at == d->ranks && d->tier == d->tiers)) {
-            d->tier = d->group = d->target = 0; /* visiting begins anew */
+        if (enough || (d->at == d->ranks && d->priority == d->priorities)) {
+            d->priority = d->group = d->target = 0; /* visiting begins anew */
             return enough ? skip_reduction(d) : DONE;
         }
         if (d->at == d->ranks)

@@ -152,18 +152,18 @@ def tree_of(graph: Graph, targets: Sequence[Sequence[int]], budget: int = 1 << 2
 
 
 def tiered(
-    references: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tiers: Sequence[int]
+    references: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], priorities: Sequence[int]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """The references, and those of the roots, that count: what an earlier tier reaches is its own, and what only later ones reach does not
+    """The references, and those of the roots, that count: what an earlier priority reaches is its own, and what only later ones reach does not
     refer to it."""
     whose: dict[int, int] = {}
-    for tier, (first, end) in enumerate(zip((0, *tiers), (*tiers, len(targets)))):
+    for priority, (first, end) in enumerate(zip((0, *priorities), (*priorities, len(targets)))):
         work = [t for root in range(first, end) for t in targets[root]]
         while work:
             index = work.pop()
             if index not in whose:
-                whose[index] = tier
+                whose[index] = priority
                 work += references[index]
     left = [[t for t in mine if whose.get(t) == whose.get(index)] for index, mine in enumerate(references)]
-    kept = [[t for t in mine if whose[t] == sum(root >= first for first in tiers)] for root, mine in enumerate(targets)]
+    kept = [[t for t in mine if whose[t] == sum(root >= first for first in priorities)] for root, mine in enumerate(targets)]
     return left, kept

@@ -29,13 +29,13 @@ def heap_of(engine: Engine, seed: int, count: int) -> tuple[Graph, graphs.Oracle
 
 
 def rooted(
-    graph: Graph, truth: graphs.Oracle, seed: int, tiers: Sequence[int] = (), kept: tuple[array[int], list[int]] | None = None
+    graph: Graph, truth: graphs.Oracle, seed: int, priorities: Sequence[int] = (), kept: tuple[array[int], list[int]] | None = None
 ) -> tuple[Dominators, list[set[int]]]:
     """Dominators with root memory cut among the roots at random, and what each root refers to."""
     rng = random.Random(seed)
     bounds = sorted(rng.choices([0x600000, 0x600010, 0x610000, 0x610008, 0x610020, 0x700000], k=rng.randrange(5)))
     owners = [rng.choice([*range(ROOTS), NO_ROOT]) for _ in bounds]
-    dominators = graph.dominators(ROOTS, array("Q", bounds), array("I", owners), tiers=tiers)
+    dominators = graph.dominators(ROOTS, array("Q", bounds), array("I", owners), priorities=priorities)
     if kept is not None:
         dominators.set_owners(*kept)
     heap, targets = truth.heap, [set() for _ in range(ROOTS)]  # type: graphs.Heap, list[set[int]]
@@ -78,14 +78,14 @@ def test_random_heaps_against_the_oracle(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(graphs.share(60)))
 def test_tiers(seed: int) -> None:
-    """What an earlier tier reaches is its own: the oracle gets a heap without the references to it from what only later tiers reach."""
-    tiers = ((1,), (2,), (1, 3), (0, 2, 2), (4,))[seed % 5]
+    """What an earlier priority reaches is its own: the oracle gets a heap without the references to it from what only later priorities reach."""
+    priorities = ((1,), (2,), (1, 3), (0, 2, 2), (4,))[seed % 5]
     answers = []
     for engine in engines():
         graph, truth = heap_of(engine, seed, 40)
-        dominators, targets = rooted(graph, truth, seed, tiers)
+        dominators, targets = rooted(graph, truth, seed, priorities)
         references = [sorted({t for t, _ in mine}) for mine in truth.references]
-        left, kept = tiered(references, [sorted(mine) for mine in targets], tiers)
+        left, kept = tiered(references, [sorted(mine) for mine in targets], priorities)
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
         agrees(dominators, Oracle([b.size for b in truth.blocks], left, kept))
         answers.append(everything(dominators, len(truth.blocks)))
@@ -143,9 +143,9 @@ def test_parts_without_keepers_are_refused() -> None:
 def test_tiers_out_of_order_are_refused() -> None:
     for engine in engines():
         graph, _ = heap_of(engine, 1, 40)
-        for tiers in ((2, 1), (5,), (-1,)):
-            with pytest.raises(ValueError, match="tiers descend"):
-                graph.dominators(ROOTS, tiers=tiers)
+        for priorities in ((2, 1), (5,), (-1,)):
+            with pytest.raises(ValueError, match="priorities descend"):
+                graph.dominators(ROOTS, priorities=priorities)
 
 
 @pytest.mark.parametrize("seed", range(graphs.share(40)))

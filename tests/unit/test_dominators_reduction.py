@@ -43,7 +43,7 @@ def tied(rng: random.Random, references: list[list[int]]) -> None:
 def counted(
     references: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
-    tiers: Sequence[int],
+    priorities: Sequence[int],
     parts: array[int],
     container_owners: Sequence[int],
 ) -> tuple[list[list[int]], list[list[int]]]:
@@ -55,7 +55,7 @@ def counted(
 
     left = [[t for t in mine if counts(index, t)] for index, mine in enumerate(references)]
     kept = [[t for t in mine if counts(root_node(root), t)] for root, mine in enumerate(targets)]
-    return tiered(left, kept, tiers)
+    return tiered(left, kept, priorities)
 
 
 @pytest.mark.parametrize("seed", range(graphs.share(150)))
@@ -65,14 +65,14 @@ def test_bushes_against_the_oracle(seed: int) -> None:
     references = forest(rng, count)
     tied(rng, references)
     targets = [sorted(rng.sample(range(count), rng.randrange(1, 4))) for _ in range(ROOTS)]
-    tiers = ((), (2,), (1, 3))[seed % 3]
+    priorities = ((), (2,), (1, 3))[seed % 3]
     container_owners = [rng.choice([*range(count), root_node(1)]) for _ in range(2)]
     parts = array("I", [rng.choice([*[NO_ROOT] * 12, 0, 1]) if seed % 4 == 0 else NO_ROOT for _ in range(count)])
-    left, kept = counted(references, targets, tiers, parts, container_owners)
+    left, kept = counted(references, targets, priorities, parts, container_owners)
     oracle = Oracle([max(8 * len(mine), 8) for mine in references], left, kept)
     answers = []
     for engine in engines():
-        dominators = made(engine, references).dominators(ROOTS, tiers=tiers)
+        dominators = made(engine, references).dominators(ROOTS, priorities=priorities)
         if seed % 4 == 0:
             dominators.set_owners(parts, container_owners)
         for root, mine in enumerate(targets):

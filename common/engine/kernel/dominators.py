@@ -33,17 +33,17 @@ class KernelDominators:
         bounds: Sequence[int] = (),
         owners: Sequence[int] = (),
         lost: bool = False,
-        tiers: Sequence[int] = (),
+        priorities: Sequence[int] = (),
     ) -> None:
         self._handle = 0
-        check_bounds(roots, bounds, owners, tiers)
+        check_bounds(roots, bounds, owners, priorities)
         self.roots = roots
         self._library, self._graph, self._graph_handle = library, graph, handle
         self._bounds = memory(array("Q", bounds)), memory(array("I", owners)), len(bounds)
         self._lost = lost
         self._begun = self._done = False
         self._kept: dict[str, tuple[Memory, ...]] = {}  # what the kernel goes on reading
-        self._handle = library.fl_dominators_new(handle, roots, lost, memory(array("I", tiers)), len(tiers))
+        self._handle = library.fl_dominators_new(handle, roots, lost, memory(array("I", priorities)), len(priorities))
         if not self._handle:
             raise MemoryError("not enough memory for the dominators")
         empty = memoryview(b"").cast("I")

@@ -180,12 +180,12 @@ class KernelGraph:
         return bool(self._library.fl_rooted(self._handle, self._index(index)))
 
     def dominators(
-        self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, tiers: Sequence[int] = ()
+        self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, priorities: Sequence[int] = ()
     ) -> KernelDominators:
         """See contract.Graph."""
         if not (self._classified if lost else self._marking):
             raise RuntimeError("classify first" if lost else "settle first")
-        return KernelDominators(self._library, self, self._handle, roots, bounds, owners, lost, tiers)
+        return KernelDominators(self._library, self, self._handle, roots, bounds, owners, lost, priorities)
 
     def _listed(self, function: Callable[..., int], index: int) -> list[int]:
         """What a function writes of a block where it has room, and tells the number of."""

@@ -49,17 +49,17 @@ class PureDominators:
         bounds: Sequence[int] = (),
         owners: Sequence[int] = (),
         lost: bool = False,
-        tiers: Sequence[int] = (),
+        priorities: Sequence[int] = (),
     ) -> None:
-        check_bounds(roots, bounds, owners, tiers)
+        check_bounds(roots, bounds, owners, priorities)
         self.roots = roots
         self._graph = graph
         self._bounds, self._owners = bounds, owners
         self._lost = lost
         self._merged: array[int] = array("I")
         self._parts: Optional[tuple[array[int], Sequence[int]]] = None
-        self._tiers = [*tiers, roots]  # where each ends
-        self._held: dict[int, tuple[int, int]] = {}  # block: tier, and the root of it that refers to the block, or SHARED
+        self._priorities = [*priorities, roots]  # where each ends
+        self._held: dict[int, tuple[int, int]] = {}  # block: priority, and the root of it that refers to the block, or SHARED
         self._work: Iterator[None] | None = None
         self._steps = 0
         self._done = False
@@ -254,10 +254,10 @@ class PureDominators:
     def _hold(self, index: int, root: int) -> None:
         if self.edge_ignored(index, root_node(root)):
             return
-        tier = bisect_right(self._tiers, root)
-        told, other = self._held.get(index, (len(self._tiers), SHARED))
-        if tier <= told and (tier, root) != (told, other):
-            self._held[index] = tier, root if tier < told else SHARED
+        priority = bisect_right(self._priorities, root)
+        told, other = self._held.get(index, (len(self._priorities), SHARED))
+        if priority <= told and (priority, root) != (told, other):
+            self._held[index] = priority, root if priority < told else SHARED
 
     def _counts_here(self, index: int) -> bool:
         """Is this block one of those that the tree is about?"""
@@ -307,19 +307,19 @@ class PureDominators:
     ) -> Iterator[None]:
         """Depth first: from each root in turn to the blocks that it alone refers to, lowest first; then to those that several refer to."""
         targets: list[list[int]] = [[] for _ in range(self.roots)]
-        several: list[list[int]] = [[] for _ in self._tiers]
-        base = 0  # the first number given in this tier: those before are no business of it
+        several: list[list[int]] = [[] for _ in self._priorities]
+        base = 0  # the first number given in this priority: those before are no business of it
         for index in sorted(self._held):
             if self._counts_here(index):
-                tier, root = self._held[index]
-                (several[tier] if root == SHARED else targets[root]).append(index)
+                priority, root = self._held[index]
+                (several[priority] if root == SHARED else targets[root]).append(index)
 
         def all_roots() -> Iterator[int]:
             nonlocal base
-            for tier, end in enumerate(self._tiers):
-                base = len(nodes) if tier else 0
-                yield from map(root_node, range(self._tiers[tier - 1] if tier else 0, end))
-                yield from several[tier]
+            for priority, end in enumerate(self._priorities):
+                base = len(nodes) if priority else 0
+                yield from map(root_node, range(self._priorities[priority - 1] if priority else 0, end))
+                yield from several[priority]
 
         def enter(node: int, parent: int) -> None:
             numbers[node] = len(nodes)

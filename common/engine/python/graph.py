@@ -235,12 +235,12 @@ class PureGraph:
         return self.index(index) in self._roots
 
     def dominators(
-        self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, tiers: Sequence[int] = ()
+        self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, priorities: Sequence[int] = ()
     ) -> PureDominators:
         """See contract.Graph."""
         if not (self._classified if lost else self._marker is not None):
             raise RuntimeError("classify first" if lost else "settle first")
-        return PureDominators(self, roots, bounds, owners, lost, tiers)
+        return PureDominators(self, roots, bounds, owners, lost, priorities)
 
     def edges_of(self, index: int) -> array[int]:
         return self.edges[self.offsets[index] : self.offsets[index + 1]]
