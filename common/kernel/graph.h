@@ -38,7 +38,7 @@ typedef struct {
     uint64_t count, capacity;
 } inners;
 
-typedef struct hints hints; /* see heuristics.c */
+typedef struct heuristics heuristics; /* see heuristics.c */
 typedef struct lost lost;   /* see lost.h */
 
 /* Words that may be pointers, and what they turn out to be. */
@@ -78,7 +78,7 @@ typedef struct graph {
     uint64_t group_base;
     uint64_t scanned;
     batch *batch;
-    hints *hints;
+    heuristics *heuristics;
     const uint8_t *links; /* the caller's: see fl_graph_leave_out */
     bool noting; /* interior references */
     inners inners;
@@ -90,11 +90,11 @@ typedef struct graph {
 } graph;
 
 int graph_settle(graph *g); /* no more edges */
-int hints_facts(graph *g, const piece *p);
-int hints_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge);
-int hints_root(graph *g, uint32_t index, uint64_t pointer);
-void hints_settle(graph *g);
-void hints_free(hints *h);
+int heuristics_read_facts(graph *g, const piece *p);
+int heuristics_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge);
+int heuristics_root(graph *g, uint32_t index, uint64_t pointer);
+void heuristics_settle(graph *g);
+void heuristics_free(heuristics *h);
 void lost_free(lost *l);
 void interiors_free(inners *list);
 int interiors_room(inners *list, uint64_t more); /* for so many more */

@@ -23,7 +23,7 @@ typedef struct {
     uint64_t count, capacity;
 } pendings;
 
-struct hints {
+struct heuristics {
     unsigned wanted;
     range *vtables;
     uint32_t vtable_count;
@@ -35,7 +35,7 @@ struct hints {
     pendings edges, roots;
 };
 
-void hints_free(hints *h) {
+void heuristics_free(heuristics *h) {
     if (!h)
         return;
     free(h->vtables);
@@ -48,11 +48,11 @@ void hints_free(hints *h) {
 }
 
 /* `vtables`: sorted, disjoint. */
-API int fl_graph_hints(graph *g, unsigned wanted, const range *vtables, uint32_t vtable_count) {
-    hints *h = calloc(1, sizeof *h);
+API int fl_graph_heuristics(graph *g, unsigned wanted, const range *vtables, uint32_t vtable_count) {
+    heuristics *h = calloc(1, sizeof *h);
     if (!h)
         return NO_MEMORY;
-    g->hints = h;
+    g->heuristics = h;
     h->wanted = wanted;
     h->first_of = NONE;
     h->facts = calloc((size_t)g->count + 1, sizeof *h->facts);
@@ -65,16 +65,16 @@ API int fl_graph_hints(graph *g, unsigned wanted, const range *vtables, uint32_t
     return DONE;
 }
 
-static uint64_t *type_place(const hints *h, uint64_t type) {
+static uint64_t *type_place(const heuristics *h, uint64_t type) {
     uint64_t place = type * 0x9E3779B97F4A7C15u >> 20 & h->type_mask;
     while (h->types[place] && h->types[place] != type)
         place = (place + 1) & h->type_mask;
     return &h->types[place];
 }
 
-/* The types that objects name in their second word; after fl_graph_hints, once. */
+/* The types that objects name in their second word; after fl_graph_heuristics, once. */
 API int fl_graph_objects(graph *g, const uint64_t *types, uint64_t count) {
-    hints *h = g->hints;
+    heuristics *h = g->heuristics;
     h->type_mask = 63;
     while (h->type_mask < 2 * count)
         h->type_mask = h->type_mask * 2 + 1;
@@ -86,11 +86,11 @@ API int fl_graph_objects(graph *g, const uint64_t *types, uint64_t count) {
     return DONE;
 }
 
-static bool is_vtable(const hints *h, uint64_t value) {
+static bool is_vtable(const heuristics *h, uint64_t value) {
     return h->wanted & MULTIPLE_INHERITANCE && in_ranges(h->vtables, h->vtable_count, value);
 }
 
-static void first_word(hints *h, uint32_t index, uint64_t size, uint64_t value) {
+static void first_word(heuristics *h, uint32_t index, uint64_t size, uint64_t value) {
     h->first_of = index;
     h->first = value;
     if (h->wanted & LENGTH64 && size >= 8 && value <= size - 8 && size - 8 - value < SLACK)
@@ -101,7 +101,7 @@ static void first_word(hints *h, uint32_t index, uint64_t size, uint64_t value) 
         h->facts[index] |= MULTIPLE_INHERITANCE;
 }
 
-static void second_word(hints *h, uint32_t index, uint64_t size, uint64_t capacity) {
+static void second_word(heuristics *h, uint32_t index, uint64_t size, uint64_t capacity) {
     uint64_t header = 3 * WORD + 1; /* length, capacity, reference count; and the text's closing NUL */
     if (h->wanted & STDSTRING && h->first_of == index && h->first <= capacity && size >= header && capacity <= size - header &&
         size - header - capacity < SLACK)
@@ -110,7 +110,7 @@ static void second_word(hints *h, uint32_t index, uint64_t size, uint64_t capaci
 
 /* A word of a block's HEAD: an object has its type in its second word; the byte in front of a dictionary's values is their distance from
  * the block's start. */
-static void head_word(hints *h, uint32_t index, uint64_t offset, uint64_t value) {
+static void head_word(heuristics *h, uint32_t index, uint64_t offset, uint64_t value) {
     if (h->wanted & OBJECTS && offset % 16 == 8 && h->types && value && *type_place(h, value))
         h->facts[index] |= (uint16_t)OBJECT_AT(offset - 8);
     if (h->wanted & DICT_VALUES && offset % 8 == 0 && offset < 32 && value >> 56 == offset + 8)
@@ -118,8 +118,8 @@ static void head_word(hints *h, uint32_t index, uint64_t offset, uint64_t value)
 }
 
 /* What the piece's words say of the blocks in use that they lie in. */
-int hints_facts(graph *g, const piece *p) {
-    hints *h = g->hints;
+int heuristics_read_facts(graph *g, const piece *p) {
+    heuristics *h = g->heuristics;
     const blocks *b = g->b;
     uint64_t base, count = piece_words(p, &base);
     if (!count || !b->count)
@@ -176,7 +176,7 @@ static bool has(const words *sorted, uint64_t item) {
 
 /* Does an interior pointer, so many bytes into the block, count as a start reference? What precedes an object in its block is its own: the
  * garbage collector's header, which has references, too. Two low bits may be marks. */
-static bool counts(const hints *h, uint32_t index, uint64_t offset, uint64_t pointer) {
+static bool counts(const heuristics *h, uint32_t index, uint64_t offset, uint64_t pointer) {
     unsigned facts = h->facts[index];
     if (!facts)
         return false;
@@ -188,8 +188,8 @@ static bool counts(const hints *h, uint32_t index, uint64_t offset, uint64_t poi
 }
 
 /* An interior reference that becomes edge number `place`: *edge, if the block's facts are known; otherwise it waits for them. */
-int hints_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge) {
-    hints *h = g->hints;
+int heuristics_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge) {
+    heuristics *h = g->heuristics;
     uint32_t index = *edge >> INDEX_SHIFT;
     if (h->wanted & MULTIPLE_INHERITANCE || start > g->scanned || g->scanned - start < HEAD)
         return add_pending(&h->edges, (pending){place, pointer, index});
@@ -198,15 +198,15 @@ int hints_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint3
     return DONE;
 }
 
-int hints_root(graph *g, uint32_t index, uint64_t pointer) { return add_pending(&g->hints->roots, (pending){0, pointer, index}); }
+int heuristics_root(graph *g, uint32_t index, uint64_t pointer) { return add_pending(&g->heuristics->roots, (pending){0, pointer, index}); }
 
 static bool settled(const graph *g, const pending *item) {
-    return counts(g->hints, item->index, item->pointer - block_address(g->b, item->index), item->pointer);
+    return counts(g->heuristics, item->index, item->pointer - block_address(g->b, item->index), item->pointer);
 }
 
 /* Turn the interior references that count into start references. */
-void hints_settle(graph *g) {
-    hints *h = g->hints;
+void heuristics_settle(graph *g) {
+    heuristics *h = g->heuristics;
     for (uint64_t at = 0; at < h->edges.count; at++)
         if (settled(g, &h->edges.items[at]))
             g->edges[h->edges.items[at].place] &= ~INTERIOR;
@@ -215,6 +215,6 @@ void hints_settle(graph *g) {
         const pending *item = &h->roots.items[at];
         set_bit(settled(g, item) ? g->root_starts : g->root_interiors, item->index);
     }
-    hints_free(h);
-    g->hints = NULL;
+    heuristics_free(h);
+    g->heuristics = NULL;
 }

@@ -23,7 +23,7 @@ API void fl_graph_free(graph *g) {
     free(g->interiors);
     free(g->batch);
     free(g->queue.items);
-    hints_free(g->hints);
+    heuristics_free(g->heuristics);
     interiors_free(&g->inners);
     free(g->promoted);
     lost_free(g->lost);
@@ -105,8 +105,8 @@ int graph_settle(graph *g) {
     uint32_t *edges = realloc(g->edges, (size_t)g->edge_count * sizeof *edges);
     if (edges)
         g->edges = edges, g->edge_capacity = g->edge_count;
-    if (g->hints)
-        hints_settle(g);
+    if (g->heuristics)
+        heuristics_settle(g);
     free(g->batch);
     g->batch = NULL;
     return DONE;
@@ -196,7 +196,7 @@ INLINE int record_edges(graph *g) {
             if (next_group(g, source))
                 return NO_MEMORY;
         }
-        if (edge & INTERIOR && g->hints && hints_edge(g, made, c->starts[at], c->values[at], &edge))
+        if (edge & INTERIOR && g->heuristics && heuristics_edge(g, made, c->starts[at], c->values[at], &edge))
             return NO_MEMORY;
         if (edge & INTERIOR && g->noting)
             note(g, source, (uint32_t)made, c->values[at] - c->starts[at]);
@@ -218,7 +218,7 @@ INLINE int record_roots(graph *g) {
         if (edge == NONE)
             continue;
         set_bit(edge & INTERIOR ? g->root_interiors : g->root_starts, edge >> INDEX_SHIFT);
-        if (edge & INTERIOR && g->hints && hints_root(g, edge >> INDEX_SHIFT, c->values[at]))
+        if (edge & INTERIOR && g->heuristics && heuristics_root(g, edge >> INDEX_SHIFT, c->values[at]))
             return NO_MEMORY;
         if (edge & INTERIOR && g->noting)
             note(g, NONE, edge >> INDEX_SHIFT, c->values[at] - c->starts[at]);
@@ -322,7 +322,7 @@ API int fl_scan_blocks(graph *g, const piece *p) {
     if (p->address < g->scanned)
         return DISORDER;
     g->scanned = p->length < UINT64_MAX - p->address ? p->address + p->length : UINT64_MAX;
-    if (g->hints && hints_facts(g, p))
+    if (g->heuristics && heuristics_read_facts(g, p))
         return NO_MEMORY;
     uint64_t base, count = piece_words(p, &base);
     return scan_words(g, count ? p->data + (base - p->address) : NULL, base, count, EDGES, NULL);

@@ -40,7 +40,7 @@ class KernelGraph:
         heuristics &= ~Heuristic.AUTO
         if heuristics:
             ranges = _ranges(vtables)
-            check(library.fl_graph_hints(self._handle, int(heuristics), ranges, len(ranges)), "blocks")
+            check(library.fl_graph_heuristics(self._handle, int(heuristics), ranges, len(ranges)), "blocks")
             packed = array("Q", types)
             check(library.fl_graph_objects(self._handle, memory(packed), len(packed)), "blocks")
 

@@ -111,7 +111,7 @@ SIGNATURES = {
     "fl_page_words": (None, [_HANDLE, _PIECES, _RANGES, c_uint32, _RANGES, c_uint, _U64S, _U64S]),
     "fl_graph_new": (c_void_p, [_HANDLE, _U8S]),
     "fl_graph_free": (None, [_HANDLE]),
-    "fl_graph_hints": (c_int, [_HANDLE, c_uint, _RANGES, c_uint32]),
+    "fl_graph_heuristics": (c_int, [_HANDLE, c_uint, _RANGES, c_uint32]),
     "fl_graph_objects": (c_int, [_HANDLE, _U64S, c_uint64]),
     "fl_graph_leave_out": (None, [_HANDLE, _U8S]),
     "fl_graph_note": (None, [_HANDLE]),

@@ -13,7 +13,7 @@ from findleaks.engine import shared
 from findleaks.engine.interiors import MOST_OFFSET
 from findleaks.engine.python.blocks import COUNT_BITS, PAGE_BITS, PureBlocks, words_of
 from findleaks.engine.python.dominators import PureDominators
-from findleaks.engine.python.heuristics import Hints
+from findleaks.engine.python.heuristics import HeuristicFacts
 from findleaks.engine.python.interiors import Noted, PureInteriors
 from findleaks.engine.python.lost import Lost
 from findleaks.engine.rows import RowRules
@@ -43,7 +43,7 @@ class PureGraph:
         self._telling = self._telling_byte()
         self._noted: Optional[list[Noted]] = [] if heuristics & Heuristic.AUTO else None
         heuristics &= ~Heuristic.AUTO
-        self._hints = Hints(blocks, heuristics, vtables, types) if heuristics else None
+        self._heuristic_facts = HeuristicFacts(blocks, heuristics, vtables, types) if heuristics else None
         self._marker: Iterator[None] | None = None
         self._classifier: Iterator[None] | None = None
         self._marked = self._classified = False
@@ -66,8 +66,8 @@ class PureGraph:
         starts, sizes, states = blocks.starts, blocks.sizes, blocks.states
         word = blocks.arch.word
         base, words = words_of(piece, blocks.arch)
-        if self._hints:
-            self._hints.facts(base, words)
+        if self._heuristic_facts:
+            self._heuristic_facts.facts(base, words)
         source = max(0, bisect_right(starts, base) - 1)
         source_end = 0  # of the words of an in-use source; 0: this source is none
         following = 0  # where the next source starts
@@ -100,8 +100,8 @@ class PureGraph:
             if offset == 0:
                 edges.append(target << 1)
             elif offset < sizes[target]:
-                if self._hints:
-                    self._hints.edge(len(edges), target, value)
+                if self._heuristic_facts:
+                    self._heuristic_facts.edge(len(edges), target, value)
                 if self._noted is not None:
                     self._noted.append(Noted(source, len(edges), target, min(offset, MOST_OFFSET)))
                 edges.append(target << 1 | 1)
@@ -127,8 +127,8 @@ class PureGraph:
     def settle(self) -> None:
         """See contract.Graph."""
         if self._marker is None:
-            if self._hints:
-                self._hints.settle(self.edges, self._roots)
+            if self._heuristic_facts:
+                self._heuristic_facts.settle(self.edges, self._roots)
             self.offsets = array("Q", accumulate(self.counts, initial=0))
             self._marker = self._mark()
 
@@ -312,8 +312,8 @@ class PureGraph:
     def _root(self, value: int) -> None:
         edge = self.resolve(value)
         if edge >= 0:
-            if edge & 1 and self._hints:
-                self._hints.root(edge >> 1, value)
+            if edge & 1 and self._heuristic_facts:
+                self._heuristic_facts.root(edge >> 1, value)
             if edge & 1 and self._noted is not None:
                 self._noted.append(Noted(-1, -1, edge >> 1, min(value - self.blocks.starts[edge >> 1], MOST_OFFSET)))
             self._roots[edge >> 1] = self._roots.get(edge >> 1, 0) | 1 + (edge & 1)

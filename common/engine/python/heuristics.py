@@ -27,7 +27,7 @@ VALUES_AT = (8, 16, 24, 32)
 """Bytes into a block at which a dictionary's values may begin; the byte in front of them says which."""
 
 
-class Hints:
+class HeuristicFacts:
     """Facts of blocks and interior references awaiting them."""
 
     def __init__(self, blocks: PureBlocks, heuristics: Heuristic, vtables: Sequence[Range], types: Sequence[int] = ()) -> None:
