@@ -176,7 +176,7 @@ FILES = {
     ),
     "holders": (
         "test_dominators.py",
-        "test_dominators_bushes.py",
+        "test_dominators_reduction.py",
         "test_dominators_shapes.py",
     ),
 }

@@ -1,4 +1,4 @@
-"""The pointer graph in the C kernel (../kernel/{scan,mark,classify,groups,hints,interior}.c)."""
+"""The pointer graph in the C kernel (../kernel/{scan,mark,classify,groups,heuristics,interior}.c)."""
 
 from __future__ import annotations
 
