@@ -11,8 +11,8 @@ import ctypes
 from ctypes import byref
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from findleaks.engine.kernel.library import CRunSearch, CWords, check, taken
-from findleaks.engine.kernel.memory import passed
+from findleaks.engine.kernel.library import CRunSearch, CWords, check, take_words
+from findleaks.engine.kernel.memory import c_piece
 from findleaks.engine.terms import State
 from findleaks.target.base import Piece
 
@@ -99,8 +99,8 @@ class KernelPointerRuns:
     def read(self, piece: Piece) -> list[PointerRun]:
         """See PointerRuns."""
         words = CWords()
-        code = self._library.fl_pointer_runs(self._blocks.handle, passed(piece), byref(self._search), byref(words))
-        found = taken(self._library, words)
+        code = self._library.fl_pointer_runs(self._blocks.handle, c_piece(piece), byref(self._search), byref(words))
+        found = take_words(self._library, words)
         check(code, "words")
         return [PointerRun(*found[at : at + 3]) for at in range(0, len(found), 3)]
 

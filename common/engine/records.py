@@ -14,7 +14,7 @@ from ctypes import byref, c_uint64
 from typing import NamedTuple, Protocol
 
 from findleaks.engine.kernel.library import DISORDER, check
-from findleaks.engine.kernel.memory import memory, passed
+from findleaks.engine.kernel.memory import c_array, c_piece
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece
 
@@ -152,7 +152,7 @@ class KernelRecords:
     def __init__(self, library: ctypes.CDLL, shapes: Mapping[int, Shape], tag_mask: int, most: int = MOST) -> None:
         self._library = library
         words = shape_words(shapes, tag_mask)
-        self._handle = library.fl_records_new(memory(words), tag_mask, most)
+        self._handle = library.fl_records_new(c_array(words), tag_mask, most)
         if not self._handle:
             raise MemoryError("no memory for sorting records")
 
@@ -163,7 +163,7 @@ class KernelRecords:
     def read(self, piece: Piece, runs: array[int]) -> array[int]:
         """See Records."""
         numbers = array("I", bytes(4 * self._room(piece, runs)))
-        arguments = (passed(piece), memory(runs), len(runs) // RUN, memory(numbers))
+        arguments = (c_piece(piece), c_array(runs), len(runs) // RUN, c_array(numbers))
         if check(self._library.fl_records(self._handle, *arguments), "records") == DISORDER:
             raise ValueError("records do not lie in their piece")
         return numbers
@@ -194,5 +194,5 @@ class KernelRecords:
         count = self._library.fl_records_keys(self._handle, 0, None, None, byref(left))
         keys, counts = array("Q", bytes(8 * (1 + COLUMNS) * count)), array("Q", bytes(8 * count))
         if count:
-            self._library.fl_records_keys(self._handle, 0, memory(keys), memory(counts), byref(left))
+            self._library.fl_records_keys(self._handle, 0, c_array(keys), c_array(counts), byref(left))
         return keys, counts, left.value

@@ -1,4 +1,4 @@
-"""Memory that the kernel is given: it stays for as long as anything refers to it, and no function takes an address that is a number."""
+"""CArray that the kernel is given: it stays for as long as anything refers to it, and no function takes an address that is a number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import graphs
 import pytest
 
 from findleaks.engine.kernel.library import SIGNATURES, CChain, CRange, CRules, CRunSearch, CWords
-from findleaks.engine.kernel.memory import CPiece, memory, passed, passed_all
+from findleaks.engine.kernel.memory import CPiece, c_array, c_piece, c_pieces
 from findleaks.target.base import Piece
 
 SOURCES = Path(__file__).parents[2] / "common/kernel"
@@ -83,7 +83,7 @@ def test_a_number_is_no_memory() -> None:
     for _, arguments in SIGNATURES.values():
         for argument in arguments:
             if argument is ctypes.c_char_p or hasattr(argument, "contents"):
-                for wrong in (words.buffer_info()[0], memory(halves if argument is ctypes.POINTER(ctypes.c_uint64) else words)):
+                for wrong in (words.buffer_info()[0], c_array(halves if argument is ctypes.POINTER(ctypes.c_uint64) else words)):
                     with pytest.raises(TypeError):
                         argument.from_param(wrong)
                 refused += 1
@@ -94,7 +94,7 @@ def test_what_is_passed_stays() -> None:
     """Through every copy that ctypes makes, and no longer."""
     data = Watched(b"0123")
     alive = weakref.ref(data)
-    made = passed(Piece(1, memoryview(data)))
+    made = c_piece(Piece(1, memoryview(data)))
     del data
     several = (CPiece * 2)(made, made)
     del made
@@ -121,7 +121,7 @@ def test_a_copy_of_a_read_only_view_stays() -> None:
     engine, piece = graphs.kernel(), Piece(0x1000, memoryview(words))
     for _ in range(20):
         assert len(engine.search(piece, 1, 5000)) == 4999
-        several, count = passed_all([piece] * 3)
+        several, count = c_pieces([piece] * 3)
         noise = [bytearray(len(words)) for _ in range(3)]
         assert count == 3 and all(bytes(one.data[: one.length]) == words for one in several)
         del noise
@@ -129,13 +129,13 @@ def test_a_copy_of_a_read_only_view_stays() -> None:
 
 def test_what_is_in_use_keeps_its_size() -> None:
     for buffer in (array("Q", [1]), array("I", [1]), array("B", [1]), bytearray(1)):
-        held = memory(buffer)
+        held = c_array(buffer)
         with pytest.raises(BufferError):
             buffer.append(2)
         del held
         buffer.append(2)
         assert len(buffer) == 2
     for empty in (array("Q"), bytearray()):
-        assert len(memory(empty)) == 0
+        assert len(c_array(empty)) == 0
     with pytest.raises(KeyError):
-        memory(array("d", [1.0]))
+        c_array(array("d", [1.0]))

@@ -54,8 +54,8 @@ def test_the_sanitizer_sees_a_read_beyond_a_piece(environment: dict[str, str]) -
     code = """
 import graphs
 from findleaks.engine.kernel.library import CWords
-from findleaks.engine.kernel.memory import passed
-piece = passed(graphs.piece(0x1000, bytes(64)))
+from findleaks.engine.kernel.memory import c_piece
+piece = c_piece(graphs.piece(0x1000, bytes(64)))
 piece.length = 128
 graphs.kernel().library.fl_search(piece, 1, 2, CWords())
 """

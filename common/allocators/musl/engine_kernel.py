@@ -9,8 +9,8 @@ from ctypes import byref, c_uint64
 from findleaks.allocators.musl import engine as s
 from findleaks.allocators.musl.engine import SlotGroups, SlotRead, TagWalk
 from findleaks.engine.kernel.engine import KernelEngine
-from findleaks.engine.kernel.library import DISORDER, CRange, CWords, check, taken
-from findleaks.engine.kernel.memory import memory, passed
+from findleaks.engine.kernel.library import DISORDER, CRange, CWords, check, take_words
+from findleaks.engine.kernel.memory import c_array, c_piece
 from findleaks.target.base import Piece, Range
 
 
@@ -22,9 +22,9 @@ def read_groups(
     places = (CRange * len(regions))(*(CRange(*region) for region in regions))
     sums = array("Q", bytes(8 * len(s.LABELS) * s.CLASSES * s.SUMS))
     made = [CWords(), CWords(), CWords()]
-    lists = (memory(wanted), len(wanted), memory(units), len(units), places, len(regions))
-    code = engine.library.fl_read_groups(*engine.pass_pieces(pieces), *lists, s.LONE, s.SPAN, *map(byref, made), memory(sums))
-    records, batches, wrong = (taken(engine.library, words) for words in made)
+    lists = (c_array(wanted), len(wanted), c_array(units), len(units), places, len(regions))
+    code = engine.library.fl_read_groups(*engine.pass_pieces(pieces), *lists, s.LONE, s.SPAN, *map(byref, made), c_array(sums))
+    records, batches, wrong = (take_words(engine.library, words) for words in made)
     check(code, "groups")
     return SlotGroups(records, batches, wrong, sums)
 
@@ -34,10 +34,10 @@ def read_slots(engine: KernelEngine, pieces: Sequence[Piece], groups: SlotGroups
     starts, sizes, states = array("Q", bytes(8 * room)), array("Q", bytes(8 * room)), array("B", bytes(room))
     made, troubles = c_uint64(), CWords()
     last = min(last, len(groups.records) // s.GROUP)
-    slots = (memory(groups.records), first, last, room)
-    troubled = (byref(made), byref(troubles), memory(groups.sums))
-    code = engine.library.fl_read_slots(*engine.pass_pieces(pieces), *slots, *map(memory, (starts, sizes, states)), *troubled)
-    wrong = taken(engine.library, troubles)
+    slots = (c_array(groups.records), first, last, room)
+    troubled = (byref(made), byref(troubles), c_array(groups.sums))
+    code = engine.library.fl_read_slots(*engine.pass_pieces(pieces), *slots, *map(c_array, (starts, sizes, states)), *troubled)
+    wrong = take_words(engine.library, troubles)
     if check(code, "slots") == DISORDER:
         raise ValueError(f"groups {first} to {last} have more than {room} slots, or are no batch")
     if made.value < room:
@@ -50,7 +50,7 @@ def walk_tags(engine: KernelEngine, piece: Piece, chunk: int, before: int, limit
     starts, sizes, states = array("Q", bytes(8 * room)), array("Q", bytes(8 * room)), array("B", bytes(room))
     at, last, made = c_uint64(chunk), c_uint64(before), c_uint64()
     bounds = (byref(at), byref(last), limit, room)
-    code = engine.library.fl_walk_tags(passed(piece), *bounds, *map(memory, (starts, sizes, states)), byref(made))
+    code = engine.library.fl_walk_tags(c_piece(piece), *bounds, *map(c_array, (starts, sizes, states)), byref(made))
     if made.value < room:
         del starts[made.value :], sizes[made.value :], states[made.value :]
     return TagWalk(starts, sizes, bytearray(states), at.value, last.value, code)

@@ -13,8 +13,8 @@ from findleaks.engine import shared
 from findleaks.engine.contract import Blocks
 from findleaks.engine.kernel.blocks import KernelBlocks
 from findleaks.engine.kernel.engine import KernelEngine
-from findleaks.engine.kernel.library import DISORDER, CRange, CWords, check, taken
-from findleaks.engine.kernel.memory import memory
+from findleaks.engine.kernel.library import DISORDER, CRange, CWords, check, take_words
+from findleaks.engine.kernel.memory import c_array
 from findleaks.target.base import Piece, Range
 
 
@@ -24,9 +24,9 @@ def read_slabs(engine: KernelEngine, pieces: Sequence[Piece], caches: array[int]
     places = (CRange * len(regions))(*(CRange(*region) for region in regions))
     ends, states, chunks = array("Q", bytes(8 * count)), c_void_p(), c_uint64()
     records, users, wrong = CWords(), CWords(), CWords()
-    outputs = (byref(records), memory(ends), byref(states), byref(chunks), byref(users), byref(wrong))
-    code = engine.library.fl_read_slabs(*engine.pass_pieces(pieces), memory(caches), count, places, len(regions), *outputs)
-    found, placed, bad = (taken(engine.library, words) for words in (records, users, wrong))
+    outputs = (byref(records), c_array(ends), byref(states), byref(chunks), byref(users), byref(wrong))
+    code = engine.library.fl_read_slabs(*engine.pass_pieces(pieces), c_array(caches), count, places, len(regions), *outputs)
+    found, placed, bad = (take_words(engine.library, words) for words in (records, users, wrong))
     marks = bytearray()
     if states:
         marks += (ctypes.c_ubyte * chunks.value).from_address(states.value or 0)
@@ -43,9 +43,9 @@ def read_slabs(engine: KernelEngine, pieces: Sequence[Piece], caches: array[int]
 def mark_cached(engine: KernelEngine, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
     """See engine.py."""
     wanted, wrong = array("Q", buffers), CWords()
-    places = (memory(slabs.caches), memory(slabs.records), memory(slabs.users), len(slabs.users) // s.USER, memory(slabs.states))
-    code = engine.library.fl_mark_cached(*places, cache, memory(wanted), len(wanted), byref(wrong))
-    bad = taken(engine.library, wrong)
+    places = (c_array(slabs.caches), c_array(slabs.records), c_array(slabs.users), len(slabs.users) // s.USER, c_array(slabs.states))
+    code = engine.library.fl_mark_cached(*places, cache, c_array(wanted), len(wanted), byref(wrong))
+    bad = take_words(engine.library, wrong)
     check(code, "buffers")
     return list(zip(bad[::2], bad[1::2]))
 
@@ -57,11 +57,11 @@ def read_buffers(
     if not isinstance(blocks, KernelBlocks):
         raise TypeError("blocks of another engine")
     at, troubles = c_uint64(first), CWords()
-    places = map(memory, (slabs.caches, slabs.records, slabs.users))
+    places = map(c_array, (slabs.caches, slabs.records, slabs.users))
     last = min(last, len(slabs.users) // s.USER)
-    arguments = (byref(at), last, memory(slabs.states), enough, byref(troubles), memory(slabs.sums))
+    arguments = (byref(at), last, c_array(slabs.states), enough, byref(troubles), c_array(slabs.sums))
     code = engine.library.fl_read_buffers(blocks.open_handle(), *engine.pass_pieces(pieces), *places, *arguments)
-    wrong = taken(engine.library, troubles)
+    wrong = take_words(engine.library, troubles)
     if check(code, "blocks") == DISORDER:
         raise ValueError(f"slabs {first} to {last} do not lie above the blocks before them")
     return BufferRead(wrong, at.value)

@@ -11,8 +11,8 @@ from typing import Optional
 from findleaks.engine import shared
 from findleaks.engine.contract import Blocks
 from findleaks.engine.kernel import pages as kernel_pages
-from findleaks.engine.kernel.library import DISORDER, NONE, CWords, check, taken
-from findleaks.engine.kernel.memory import memory
+from findleaks.engine.kernel.library import DISORDER, NONE, CWords, check, take_words
+from findleaks.engine.kernel.memory import c_array
 from findleaks.engine.pages import PageLists, PageRead
 from findleaks.engine.pointer_runs import Bounds, KernelPointerRuns
 from findleaks.engine.terms import RUN, Size, State, Totals
@@ -54,7 +54,7 @@ class KernelBlocks:
             except OverflowError:
                 pass
             else:
-                code = self.library.fl_append(self.handle, *map(memory, packed), len(starts), byref(c_uint64()))
+                code = self.library.fl_append(self.handle, *map(c_array, packed), len(starts), byref(c_uint64()))
         if code == DISORDER:
             floor = self.library.fl_floor(self.handle)
             raise ValueError(shared.check_ascending(starts, sizes, states, self.granule, floor, self.arch.mask))
@@ -65,7 +65,7 @@ class KernelBlocks:
         self._open()
         code = DISORDER
         if len(runs) % RUN == 0:
-            code = self.library.fl_append_runs(self.handle, memory(runs), len(runs) // RUN, bits, len(bits) * 8)
+            code = self.library.fl_append_runs(self.handle, c_array(runs), len(runs) // RUN, bits, len(bits) * 8)
         if code == DISORDER:
             raise ValueError(shared.check_runs(runs, len(bits) * 8, self.granule, self.library.fl_floor(self.handle), self.arch.mask))
         check(code, "blocks")
@@ -113,7 +113,7 @@ class KernelBlocks:
         self._ready()
         packed = addresses if isinstance(addresses, array) and addresses.typecode == "Q" else array("Q", addresses)
         indices, sizes = array("I", bytes(4 * len(packed))), array("Q", bytes(8 * len(packed)))
-        self.library.fl_holding(self.handle, memory(packed), len(packed), memory(indices), memory(sizes))
+        self.library.fl_holding(self.handle, c_array(packed), len(packed), c_array(indices), c_array(sizes))
         return indices, sizes
 
     def pointer_runs(self, bounds: Bounds) -> KernelPointerRuns:
@@ -123,7 +123,7 @@ class KernelBlocks:
 
     def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
         """See contract.Blocks."""
-        return bool(self.library.fl_claim(memory(labels), len(labels), memory(indices), len(indices), label))
+        return bool(self.library.fl_claim(c_array(labels), len(labels), c_array(indices), len(indices), label))
 
     def at_or_after(self, address: int) -> int:
         """See contract.Blocks."""
@@ -146,7 +146,7 @@ class KernelBlocks:
         self._ready()
         packed = addresses if isinstance(addresses, array) and addresses.typecode == "Q" else None
         wanted = array("Q", addresses) if packed is None else packed[:]
-        unknown = self.library.fl_set_state(self.handle, memory(wanted), len(wanted), int(state))
+        unknown = self.library.fl_set_state(self.handle, c_array(wanted), len(wanted), int(state))
         return wanted[:unknown].tolist()
 
     def resize(self, index: int, size: int) -> None:
@@ -177,7 +177,7 @@ class KernelBlocks:
         bounded, words = end is not None and end <= self.arch.mask, CWords()
         limit = end if end is not None and bounded else 0
         code = self.library.fl_by_size(self.handle, max(start, 0), limit, bounded, byref(words))
-        found = taken(self.library, words)
+        found = take_words(self.library, words)
         check(code, "blocks")
         return [Size(key >> 2, State(key & 3), blocks) for key, blocks in sorted(zip(found[::2], found[1::2]))]
 
@@ -185,7 +185,7 @@ class KernelBlocks:
         """See contract.Blocks."""
         self._ready()
         sums = (c_uint64 * len(State))()
-        self.library.fl_bytes_in(self.handle, memory(ranges), len(ranges) // 2, sums)
+        self.library.fl_bytes_in(self.handle, c_array(ranges), len(ranges) // 2, sums)
         return list(sums)
 
     def gaps(self, start: int, end: int, least: int) -> list[Range]:
@@ -193,7 +193,7 @@ class KernelBlocks:
         self._ready()
         words = CWords()
         code = self.library.fl_gaps(self.handle, start, end, max(least, 1), byref(words))
-        found = taken(self.library, words)
+        found = take_words(self.library, words)
         check(code, "blocks")
         return [Range(low, high) for low, high in zip(found[::2], found[1::2])]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.dominators import SHARED, Chain, Child, Spread, check_bounds, check_containers, check_merged, node_root, root_node
 from findleaks.engine.kernel.fields import KernelFields
-from findleaks.engine.kernel.library import CChain, CWords, check, taken
-from findleaks.engine.kernel.memory import Memory, memory, passed, viewed
+from findleaks.engine.kernel.library import CChain, CWords, check, take_words
+from findleaks.engine.kernel.memory import CArray, c_array, c_piece, kernel_array
 from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece
 
@@ -39,11 +39,11 @@ class KernelDominators:
         check_bounds(roots, bounds, owners, priorities)
         self.roots = roots
         self._library, self._graph, self._graph_handle = library, graph, handle
-        self._bounds = memory(array("Q", bounds)), memory(array("I", owners)), len(bounds)
+        self._bounds = c_array(array("Q", bounds)), c_array(array("I", owners)), len(bounds)
         self._lost = lost
         self._begun = self._done = False
-        self._kept: dict[str, tuple[Memory, ...]] = {}  # what the kernel goes on reading
-        self._handle = library.fl_dominators_new(handle, roots, lost, memory(array("I", priorities)), len(priorities))
+        self._kept: dict[str, tuple[CArray, ...]] = {}  # what the kernel goes on reading
+        self._handle = library.fl_dominators_new(handle, roots, lost, c_array(array("I", priorities)), len(priorities))
         if not self._handle:
             raise MemoryError("not enough memory for the dominators")
         empty = memoryview(b"").cast("I")
@@ -56,13 +56,13 @@ class KernelDominators:
     def scan_roots(self, piece: Piece) -> None:
         """See dominators.Dominators."""
         self._before()
-        check(self._library.fl_dominators_scan(self._handle, passed(piece), *self._bounds), "references")
+        check(self._library.fl_dominators_scan(self._handle, c_piece(piece), *self._bounds), "references")
 
     def root_words(self, words: Sequence[int], root: int) -> None:
         """See dominators.Dominators."""
         self._before()
         packed = array("Q", words)
-        check(self._library.fl_dominators_words(self._handle, memory(packed), len(packed), self._root(root)), "references")
+        check(self._library.fl_dominators_words(self._handle, c_array(packed), len(packed), self._root(root)), "references")
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
         """See dominators.Dominators."""
@@ -73,7 +73,7 @@ class KernelDominators:
             if not 0 <= index < count:
                 raise IndexError(f"no block {index}")
         packed = array("I", blocks)
-        self._library.fl_dominators_refer(self._handle, root, memory(packed), len(packed))
+        self._library.fl_dominators_refer(self._handle, root, c_array(packed), len(packed))
 
     def refer_lost(self, definite: int, possible: int) -> None:
         """See dominators.Dominators."""
@@ -93,17 +93,17 @@ class KernelDominators:
             container_owners,
             self.roots,
             len(self._graph.blocks),
-            lambda: bool(sound(memory(parts), len(parts), len(container_owners))),
+            lambda: bool(sound(c_array(parts), len(parts), len(container_owners))),
         )
         nodes = array("I", [node if node >= 0 else _ROOT_NODE | node_root(node) for node in container_owners])
-        kept = self._kept["parts"] = memory(parts), memory(nodes)
+        kept = self._kept["parts"] = c_array(parts), c_array(nodes)
         self._library.fl_dominators_set_owners(self._handle, *kept)
 
     def merge_into_roots(self, roots: array[int]) -> None:
         """See dominators.Dominators."""
         self._before()
         check_merged(roots, self.roots, len(self._graph.blocks))
-        kept = self._kept["merged"] = (memory(roots),)
+        kept = self._kept["merged"] = (c_array(roots),)
         self._library.fl_dominators_merge(self._handle, *kept)
 
     def compute(self, budget: int) -> bool:
@@ -157,7 +157,7 @@ class KernelDominators:
         if place is None or limit <= 0:
             return []
         code = self._library.fl_dominators_children(self._handle, place, limit, byref(words))
-        found = taken(self._library, words)
+        found = take_words(self._library, words)
         check(code, "blocks")
         children = [Child(self._nodes[at], self._counts[at], self._bytes[at]) for at in found]
         return sorted(children, key=lambda child: (-child.bytes, child.block))
@@ -218,9 +218,9 @@ class KernelDominators:
         """Have the arrays at hand."""
         arrays, count = (c_void_p * 6)(), c_uint32()
         self._library.fl_dominators_arrays(self._handle, arrays, byref(count))
-        self._nodes, self._idoms, self._counts = (viewed(arrays[at], count.value, 4) for at in range(3))
-        self._bytes, self._numbers = viewed(arrays[3], count.value, 8), viewed(arrays[4], len(self._graph.blocks), 4)
-        self._roots_at = viewed(arrays[5], self.roots, 4)
+        self._nodes, self._idoms, self._counts = (kernel_array(arrays[at], count.value, 4) for at in range(3))
+        self._bytes, self._numbers = kernel_array(arrays[3], count.value, 8), kernel_array(arrays[4], len(self._graph.blocks), 4)
+        self._roots_at = kernel_array(arrays[5], self.roots, 4)
 
     def _spread(self, node: int, everything: bool) -> list[tuple[int, ...]]:
         """Size, how many, what they retain, lowest: of a node's children, or of all that it retains."""
@@ -228,7 +228,7 @@ class KernelDominators:
         if place is None:
             return []
         code = self._library.fl_dominators_spread(self._handle, place, everything, byref(words))
-        found = taken(self._library, words)
+        found = take_words(self._library, words)
         check(code, "blocks")
         return [tuple(found[at : at + 5]) for at in range(0, len(found), 5)]
 

@@ -11,9 +11,9 @@ from findleaks.engine import shared
 from findleaks.engine.contract import Blocks
 from findleaks.engine.kernel.blocks import KernelBlocks
 from findleaks.engine.kernel.graph import KernelGraph
-from findleaks.engine.kernel.library import CWords, check, taken
+from findleaks.engine.kernel.library import CWords, check, take_words
 from findleaks.engine.kernel.links import KernelLinkWalk
-from findleaks.engine.kernel.memory import Pieces, memory, passed, passed_all
+from findleaks.engine.kernel.memory import CPieces, c_array, c_piece, c_pieces
 from findleaks.engine.kernel.trees import KernelTreeWalk
 from findleaks.engine.records import KernelRecords, Shape
 from findleaks.engine.terms import Heuristic, Lists
@@ -30,7 +30,7 @@ class KernelEngine:
     def __init__(self, library: ctypes.CDLL, arch: Arch = X86_64) -> None:
         self.library, self.arch = library, arch
         self._pieces: tuple[Piece, ...] = ()  # passed to follow() last
-        self._passed: Pieces = passed_all(())
+        self._passed: CPieces = c_pieces(())
 
     def blocks(self, arch: Arch, granule: int) -> KernelBlocks:
         """See contract.Engine."""
@@ -50,7 +50,7 @@ class KernelEngine:
         at, words = c_uint64(head), CWords()
         arguments = (byref(at), next_offset, mangled, max(0, limit), byref(words))
         code = self.library.fl_follow(*self.pass_pieces(pieces), *arguments)
-        nodes = taken(self.library, words)
+        nodes = take_words(self.library, words)
         return nodes, shared.list_problem(check(code, "nodes"), at.value, len(nodes))
 
     def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
@@ -61,16 +61,16 @@ class KernelEngine:
             raise ValueError(f"{len(bounds)} bounds for {len(starts)} lists")
         code = self.library.fl_follow_all(
             *self.pass_pieces(pieces),
-            memory(starts),
+            c_array(starts),
             len(starts),
             next_offset,
             max(0, limit),
-            memory(bounds) if within else None,
+            c_array(bounds) if within else None,
             byref(nodes),
-            memory(ends),
+            c_array(ends),
             byref(problems),
         )
-        found, bad = taken(self.library, nodes), taken(self.library, problems)
+        found, bad = take_words(self.library, nodes), take_words(self.library, problems)
         check(code, "nodes")
         wrong = []
         for number, why, node in zip(bad[::3], bad[1::3], bad[2::3]):
@@ -93,24 +93,24 @@ class KernelEngine:
         wanted, records, missing = array("Q", addresses), bytearray(len(addresses) * size), CWords()
         if not records:
             return records, []
-        arguments = (memory(wanted), len(wanted), size, memory(records), byref(missing))
+        arguments = (c_array(wanted), len(wanted), size, c_array(records), byref(missing))
         code = self.library.fl_gather(*self.pass_pieces(pieces), *arguments)
-        absent = taken(self.library, missing)
+        absent = take_words(self.library, missing)
         check(code, "records")
         return records, absent.tolist()
 
-    def pass_pieces(self, pieces: Sequence[Piece]) -> Pieces:
+    def pass_pieces(self, pieces: Sequence[Piece]) -> CPieces:
         """`pieces` as the kernel takes them: a tuple's are kept for the next call."""
         if not isinstance(pieces, tuple) or pieces is not self._pieces:
-            self._passed = passed_all(pieces)
+            self._passed = c_pieces(pieces)
             self._pieces = pieces if isinstance(pieces, tuple) else ()
         return self._passed
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:
         """See contract.Engine; `distance` may be negative."""
         words = CWords()
-        code = self.library.fl_self_pointers(passed(piece), distance, byref(words))
-        found = taken(self.library, words)
+        code = self.library.fl_self_pointers(c_piece(piece), distance, byref(words))
+        found = take_words(self.library, words)
         check(code, "words")
         return found
 
@@ -120,8 +120,8 @@ class KernelEngine:
         if low >= high:
             return array("Q")
         words = CWords()
-        code = self.library.fl_search(passed(piece), low, high - 1 - low, byref(words))
-        found = taken(self.library, words)
+        code = self.library.fl_search(c_piece(piece), low, high - 1 - low, byref(words))
+        found = take_words(self.library, words)
         check(code, "words")
         return found
 
@@ -132,12 +132,12 @@ class KernelEngine:
         empty = bytes(8 * len(values))
         found, sums, room = array("Q", values), array("Q", weights or empty), array("Q", empty)
         more = array("Q", empty if weights else b"")
-        number = self.library.fl_tally(memory(found), memory(sums), len(found), not weights, memory(room), memory(more))
+        number = self.library.fl_tally(c_array(found), c_array(sums), len(found), not weights, c_array(room), c_array(more))
         return found[:number], sums[:number]
 
     def common(self, left: array[int], right: array[int]) -> int:
         """See contract.Engine."""
-        return int(self.library.fl_common(memory(left), len(left) // 2, memory(right), len(right) // 2))
+        return int(self.library.fl_common(c_array(left), len(left) // 2, c_array(right), len(right) // 2))
 
     def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> KernelRecords:
         """See contract.Engine."""
@@ -146,7 +146,7 @@ class KernelEngine:
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         """See contract.Engine."""
         wanted, words = array("Q", sorted(set(values))), CWords()
-        code = self.library.fl_search_any(passed(piece), memory(wanted), len(wanted), byref(words))
-        found = taken(self.library, words)
+        code = self.library.fl_search_any(c_piece(piece), c_array(wanted), len(wanted), byref(words))
+        found = take_words(self.library, words)
         check(code, "words")
         return found

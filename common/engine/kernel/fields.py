@@ -9,8 +9,8 @@ from ctypes import byref, c_uint32, c_void_p
 
 from findleaks.engine.fields import FieldsTree, Tree
 from findleaks.engine.kernel.blocks import KernelBlocks
-from findleaks.engine.kernel.library import CWords, check, taken
-from findleaks.engine.kernel.memory import memory, viewed
+from findleaks.engine.kernel.library import CWords, check, take_words
+from findleaks.engine.kernel.memory import c_array, kernel_array
 
 
 class KernelFields(FieldsTree):
@@ -33,7 +33,7 @@ class KernelFields(FieldsTree):
         """See dominators.Dominators."""
         self._before()
         packed = array("Q", words)
-        check(self._library.fl_fields_words(self._handle, self._root(root), memory(packed), len(packed)), "blocks")
+        check(self._library.fl_fields_words(self._handle, self._root(root), c_array(packed), len(packed)), "blocks")
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
         """See dominators.Dominators."""
@@ -43,7 +43,7 @@ class KernelFields(FieldsTree):
             if not 0 <= index < count:
                 raise IndexError(f"no block {index}")
         packed = array("I", blocks)
-        check(self._library.fl_fields_refer(self._handle, self._root(root), memory(packed), len(packed)), "blocks")
+        check(self._library.fl_fields_refer(self._handle, self._root(root), c_array(packed), len(packed)), "blocks")
 
     def compute(self, budget: int) -> bool:
         """See dominators.Dominators."""
@@ -51,9 +51,9 @@ class KernelFields(FieldsTree):
         if not self._done and not check(self._library.fl_fields_compute(self._handle, max(1, budget)), "blocks"):
             arrays, count = (c_void_p * 6)(), c_uint32()
             self._library.fl_fields_arrays(self._handle, arrays, byref(count))
-            self._labels, self._starts = viewed(arrays[0], self._span, 4), viewed(arrays[1], self.roots + 3, 4)
-            self._heads, self._ends, self._all = (viewed(arrays[at], count.value, 4) for at in (2, 3, 4))
-            self._sums = viewed(arrays[5], 2 * self.roots + 2, 8)
+            self._labels, self._starts = kernel_array(arrays[0], self._span, 4), kernel_array(arrays[1], self.roots + 3, 4)
+            self._heads, self._ends, self._all = (kernel_array(arrays[at], count.value, 4) for at in (2, 3, 4))
+            self._sums = kernel_array(arrays[5], 2 * self.roots + 2, 8)
             self._done = True
         return self._done
 
@@ -64,13 +64,13 @@ class KernelFields(FieldsTree):
     def _children(self, field: int, limit: int) -> Sequence[int]:
         words = CWords()
         code = self._library.fl_fields_children(self._handle, field, limit, byref(words))
-        found = taken(self._library, words)
+        found = take_words(self._library, words)
         check(code, "blocks")
         return found
 
     def _spread(self, field: int, everything: bool) -> list[Sequence[int]]:
         words = CWords()
         code = self._library.fl_fields_spread(self._handle, field, everything, byref(words))
-        found = taken(self._library, words)
+        found = take_words(self._library, words)
         check(code, "blocks")
         return [found[at : at + 5] for at in range(0, len(found), 5)]

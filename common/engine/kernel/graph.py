@@ -12,7 +12,7 @@ from findleaks.engine.kernel.blocks import KernelBlocks
 from findleaks.engine.kernel.dominators import KernelDominators
 from findleaks.engine.kernel.interiors import KernelInteriors
 from findleaks.engine.kernel.library import DISORDER, NONE, CGroup, CRange, check
-from findleaks.engine.kernel.memory import memory, passed
+from findleaks.engine.kernel.memory import c_array, c_piece
 from findleaks.engine.kernel.rows import KernelRows
 from findleaks.engine.rows import RowRules
 from findleaks.engine.terms import Group, Heuristic, Kind, Totals
@@ -30,7 +30,7 @@ class KernelGraph:
         self._library = library
         self._handle = 0
         self._kinds = bytearray(len(blocks) or 1)
-        self._held = memory(self._kinds)  # neither moves nor goes while the kernel uses it
+        self._held = c_array(self._kinds)  # neither moves nor goes while the kernel uses it
         self._marking = self._marked = self._classified = False
         self._handle = library.fl_graph_new(blocks.handle, self._held)
         if not self._handle:
@@ -42,7 +42,7 @@ class KernelGraph:
             ranges = _ranges(vtables)
             check(library.fl_graph_heuristics(self._handle, int(heuristics), ranges, len(ranges)), "blocks")
             packed = array("Q", types)
-            check(library.fl_graph_objects(self._handle, memory(packed), len(packed)), "blocks")
+            check(library.fl_graph_objects(self._handle, c_array(packed), len(packed)), "blocks")
 
     def __del__(self) -> None:
         if self._handle:
@@ -53,25 +53,25 @@ class KernelGraph:
         self._before_marking()
         if len(links) != len(self.blocks):
             raise ValueError(f"{len(links)} bytes, {len(self.blocks)} blocks")
-        self._links = memory(links or bytearray(1))
+        self._links = c_array(links or bytearray(1))
         self._library.fl_graph_leave_out(self._handle, self._links)
 
     def scan_blocks(self, piece: Piece) -> None:
         """See contract.Graph; ValueError when a piece begins below the end of the one before."""
         self._before_marking()
-        if check(self._library.fl_scan_blocks(self._handle, passed(piece)), "references") == DISORDER:
+        if check(self._library.fl_scan_blocks(self._handle, c_piece(piece)), "references") == DISORDER:
             raise ValueError(f"piece {piece.address:#x} lies below what was scanned before")
 
     def scan_roots(self, piece: Piece) -> None:
         """See contract.Graph."""
         self._before_marking()
-        check(self._library.fl_scan_roots(self._handle, passed(piece)), "references")
+        check(self._library.fl_scan_roots(self._handle, c_piece(piece)), "references")
 
     def root_words(self, words: Sequence[int]) -> None:
         """See contract.Graph."""
         self._before_marking()
         packed = array("Q", words)
-        check(self._library.fl_root_words(self._handle, memory(packed), len(packed)), "references")
+        check(self._library.fl_root_words(self._handle, c_array(packed), len(packed)), "references")
 
     def settle(self) -> None:
         """See contract.Graph."""
@@ -126,7 +126,7 @@ class KernelGraph:
             raise MemoryError("not enough memory to group blocks")
         try:
             for piece in pieces if len(ranges) else ():
-                if check(self._library.fl_groups_feed(handle, passed(piece)), "groups") == DISORDER:
+                if check(self._library.fl_groups_feed(handle, c_piece(piece)), "groups") == DISORDER:
                     raise ValueError(f"piece {piece.address:#x} lies below the one before it")
             count = c_uint64()
             found = self._library.fl_groups_finish(handle, byref(count))

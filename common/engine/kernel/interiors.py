@@ -9,8 +9,8 @@ from ctypes import byref, c_uint32, c_uint64
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.interiors import Row, Rule
-from findleaks.engine.kernel.library import NONE, CWords, check, taken
-from findleaks.engine.kernel.memory import memory
+from findleaks.engine.kernel.library import NONE, CWords, check, take_words
+from findleaks.engine.kernel.memory import c_array
 from findleaks.engine.terms import Totals
 
 
@@ -31,32 +31,32 @@ class KernelInteriors:
     def keys(self, budget: int) -> tuple[array[int], bool]:
         """See interiors.Interiors."""
         found, noted = array("Q", bytes(8 * budget)), c_uint64()
-        number = self._library.fl_interior_keys(self._handle, byref(self._read), byref(noted), budget, memory(found))
+        number = self._library.fl_interior_keys(self._handle, byref(self._read), byref(noted), budget, c_array(found))
         return found[:number], self._read.value >= noted.value
 
     def count(self, keys: array[int]) -> None:
         """See interiors.Interiors."""
-        check(self._library.fl_interior_count(self._counting, memory(keys), len(keys)), "references")
+        check(self._library.fl_interior_count(self._counting, c_array(keys), len(keys)), "references")
 
     def rows(self, least: int) -> list[Row]:
         """See interiors.Interiors."""
         words = CWords()
         code = self._library.fl_interior_rows(self._counting, least, byref(words))
-        found = taken(self._library, words)
+        found = take_words(self._library, words)
         check(code, "references")
         return sorted(map(Row, found[0::3], found[1::3], found[2::3]))
 
     def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
         """See interiors.Interiors."""
         at, packed = c_uint32(first), array("Q", sizes)
-        code = self._library.fl_interior_held(self._handle, memory(packed), len(packed), memory(counts), byref(at), budget)
+        code = self._library.fl_interior_held(self._handle, c_array(packed), len(packed), c_array(counts), byref(at), budget)
         check(code, "references")
         return at.value
 
     def accept(self, rules: Sequence[Rule], budget: int) -> bool:
         """See interiors.Interiors."""
         packed, before = _packed(rules), self._accepted.value
-        check(self._library.fl_interior_accept(self._handle, memory(packed), len(rules), byref(self._accepted), budget), "references")
+        check(self._library.fl_interior_accept(self._handle, c_array(packed), len(rules), byref(self._accepted), budget), "references")
         return self._accepted.value - before < budget
 
     def promote(self, budget: int) -> bool:
@@ -66,7 +66,7 @@ class KernelInteriors:
     def effect(self, keys: array[int], rules: Sequence[Rule]) -> list[Totals]:
         """See interiors.Interiors."""
         packed, sums, last = _packed(rules), array("Q", bytes(16 * len(rules))), c_uint32(NONE)
-        self._library.fl_interior_effect(self._handle, memory(keys), len(keys), memory(packed), len(rules), memory(sums), byref(last))
+        self._library.fl_interior_effect(self._handle, c_array(keys), len(keys), c_array(packed), len(rules), c_array(sums), byref(last))
         return [Totals(*pair) for pair in zip(sums[0::2], sums[1::2])]
 
 

@@ -226,7 +226,7 @@ def check(code: int, what: str) -> int:
     return code
 
 
-def taken(loaded: ctypes.CDLL, words: CWords) -> array[int]:
+def take_words(loaded: ctypes.CDLL, words: CWords) -> array[int]:
     """The words that the kernel allocated, as our own."""
     made: array[int] = array("Q")
     if words.items:

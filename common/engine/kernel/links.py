@@ -6,8 +6,8 @@ import ctypes
 from array import array
 from collections.abc import Sequence
 
-from findleaks.engine.kernel.library import CWords, check, taken
-from findleaks.engine.kernel.memory import Pieces, memory
+from findleaks.engine.kernel.library import CWords, check, take_words
+from findleaks.engine.kernel.memory import CPieces, c_array
 
 
 class KernelLinkWalk:
@@ -16,7 +16,7 @@ class KernelLinkWalk:
     def __init__(
         self,
         library: ctypes.CDLL,
-        pieces: Pieces,
+        pieces: CPieces,
         heads: Sequence[int],
         offsets: Sequence[int],
         most: int,
@@ -24,8 +24,8 @@ class KernelLinkWalk:
     ) -> None:
         self._handle = 0
         self._library, self._pieces = library, pieces
-        starts, self._offsets = array("Q", heads), memory(array("Q", offsets))  # the kernel keeps the offsets
-        where = (memory(starts), len(starts), self._offsets, len(offsets))
+        starts, self._offsets = array("Q", heads), c_array(array("Q", offsets))  # the kernel keeps the offsets
+        where = (c_array(starts), len(starts), self._offsets, len(offsets))
         self._handle = library.fl_links_new(*where, max(0, most), max(0, deepest))
         if not self._handle:
             raise MemoryError("not enough memory to walk a container")
@@ -42,4 +42,4 @@ class KernelLinkWalk:
         """See links.LinkWalk; once only."""
         nodes = CWords()
         trouble = self._library.fl_links_done(self._handle, ctypes.byref(nodes))
-        return taken(self._library, nodes), not trouble
+        return take_words(self._library, nodes), not trouble

@@ -17,8 +17,8 @@ from typing import Any, Union
 from findleaks.target.base import Piece
 
 Buffer = Union["array[int]", bytearray]
-Memory = ctypes.Array[Any]
-Pieces = tuple[ctypes.Array["CPiece"], int]
+CArray = ctypes.Array[Any]
+CPieces = tuple[ctypes.Array["CPiece"], int]
 """An array of pieces, and how many: two arguments."""
 
 _STARTS: dict[str, Any] = {"Q": c_uint64 * 0, "I": c_uint32 * 0, "B": c_ubyte * 0}
@@ -31,14 +31,14 @@ class CPiece(Structure):
     _fields_ = (("address", c_uint64), ("data", POINTER(c_ubyte)), ("length", c_uint64))
 
 
-def memory(buffer: Buffer) -> Memory:
+def c_array(buffer: Buffer) -> CArray:
     """The memory of an array of type code "Q", "I" or "B", or of a bytearray; KeyError for another type code. For functions that keep the
     pointer, keep the result as long."""
-    made: Memory = _STARTS[buffer.typecode if isinstance(buffer, array) else "B"].from_buffer(buffer)
+    made: CArray = _STARTS[buffer.typecode if isinstance(buffer, array) else "B"].from_buffer(buffer)
     return made
 
 
-def passed(piece: Piece) -> CPiece:
+def c_piece(piece: Piece) -> CPiece:
     """The piece. The bytes of a read-only view are copied, as ctypes cannot take their address."""
     try:
         data = _STARTS["B"].from_buffer(piece.data)
@@ -47,12 +47,12 @@ def passed(piece: Piece) -> CPiece:
     return CPiece(piece.address, data, len(piece.data))
 
 
-def passed_all(pieces: Sequence[Piece]) -> Pieces:
+def c_pieces(pieces: Sequence[Piece]) -> CPieces:
     """All of them."""
-    return (CPiece * len(pieces))(*map(passed, pieces)), len(pieces)
+    return (CPiece * len(pieces))(*map(c_piece, pieces)), len(pieces)
 
 
-def viewed(address: int | None, count: int, size: int) -> memoryview:
+def kernel_array(address: int | None, count: int, size: int) -> memoryview:
     """The kernel's own array of `count` words of 4 or 8 bytes, read-only, for as long as the kernel keeps it."""
     if not address or not count:
         return memoryview(b"")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ctypes import POINTER, byref, c_uint64
 from typing import Any
 
-from findleaks.engine.kernel.library import CRange, CWords, check, taken
-from findleaks.engine.kernel.memory import Buffer, memory, passed
+from findleaks.engine.kernel.library import CRange, CWords, check, take_words
+from findleaks.engine.kernel.memory import Buffer, c_array, c_piece
 from findleaks.engine.pages import COLUMNS, PageLists, PageRead, PageState
 from findleaks.target.base import Piece, Range
 
@@ -23,8 +23,8 @@ def by_page(library: ctypes.CDLL, blocks: int, where: Range, page: int, lists: P
         four: Any = POINTER(c_uint64) * 4
         counts = (c_uint64 * 4)(*(len(words) // 2 for words in lists))
         out: tuple[Buffer, ...] = (read.states, read.shares, read.used, read.sizes, sums)
-        heads = four(*map(memory, lists))
-        library.fl_pages(blocks, CRange(where.start, where.end), page.bit_length() - 1, heads, counts, *map(memory, out))
+        heads = four(*map(c_array, lists))
+        library.fl_pages(blocks, CRange(where.start, where.end), page.bit_length() - 1, heads, counts, *map(c_array, out))
     return read._replace(sums=sums.tolist())
 
 
@@ -32,7 +32,7 @@ def free_runs(library: ctypes.CDLL, blocks: int, where: Range, least: int) -> ar
     """See contract.Blocks.free_runs."""
     words = CWords()
     code = library.fl_free_runs(blocks, CRange(where.start, where.end), max(least, 0), byref(words))
-    found = taken(library, words)
+    found = take_words(library, words)
     check(code, "free runs")
     return found
 
@@ -54,4 +54,4 @@ def page_words(
         raise ValueError(f"{count} pages, room for {min(map(len, into))}")
     ranges = (CRange * len(types))(*(CRange(start, end) for start, end in types))
     within = CRange(where.start, where.end)
-    library.fl_page_words(blocks, passed(piece), ranges, len(types), within, page.bit_length() - 1, *map(memory, into))
+    library.fl_page_words(blocks, c_piece(piece), ranges, len(types), within, page.bit_length() - 1, *map(c_array, into))

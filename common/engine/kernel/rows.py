@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ctypes import byref, c_uint32, c_uint64
 
 from findleaks.engine.kernel.library import CRange, CRules
-from findleaks.engine.kernel.memory import memory, passed_all
+from findleaks.engine.kernel.memory import c_array, c_pieces
 from findleaks.engine.rows import RowBatch, RowRules, Selected
 from findleaks.target.base import Piece, Range
 
@@ -33,19 +33,19 @@ class KernelRows:
         self.rules = rules
         self._owners, self._tables = _ranges(rules.owners), _ranges(rules.tables)
         self._mapped = _ranges(rules.mapped)
-        self._pieces = passed_all(())
+        self._pieces = c_pieces(())
         self._out = bytearray(ROOM)
         self._view = memoryview(self._out)
 
     def use(self, pieces: Sequence[Piece]) -> None:
         """See rows.Rows."""
-        self._pieces = passed_all(pieces)
+        self._pieces = c_pieces(pieces)
 
     def format(self, order: array[int] | None, at: int, end: int, limit: int) -> RowBatch:
         """See rows.Rows."""
         where, left, written = c_uint32(at), c_uint64(limit), c_uint64()
-        places = None if order is None else memory(order)
-        out = (memory(self._out), ROOM, None, byref(written), byref(c_uint64()))
+        places = None if order is None else c_array(order)
+        out = (c_array(self._out), ROOM, None, byref(written), byref(c_uint64()))
         code = self._library.fl_rows(self._graph, byref(self._rules()), *self._pieces, places, byref(where), end, STEPS, byref(left), *out)
         return RowBatch(str(self._view[: written.value], "ascii"), where.value, code == RARE, limit - left.value)
 
@@ -53,7 +53,7 @@ class KernelRows:
         """See rows.Rows."""
         where, left, written, size = c_uint32(at), c_uint64((1 << 64) - 1), c_uint64(), c_uint64()
         indices = array("I", bytes(4 * min(STEPS, max(end - at, 1))))
-        out = (None, 0, memory(indices), byref(written), byref(size))
+        out = (None, 0, c_array(indices), byref(written), byref(size))
         code = self._library.fl_rows(self._graph, byref(self._rules()), *self._pieces, None, byref(where), end, STEPS, byref(left), *out)
         return Selected(indices[: written.value], size.value, where.value, code == RARE)
 
@@ -61,7 +61,7 @@ class KernelRows:
         """See rows.Rows."""
         made, run = array("I", bytes(4 * len(indices))), 1
         while run < len(indices):
-            self._library.fl_largest_first(self._blocks, memory(indices), memory(made), len(indices), run)
+            self._library.fl_largest_first(self._blocks, c_array(indices), c_array(made), len(indices), run)
             indices, made, run = made, indices, 2 * run
             yield indices
         yield indices
@@ -75,20 +75,20 @@ class KernelRows:
             rules.low,
             rules.high,
             self._owners,
-            memory(rules.owner_texts),
+            c_array(rules.owner_texts),
             len(rules.owners),
             rules.no_owner,
             self._tables,
             len(rules.tables),
             rules.untyped,
-            memory(rules.words),
-            memory(rules.word_texts),
+            c_array(rules.words),
+            c_array(rules.word_texts),
             self._mapped,
             len(rules.mapped),
             len(rules.words),
             rules.string,
             rules.typed,
-            memory(rules.characters) if rules.characters else None,
-            memory(rules.texts.data),
-            memory(rules.texts.ends),
+            c_array(rules.characters) if rules.characters else None,
+            c_array(rules.texts.data),
+            c_array(rules.texts.ends),
         )

@@ -8,8 +8,8 @@ from ctypes import byref
 from findleaks.engine.contract import Blocks
 from findleaks.engine.kernel.blocks import KernelBlocks
 from findleaks.engine.kernel.engine import KernelEngine
-from findleaks.engine.kernel.library import CRange, CWords, check, taken
-from findleaks.engine.kernel.memory import memory, passed
+from findleaks.engine.kernel.library import CRange, CWords, check, take_words
+from findleaks.engine.kernel.memory import c_array, c_piece
 from findleaks.runtimes.cpython.engine import ObjectTally
 from findleaks.target.base import Piece
 
@@ -19,10 +19,10 @@ def count_objects(engine: KernelEngine, blocks: Blocks, piece: Piece, tally: Obj
     if not isinstance(blocks, KernelBlocks) or len(tally.found) != len(blocks):
         raise TypeError("blocks of another engine, or a tally of others")
     cut = CWords()
-    types = (memory(tally.types), tally.offsets, tally.marks, tally.leaves, len(tally.types))
+    types = (c_array(tally.types), tally.offsets, tally.marks, tally.leaves, len(tally.types))
     program = CRange(tally.low, tally.high)
-    outputs = (memory(tally.found), memory(tally.merged), memory(tally.sums), byref(cut))
-    code = engine.library.fl_objects(blocks.handle, passed(piece), *types, program, *outputs)
-    found = taken(engine.library, cut)
+    outputs = (c_array(tally.found), c_array(tally.merged), c_array(tally.sums), byref(cut))
+    code = engine.library.fl_objects(blocks.handle, c_piece(piece), *types, program, *outputs)
+    found = take_words(engine.library, cut)
     check(code, "objects")
     return found
