@@ -243,7 +243,7 @@ class Session:
         customary, types = self.customary
         graph = self.engine.graph(blocks, heuristics | customary, vtables, types)
         if links is not None:
-            graph.leave_out(links)
+            graph.exclude_links(links)
         for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
             graph.scan_blocks(piece)
         for piece in self.pieces(roots, "reading the roots"):

@@ -105,7 +105,7 @@ def held(inside: Sequence[Inside], blocks: Blocks) -> dict[int, Inside]:
     found: dict[int, Inside] = {}
     for one in inside:
         words = frozenset(one.words)
-        for index in {index for index in blocks.holding(one.words)[0] if index != NO_BLOCK}:
+        for index in {index for index in blocks.find_all(one.words)[0] if index != NO_BLOCK}:
             address = blocks.address(index)
             if blocks.state(index) == State.IN_USE and (one.unwound or address in words):
                 found.setdefault(address, one)

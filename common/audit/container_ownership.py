@@ -63,7 +63,7 @@ def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
     for node, container in _heads(session, reader, named):
         session.tell("finding containers", 0.0)
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)  # 4 bytes a block: only where there is a container
-        blocks, _ = reader.blocks.holding(container.nodes)
+        blocks, _ = reader.blocks.find_all(container.nodes)
         if reader.blocks.claim(parts, blocks, len(container_owners)):
             container_owners.append(node)
     return Parts(parts, container_owners)

@@ -191,7 +191,7 @@ def _by_size(session: Session, reader: Reader, read: Words) -> list[Field]:
     for first in range(0, len(read.values), CHUNK):
         session.tell("reading fields", first / len(read.values))
         some = read.values[first : first + CHUNK]
-        _, sizes = reader.blocks.holding(some)
+        _, sizes = reader.blocks.find_all(some)
         for number, (value, size) in enumerate(zip(some, sizes)):
             one = made.get(size)
             if one is None and size:

@@ -77,7 +77,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         name = printable(types.of_block(start, size))
         hint = hint_of(session, start, size) if hints and not name else ""
         leads = kinds[index] == Kind.DEFINITE
-        hanging = graph.hanging(index) if leads else Totals(0, 0)
+        hanging = graph.indirect_totals(index) if leads else Totals(0, 0)
         key = (kinds[index], name, hint, size, graph.cycle(index) if hanging.blocks else 1, hanging.blocks > 0)
         members.setdefault(key, []).append((start, hanging))
     for (kind, name, hint, size, cycle, _), alike in members.items():

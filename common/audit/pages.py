@@ -162,9 +162,9 @@ def trimmable(session: Session, allocator: Allocator, residency: Residency) -> O
         return None
     session.tell("counting what malloc_trim would return", 0.0)
     pages = trimmed(allocator, session.directory.blocks)
-    if session.engine.common(pages.words, residency.known.words) != pages.total:
+    if session.engine.common_bytes(pages.words, residency.known.words) != pages.total:
         return None
-    return session.engine.common(pages.words, residency.resident.words)
+    return session.engine.common_bytes(pages.words, residency.resident.words)
 
 
 __all__ = ["FOREIGN", "Area", "PageRun", "PageState", "Part", "areas", "trimmable"]

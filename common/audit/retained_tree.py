@@ -134,7 +134,7 @@ class Teller:
         container = begun_at(self.reader, Place(index, start, length, 0))
         if container is None:
             return None, array("I")
-        indices, sizes = self.reader.blocks.holding(container.nodes)
+        indices, sizes = self.reader.blocks.find_all(container.nodes)
         sample = indices[:: max(len(indices) // SAMPLE, 1)]
         if any(self.tree.idom(block) != SHARED for block in sample):
             return None, array("I")
@@ -302,8 +302,8 @@ class Teller:
         counted: Counter[int] = Counter()
         for first in range(0, len(container.nodes), CHUNK):
             self.reader.tell()
-            _, sizes = self.reader.blocks.holding(container.nodes[first : first + CHUNK])
-            counted.update(dict(zip(*self.reader.engine.tally(sizes, array("Q")))))
+            _, sizes = self.reader.blocks.find_all(container.nodes[first : first + CHUNK])
+            counted.update(dict(zip(*self.reader.engine.sum_by_value(sizes, array("Q")))))
         counted.pop(0, None)
         return counted
 

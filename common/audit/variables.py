@@ -103,9 +103,9 @@ def _unnamed_until(session: Session, reader: Reader, addresses: Sequence[int], f
 def _trimmed(reader: Reader, values: array[int], first: int, last: int) -> tuple[int, int]:
     """An array of words without the few at its ends that lead to larger blocks than any word of a sample: these are variables beside it."""
     step = max((last - first) // SAMPLE, 1)
-    _, sizes = reader.blocks.holding(values[min(first + EDGE, last - 1) : max(last - EDGE, first + 1) : step])
-    _, before = reader.blocks.holding(values[first : first + EDGE])
-    _, behind = reader.blocks.holding(values[max(last - EDGE, first) : last])
+    _, sizes = reader.blocks.find_all(values[min(first + EDGE, last - 1) : max(last - EDGE, first + 1) : step])
+    _, before = reader.blocks.find_all(values[first : first + EDGE])
+    _, behind = reader.blocks.find_all(values[max(last - EDGE, first) : last])
     most = max(sizes, default=0) or max(*before, *behind)
     low = max((first + n + 1 for n, size in enumerate(before) if size > most), default=first)
     high = min((last - len(behind) + n for n, size in enumerate(behind) if size > most), default=last)

@@ -177,7 +177,7 @@ def _all(interiors: Interiors, engine: Engine, budget: int, tell: Callable[[str,
         tell(PHASE, 0.0)
         more, done = interiors.keys(budget)
         keys += more
-    return engine.tally(keys, array("Q"))[0]
+    return engine.sum_by_value(keys, array("Q"))[0]
 
 
 def _held(

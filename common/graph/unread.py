@@ -179,7 +179,7 @@ def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iter
         except UnreadableMemory:
             zone = ()
         values.update(value for value in zone if low <= value < high)
-        indices, _ = blocks.holding(array("Q", values)) if values else ((), ())
+        indices, _ = blocks.find_all(array("Q", values)) if values else ((), ())
         yield any(index != _NO_BLOCK and blocks.state(index) == State.IN_USE for index in indices)
 
 

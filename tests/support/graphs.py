@@ -166,11 +166,11 @@ def everything(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NON
         "totals": [graph.totals(kind) for kind in Kind],
         "leaders": [graph.leader(i) for i in number],
         "cycle": [graph.cycle(i) for i in number],
-        "hanging": [graph.hanging(i) for i in number],
+        "hanging": [graph.indirect_totals(i) for i in number],
         "referrers": [graph.referrers(i) for i in number],
         "references": [graph.references(i) for i in number],
         "paths": [graph.path(i) for i in number],
-        "rooted": [graph.rooted(i) for i in number],
+        "rooted": [graph.is_rooted(i) for i in number],
         "groups": graph.groups(iter(heap.pieces), VTABLES),
         "untyped": graph.groups((), ()),
     }

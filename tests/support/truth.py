@@ -176,7 +176,7 @@ def compare_leaders(records: Sequence[Record], core: Path) -> list[str]:
             if address != record.leader:
                 sentences.append(f"{record} hangs from {address:#x}, not {record.leader:#x}")
         for address, count in hanging.items():
-            told = graph.hanging(blocks.find(address)).blocks
+            told = graph.indirect_totals(blocks.find(address)).blocks
             if told != count:
                 sentences.append(f"{told} blocks hang from {address:#x}, not {count}")
         return sentences

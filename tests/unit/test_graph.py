@@ -101,7 +101,7 @@ class TestByHand:
         graph = graphs.graph_of(engine(), heap)
         assert [graph.kind(i) for i in range(4)] == [Kind.DEFINITE, Kind.INDIRECT, Kind.INDIRECT, Kind.DEFINITE]
         assert [graph.leader(i) for i in range(4)] == [0, 3, 3, 3]
-        assert graph.hanging(3) == Totals(2, 0x70)
+        assert graph.indirect_totals(3) == Totals(2, 0x70)
 
     def test_a_whole_cycle_is_one_leak(self, engine: type) -> None:
         blocks = [(0x10000 + 0x40 * i, 0x38) for i in range(5)]
@@ -153,7 +153,7 @@ class TestByHand:
         heap.pieces = graphs.cut(0x10000, bytes(data), random.Random(1))
         graph = graphs.graph_of(engine(), heap, budget=1000)
         assert graph.kind(number - 1) == Kind.DEFINITE
-        assert graph.hanging(number - 1) == Totals(number - 1, (number - 1) * 0x18)
+        assert graph.indirect_totals(number - 1) == Totals(number - 1, (number - 1) * 0x18)
         heap.root_words = [blocks[-1][0]]
         graph = graphs.graph_of(engine(), heap, budget=1000)
         assert graph.path(0) == list(range(number - 1, -1, -1))

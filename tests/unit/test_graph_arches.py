@@ -50,7 +50,10 @@ def logical_heap(seed: int, arch: Arch) -> graphs.Heap:
 def answers(engine: Any, heap: graphs.Heap, arch: Arch) -> list[Any]:
     graph = graphs.graph_of(engine, heap, arch=arch)
     number = range(len(heap.blocks))
-    each = [[f(i) for i in number] for f in (graph.leader, graph.references, graph.path, graph.rooted, lambda i: graph.hanging(i).blocks)]
+    each = [
+        [f(i) for i in number]
+        for f in (graph.leader, graph.references, graph.path, graph.is_rooted, lambda i: graph.indirect_totals(i).blocks)
+    ]
     return [bytes(graph.kinds()), *each]
 
 

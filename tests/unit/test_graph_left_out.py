@@ -14,7 +14,7 @@ def references(engine: graphs.Engine, heap: graphs.Heap, links: bytearray) -> li
     blocks = engine.blocks(graphs.X86_64, heap.granule)
     blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
     graph = engine.graph(blocks)
-    graph.leave_out(links)
+    graph.exclude_links(links)
     for piece in heap.pieces:
         graph.scan_blocks(piece)
     graph.settle()

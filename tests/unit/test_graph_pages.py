@@ -139,7 +139,7 @@ def test_common_bytes(seed: int) -> None:
     left, right = (some_ranges(rng, 1000, 1400, 1) for _ in range(2))
     inside = [{at for start, end in Runs(words) for at in range(start, end)} for words in (left, right)]
     for engine in (graphs.kernel(), graphs.pure()):
-        assert engine.common(left, right) == len(inside[0] & inside[1])
+        assert engine.common_bytes(left, right) == len(inside[0] & inside[1])
 
 
 @given(seed=st.integers(0, 2**32 - 1))

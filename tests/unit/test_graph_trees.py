@@ -90,7 +90,7 @@ def test_many_addresses_at_once() -> None:
             blocks = engine.blocks(X86_64, 16)
             blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
             blocks.seal()
-            indices, sizes = blocks.holding(array("Q", asked))
+            indices, sizes = blocks.find_all(array("Q", asked))
             for address, index, size in zip(asked, indices, sizes):
                 found = blocks.find(address)
                 assert index == (found if found >= 0 else 0xFFFFFFFF)

@@ -42,7 +42,7 @@ def everything(engine: Engine, heap: graphs.Heap, heuristics: Heuristic, choose:
     while not done:
         more, done = interiors.keys(budget)
         keys += more
-    distinct = engine.tally(keys, array("Q"))[0]
+    distinct = engine.sum_by_value(keys, array("Q"))[0]
     for at in range(0, len(distinct), budget):
         interiors.count(distinct[at : at + budget])
     rows = interiors.rows(1)

@@ -113,7 +113,7 @@ class PureDominators:
         for index, kind in enumerate(graph.kinds()):
             if kind == Kind.DEFINITE:
                 self._hold(index, definite)
-            elif kind == Kind.POSSIBLE and graph.rooted(index):
+            elif kind == Kind.POSSIBLE and graph.is_rooted(index):
                 self._hold(index, possible)
             elif kind == Kind.REACHABLE:
                 for target in {edge >> 1 for edge in graph.edges_of(index)}:

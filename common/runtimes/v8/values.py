@@ -64,9 +64,9 @@ class Namer:
             rest = [(value, number) for value, number in zip(distinct, handles) if value & 1]
             distinct, handles = array("Q", [value for value, _ in rest]), array("Q", [number for _, number in rest])
         maps = self._maps(distinct)
-        kinds, objects = self._engine.tally(maps, array("Q"))
+        kinds, objects = self._engine.sum_by_value(maps, array("Q"))
         objects_of = dict(zip(kinds, objects))
-        handles_of = dict(zip(*self._engine.tally(maps, handles)))
+        handles_of = dict(zip(*self._engine.sum_by_value(maps, handles)))
         for at in _few(maps, [map_ for map_ in kinds if objects_of[map_] <= FEW and map_])[:LOOKED_AT]:
             name = self.oddball(distinct[at])
             if name:
@@ -197,7 +197,7 @@ def tally(target: Target, engine: Engine, values: array[int]) -> tuple[array[int
     for start in range(0, len(values), SLICE):
         if target.interrupted():
             raise Interrupted
-        made = engine.tally(values[start : start + SLICE], array("Q"))
+        made = engine.sum_by_value(values[start : start + SLICE], array("Q"))
         while slices and len(slices[-1][0]) <= len(made[0]):
             made = _joined(engine, slices.pop(), made)
         slices.append(made)
@@ -208,4 +208,4 @@ def tally(target: Target, engine: Engine, values: array[int]) -> tuple[array[int
 
 
 def _joined(engine: Engine, one: tuple[array[int], array[int]], other: tuple[array[int], array[int]]) -> tuple[array[int], array[int]]:
-    return engine.tally(one[0] + other[0], one[1] + other[1])
+    return engine.sum_by_value(one[0] + other[0], one[1] + other[1])
