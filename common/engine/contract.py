@@ -57,7 +57,7 @@ class Blocks(Protocol):
         """Index, address, size and state of the block that holds `address`, or None: what four calls would say."""
         ...
 
-    def holding(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
+    def find_all(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
         """For each address the index ("I") of the block that holds it, 0xFFFFFFFF where there is none, and that block's size ("Q"; 0)."""
         ...
 
@@ -123,7 +123,7 @@ class Blocks(Protocol):
 class Graph(Protocol):
     """References among in-use blocks, and what they say. Order: scan_blocks over ascending pieces, scan_roots, mark, classify."""
 
-    def leave_out(self, links: bytearray) -> None:
+    def exclude_links(self, links: bytearray) -> None:
         """Before scanning: of a block with n > 0 in `links`, the two words before offset n (terms.NO_POINTERS: all) are no references."""
         ...
 
@@ -178,7 +178,7 @@ class Graph(Protocol):
         """Blocks in the cycle that this block leads, itself included; 1 if it leads none."""
         ...
 
-    def hanging(self, index: int) -> Totals:
+    def indirect_totals(self, index: int) -> Totals:
         """INDIRECT blocks and bytes counted under this leader: each indirect block is counted under exactly one leader."""
         ...
 
@@ -198,7 +198,7 @@ class Graph(Protocol):
         """Blocks as rows of text, once classified; None from the twin: its caller makes each. See engine/rows.py."""
         ...
 
-    def rooted(self, index: int) -> bool:
+    def is_rooted(self, index: int) -> bool:
         """True when root memory or a register refers to this block directly."""
         ...
 
@@ -258,11 +258,11 @@ class Engine(Protocol):
         """Addresses of the aligned words in `piece` whose value lies in [low, high), ascending."""
         ...
 
-    def tally(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
+    def sum_by_value(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
         """The different values, ascending, and the sum of each one's weights; without weights, how often it is there."""
         ...
 
-    def common(self, left: array[int], right: array[int]) -> int:
+    def common_bytes(self, left: array[int], right: array[int]) -> int:
         """Bytes that two flat sorted arrays ("Q") of disjoint ranges have in common."""
         ...
 

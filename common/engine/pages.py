@@ -168,8 +168,8 @@ def free_runs(blocks: PureBlocks, where: Range, least: int) -> array[int]:
     return found
 
 
-def common(left: array[int], right: array[int]) -> int:
-    """See contract.Engine.common."""
+def common_bytes(left: array[int], right: array[int]) -> int:
+    """See contract.Engine.common_bytes."""
     found = 0
     a = c = 0
     while a < len(left) and c < len(right):

@@ -97,4 +97,4 @@ class Lists(NamedTuple):
 
 
 NO_POINTERS = 255
-"""In `Graph.leave_out`: none of a block's words is a reference."""
+"""In `Graph.exclude_links`: none of a block's words is a reference."""

@@ -108,7 +108,7 @@ class KernelBlocks:
         index = self.library.fl_lookup(self.handle, address, found)
         return None if index == NONE else (index, found[0], found[1], found[2])
 
-    def holding(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
+    def find_all(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
         """See contract.Blocks."""
         self._ready()
         packed = addresses if isinstance(addresses, array) and addresses.typecode == "Q" else array("Q", addresses)

@@ -125,7 +125,7 @@ class KernelEngine:
         check(code, "words")
         return found
 
-    def tally(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
+    def sum_by_value(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
         """See contract.Engine."""
         if weights and len(weights) != len(values):
             raise ValueError(f"{len(weights)} weights for {len(values)} values")
@@ -135,7 +135,7 @@ class KernelEngine:
         number = self.library.fl_tally(c_array(found), c_array(sums), len(found), not weights, c_array(room), c_array(more))
         return found[:number], sums[:number]
 
-    def common(self, left: array[int], right: array[int]) -> int:
+    def common_bytes(self, left: array[int], right: array[int]) -> int:
         """See contract.Engine."""
         return int(self.library.fl_common(c_array(left), len(left) // 2, c_array(right), len(right) // 2))
 

@@ -48,7 +48,7 @@ class KernelGraph:
         if self._handle:
             self._library.fl_graph_free(self._handle)
 
-    def leave_out(self, links: bytearray) -> None:
+    def exclude_links(self, links: bytearray) -> None:
         """See contract.Graph."""
         self._before_marking()
         if len(links) != len(self.blocks):
@@ -147,7 +147,7 @@ class KernelGraph:
         self._after_classifying()
         return int(self._library.fl_cycle(self._handle, self._index(index)))
 
-    def hanging(self, index: int) -> Totals:
+    def indirect_totals(self, index: int) -> Totals:
         """See contract.Graph."""
         self._after_classifying()
         count, size = c_uint32(), c_uint64()
@@ -175,7 +175,7 @@ class KernelGraph:
         self._library.fl_free(chain)
         return indices[::-1]
 
-    def rooted(self, index: int) -> bool:
+    def is_rooted(self, index: int) -> bool:
         """See contract.Graph."""
         return bool(self._library.fl_rooted(self._handle, self._index(index)))
 

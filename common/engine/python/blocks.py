@@ -119,7 +119,7 @@ class PureBlocks:
         index = self.find(address)
         return (index, self.starts[index], self.sizes[index], self.states[index]) if index >= 0 else None
 
-    def holding(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
+    def find_all(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
         """See contract.Blocks."""
         found = [self.find(address) for address in addresses]
         indices = array("I", [index if index >= 0 else 0xFFFFFFFF for index in found])

@@ -144,7 +144,7 @@ class PureEngine:
         base, words = words_of(piece, self.arch)
         return array("Q", [base + at * word for at, value in enumerate(words) if low <= value < high])
 
-    def tally(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
+    def sum_by_value(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
         """See contract.Engine."""
         if weights and len(weights) != len(values):
             raise ValueError(f"{len(weights)} weights for {len(values)} values")
@@ -154,9 +154,9 @@ class PureEngine:
         found = array("Q", sorted(sums))
         return found, array("Q", [sums[value] & (1 << 64) - 1 for value in found])
 
-    def common(self, left: array[int], right: array[int]) -> int:
+    def common_bytes(self, left: array[int], right: array[int]) -> int:
         """See contract.Engine."""
-        return pages.common(left, right)
+        return pages.common_bytes(left, right)
 
     def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> PureRecords:
         """See contract.Engine."""

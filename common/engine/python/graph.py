@@ -49,7 +49,7 @@ class PureGraph:
         self._marked = self._classified = False
         self._lost = Lost(blocks, self._kinds, self.edges_of)
 
-    def leave_out(self, links: bytearray) -> None:
+    def exclude_links(self, links: bytearray) -> None:
         """See contract.Graph."""
         self._before_marking()
         if len(links) != len(self.blocks):
@@ -187,10 +187,10 @@ class PureGraph:
         self._after_classifying()
         return self._lost.cycle(self.index(index))
 
-    def hanging(self, index: int) -> Totals:
+    def indirect_totals(self, index: int) -> Totals:
         """See contract.Graph."""
         self._after_classifying()
-        return self._lost.hanging(self.index(index))
+        return self._lost.indirect_totals(self.index(index))
 
     def referrers(self, index: int) -> list[int]:
         """See contract.Graph."""
@@ -230,7 +230,7 @@ class PureGraph:
             at = parents[at]
         return chain[::-1]
 
-    def rooted(self, index: int) -> bool:
+    def is_rooted(self, index: int) -> bool:
         """See contract.Graph."""
         return self.index(index) in self._roots
 

@@ -115,7 +115,7 @@ class Lost:
         """See contract.Graph."""
         return self._cycles.get(index, 1)
 
-    def hanging(self, index: int) -> Totals:
+    def indirect_totals(self, index: int) -> Totals:
         """See contract.Graph."""
         return Totals(*self._hanging.get(index, (0, 0)))
 
@@ -127,7 +127,7 @@ class Lost:
         found: dict[tuple[int, int, int, int, bool], list[int]] = {}
         for index in lost:
             kind = self._kinds[index]
-            key = (kind, type_words.get(index, 0), blocks.sizes[index], self._cycles.get(index, 1), self.hanging(index).blocks > 0)
+            key = (kind, type_words.get(index, 0), blocks.sizes[index], self._cycles.get(index, 1), self.indirect_totals(index).blocks > 0)
             found.setdefault(key, []).append(index)
         groups = []
         for (kind, type_word, size, cycle, _), members in found.items():
