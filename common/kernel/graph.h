@@ -82,7 +82,7 @@ typedef struct graph {
     const uint8_t *links; /* the caller's: see fl_graph_leave_out */
     bool noting; /* interior references */
     inners inners;
-    uint64_t *promoted; /* see interior.c: blocks that start references of reachable blocks lead to by now */
+    uint64_t *promoted; /* see interiors.c: blocks that start references of reachable blocks lead to by now */
     unsigned phase; /* of marking */
     uint32_t seed;  /* roots below are in the queue */
     queue queue;

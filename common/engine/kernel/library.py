@@ -67,7 +67,7 @@ class CRules(Structure):
 
 
 class CRunSearch(Structure):
-    """pointers.c: run_search."""
+    """pointer_runs.c: run_search."""
 
     _fields_ = tuple((name, c_uint64) for name in ("low", "high", "least", "gap", "start", "last", "count"))
 
