@@ -6,7 +6,7 @@ from array import array
 from typing import Protocol
 
 RUN = 100_000
-"""Nodes of a level of which one link after the other is followed; ../kernel/links.c has the same number."""
+"""Nodes of a level of which one link after the other is followed; common/kernel/links.c has the same number."""
 
 
 class LinkWalk(Protocol):

@@ -90,7 +90,7 @@ class PurePointerRuns:
 
 
 class KernelPointerRuns:
-    """See PointerRuns; in the C kernel (../kernel/pointer_runs.c)."""
+    """See PointerRuns; in the C kernel (common/kernel/pointer_runs.c)."""
 
     def __init__(self, library: ctypes.CDLL, blocks: KernelBlocks, bounds: Bounds) -> None:
         self._library, self._blocks = library, blocks

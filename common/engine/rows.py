@@ -1,4 +1,4 @@
-"""Blocks that pass filters, as rows of text made many at a time: the contract of ../kernel/rows.c.
+"""Blocks that pass filters, as rows of text made many at a time: the contract of common/kernel/rows.c.
 
 The kernel makes the rows that take no more than a look at a block's own words and at what is known already; the others it leaves to its
 caller, which makes every row where there is no kernel.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple, Protocol
 
-# What is wrong; ../kernel/trees.c has the same numbers.
+# What is wrong; common/kernel/trees.c has the same numbers.
 SOUND, UNREADABLE, WRONG_PARENT, TWICE, BOTH_RED, COLOUR, TOO_MANY = range(7)
 
 

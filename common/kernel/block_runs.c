@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 typedef struct {
-    uint64_t start, stride, size, count, bit, states; /* ../graph/base.py: RUN */
+    uint64_t start, stride, size, count, bit, states; /* ../engine/terms.py: RUN */
 } run;
 
 INLINE bool bit_of(const uint8_t *bits, uint64_t at) { return bits[at >> 3] >> (at & 7) & 1; }

@@ -148,7 +148,7 @@ API int fl_dominators_spread(const dominators *d, uint32_t place, bool all, word
     return finish(&s, failed, found);
 }
 
-/* Follow a list from the block at `place`: see ../graph/dominators.py. */
+/* Follow a list from the block at `place`: see ../engine/dominators.py. */
 API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, uint32_t limit, chain *found) {
     const blocks *b = d->g->b;
     uint64_t size = size_of(b, d->nodes[place]), own = size;

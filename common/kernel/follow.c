@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* Also in ../graph/shared.py. */
+/* Also in ../engine/shared.py. */
 enum { END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES };
 
 #define LANES 16u /* lists that are followed side by side: the memory of each node is asked for before others are looked at */

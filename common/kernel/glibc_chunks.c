@@ -10,7 +10,7 @@
 #define FLAGS 7u
 #define AHEAD 2048u /* bytes */
 
-/* Also in ../graph/shared.py. */
+/* Also in ../allocators/glibc/engine.py. */
 enum { SMALL = 1, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS };
 
 static int wrong_size(const blocks *b, uint64_t chunk, uint64_t size, uint64_t end) {

@@ -1,4 +1,4 @@
-/* Walking whatever hangs from some nodes by links at given offsets, level by level: chains of a hash table, binary trees. See ../graph/links.py. */
+/* Walking whatever hangs from some nodes by links at given offsets, level by level: chains of a hash table, binary trees. See ../engine/links.py. */
 #include "kernel.h"
 
 #include <stdlib.h>

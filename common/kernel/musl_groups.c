@@ -1,7 +1,7 @@
 /* Groups of slots as musl's mallocng makes them (src/malloc/mallocng/meta.h and malloc.c of musl 1.2.1 to 1.2.6): metas, in pages of
  * their own, describe groups, which stand in mappings of their own or in a slot of another group. Four bytes stand in front of each
  * slot's memory: 0 (unless the offset has 32 bits, which then stand before), index in 5 bits and reserve in 3, and the offset from the
- * group's storage in units of 16 bytes. ../graph/slots.py says what the calls give.
+ * group's storage in units of 16 bytes. ../allocators/musl/engine.py says what the calls give.
  */
 #include "kernel.h"
 
@@ -20,7 +20,7 @@
 #define CLASSES 64u
 #define SUMS 7u
 
-/* Also in ../graph/slots.py. */
+/* Also in ../allocators/musl/engine.py. */
 enum { MISSING = 1, CORRUPT, NO_SLOT, NO_REGION, OVERLAPS, MISFIT, IN_FREE };
 enum { UNREADABLE = 1, NOT_THERE, OVERRUN, UNKNOWN_GROUP, BETWEEN, OVERWRITTEN, GROUP_HEADER };
 enum { MAIN, DONATED, MMAPPED };

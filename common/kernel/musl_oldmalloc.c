@@ -9,7 +9,7 @@
 #define AHEAD 2048u /* bytes */
 #define ODD (ALIGN - 2) /* bits that no size has */
 
-/* Also in ../graph/slots.py. */
+/* Also in ../allocators/musl/engine.py. */
 enum { MORE, ENDS, DIFFERS, NO_SIZE };
 
 /* Up to `room` blocks of the chunks from *chunk (updated) on whose headers lie whole in the piece and agree with the one before, whose

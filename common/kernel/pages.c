@@ -1,7 +1,7 @@
 /* Heaps page by page: what each page holds, whether it is there, the gaps between blocks that are kept, and what blocks begin with. */
 #include "blocks.h"
 
-/* ../graph/pages.py: PageState. */
+/* ../engine/pages.py: PageState. */
 enum { NOT_KNOWN, USED, UNTOUCHED, IN_CACHES, OWN, KEPT, RETURNED, FREE_PAGE, PAGE_STATES };
 /* Columns of the sums: the states of blocks, FREE with all that is cut up into none; then what is somebody else's. */
 enum { FOREIGN = 4, COLUMNS };

@@ -1,4 +1,4 @@
-/* Arrays of pointers in memory that holds other things, too: see ../graph/pointer_runs.py. */
+/* Arrays of pointers in memory that holds other things, too: see ../engine/pointer_runs.py. */
 #include "blocks.h"
 
 #define AHEAD 12u /* words whose slots are asked for ahead */

@@ -1,4 +1,4 @@
-/* Readable text at the beginning of a block, quoted and cut: what ../types/text.py says of it, as JSON.
+/* Readable text at the beginning of a block, quoted and cut: what ../block_types/text.py says of it, as JSON.
  *
  * Text is judged by characters, and that takes a table of Unicode where they are not ASCII. Without one, and for characters beyond it, such
  * text is left to Python. What is no UTF-8 at all, as most pointers and numbers, is told here. */

@@ -1,5 +1,5 @@
 /* Sorting the records of managed heaps by what some of their words say: a slot's flags and class, an object's type. See
- * ../graph/records.py, whose pure twin gives the same numbers.
+ * ../engine/records.py, whose pure twin gives the same numbers.
  */
 #include "kernel.h"
 #include <stdlib.h>

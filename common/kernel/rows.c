@@ -1,4 +1,4 @@
-/* Blocks that pass filters, as rows of JSON, many in one go (../commands/blocks_rows.py; ../graph/rows.py has the contract). A row whose
+/* Blocks that pass filters, as rows of JSON, many in one go (../commands/blocks_rows.py; ../engine/rows.py has the contract). A row whose
  * type or hint takes more than a look at the block's own words, or at a table, is left to Python: the walk stops there and says so. */
 #include "graph.h"
 #include "rows.h"
@@ -87,7 +87,7 @@ static uint32_t known(const row_rules *r, uint64_t word) {
 
 enum { NO_STRING, STRING, MAYBE };
 
-/* Is this the std::string of ../types/shapes.py, as far as pieces tell? */
+/* Is this the std::string of ../block_types/shapes.py, as far as pieces tell? */
 static int is_string(lister *l, const uint64_t *given, uint64_t address, uint64_t size) {
     uint64_t pointer = given[0], length = given[1], capacity = given[2];
     bool own = pointer == address + 2 * WORD;

@@ -10,7 +10,7 @@
 
 /* The hint of a block whose first bytes these are, as a value of JSON ("null" for none), to `out`: how many bytes it takes; -1 where
  * characters decide that are not known. `characters`, NULL or CHARACTERS bytes: of each, 0 if it is not printable, else its columns and 1.
- * As ../types/text.py. */
+ * As ../block_types/text.py. */
 int hint_json(const uint8_t *data, uint32_t count, const uint8_t *characters, uint8_t *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Walking a search tree whose nodes point to their parents, level by level; and looking up many addresses at once. See ../graph/trees.py. */
+/* Walking a search tree whose nodes point to their parents, level by level; and looking up many addresses at once. See ../engine/trees.py. */
 #include "blocks.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* What buffers of slabs hold: blocks behind malloc()'s tags, or as umem_alloc() gave them out (malloc.c and umem.c of OpenSolaris'
- * usr/src/lib/libumem/common). ../graph/slabs.py says what the call gives.
+ * usr/src/lib/libumem/common). ../allocators/umem/engine.py says what the call gives.
  */
 #include "blocks.h"
 #include "umem_slabs.h"
@@ -16,7 +16,7 @@
 #define UNTAGGED UINT64_MAX
 #define AHEAD 64u /* chunks */
 
-/* Also in ../graph/slabs.py. */
+/* Also in ../allocators/umem/engine.py. */
 enum { UNREADABLE = 1, DAMAGED };
 
 INLINE uint32_t int_at(const uint8_t *data) {

@@ -1,6 +1,6 @@
 /* Slabs with free lists, as libumem makes them (umem_impl.h, umem.c and malloc.c of OpenSolaris' usr/src/lib/libumem/common): a cache's
  * slabs are a ring through its null slab; a slab counts its chunks and has a list of free buffers; magazines hold others; malloc() puts
- * a tag before what it gives out. ../graph/slabs.py says what the calls give.
+ * a tag before what it gives out. ../allocators/umem/engine.py says what the calls give.
  */
 #include "umem_slabs.h"
 
@@ -8,7 +8,7 @@
 
 #define MOST_SLABS (UINT64_C(1) << 26)
 
-/* Also in ../graph/slabs.py. */
+/* Also in ../allocators/umem/engine.py. */
 enum { HASHED = 1, OWN = 2 };
 enum { LIST = 1, CORRUPT, FREE_LIST, NO_BUFFER, OUTSIDE, OVERLAPS };
 enum { NOT_MINE = 1, IN_MAGAZINE, ON_LIST };

@@ -1,4 +1,4 @@
-/* Tables of caches and slabs, as ../graph/slabs.py describes their words. */
+/* Tables of caches and slabs, as ../allocators/umem/engine.py describes their words. */
 #ifndef FINDLEAKS_SLABS_H
 #define FINDLEAKS_SLABS_H
 

@@ -100,7 +100,7 @@ def read_groups(
     engine: Engine, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]
 ) -> SlotGroups:
     """The groups that mallocng's meta_areas describe. `classes` are the units of each size class's slots; groups that stand in no
-    other must lie whole in one of `regions`, which are sorted and disjoint. See engine/slots.py."""
+    other must lie whole in one of `regions`, which are sorted and disjoint. See engine.py."""
     return _loops(engine).read_groups(engine, pieces, areas, classes, regions)
 
 

@@ -1,4 +1,4 @@
-"""The blocks in mallocng's slots: the engine reads them (engine/slots.py); what memory it needs, and what is wrong with them, is said here.
+"""The blocks in mallocng's slots: the engine reads them (engine.py); what memory it needs, and what is wrong with them, is said here.
 
 A slot's four bytes in front of its user memory are p[-4], 0 unless the offset has 32 bits; index in 5 bits and reserve in 3; and the
 offset from the group's storage in units. Reserve is how many bytes at the end of the slot were not asked for; 5 says that these are

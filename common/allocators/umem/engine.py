@@ -90,7 +90,7 @@ class BufferRead(NamedTuple):
 def read_slabs(engine: Engine, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
     """The slabs of libumem's caches (`CACHE` words each) and what is on their free lists; the program's must lie whole in one of
     `regions`, which are sorted and disjoint. Chunk sizes and tags must be possible: 0 < chunksize <= slabsize, and of the program's
-    caches multiples of 8, tag <= bufsize <= chunksize. See engine/slabs.py."""
+    caches multiples of 8, tag <= bufsize <= chunksize. See engine.py."""
     return _loops(engine).read_slabs(engine, pieces, caches, regions)
 
 

@@ -1,4 +1,4 @@
-"""Slabs and their buffers in the C kernel (../kernel/slabs.c, umem_buffers.c)."""
+"""Slabs and their buffers in the C kernel (common/kernel/umem_slabs.c, umem_buffers.c)."""
 
 from __future__ import annotations
 

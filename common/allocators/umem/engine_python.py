@@ -1,4 +1,4 @@
-"""Slabs and their buffers in pure Python: the reference that tests hold the kernel (../kernel/slabs.c, umem_buffers.c) to."""
+"""Slabs and their buffers in pure Python: the reference that tests hold the kernel (common/kernel/umem_slabs.c, umem_buffers.c) to."""
 
 from __future__ import annotations
 

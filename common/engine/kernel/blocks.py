@@ -1,4 +1,4 @@
-"""The directory of blocks in the C kernel (../kernel/blocks.c)."""
+"""The directory of blocks in the C kernel (common/kernel/blocks.c)."""
 
 from __future__ import annotations
 

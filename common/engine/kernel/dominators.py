@@ -1,4 +1,4 @@
-"""The dominator tree in the C kernel (../kernel/{dominators,bushes,semidominators,arrange,retained}.c)."""
+"""The dominator tree in the C kernel (common/kernel/{dominators,tree_reduction,semidominators,preorder_layout,dominator_queries}.c)."""
 
 from __future__ import annotations
 

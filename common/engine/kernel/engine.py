@@ -1,4 +1,4 @@
-"""The engine over the C kernel (../kernel/*.c), for little-endian 64-bit targets on such hosts."""
+"""The engine over the C kernel (common/kernel/*.c), for little-endian 64-bit targets on such hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an owner holds by field, in the C kernel (../kernel/fields.c)."""
+"""What an owner holds by field, in the C kernel (common/kernel/fields.c)."""
 
 from __future__ import annotations
 

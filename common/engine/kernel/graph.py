@@ -1,4 +1,4 @@
-"""The pointer graph in the C kernel (../kernel/{scan,mark,classify,groups,heuristics,interior}.c)."""
+"""The pointer graph in the C kernel (common/kernel/{scan,mark,classify,groups,heuristics,interiors}.c)."""
 
 from __future__ import annotations
 

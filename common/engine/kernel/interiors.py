@@ -1,4 +1,4 @@
-"""Interior references to possible blocks, in the C kernel (../kernel/interiors.c, mark.c)."""
+"""Interior references to possible blocks, in the C kernel (common/kernel/interiors.c, mark.c)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walking links in the C kernel (../kernel/links.c)."""
+"""Walking links in the C kernel (common/kernel/links.c)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heaps page by page in the C kernel (../kernel/pages.c)."""
+"""Heaps page by page in the C kernel (common/kernel/pages.c)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of blocks made by the C kernel (../kernel/rows.c)."""
+"""Rows of blocks made by the C kernel (common/kernel/rows.c)."""
 
 from __future__ import annotations
 

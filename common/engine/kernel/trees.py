@@ -1,4 +1,4 @@
-"""Walking a search tree in the C kernel (../kernel/trees.c)."""
+"""Walking a search tree in the C kernel (common/kernel/trees.c)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Objects that name their type in their second word, each in a block of its own: CPython's. The contract, and the pure-Python twin of
-../kernel/objects.c.
+common/kernel/cpython_objects.c.
 """
 
 from __future__ import annotations
