@@ -43,7 +43,7 @@ static void place_table(blocks *b, table *tables, table made) {
 }
 
 /* Four places a table, so that addresses of no heap find an empty place at once. */
-static int more_places(blocks *b) {
+static int grow_table(blocks *b) {
     uint64_t places = UINT64_C(1) << (64 - b->hash_shift);
     if (b->table_count < places / 4)
         return DONE;
@@ -60,14 +60,14 @@ static int more_places(blocks *b) {
 }
 
 /* The slot of an address, made if need be; NULL without memory. */
-slot *slot_made(blocks *b, uint64_t address) {
+slot *ensure_slot(blocks *b, uint64_t address) {
     uint64_t key = address >> b->table_shift;
     if (b->recent.slots && b->recent.key == key)
         return &b->recent.slots[(address >> b->slot_shift) & (TABLE_SLOTS - 1)];
     slot *s = slot_of(b, address);
     if (!s) {
         table made = {key, NULL};
-        if (more_places(b) || !(made.slots = calloc(TABLE_SLOTS, sizeof *made.slots)))
+        if (grow_table(b) || !(made.slots = calloc(TABLE_SLOTS, sizeof *made.slots)))
             return NULL;
         place_table(b, b->tables, made);
         b->table_count++;
@@ -82,7 +82,7 @@ slot *slot_made(blocks *b, uint64_t address) {
 int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size) {
     uint64_t first = start >> b->slot_shift, last = (start + (size ? size - 1 : 0)) >> b->slot_shift;
     if (last - first > NEAR) {
-        big *bigs = grown(b->bigs, b->big_count, &b->big_capacity, sizeof *bigs);
+        big *bigs = grow(b->bigs, b->big_count, &b->big_capacity, sizeof *bigs);
         if (!bigs)
             return NO_MEMORY;
         b->bigs = bigs;
@@ -97,7 +97,7 @@ int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size) {
         return DONE;
     }
     for (uint64_t at = first + 1; at <= last; at++) {
-        slot *s = slot_made(b, at << b->slot_shift);
+        slot *s = ensure_slot(b, at << b->slot_shift);
         if (!s)
             return NO_MEMORY;
         s->rank = index + 1;
@@ -106,15 +106,15 @@ int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size) {
     return DONE;
 }
 
-int more_blocks(blocks *b) {
+int grow_blocks(blocks *b) {
     uint64_t states_capacity = b->capacity;
     if (b->count >= MAX_BLOCKS)
         return TOO_MANY;
-    uint8_t *states = grown(b->states, b->count, &states_capacity, sizeof *states);
+    uint8_t *states = grow(b->states, b->count, &states_capacity, sizeof *states);
     if (!states)
         return NO_MEMORY;
     b->states = states;
-    uint32_t *sizes = grown(b->sizes, b->count, &b->capacity, sizeof *sizes);
+    uint32_t *sizes = grow(b->sizes, b->count, &b->capacity, sizeof *sizes);
     if (!sizes)
         return NO_MEMORY;
     b->sizes = sizes;
@@ -123,7 +123,7 @@ int more_blocks(blocks *b) {
 }
 
 int add_jump(blocks *b, uint64_t start) {
-    jump *jumps = grown(b->jumps, b->jump_count, &b->jump_capacity, sizeof *jumps);
+    jump *jumps = grow(b->jumps, b->jump_count, &b->jump_capacity, sizeof *jumps);
     if (!jumps)
         return NO_MEMORY;
     b->jumps = jumps;
@@ -165,7 +165,7 @@ API void fl_seal(blocks *b) {
     b->capacity = b->count;
 }
 
-const big *big_holding(const blocks *b, uint64_t address) {
+const big *big_at(const blocks *b, uint64_t address) {
     uint64_t low = 0, high = b->big_count;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;

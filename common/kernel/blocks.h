@@ -56,8 +56,8 @@ typedef struct {
     bool pending;                       /* the last block's state awaits the next chunk's PREV_INUSE bit */
 } blocks;
 
-slot *slot_made(blocks *b, uint64_t address);
-int more_blocks(blocks *b);
+slot *ensure_slot(blocks *b, uint64_t address);
+int grow_blocks(blocks *b);
 int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size);
 int add_jump(blocks *b, uint64_t start);
 uint64_t block_address(const blocks *b, uint32_t index);
@@ -65,7 +65,7 @@ uint32_t block_at_or_after(const blocks *b, uint64_t address);
 uint64_t big_size(const blocks *b, uint32_t index);
 void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t mark, const uint8_t *others, uint8_t other,
             uint64_t *count, uint64_t *bytes);
-const big *big_holding(const blocks *b, uint64_t address);
+const big *big_at(const blocks *b, uint64_t address);
 uint64_t jump_start(const blocks *b, uint32_t index);
 
 INLINE uint32_t table_place(const blocks *b, uint64_t key) { return (uint32_t)((key * 0x9E3779B97F4A7C15u) >> b->hash_shift); }
@@ -116,7 +116,7 @@ INLINE uint32_t block_before(const blocks *b, const slot *s, uint64_t address, u
             return s->rank - 1;
         }
     }
-    const big *found = b->big_count ? big_holding(b, address) : NULL;
+    const big *found = b->big_count ? big_at(b, address) : NULL;
     if (!found)
         return NONE;
     *start = found->start;
@@ -149,7 +149,7 @@ INLINE uint64_t start_after(const blocks *b, uint64_t start, uint32_t next) {
 INLINE int block_append(blocks *b, uint64_t start, uint64_t size, uint8_t state) {
     uint32_t index = b->count;
     int failed = DONE;
-    if (index == b->capacity && (failed = more_blocks(b)))
+    if (index == b->capacity && (failed = grow_blocks(b)))
         return failed;
     if (index % SAMPLE == 0 && words_push(&b->samples, start))
         return NO_MEMORY;
@@ -157,7 +157,7 @@ INLINE int block_append(blocks *b, uint64_t start, uint64_t size, uint8_t state)
     if ((!index || number - (b->last_start >> b->slot_shift) > NEAR) && add_jump(b, start))
         return NO_MEMORY;
     bool recent = b->recent.slots && b->recent.key == number >> TABLE_BITS;
-    slot *s = recent ? &b->recent.slots[number & (TABLE_SLOTS - 1)] : slot_made(b, start);
+    slot *s = recent ? &b->recent.slots[number & (TABLE_SLOTS - 1)] : ensure_slot(b, start);
     if (!s)
         return NO_MEMORY;
     if (!s->bits)

@@ -54,7 +54,7 @@ static int collect(graph *g, lost *l) {
 }
 
 static int enter(graph *g, lost *l, uint32_t place) {
-    call *calls = grown(l->calls, l->call_count, &l->call_capacity, sizeof *calls);
+    call *calls = grow(l->calls, l->call_count, &l->call_capacity, sizeof *calls);
     if (!calls)
         return NO_MEMORY;
     l->calls = calls;
@@ -144,7 +144,7 @@ static int lead(graph *g, lost *l, int64_t *budget) {
         uint32_t own = l->order[l->at] & ~COMPONENT;
         bool leads = !l->flags[own];
         if (leads) {
-            leader *leaders = grown(l->leaders, l->leader_count, &l->leader_capacity, sizeof *leaders);
+            leader *leaders = grow(l->leaders, l->leader_count, &l->leader_capacity, sizeof *leaders);
             if (!leaders)
                 return NO_MEMORY;
             l->leaders = leaders;

@@ -51,7 +51,7 @@ API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, cons
     d->only_lost = only_lost;
     d->definite = d->possible = NO_ROOT;
     size_t bytes = ((size_t)g->count + 1) * sizeof *d->numbers;
-    d->numbers = roomy(bytes);
+    d->numbers = alloc_large(bytes);
     d->seen = calloc((size_t)g->count / 64 + 1, sizeof *d->seen);
     d->priorities = priorities + 1;
     d->lasts = malloc(((size_t)priorities + 1) * sizeof *d->lasts);
@@ -163,9 +163,9 @@ static int list(dominators *d, int64_t *budget) {
 /* Room for as many numbers as may be given, and the first of them. */
 static int begin(dominators *d) {
     size_t most = (size_t)d->count + d->roots + 1;
-    d->nodes = roomy(most * sizeof *d->nodes);
-    d->parents = roomy(most * sizeof *d->parents);
-    d->semis = roomy(most * sizeof *d->semis);
+    d->nodes = alloc_large(most * sizeof *d->nodes);
+    d->parents = alloc_large(most * sizeof *d->parents);
+    d->semis = alloc_large(most * sizeof *d->semis);
     d->outward = calloc(most / 64 + 1, sizeof *d->outward);
     if (!d->nodes || !d->parents || !d->semis || !d->outward)
         return NO_MEMORY;
@@ -190,7 +190,7 @@ INLINE int enter(dominators *d, uint32_t index, uint32_t parent) {
     d->numbers[index] = number;
     if (!count)
         return DONE;
-    frame *frames = grown(d->frames, d->depth, &d->frame_capacity, sizeof *frames);
+    frame *frames = grow(d->frames, d->depth, &d->frame_capacity, sizeof *frames);
     if (!frames)
         return NO_MEMORY;
     d->frames = frames;
@@ -220,7 +220,7 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
         return DONE;
     }
     set_bit(d->outward, source);
-    uint64_t *others = grown(d->others, d->other_count, &d->other_capacity, sizeof *others);
+    uint64_t *others = grow(d->others, d->other_count, &d->other_capacity, sizeof *others);
     if (!others)
         return NO_MEMORY;
     d->others = others;

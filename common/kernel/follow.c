@@ -24,7 +24,7 @@ static bool set_add(node_set *set, uint64_t node) {
     return fresh;
 }
 
-static int set_room(node_set *set) {
+static int set_reserve(node_set *set) {
     if (set->items && set->count <= set->mask / 2)
         return DONE;
     node_set wider = {NULL, 0, set->items ? set->mask * 4 + 3 : 63};
@@ -143,7 +143,7 @@ static int follow(const road *r, uint64_t *head, const range *within, words *nod
     while (node) {
         uint64_t place = node + (uint64_t)r->next_offset;
         const uint8_t *next = word_at(r->pieces, r->count, place);
-        if (set_room(&seen)) {
+        if (set_reserve(&seen)) {
             code = NO_MEMORY;
             break;
         }
@@ -218,7 +218,7 @@ API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads
 }
 
 /* Copy `size` bytes at `address`, which may go on from piece to piece where these adjoin. */
-bool copied(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out) {
+bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out) {
     const piece *p = piece_holding(pieces, count, address);
     for (; p && p < pieces + count && size; p++) {
         uint64_t offset = address - p->address;
@@ -237,7 +237,7 @@ bool copied(const piece *pieces, uint64_t count, uint64_t address, uint64_t size
 API int fl_gather(const piece *pieces, uint64_t count, const uint64_t *addresses, uint64_t records, uint64_t size, uint8_t *out, words *missing) {
     *missing = (words){NULL, 0, 0};
     for (uint64_t at = 0; at < records; at++) {
-        if (copied(pieces, count, addresses[at], size, out + at * size))
+        if (copy_out(pieces, count, addresses[at], size, out + at * size))
             continue;
         memset(out + at * size, 0, size);
         if (words_push(missing, at))

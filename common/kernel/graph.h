@@ -97,7 +97,7 @@ void heuristics_settle(graph *g);
 void heuristics_free(heuristics *h);
 void lost_free(lost *l);
 void interiors_free(inners *list);
-int interiors_room(inners *list, uint64_t more); /* for so many more */
+int interiors_reserve(inners *list, uint64_t more); /* for so many more */
 
 INLINE bool bit(const uint64_t *bits, uint32_t index) { return bits[index >> 6] >> (index & 63) & 1; }
 INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64_C(1) << (index & 63); }

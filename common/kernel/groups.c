@@ -53,7 +53,7 @@ static uint64_t hash(const group *key) {
     return h ^ h >> 32;
 }
 
-static int more_places(grouping *s) {
+static int grow_table(grouping *s) {
     uint64_t mask = s->place_mask * 4 + 3;
     uint32_t *places = calloc(mask + 1, sizeof *places);
     if (!places)
@@ -72,7 +72,7 @@ static int more_places(grouping *s) {
 
 /* The group of this key, made if need be; NULL without memory. */
 static group *group_of(grouping *s, const group *key) {
-    if (s->count > s->place_mask / 2 && more_places(s))
+    if (s->count > s->place_mask / 2 && grow_table(s))
         return NULL;
     uint64_t place = hash(key) & s->place_mask;
     for (; s->places[place]; place = (place + 1) & s->place_mask) {
@@ -81,7 +81,7 @@ static group *group_of(grouping *s, const group *key) {
             (found->most > 0) == (key->most > 0))
             return found;
     }
-    group *items = grown(s->items, s->count, &s->capacity, sizeof *items);
+    group *items = grow(s->items, s->count, &s->capacity, sizeof *items);
     if (!items)
         return NULL;
     s->items = items;

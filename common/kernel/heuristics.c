@@ -154,7 +154,7 @@ int heuristics_read_facts(graph *g, const piece *p) {
 }
 
 static int add_pending(pendings *list, pending item) {
-    pending *items = grown(list->items, list->count, &list->capacity, sizeof *items);
+    pending *items = grow(list->items, list->count, &list->capacity, sizeof *items);
     if (!items)
         return NO_MEMORY;
     list->items = items;

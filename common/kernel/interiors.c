@@ -14,9 +14,9 @@ void interiors_free(inners *list) {
 /* Remember interior references from now on; before anything is scanned. */
 API void fl_graph_note(graph *g) { g->noting = true; }
 
-int interiors_room(inners *list, uint64_t more) {
+int interiors_reserve(inners *list, uint64_t more) {
     while (list->capacity < list->count + more) {
-        inner *items = grown(list->items, list->capacity, &list->capacity, sizeof *items);
+        inner *items = grow(list->items, list->capacity, &list->capacity, sizeof *items);
         if (!items)
             return NO_MEMORY;
         list->items = items;

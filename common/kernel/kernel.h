@@ -67,12 +67,12 @@ INLINE uint64_t piece_words(const piece *p, uint64_t *address) {
  * one; and whether `size` bytes at `address` were there. Pieces ascend. */
 const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address);
 const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address);
-bool copied(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out);
+bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out);
 
 /* A growing array of `size`-byte elements: room for one more after `count`; the new array, or NULL with the old one intact. */
-void *grown(void *array, uint64_t count, uint64_t *capacity, size_t size);
+void *grow(void *array, uint64_t count, uint64_t *capacity, size_t size);
 
-void *roomy(size_t bytes);
+void *alloc_large(size_t bytes);
 
 typedef struct {
     uint64_t *items;

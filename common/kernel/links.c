@@ -30,7 +30,7 @@ static void put(link_walk *w, uint64_t node) {
 }
 
 /* Room for more nodes: no more than half of the places are ever taken. */
-static int roomier(link_walk *w, uint64_t places) {
+static int rehash(link_walk *w, uint64_t places) {
     uint64_t *made = calloc(places, sizeof *made);
     if (!made)
         return NO_MEMORY;
@@ -62,7 +62,7 @@ static int meet(link_walk *w, uint64_t node) {
     w->met[place] = node;
     if (words_push(&w->nodes, node))
         return NO_MEMORY;
-    return 2 * w->nodes.count > w->met_mask ? roomier(w, 2 * (w->met_mask + 1)) : DONE;
+    return 2 * w->nodes.count > w->met_mask ? rehash(w, 2 * (w->met_mask + 1)) : DONE;
 }
 
 API void fl_links_free(link_walk *w) {
@@ -85,7 +85,7 @@ API link_walk *fl_links_new(const uint64_t *heads, uint64_t count, const uint64_
     uint64_t places = 1024;
     while (places / 4 < count) /* heads are but the first of their chains */
         places *= 2;
-    int failed = roomier(w, places);
+    int failed = rehash(w, places);
     for (uint64_t at = 0; at < count && !failed && !w->trouble; at++) {
         if (at + AHEAD < count)
             __builtin_prefetch(&w->met[met_place(w, heads[at + AHEAD])], 1);
@@ -143,7 +143,7 @@ API int fl_links_walk(link_walk *w, const piece *pieces, uint64_t count, int64_t
         for (; batch < BATCH && w->at < w->end; w->at++, budget--) {
             uint8_t word[WORD];
             prefetch(w, pieces, count);
-            absent = !copied(pieces, count, w->nodes.items[w->at] + w->offsets[w->link], WORD, word);
+            absent = !copy_out(pieces, count, w->nodes.items[w->at] + w->offsets[w->link], WORD, word);
             if (absent)
                 break;
             found[batch] = load(word);

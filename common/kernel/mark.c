@@ -7,7 +7,7 @@
 #define FAR 32u
 #define SOON 16u
 
-static int wider(queue *q) {
+static int grow_queue(queue *q) {
     uint32_t size = q->items ? q->mask + 1 : 0, wanted = size ? size * 2 : 1024;
     uint32_t *items = wanted ? malloc((size_t)wanted * sizeof *items) : NULL;
     if (!items)
@@ -22,7 +22,7 @@ static int wider(queue *q) {
 
 /* Without a branch on `wanted`, which cannot be foretold. */
 INLINE int push(queue *q, uint32_t item, bool wanted) {
-    if ((q->tail - q->head > q->mask || !q->items) && wider(q))
+    if ((q->tail - q->head > q->mask || !q->items) && grow_queue(q))
         return NO_MEMORY;
     q->items[q->tail & q->mask] = item;
     q->tail += wanted;

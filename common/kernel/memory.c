@@ -7,7 +7,7 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-void *grown(void *array, uint64_t count, uint64_t *capacity, size_t size) {
+void *grow(void *array, uint64_t count, uint64_t *capacity, size_t size) {
     if (count < *capacity)
         return array;
     uint64_t wanted = *capacity + *capacity / 2 + 64;
@@ -21,7 +21,7 @@ void *grown(void *array, uint64_t count, uint64_t *capacity, size_t size) {
 
 /* Memory for `free`, of `bytes` that are all going to be used, at random: in large pages where the system has them to give, which spares
  * both the faults and most of the misses of address translation. */
-void *roomy(size_t bytes) {
+void *alloc_large(size_t bytes) {
 #ifdef MADV_HUGEPAGE
     if (bytes >= 4 * HUGE_PAGE) {
         bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
@@ -35,7 +35,7 @@ void *roomy(size_t bytes) {
 }
 
 int words_push(words *list, uint64_t item) {
-    uint64_t *items = grown(list->items, list->count, &list->capacity, sizeof *items);
+    uint64_t *items = grow(list->items, list->count, &list->capacity, sizeof *items);
     if (!items)
         return NO_MEMORY;
     list->items = items;

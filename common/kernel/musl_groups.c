@@ -50,7 +50,7 @@ static bool measured(group *g, const uint64_t *classes, uint64_t class_count) {
     return number == LARGE ? own : number < class_count && taken <= length;
 }
 
-static int wrong_push(words *wrong, uint64_t code, uint64_t meta, uint64_t mem, uint64_t more) {
+static int push_problem(words *wrong, uint64_t code, uint64_t meta, uint64_t mem, uint64_t more) {
     return words_push(wrong, code) || words_push(wrong, meta) || words_push(wrong, mem) || words_push(wrong, more) ? NO_MEMORY : DONE;
 }
 
@@ -75,11 +75,11 @@ static int read_area(uint64_t area, const uint8_t *data, const uint64_t *classes
         if (!g.mem)
             continue;
         if (!measured(&g, classes, class_count)) {
-            if (wrong_push(wrong, CORRUPT, g.meta, g.mem, g.bits))
+            if (push_problem(wrong, CORRUPT, g.meta, g.mem, g.bits))
                 return NO_MEMORY;
             continue;
         }
-        group *items = grown(found->items, found->count, &found->capacity, sizeof *items);
+        group *items = grow(found->items, found->count, &found->capacity, sizeof *items);
         if (!items)
             return NO_MEMORY;
         found->items = items;
@@ -125,7 +125,7 @@ static int nest(groups *found, const range *regions, uint32_t region_count, word
         group *around = depth ? &found->items[open[depth - 1]] : NULL;
         unsigned why = depth == DEEPEST ? MISFIT : misplaced(&g, around, regions, region_count);
         if (why) {
-            if (wrong_push(wrong, why, g.meta, g.mem, around ? around->mem : 0))
+            if (push_problem(wrong, why, g.meta, g.mem, around ? around->mem : 0))
                 return NO_MEMORY;
             continue;
         }
@@ -194,8 +194,8 @@ API int fl_read_groups(const piece *pieces, uint64_t count, const uint64_t *area
     int failed = DONE;
     *records = *batches = *wrong = (words){NULL, 0, 0};
     for (uint64_t at = 0; !failed && at < area_count; at++)
-        failed = copied(pieces, count, areas[at], AREA, data) ? read_area(areas[at], data, classes, class_count, &found, wrong)
-                                                              : wrong_push(wrong, MISSING, areas[at], 0, 0);
+        failed = copy_out(pieces, count, areas[at], AREA, data) ? read_area(areas[at], data, classes, class_count, &found, wrong)
+                                                              : push_problem(wrong, MISSING, areas[at], 0, 0);
     if (!failed && found.count) {
         qsort(found.items, found.count, sizeof *found.items, by_place);
         failed = nest(&found, regions, region_count, wrong);
@@ -218,7 +218,7 @@ typedef struct {
 
 static bool read_slowly(reader *r, uint64_t address, uint8_t *out, uint64_t size) {
     const piece *p = piece_holding(r->pieces, r->count, address);
-    if (!p || !copied(r->pieces, r->count, address, size, out))
+    if (!p || !copy_out(r->pieces, r->count, address, size, out))
         return false;
     r->now = p;
     return true;

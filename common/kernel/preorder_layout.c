@@ -24,9 +24,9 @@ int dominators_count(dominators *d, int64_t *budget) {
 /* Where each goes: behind its idom, and what that holds of lower numbers. */
 int dominators_place(dominators *d, int64_t *budget) {
     size_t room = (size_t)d->count + 1;
-    if (!d->labels && !(d->labels = roomy(room * sizeof *d->labels)))
+    if (!d->labels && !(d->labels = alloc_large(room * sizeof *d->labels)))
         return NO_MEMORY;
-    if (!d->ancestors && !(d->ancestors = roomy(room * sizeof *d->ancestors)))
+    if (!d->ancestors && !(d->ancestors = alloc_large(room * sizeof *d->ancestors)))
         return NO_MEMORY;
     uint32_t *places = d->labels, *next = d->ancestors;
     for (; d->at < d->count; d->at++) {
@@ -47,7 +47,7 @@ int dominators_place(dominators *d, int64_t *budget) {
 int dominators_move(dominators *d, int64_t *budget) {
     size_t all = d->semis[0];
     if (!d->placed) {
-        d->placed = roomy(all * sizeof *d->placed);
+        d->placed = alloc_large(all * sizeof *d->placed);
         d->moved = calloc(all / 64 + 1, sizeof *d->moved);
         d->places = malloc(((size_t)d->roots + 1) * sizeof *d->places);
         if (!d->placed || !d->moved || !d->places)
@@ -78,7 +78,7 @@ int dominators_move(dominators *d, int64_t *budget) {
 
 /* One of the arrays by rank, which have served, or a new one. */
 static uint32_t *spare(dominators *d, uint32_t **used) {
-    uint32_t *found = *used ? *used : roomy((size_t)d->count * sizeof *found);
+    uint32_t *found = *used ? *used : alloc_large((size_t)d->count * sizeof *found);
     *used = NULL;
     return found;
 }

@@ -8,7 +8,7 @@
 #define TEXT_MASK 0x3fffffffu
 #define NO_TEXT_AT_ALL TEXT_MASK
 #define TYPE_WORDS 5u
-#define ROW_ROOM (128u + HINT_ROOM) /* what a row takes at most beside texts */
+#define MAX_ROW_BYTES (128u + MAX_HINT_BYTES) /* what a row takes at most beside texts */
 #define FILE_MAGIC 0xFBAD0000u
 #define STRING_LOOK 256u
 
@@ -51,7 +51,7 @@ static const uint8_t *bytes_at(lister *l, uint64_t address, uint64_t size) {
     p = l->now;
     if (p && address - p->address < p->length && p->length - (address - p->address) >= size)
         return p->data + (address - p->address);
-    return copied(l->pieces, l->piece_count, address, size, l->copy) ? l->copy : NULL;
+    return copy_out(l->pieces, l->piece_count, address, size, l->copy) ? l->copy : NULL;
 }
 
 static uint32_t owner_of(lister *l, uint64_t address) {
@@ -215,7 +215,7 @@ API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_
             continue;
         }
         uint32_t state = used ? g->kinds[index] : 4 + (uint32_t)b->states[index];
-        uint64_t most = ROW_ROOM + text_length(r, state) + text_length(r, owner) + (type == NO_TEXT_AT_ALL ? 0 : text_length(r, type));
+        uint64_t most = MAX_ROW_BYTES + text_length(r, state) + text_length(r, owner) + (type == NO_TEXT_AT_ALL ? 0 : text_length(r, type));
         uint8_t *begun = out;
         if (most > room - (uint64_t)(out - first)) {
             code = out == first ? RARE : STOPPED;

@@ -5,7 +5,7 @@
 #include "kernel.h"
 
 #define HINT_BYTES 64u
-#define HINT_ROOM 512u /* bytes that a hint takes at most: 64 characters, each at most six bytes of JSON, and what stands around them */
+#define MAX_HINT_BYTES 512u /* bytes that a hint takes at most: 64 characters, each at most six bytes of JSON, and what stands around them */
 #define CHARACTERS 0x10000u
 
 /* The hint of a block whose first bytes these are, as a value of JSON ("null" for none), to `out`: how many bytes it takes; -1 where

@@ -46,7 +46,7 @@ API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     g->batch = calloc(1, sizeof *g->batch);
     g->popcnt = has_popcnt();
     g->avx2 = has_avx2();
-    g->edges = grown(NULL, 0, &g->edge_capacity, sizeof *g->edges);
+    g->edges = grow(NULL, 0, &g->edge_capacity, sizeof *g->edges);
     g->edge_count = 1;
     g->last_source = NONE;
     if (b->count) {
@@ -72,7 +72,7 @@ static int next_group(graph *g, uint32_t index) {
     for (unsigned at = 0; at < GROUP; at++)
         most = g->degrees[at] > most ? g->degrees[at] : most;
     if (most > COUNT_MASK) {
-        wide *wides = grown(g->wides, g->wide_count, &g->wide_capacity, sizeof *wides);
+        wide *wides = grow(g->wides, g->wide_count, &g->wide_capacity, sizeof *wides);
         if (!wides)
             return NO_MEMORY;
         g->wides = wides;
@@ -173,10 +173,10 @@ INLINE bool is_link(const graph *g, uint32_t source, uint64_t address) {
 INLINE int record_edges(graph *g) {
     batch *c = g->batch;
     resolve(g, c);
-    if (g->noting && interiors_room(&g->inners, BATCH))
+    if (g->noting && interiors_reserve(&g->inners, BATCH))
         return NO_MEMORY;
     while (g->edge_capacity < g->edge_count + BATCH) {
-        uint32_t *edges = grown(g->edges, g->edge_capacity, &g->edge_capacity, sizeof *edges);
+        uint32_t *edges = grow(g->edges, g->edge_capacity, &g->edge_capacity, sizeof *edges);
         if (!edges)
             return NO_MEMORY;
         g->edges = edges;
@@ -211,7 +211,7 @@ INLINE int record_edges(graph *g) {
 INLINE int record_roots(graph *g) {
     batch *c = g->batch;
     resolve(g, c);
-    if (g->noting && interiors_room(&g->inners, BATCH))
+    if (g->noting && interiors_reserve(&g->inners, BATCH))
         return NO_MEMORY;
     for (uint32_t at = 0; at < c->count; at++) {
         uint32_t edge = edge_of(g->b, c, at);

@@ -9,7 +9,7 @@
 #define LONG_WALK 65536u  /* up the tree, from one node; */
 #define STEPS_A_NODE 4u   /* and on average: more than this many, and walks are shortened */
 
-static bool made(uint32_t **array, uint32_t count) { return *array || (*array = roomy(((size_t)count + 1) * sizeof **array)); }
+static bool made(uint32_t **array, uint32_t count) { return *array || (*array = alloc_large(((size_t)count + 1) * sizeof **array)); }
 
 /* Put the references in ascending order of the numbers they lead to: digit by digit, the lowest first. */
 int dominators_sort(dominators *d, int64_t *budget) {

@@ -123,9 +123,9 @@ static void follow(dominators *d, int64_t *budget) {
 
 static bool begun(dominators *d) {
     size_t room = (size_t)d->count + d->roots + 2, bits = (size_t)d->g->count / 64 + 1;
-    d->order = roomy(room * sizeof *d->order);
-    d->above = roomy(room * sizeof *d->above);
-    d->weights = roomy(room * sizeof *d->weights);
+    d->order = alloc_large(room * sizeof *d->order);
+    d->above = alloc_large(room * sizeof *d->above);
+    d->weights = alloc_large(room * sizeof *d->weights);
     d->joins = calloc(room / 64 + 1, sizeof *d->joins);
     d->join_blocks = calloc(bits, sizeof *d->join_blocks);
     d->earlier = malloc(bits * sizeof *d->earlier);

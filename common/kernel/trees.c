@@ -63,7 +63,7 @@ API int fl_tree_walk(tree_walk *t, const piece *pieces, uint64_t count, int64_t 
                 __builtin_prefetch(p->data + (later - p->address));
         }
         uint64_t node = t->queue.items[t->at], parent = t->parents.items[t->at] & ~(uint64_t)RED_ABOVE;
-        if (node % WORD || !copied(pieces, count, node, size, record)) {
+        if (node % WORD || !copy_out(pieces, count, node, size, record)) {
             wrong(t, UNREADABLE, node, parent);
             continue;
         }

@@ -26,7 +26,7 @@ INLINE uint32_t int_at(const uint8_t *data) {
 }
 
 /* The size that a tag says, or UNTAGGED. */
-INLINE uint64_t told_by(const uint8_t *tag, uint32_t magic, uint64_t least, uint64_t most) {
+INLINE uint64_t tagged_size(const uint8_t *tag, uint32_t magic, uint64_t least, uint64_t most) {
     uint32_t size = int_at(tag);
     return size + int_at(tag + 4) == magic && size >= least && size <= most ? size : UNTAGGED;
 }
@@ -117,7 +117,7 @@ static int tagged(const cache *c, const slab *s, uint64_t number, const uint8_t 
     const uint8_t *tag = data + c->tag - TAG;
     for (uint64_t at = 0; at < s->chunks; at++, tag += c->chunksize) {
         prefetch_ahead(tag, AHEAD * c->chunksize, 1);
-        uint64_t size = told_by(tag, magic, least, most);
+        uint64_t size = tagged_size(tag, magic, least, most);
         differ += (size == UNTAGGED) != (out->states[at] != IN_USE);
         out->starts[at] = s->base + at * c->chunksize + c->tag;
         out->sizes[at] = size == UNTAGGED ? UNTAGGED : size - c->tag;
@@ -147,7 +147,7 @@ static int slab_read(const piece *pieces, uint64_t count, const cache *c, const 
         uint8_t *copy = malloc((size_t)bytes);
         if (!copy)
             return NO_MEMORY;
-        bool there = copied(pieces, count, s->base, bytes, copy);
+        bool there = copy_out(pieces, count, s->base, bytes, copy);
         int failed = there ? tagged(c, s, number, copy, out) : trouble(out, UNREADABLE, number, 0, 0, 0);
         free(copy);
         if (there || failed)

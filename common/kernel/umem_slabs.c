@@ -16,7 +16,7 @@ enum { NOT_MINE = 1, IN_MAGAZINE, ON_LIST };
 int words_append(words *list, const uint64_t *items, unsigned count) {
     if (list->capacity - list->count < count) {
         uint64_t capacity = list->capacity;
-        uint64_t *wider = grown(list->items, capacity, &capacity, sizeof *wider); /* by 64 and more */
+        uint64_t *wider = grow(list->items, capacity, &capacity, sizeof *wider); /* by 64 and more */
         if (!wider)
             return NO_MEMORY;
         list->items = wider;
@@ -27,7 +27,7 @@ int words_append(words *list, const uint64_t *items, unsigned count) {
     return DONE;
 }
 
-static int push_wrong(words *wrong, uint64_t code, uint64_t of, uint64_t number, uint64_t value, uint64_t why, uint64_t count) {
+static int push_problem(words *wrong, uint64_t code, uint64_t of, uint64_t number, uint64_t value, uint64_t why, uint64_t count) {
     const uint64_t items[] = {code, of, number, value, why, count};
     return words_append(wrong, items, 6);
 }
@@ -45,7 +45,7 @@ typedef struct {
 
 static int add_slab(lister *l, const cache *c, uint64_t number, uint64_t address, const uint64_t *raw) {
     if (raw[0] != c->address || !raw[1] || !raw[6] || raw[6] > c->slabsize / c->chunksize || raw[6] > l->room)
-        return push_wrong(l->wrong, CORRUPT, number, 0, address, 0, 0);
+        return push_problem(l->wrong, CORRUPT, number, 0, address, 0, 0);
     const uint64_t items[] = {address, raw[1], number, raw[6], raw[5], raw[3], l->chunks};
     l->chunks += raw[6];
     l->room -= raw[6];
@@ -79,7 +79,7 @@ static void ring_look(const lister *l, ring *r, const cache *c) {
 
 static int ring_step(const lister *l, ring *r, const cache *c) {
     uint64_t items[8] = {r->address};
-    if (!copied(r->now, 1, r->address, 7 * WORD, (uint8_t *)(items + 1))) {
+    if (!copy_out(r->now, 1, r->address, 7 * WORD, (uint8_t *)(items + 1))) {
         r->open = false;
         return DONE;
     }
@@ -124,9 +124,9 @@ static int list_slabs(lister *l, const ring *r, const cache *c, uint64_t number)
     int why = follow_list(l->pieces, l->count, &head, 2 * WORD, false, MOST_SLABS, &nodes);
     failed = why < 0 ? why : DONE;
     if (!failed && (!nodes.count || nodes.items[nodes.count - 1] != c->nullslab))
-        failed = push_wrong(l->wrong, LIST, number, 0, head, (uint64_t)why, nodes.count);
+        failed = push_problem(l->wrong, LIST, number, 0, head, (uint64_t)why, nodes.count);
     for (uint64_t at = 0; !failed && at < nodes.count; at++) {
-        if (!copied(l->pieces, l->count, nodes.items[at], sizeof raw, (uint8_t *)raw))
+        if (!copy_out(l->pieces, l->count, nodes.items[at], sizeof raw, (uint8_t *)raw))
             raw[0] = ~c->address;
         if (nodes.items[at] != c->nullslab)
             failed = add_slab(l, c, number, nodes.items[at], raw);
@@ -139,7 +139,7 @@ static int list_slabs(lister *l, const ring *r, const cache *c, uint64_t number)
 static uint8_t *state_of(const lister *l, const cache *c, const slab *s, uint64_t node, uint8_t *states, uint64_t *buffer) {
     uint64_t offset = c->flags & HASHED ? 0 : c->bufctl;
     *buffer = node;
-    if (c->flags & HASHED && !copied(l->pieces, l->count, node + WORD, WORD, (uint8_t *)buffer))
+    if (c->flags & HASHED && !copy_out(l->pieces, l->count, node + WORD, WORD, (uint8_t *)buffer))
         *buffer = 0;
     if (*buffer < s->base || *buffer - s->base < offset)
         return NULL;
@@ -168,14 +168,14 @@ static int list_free(lister *l, const cache *c, const slab *s, uint64_t number, 
         return DONE;
     int why = follow_list(l->pieces, l->count, &head, 0, false, s->chunks, &nodes), failed = why < 0 ? why : DONE;
     if (why > 0)
-        failed = push_wrong(l->wrong, FREE_LIST, s->cache, number, head, (uint64_t)why, nodes.count);
+        failed = push_problem(l->wrong, FREE_LIST, s->cache, number, head, (uint64_t)why, nodes.count);
     for (uint64_t at = 0; !failed && at < nodes.count; at++) {
         uint64_t buffer;
         uint8_t *state = state_of(l, c, s, nodes.items[at], states, &buffer);
         if (state)
             *state = FREE;
         else
-            failed = push_wrong(l->wrong, NO_BUFFER, s->cache, number, buffer, 0, 0);
+            failed = push_problem(l->wrong, NO_BUFFER, s->cache, number, buffer, 0, 0);
     }
     free(nodes.items);
     return failed;
@@ -243,12 +243,12 @@ static int place(const cache *caches, const words *records, const range *regions
         const range *region = region_of(regions, region_count, u.base);
         uint64_t bytes = s->chunks * caches[s->cache].chunksize; /* at most the slab's size: list_slabs */
         if (!region || bytes > region->end - u.base || u.base % 8) {
-            failed = push_wrong(wrong, OUTSIDE, s->cache, u.number, 0, 0, 0);
+            failed = push_problem(wrong, OUTSIDE, s->cache, u.number, 0, 0, 0);
             continue;
         }
         u.end = u.base + bytes;
         if (kept && u.base < placed[kept - 1].end)
-            failed = push_wrong(wrong, OVERLAPS, s->cache, u.number, placed[kept - 1].number, 0, 0);
+            failed = push_problem(wrong, OVERLAPS, s->cache, u.number, placed[kept - 1].number, 0, 0);
         else
             placed[kept++] = u;
     }
