@@ -13,19 +13,19 @@ _SMALLEST_FILE = 216
 _LARGEST_FILE = 1024
 
 
-def array_of(target: Target, start: int, room: int, count: int, vtable: int) -> bool:
-    """`count` objects of one class fill [start, start + room) but for the allocator's rounding, each beginning with `vtable`.
+def array_of(target: Target, start: int, size: int, count: int, vtable: int) -> bool:
+    """`count` objects of one class fill [start, start + size) but for the allocator's rounding, each beginning with `vtable`.
 
     Their size is the distance at which `vtable` comes again; only the second and the last object are looked at.
     """
     word = target.arch.word
     try:
         if count == 1:
-            return room >= word and target.word(start) == vtable
-        most = room // count
+            return size >= word and target.word(start) == vtable
+        most = size // count
         if most < word:
             return False
-        least = max(word, (room - 5 * word) // count // word * word)  # the allocator rounds up by at most so much
+        least = max(word, (size - 5 * word) // count // word * word)  # the allocator rounds up by at most so much
         for element in range(most // word * word, least - 1, -word):
             if target.word(start + element) == vtable and target.word(start + (count - 1) * element) == vtable:
                 return True

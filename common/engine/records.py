@@ -162,13 +162,13 @@ class KernelRecords:
 
     def read(self, piece: Piece, runs: array[int]) -> array[int]:
         """See Records."""
-        numbers = array("I", bytes(4 * self._room(piece, runs)))
+        numbers = array("I", bytes(4 * self._count(piece, runs)))
         arguments = (c_piece(piece), c_array(runs), len(runs) // RUN, c_array(numbers))
         if check(self._library.fl_records(self._handle, *arguments), "records") == DISORDER:
             raise ValueError("records do not lie in their piece")
         return numbers
 
-    def _room(self, piece: Piece, runs: Sequence[int]) -> int:
+    def _count(self, piece: Piece, runs: Sequence[int]) -> int:
         """How many records there are; no more than the piece has words, or the kernel will refuse them."""
         count = sum(runs[2::RUN])
         if count > len(piece.data):

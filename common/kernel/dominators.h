@@ -114,9 +114,9 @@ INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
         return;
     while (root + priority >= d->lasts[priority])
         priority++;
-    uint32_t held = *number, group = root + priority, told = held == UNSEEN ? d->priorities : priority_of(d, held & ~HELD);
-    if (priority <= told && held != (HELD | group))
-        *number = HELD | (priority < told ? group : d->lasts[priority]);
+    uint32_t held = *number, group = root + priority, known = held == UNSEEN ? d->priorities : priority_of(d, held & ~HELD);
+    if (priority <= known && held != (HELD | group))
+        *number = HELD | (priority < known ? group : d->lasts[priority]);
 }
 
 /* The root that a word at this address belongs to: most often the one of the word before. */

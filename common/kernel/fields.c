@@ -75,11 +75,11 @@ INLINE int reach(fields *f, uint32_t index, uint32_t label, uint32_t from) {
     uint32_t place = f->d->numbers[index];
     if (!is_child(f, place) || edge_ignored(f->d, index, from))
         return DONE;
-    uint32_t *mine = &f->labels[place - f->place], told = *mine & ~QUEUED, several = f->fields + 1;
-    if (told == label || told == several)
+    uint32_t *mine = &f->labels[place - f->place], before = *mine & ~QUEUED, several = f->fields + 1;
+    if (before == label || before == several)
         return DONE;
-    *mine = QUEUED | (told ? several : label);
-    return words_push(told || label == several ? &f->both : &f->queue, place);
+    *mine = QUEUED | (before ? several : label);
+    return words_push(before || label == several ? &f->both : &f->queue, place);
 }
 
 API int fl_fields_refer(fields *f, uint32_t field, const uint32_t *indices, uint64_t count) {

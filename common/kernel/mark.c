@@ -153,28 +153,28 @@ API bool fl_rooted(const graph *g, uint32_t index) {
     return (bit(g->root_starts, index) || bit(g->root_interiors, index)) && is_used(g, index);
 }
 
-/* The references of a block (index << 1 | interior): the first `room` of them into `found`; how many there are. */
-API uint32_t fl_references(const graph *g, uint32_t index, uint32_t *found, uint32_t room) {
+/* The references of a block (index << 1 | interior): the first `capacity` of them into `found`; how many there are. */
+API uint32_t fl_references(const graph *g, uint32_t index, uint32_t *found, uint32_t capacity) {
     uint32_t number = 0, count, first = edges_of(g, index, &count);
     for (uint32_t at = 0; at < count; at++) {
         uint32_t edge = g->edges[first + at];
         if (!is_used(g, edge >> INDEX_SHIFT))
             continue;
-        if (number < room)
+        if (number < capacity)
             found[number] = edge >> INDEX_SHIFT << 1 | (edge & INTERIOR);
         number++;
     }
     return number;
 }
 
-/* Blocks that refer to `index`, ascending, each once: the first `room` of them into `found`; how many there are. */
-API uint32_t fl_referrers(const graph *g, uint32_t index, uint32_t *found, uint32_t room) {
+/* Blocks that refer to `index`, ascending, each once: the first `capacity` of them into `found`; how many there are. */
+API uint32_t fl_referrers(const graph *g, uint32_t index, uint32_t *found, uint32_t capacity) {
     uint32_t number = 0;
     for (uint32_t source = 0; source < g->count && is_used(g, index); source++) {
         uint32_t count, first = edges_of(g, source, &count);
         for (uint32_t at = 0; at < count; at++) {
             if (g->edges[first + at] >> INDEX_SHIFT == index) {
-                if (number < room)
+                if (number < capacity)
                     found[number] = source;
                 number++;
                 break;

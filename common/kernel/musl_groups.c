@@ -234,13 +234,13 @@ INLINE bool read_int(reader *r, uint64_t address, uint32_t *value) {
 
 /* Bytes of a slot that ends at `end` that were not asked for, if `block` has the header of a block there. */
 static bool reserve_of(reader *r, uint64_t block, uint64_t end, uint32_t number, uint64_t offset, uint32_t *reserve) {
-    uint32_t head, told;
+    uint32_t head, recorded;
     if (!read_int(r, block - HEADER, &head) || (head >> 8 & 31) != number)
         return false;
-    told = head >> 16;
-    if (head & 0xFF && (told || !read_int(r, block - 2 * HEADER, &told)))
+    recorded = head >> 16;
+    if (head & 0xFF && (recorded || !read_int(r, block - 2 * HEADER, &recorded)))
         return false;
-    if (told != offset)
+    if (recorded != offset)
         return false;
     *reserve = head >> 13 & 7;
     if (*reserve == 5)
@@ -332,9 +332,9 @@ static int slots_read(reader *r, const group *g, uint64_t index, uint32_t from, 
     return failed;
 }
 
-/* The slots of groups [first, last), which a group that stands in no other begins; `room` is how many blocks the outputs hold. What
+/* The slots of groups [first, last), which a group that stands in no other begins; `capacity` is how many blocks the outputs hold. What
  * is in use is added to the last of `sums`. */
-API int fl_read_slots(const piece *pieces, uint64_t count, const group *records, uint64_t first, uint64_t last, uint64_t room,
+API int fl_read_slots(const piece *pieces, uint64_t count, const group *records, uint64_t first, uint64_t last, uint64_t capacity,
                       uint64_t *starts, uint64_t *sizes, uint8_t *states, uint64_t *made, words *troubles, uint64_t *sums) {
     static const piece none = {0, NULL, 0};
     reader r = {pieces, count, count ? pieces : &none};
@@ -358,7 +358,7 @@ API int fl_read_slots(const piece *pieces, uint64_t count, const group *records,
         bool inner = from < to && inside;
         if (inner)
             to = from + (uint32_t)__builtin_ctz(inside);
-        if (to > count_of(g) || to - from > room - out.made || (inner && (next >= last || depth == DEEPEST)))
+        if (to > count_of(g) || to - from > capacity - out.made || (inner && (next >= last || depth == DEEPEST)))
             return DISORDER;
         failed = failed ? failed : slots_read(&r, g, open[depth - 1], from, to, &out, sums);
         if (inner) {

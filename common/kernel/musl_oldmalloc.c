@@ -12,14 +12,14 @@
 /* Also in ../allocators/musl/engine.py. */
 enum { MORE, ENDS, DIFFERS, NO_SIZE };
 
-/* Up to `room` blocks of the chunks from *chunk (updated) on whose headers lie whole in the piece and agree with the one before, whose
+/* Up to `capacity` blocks of the chunks from *chunk (updated) on whose headers lie whole in the piece and agree with the one before, whose
  * csize is *before (updated); none reaches beyond `limit` less a header. The result is why the walk ended at *chunk. */
-API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t limit, uint64_t room, uint64_t *starts, uint64_t *sizes,
+API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t limit, uint64_t capacity, uint64_t *starts, uint64_t *sizes,
                      uint8_t *states, uint64_t *made) {
     uint64_t at = *chunk, last = *before, count = 0;
     uint64_t fetched = at - p->address; /* up to where memory was asked for */
     int code = MORE;
-    while (count < room) {
+    while (count < capacity) {
         uint64_t offset = at - p->address;
         if (offset >= p->length || p->length - offset < OVERHEAD)
             break;

@@ -61,9 +61,9 @@ static void page_done(walk *w) {
     high = high < w->end && high ? high : w->end;
     uint64_t size = high - low, used = w->bytes[IN_USE], cached = w->bytes[CACHED];
     uint64_t own = w->bytes[METADATA] + list_bytes(&w->metadata, low, high), foreign = list_bytes(&w->foreign, low, high);
-    uint64_t told = used + cached;
-    own = own < size - told ? own : size - told;
-    foreign = foreign < size - told - own ? foreign : size - told - own;
+    uint64_t taken = used + cached;
+    own = own < size - taken ? own : size - taken;
+    foreign = foreign < size - taken - own ? foreign : size - taken - own;
     bool known = list_has(&w->known, low), held = list_has(&w->held, low);
     unsigned state;
     if (used)
@@ -87,7 +87,7 @@ static void page_done(walk *w) {
     sums[CACHED] += cached;
     sums[METADATA] += own;
     sums[FOREIGN] += foreign;
-    sums[FREE] += size - told - own - foreign;
+    sums[FREE] += size - taken - own - foreign;
     memset(w->bytes, 0, sizeof w->bytes);
     w->size = w->weight = 0;
     w->rank = 0;

@@ -23,10 +23,10 @@ int dominators_count(dominators *d, int64_t *budget) {
 
 /* Where each goes: behind its idom, and what that holds of lower numbers. */
 int dominators_place(dominators *d, int64_t *budget) {
-    size_t room = (size_t)d->count + 1;
-    if (!d->labels && !(d->labels = alloc_large(room * sizeof *d->labels)))
+    size_t capacity = (size_t)d->count + 1;
+    if (!d->labels && !(d->labels = alloc_large(capacity * sizeof *d->labels)))
         return NO_MEMORY;
-    if (!d->ancestors && !(d->ancestors = alloc_large(room * sizeof *d->ancestors)))
+    if (!d->ancestors && !(d->ancestors = alloc_large(capacity * sizeof *d->ancestors)))
         return NO_MEMORY;
     uint32_t *places = d->labels, *next = d->ancestors;
     for (; d->at < d->count; d->at++) {

@@ -178,10 +178,10 @@ static bool passes(lister *l, uint32_t index, uint64_t start, uint32_t *owner) {
 }
 
 /* The blocks from number *at (updated) on, up to `end`, `steps` of them at most; `order`, if there is one, has their indices. Rows go to
- * `out`, of `room` bytes, *limit (updated) at most; or, without `out`, indices to `indices`, which has room for `steps`, and their sizes are
+ * `out`, of `capacity` bytes, *limit (updated) at most; or, without `out`, indices to `indices`, which has room for `steps`, and their sizes are
  * added to *bytes. RARE: the next block is for Python. */
 API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order, uint32_t *at, uint32_t end,
-                uint32_t steps, uint64_t *limit, uint8_t *out, uint64_t room, uint32_t *indices, uint64_t *written, uint64_t *bytes) {
+                uint32_t steps, uint64_t *limit, uint8_t *out, uint64_t capacity, uint32_t *indices, uint64_t *written, uint64_t *bytes) {
     lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};
     const blocks *b = g->b;
     const uint8_t *first = out;
@@ -217,7 +217,7 @@ API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_
         uint32_t state = used ? g->kinds[index] : 4 + (uint32_t)b->states[index];
         uint64_t most = MAX_ROW_BYTES + text_length(r, state) + text_length(r, owner) + (type == NO_TEXT_AT_ALL ? 0 : text_length(r, type));
         uint8_t *begun = out;
-        if (most > room - (uint64_t)(out - first)) {
+        if (most > capacity - (uint64_t)(out - first)) {
             code = out == first ? RARE : STOPPED;
             ++*limit;
             break;

@@ -33,11 +33,11 @@ INLINE uint64_t tagged_size(const uint8_t *tag, uint32_t magic, uint64_t least, 
 
 /* The size that one half of a damaged tag still says (no size is 0). */
 static uint64_t damaged(const cache *c, const uint8_t *tag, uint32_t magic) {
-    uint64_t least = c->least > c->tag - 1 ? c->least : c->tag - 1, told = int_at(tag), other = magic - int_at(tag + 4);
+    uint64_t least = c->least > c->tag - 1 ? c->least : c->tag - 1, size = int_at(tag), other = magic - int_at(tag + 4);
     if (int_at(tag + 4) == FREED)
         return 0;
-    if (told > least && told <= c->bufsize)
-        return told;
+    if (size > least && size <= c->bufsize)
+        return size;
     other &= UINT32_MAX;
     return other > least && other <= c->bufsize ? other : 0;
 }
@@ -161,8 +161,8 @@ static int slab_read(const piece *pieces, uint64_t count, const cache *c, const 
 }
 
 /* Room for as many blocks, whatever was there. */
-static int widen(output *out, uint64_t count, uint64_t *room) {
-    if (count <= *room)
+static int widen(output *out, uint64_t count, uint64_t *capacity) {
+    if (count <= *capacity)
         return DONE;
     free(out->starts);
     free(out->sizes);
@@ -170,7 +170,7 @@ static int widen(output *out, uint64_t count, uint64_t *room) {
     out->starts = malloc((size_t)count * sizeof *out->starts);
     out->sizes = malloc((size_t)count * sizeof *out->sizes);
     out->states = malloc((size_t)count);
-    *room = count;
+    *capacity = count;
     return out->starts && out->sizes && out->states ? DONE : NO_MEMORY;
 }
 
@@ -194,7 +194,7 @@ static int append(blocks *b, const output *out, uint64_t count, uint64_t *sum) {
 API int fl_read_buffers(blocks *b, const piece *pieces, uint64_t count, const cache *caches, const slab *slabs, const user *users,
                         uint64_t *next, uint64_t last, const uint8_t *states, uint64_t enough, words *troubles, uint64_t *sums) {
     output out = {NULL, NULL, NULL, troubles};
-    uint64_t room = 0, done = 0;
+    uint64_t capacity = 0, done = 0;
     int failed = DONE;
     *troubles = (words){NULL, 0, 0};
     b->pending = false;
@@ -202,7 +202,7 @@ API int fl_read_buffers(blocks *b, const piece *pieces, uint64_t count, const ca
         uint64_t number = users[*next].number, after = *next + 1 < last ? users[*next + 1].number : number;
         const slab *s = &slabs[number];
         expect(pieces, count, &caches[slabs[after].cache], &slabs[after]);
-        failed = widen(&out, s->chunks, &room);
+        failed = widen(&out, s->chunks, &capacity);
         if (failed)
             break;
         memcpy(out.states, states + s->first, (size_t)s->chunks);

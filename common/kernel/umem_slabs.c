@@ -40,15 +40,15 @@ typedef struct {
     words *records, *wrong;
     words heads;     /* of the free lists, by slab */
     uint64_t chunks; /* in all records */
-    uint64_t room;   /* more chunks than memory has bytes there cannot be */
+    uint64_t unclaimed;   /* more chunks than memory has bytes there cannot be */
 } lister;
 
 static int add_slab(lister *l, const cache *c, uint64_t number, uint64_t address, const uint64_t *raw) {
-    if (raw[0] != c->address || !raw[1] || !raw[6] || raw[6] > c->slabsize / c->chunksize || raw[6] > l->room)
+    if (raw[0] != c->address || !raw[1] || !raw[6] || raw[6] > c->slabsize / c->chunksize || raw[6] > l->unclaimed)
         return push_problem(l->wrong, CORRUPT, number, 0, address, 0, 0);
     const uint64_t items[] = {address, raw[1], number, raw[6], raw[5], raw[3], l->chunks};
     l->chunks += raw[6];
-    l->room -= raw[6];
+    l->unclaimed -= raw[6];
     return words_append(l->records, items, sizeof(slab) / WORD) || words_push(&l->heads, raw[4]) ? NO_MEMORY : DONE;
 }
 
@@ -183,7 +183,7 @@ static int list_free(lister *l, const cache *c, const slab *s, uint64_t number, 
 
 #define DIGIT 11u
 
-/* Slabs by base; of equal ones, the first stays first. Digit by digit, for there may be millions; `spare` has as much room. The result is
+/* Slabs by base; of equal ones, the first stays first. Digit by digit, for there may be millions; `spare` is as large. The result is
  * `items` or `spare`. */
 static user *by_base(user *items, user *spare, uint64_t count) {
     uint64_t low = UINT64_MAX, high = 0;
@@ -266,7 +266,7 @@ API int fl_read_slabs(const piece *pieces, uint64_t count, const cache *caches, 
     *states = NULL;
     *chunks = 0;
     for (uint32_t at = 0; at < region_count; at++)
-        l.room += regions[at].end - regions[at].start;
+        l.unclaimed += regions[at].end - regions[at].start;
     ring *rings = calloc((size_t)cache_count + 1, sizeof *rings);
     failed = rings ? walk_rings(&l, rings, caches, cache_count) : NO_MEMORY;
     for (uint64_t at = 0; !failed && at < cache_count; at++) {

@@ -19,10 +19,10 @@ static void spread(const uint64_t *values, const uint64_t *weights, uint64_t cou
 }
 
 /* The different ones of `count` values, ascending, to `values`, with the sums of their weights to `sums`; their number. The weights stand in
- * `sums`, unless each is 1 (`equal`). `room` and `more` have space for as many as there are. */
-API uint64_t fl_sum_by_value(uint64_t *values, uint64_t *sums, uint64_t count, bool equal, uint64_t *room, uint64_t *more) {
+ * `sums`, unless each is 1 (`equal`). `spare` and `spare_sums` have space for as many as there are. */
+API uint64_t fl_sum_by_value(uint64_t *values, uint64_t *sums, uint64_t count, bool equal, uint64_t *spare, uint64_t *spare_sums) {
     uint64_t seen[PASSES][BUCKETS];
-    uint64_t *from = values, *to = room, *weights = sums, *weights_to = more, found = 0;
+    uint64_t *from = values, *to = spare, *weights = sums, *weights_to = spare_sums, found = 0;
     memset(seen, 0, sizeof seen);
     for (uint64_t place = 0; place < count; place++)
         for (int pass = 0; pass < PASSES; pass++)

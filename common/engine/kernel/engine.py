@@ -130,9 +130,9 @@ class KernelEngine:
         if weights and len(weights) != len(values):
             raise ValueError(f"{len(weights)} weights for {len(values)} values")
         empty = bytes(8 * len(values))
-        found, sums, room = array("Q", values), array("Q", weights or empty), array("Q", empty)
-        more = array("Q", empty if weights else b"")
-        number = self.library.fl_tally(c_array(found), c_array(sums), len(found), not weights, c_array(room), c_array(more))
+        found, sums, spare = array("Q", values), array("Q", weights or empty), array("Q", empty)
+        spare_sums = array("Q", empty if weights else b"")
+        number = self.library.fl_sum_by_value(c_array(found), c_array(sums), len(found), not weights, c_array(spare), c_array(spare_sums))
         return found[:number], sums[:number]
 
     def common_bytes(self, left: array[int], right: array[int]) -> int:

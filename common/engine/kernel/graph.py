@@ -188,14 +188,14 @@ class KernelGraph:
         return KernelDominators(self._library, self, self._handle, roots, bounds, owners, lost, priorities)
 
     def _listed(self, function: Callable[..., int], index: int) -> list[int]:
-        """What a function writes of a block where it has room, and tells the number of."""
-        room = 64
+        """What a function writes of a block where it has capacity, and tells the number of."""
+        capacity = 64
         while True:
-            found = (c_uint32 * room)()
-            number = function(self._handle, self._index(index), found, room)
-            if number <= room:
+            found = (c_uint32 * capacity)()
+            number = function(self._handle, self._index(index), found, capacity)
+            if number <= capacity:
                 return list(found[:number])
-            room = number
+            capacity = number
 
     def _index(self, index: int) -> int:
         if not 0 <= index < len(self.blocks):

@@ -181,7 +181,7 @@ SIGNATURES = {
     "fl_follow_all": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_int64, c_uint64, _U64S, _WORDS, _U64S, _WORDS]),
     "fl_gather": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, _U8S, _WORDS]),
     "fl_self_pointers": (c_int, [_PIECES, c_int64, _WORDS]),
-    "fl_tally": (c_uint64, [_U64S, _U64S, c_uint64, c_bool, _U64S, _U64S]),
+    "fl_sum_by_value": (c_uint64, [_U64S, _U64S, c_uint64, c_bool, _U64S, _U64S]),
     "fl_search": (c_int, [_PIECES, c_uint64, c_uint64, _WORDS]),
     "fl_read_groups": (
         c_int,

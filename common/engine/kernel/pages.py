@@ -51,7 +51,7 @@ def page_words(
         return
     count = -(-where.end // page) - where.start // page
     if any(len(words) < count for words in into):
-        raise ValueError(f"{count} pages, room for {min(map(len, into))}")
+        raise ValueError(f"{count} pages, only {min(map(len, into))}")
     ranges = (CRange * len(types))(*(CRange(start, end) for start, end in types))
     within = CRange(where.start, where.end)
     library.fl_page_words(blocks, c_piece(piece), ranges, len(types), within, page.bit_length() - 1, *map(c_array, into))

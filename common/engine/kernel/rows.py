@@ -12,7 +12,7 @@ from findleaks.engine.kernel.memory import c_array, c_pieces
 from findleaks.engine.rows import RowBatch, RowRules, Selected
 from findleaks.target.base import Piece, Range
 
-ROOM = 256 << 10
+TEXT_BYTES = 256 << 10
 """Bytes of text made in one call: a millisecond or so."""
 
 STEPS = 1 << 16
@@ -34,7 +34,7 @@ class KernelRows:
         self._owners, self._tables = _ranges(rules.owners), _ranges(rules.tables)
         self._mapped = _ranges(rules.mapped)
         self._pieces = c_pieces(())
-        self._out = bytearray(ROOM)
+        self._out = bytearray(TEXT_BYTES)
         self._view = memoryview(self._out)
 
     def use(self, pieces: Sequence[Piece]) -> None:
@@ -45,7 +45,7 @@ class KernelRows:
         """See rows.Rows."""
         where, left, written = c_uint32(at), c_uint64(limit), c_uint64()
         places = None if order is None else c_array(order)
-        out = (c_array(self._out), ROOM, None, byref(written), byref(c_uint64()))
+        out = (c_array(self._out), TEXT_BYTES, None, byref(written), byref(c_uint64()))
         code = self._library.fl_rows(self._graph, byref(self._rules()), *self._pieces, places, byref(where), end, STEPS, byref(left), *out)
         return RowBatch(str(self._view[: written.value], "ascii"), where.value, code == RARE, limit - left.value)
 

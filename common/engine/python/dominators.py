@@ -255,9 +255,9 @@ class PureDominators:
         if self.edge_ignored(index, root_node(root)):
             return
         priority = bisect_right(self._priorities, root)
-        told, other = self._held.get(index, (len(self._priorities), SHARED))
-        if priority <= told and (priority, root) != (told, other):
-            self._held[index] = priority, root if priority < told else SHARED
+        best, other = self._held.get(index, (len(self._priorities), SHARED))
+        if priority <= best and (priority, root) != (best, other):
+            self._held[index] = priority, root if priority < best else SHARED
 
     def _counts_here(self, index: int) -> bool:
         """Is this block one of those that the tree is about?"""

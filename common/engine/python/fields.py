@@ -66,9 +66,9 @@ class PureFields(FieldsTree):
             return
         if self._whole.parent_at(place) != self._first or self._whole.edge_ignored(index, source):
             return
-        told = self._found[place - self._first]
-        now = self.roots + 1 if told and told != label else label
-        if now != told:
+        before = self._found[place - self._first]
+        now = self.roots + 1 if before and before != label else label
+        if now != before:
             self._found[place - self._first] = now
             self._queue.append(place)
 

@@ -40,7 +40,7 @@ class PureGraph:
         self._links = bytearray()
         self._scanned = 0  # scan_blocks goes upward from here
         self._segments, self._ends = self._spans()
-        self._telling = self._telling_byte()
+        self._address_bytes = self._address_byte_table()
         self._noted: Optional[list[Noted]] = [] if heuristics & Heuristic.AUTO else None
         heuristics &= ~Heuristic.AUTO
         self._heuristic_facts = HeuristicFacts(blocks, heuristics, vtables, types) if heuristics else None
@@ -263,7 +263,7 @@ class PureGraph:
             ends.append(last)
         return starts, ends
 
-    def _telling_byte(self) -> bytes:
+    def _address_byte_table(self) -> bytes:
         """A table of what the sixth byte of a pointer to a block may be (1) or not (0), or b"" where that tells nothing: for other than
         little-endian words of 8 bytes, or blocks below 2^40, where small numbers look like pointers."""
         arch = self.blocks.arch
@@ -280,9 +280,9 @@ class PureGraph:
         """Positions of the words that may point to blocks: all that do, and few others."""
         if not self._segments:
             return iter(())
-        if self._telling:
+        if self._address_bytes:
             skip = -piece.address % 8
-            return compress(range(len(words)), piece.data[skip + 5 :: 8].tobytes().translate(self._telling))
+            return compress(range(len(words)), piece.data[skip + 5 :: 8].tobytes().translate(self._address_bytes))
         low, high = self._segments[0], self._ends[-1]
         return compress(range(len(words)), [low <= value < high for value in words])
 

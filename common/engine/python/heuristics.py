@@ -86,8 +86,8 @@ class HeuristicFacts:
             if word == 4:
                 low, high = (length, value) if self._blocks.arch.byteorder == "little" else (value, length)
                 self._length64(index, size, high << 32 | low)
-            room = size - 3 * word - 1 - value
-            if self._heuristics & Heuristic.STDSTRING and length <= value and 0 <= room < shared.SLACK_WORDS * word:
+            unused = size - 3 * word - 1 - value
+            if self._heuristics & Heuristic.STDSTRING and length <= value and 0 <= unused < shared.SLACK_WORDS * word:
                 self._note(index, Heuristic.STDSTRING)
 
     def _head(self, index: int, offset: int, value: int) -> None:
@@ -100,8 +100,8 @@ class HeuristicFacts:
             self._values.add((index, offset + word))
 
     def _length64(self, index: int, size: int, length: int) -> None:
-        room = size - 8 - length
-        if self._heuristics & Heuristic.LENGTH64 and 0 <= room < shared.SLACK_WORDS * self._blocks.arch.word:
+        unused = size - 8 - length
+        if self._heuristics & Heuristic.LENGTH64 and 0 <= unused < shared.SLACK_WORDS * self._blocks.arch.word:
             self._note(index, Heuristic.LENGTH64)
 
     def _note(self, index: int, fact: Heuristic) -> None:
