@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.libc.thread_state import waits
+from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.target.base import Range, Target, Thread
 from findleaks.unwind.frames import Unwinder
 
@@ -199,7 +199,7 @@ def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> 
 
 def _waits(target: Target, thread: Thread) -> bool:
     """Whether it waits in the kernel, which sets orig_rax to -1 where it was not a system call that was interrupted."""
-    return thread.registers.get("orig_rax") != target.arch.mask and waits(target, thread.pc)
+    return thread.registers.get("orig_rax") != target.arch.mask and waits_in_kernel(target, thread.pc)
 
 
 def _may_change(target: Target, thread: Thread) -> bool:

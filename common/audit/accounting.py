@@ -21,7 +21,7 @@ from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.formatting import size as human
 from findleaks.graph.reserved import Reserved, unowned
-from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined
+from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.ranges import holding, merged, subtract
@@ -331,7 +331,7 @@ def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Seq
             found = session.stack_at(thread.sp)
             live += [found] if found is not None else []
     live += [Range(region.start, region.end) for region in places if region.name.startswith("[stack")]
-    ended = unjoined(target, session.engine, places)
+    ended = unjoined_threads(target, session.engine, places)
     stacks = Runs.of(claimed.take(subtract(merged(one.stack for one in ended), live)))
     left = [Place(one.stack.start, _name(session, one.routine), counter.bytes(stacks.within(*one.stack))) for one in ended]
     taken = counter.bytes(claimed.take(live))

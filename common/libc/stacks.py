@@ -22,7 +22,7 @@ from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.ranges import inside, merged, nonzero_pieces
 
 PTHREAD_BYTES = 2560  # more than struct pthread up to stackblock_size: 1696 in 2.31 to 2.43 on x86-64
-NOWHERE = -PTHREAD_BYTES - 1
+NO_OFFSET = -PTHREAD_BYTES - 1
 """No offset in struct pthread; below the thread pointer they are negative."""
 
 LEAST_STACK = 4096
@@ -33,7 +33,7 @@ HEADS_WINDOW = 1 << 15
 
 RING_LIMIT = 1 << 20  # nodes of all rings together
 
-ASKED = 256
+MAX_VOTERS = 256
 """Threads that are asked where in struct pthread something stands, of any number: it is the same in all."""
 
 MOST_HEADS = 64
@@ -69,8 +69,8 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
         cached = list(_descriptors(target, engine, regions))
     ended = [tcb for tcb in cached if tcb not in live]
     offset = _live_offset(target, threads)
-    if offset == NOWHERE:
-        offset = _offset(_candidates(target, tcb) for tcb in _some(ended))
+    if offset == NO_OFFSET:
+        offset = _offset(_candidates(target, tcb) for tcb in _sampled(ended))
     stacks = set()
     for tcb, stack in zip(ended, _stacks_at(target, ended, offset)):
         if stack is not None:
@@ -95,7 +95,7 @@ class Ended(NamedTuple):
     routine: int
 
 
-def unjoined(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Ended]:
+def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Ended]:
     """Threads that ended, and that nobody joined or detached, by their stacks: only pthread_join gives such a stack back.
 
     `regions` are those that may hold stacks. In struct pthread `cancelhandling` follows `tid` behind robust_prev (64-bit only), the three
@@ -117,11 +117,11 @@ def unjoined(target: Target, engine: Engine, regions: Sequence[Region]) -> list[
     chosen = [
         tcb
         for tcb in sorted(ended - live)
-        if _half(target, tcb + tid) == 0 and _half(target, tcb + handling) & (EXITING | TERMINATED) == EXITING
+        if _read_u32(target, tcb + tid) == 0 and _read_u32(target, tcb + handling) & (EXITING | TERMINATED) == EXITING
     ]
     bounds = _live_offset(target, threads)
-    if bounds == NOWHERE:
-        bounds = _offset(_candidates(target, tcb) for tcb in _some(chosen))
+    if bounds == NO_OFFSET:
+        bounds = _offset(_candidates(target, tcb) for tcb in _sampled(chosen))
     routines = _routines(target, chosen, handling + word, bounds)
     found = zip(chosen, _stacks_at(target, chosen, bounds))
     stacks = {stack: routines.get(tcb, 0) for tcb, stack in found if stack is not None}
@@ -141,7 +141,7 @@ def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) 
     return {tcb: words[best] for tcb, words in read.items() if 0 <= best < len(words) and inside(code, words[best])}
 
 
-def _half(target: Target, address: int) -> int:
+def _read_u32(target: Target, address: int) -> int:
     """The 32-bit number at `address`; -1 where nothing can be read."""
     try:
         return int.from_bytes(target.read(address, 4), target.arch.byteorder)
@@ -192,9 +192,9 @@ def _stacks_at(target: Target, descriptors: Sequence[int], offset: int) -> Itera
 _T = TypeVar("_T")
 
 
-def _some(items: Sequence[_T]) -> Sequence[_T]:
-    """All, or ASKED of them from the first to the last."""
-    return items[:: -(-len(items) // ASKED)] if len(items) > ASKED else items
+def _sampled(items: Sequence[_T]) -> Sequence[_T]:
+    """All, or MAX_VOTERS of them from the first to the last."""
+    return items[:: -(-len(items) // MAX_VOTERS)] if len(items) > MAX_VOTERS else items
 
 
 def _variant_two(target: Target, tcb: int) -> bool:
@@ -206,16 +206,16 @@ def _variant_two(target: Target, tcb: int) -> bool:
 
 
 def _offset(found: Iterable[dict[int, Range]]) -> int:
-    """The offset most descriptors agree on, page-aligned bounds counting double; NOWHERE if there is none."""
+    """The offset most descriptors agree on, page-aligned bounds counting double; NO_OFFSET if there is none."""
     votes: Counter[int] = Counter()
     for candidates in found:
         for offset, (start, end) in candidates.items():
             votes[offset] += 1 if (start | end) % LEAST_STACK else 2
-    return max(votes, key=lambda offset: (votes[offset], -offset)) if votes else NOWHERE
+    return max(votes, key=lambda offset: (votes[offset], -offset)) if votes else NO_OFFSET
 
 
 def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
-    """The offset most of these threads agree on; NOWHERE if there is none.
+    """The offset most of these threads agree on; NO_OFFSET if there is none.
 
     A thread runs on its stack, or has page-aligned bounds that no module lies in. The main thread's stack is not in its struct pthread:
     of a static program's, whose words are small numbers, two that make a range around it may be anything.
@@ -231,7 +231,7 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
 
     return _offset(
         {offset: stack for offset, stack in _candidates(target, thread.thread_pointer).items() if plausible(thread, stack)}
-        for thread in _some(threads)
+        for thread in _sampled(threads)
     )
 
 
@@ -258,7 +258,7 @@ def _is_descriptor(target: Target, tcb: int) -> bool:
 def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
     """Offset of `list` in struct pthread: two words whose neighbours point back, directly in front of the thread's tid; -1 if unseen."""
     word = target.arch.word
-    for thread in _some(threads):
+    for thread in _sampled(threads):
         tcb = thread.thread_pointer
         words = _words(target, tcb, PTHREAD_BYTES)
         for index in range(len(words) - 2):

@@ -9,7 +9,7 @@ SYSCALLS = {"x86-64": b"\x0f\x05", "i386": b"\xcd\x80", "aarch64": b"\x01\x00\x0
 """What stands before the program counter of a thread that waits in the kernel. Such a thread is no more inside malloc than any caller."""
 
 
-def waits(target: Target, pc: int) -> bool:
+def waits_in_kernel(target: Target, pc: int) -> bool:
     """Whether the instruction before is the one for system calls."""
     code = SYSCALLS.get(target.arch.name, b"")
     try:
@@ -18,9 +18,9 @@ def waits(target: Target, pc: int) -> bool:
         return True  # the text of libraries is not in every core: nothing is known then
 
 
-def running(target: Target, address: int) -> list[Thread]:
+def threads_running_in(target: Target, address: int) -> list[Thread]:
     """The threads that run in the file that this address is in: what they were changing may look wrong for that moment."""
     module = next((one for one in target.modules() if one.start <= address < one.end), None)
     if module is None:
         return []
-    return [thread for thread in target.threads() if module.start <= thread.pc < module.end and not waits(target, thread.pc)]
+    return [thread for thread in target.threads() if module.start <= thread.pc < module.end and not waits_in_kernel(target, thread.pc)]

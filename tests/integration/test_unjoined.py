@@ -11,7 +11,7 @@ import pytest
 
 import cores
 from findleaks.engine import load as engine
-from findleaks.libc.stacks import unjoined
+from findleaks.libc.stacks import unjoined_threads
 from findleaks.target.base import Target
 from findleaks.target.copied import attach
 from findleaks.target.core import open_core
@@ -21,7 +21,7 @@ STACK = 256 << 10
 
 
 def check(target: Target, joinable: int, routines: bool = True) -> None:
-    ended = unjoined(target, engine.load(target.arch), target.regions())
+    ended = unjoined_threads(target, engine.load(target.arch), target.regions())
     stacks = [one.stack for one in ended]
     names = {symbol.name for one in ended for symbol in [target.symbolize(one.routine)] if symbol is not None}
     assert names == ({"ends"} if stacks and routines else set())

@@ -15,7 +15,7 @@ from findleaks.allocators.glibc import lists
 from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
-from findleaks.libc.thread_state import running
+from findleaks.libc.thread_state import threads_running_in
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def settle(heap: Glibc, span: Span, blocks: Blocks) -> Iterator[int]:
         return
     memory, word = heap.memory, heap.memory.size
     known = any(problem.address == span.unsure[0] for problem in heap.problems)  # asked of a second index
-    busy = {value for thread in running(heap.target, heap.instance.main.address) for value in thread.registers.values()}
+    busy = {value for thread in threads_running_in(heap.target, heap.instance.main.address) for value in thread.registers.values()}
     said, reached = 0, None
     for chunk in span.unsure:
         index = blocks.at_or_after(chunk + 2 * word) - 1
