@@ -14,8 +14,8 @@ from findleaks.engine import load as engines
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import Heuristic, Kind, Totals
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph.conventions import NOTHING, Fits, Learned, fitting, learn
-from findleaks.graph.reserved import Reserved, owned
+from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
+from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import register_words, root_ranges, stack_region
 from findleaks.graph.unread import Unread, unread
 from findleaks.target.base import Piece, Range, Target
@@ -122,7 +122,7 @@ class Session:
     def reserved(self) -> Sequence[Reserved]:
         """Addresses that allocators and runtimes have reserved to grow into, and that hold nothing."""
         owners = [(f"{one.name} {one.version}".strip(), one.reserved()) for one in self.directory.allocators]
-        return owned(self.target, [*owners, *((one.name, one.reserved()) for one in self.runtimes)])
+        return reserved_by_owner(self.target, [*owners, *((one.name, one.reserved()) for one in self.runtimes)])
 
     @cached_property
     def unread(self) -> Unread:
@@ -201,7 +201,7 @@ class Session:
     def learned(self) -> Learned:
         """Which interior pointers count in `latest` as the program's custom."""
         _ = self.latest
-        return self._learned.get(next(reversed(self._graphs)), NOTHING)
+        return self._learned.get(next(reversed(self._graphs)), NO_CONVENTIONS)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
         """Memory of these ranges, with progress and a look at Ctrl-C before each piece. Zeros stand for what is dead in managed heaps,
@@ -271,13 +271,13 @@ class Session:
         asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
         if not asked & Heuristic.AUTO:
             return graph
-        learned = learn(graph, self.directory.blocks, self.engine, self._fits, budget, self.tell)
+        learned = learn_conventions(graph, self.directory.blocks, self.engine, self._fits, budget, self.tell)
         if learned.heuristics:
             more = learned.heuristics
             before = graph.totals(Kind.POSSIBLE)
             graph = self._graphs[asked] = self._scanned(asked | more)
             self._mark(graph, budget)
-            again = learn(graph, self.directory.blocks, self.engine, self._fits, budget, self.tell)
+            again = learn_conventions(graph, self.directory.blocks, self.engine, self._fits, budget, self.tell)
             after = graph.totals(Kind.POSSIBLE)
             held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
             learned = again._replace(heuristics=more, held=held)
@@ -289,7 +289,7 @@ class Session:
             self.tell("following pointers", 0.0)
 
     @cached_property
-    def _fits(self) -> Fits:
+    def _fits(self) -> HeuristicMatcher:
         """Which of memcheck's heuristics fit a block, by its contents."""
         target = self.target
         vtables = self.types.vtables()
@@ -300,7 +300,7 @@ class Session:
             except UnreadableMemory:
                 return None
 
-        return fitting(target.arch.word, read, lambda value: inside(vtables, value) is not None)
+        return heuristic_matcher(target.arch.word, read, lambda value: inside(vtables, value) is not None)
 
     def _running_on(self) -> list[int]:
         """Starts of the blocks that threads run on: coroutines' and alternate stacks that malloc gave, and thread control blocks (musl's

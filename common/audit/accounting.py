@@ -20,7 +20,7 @@ from findleaks.audit.residency import Residency
 from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.formatting import size as human
-from findleaks.graph.reserved import Reserved, unowned
+from findleaks.graph.reserved import Reserved, unowned_reserved
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
@@ -236,7 +236,7 @@ def account(session: Session, residency: Residency) -> Accounting:
 def _reserved(session: Session, flagged: bool) -> list[Reserved]:
     """All reserved addresses by who reserved them, the most first; "" is behind the others."""
     found = sorted(session.reserved, key=lambda one: -one.bytes)
-    others = unowned(session.target, found, flagged, lambda: session.tell("looking for reserved addresses", 0.0))
+    others = unowned_reserved(session.target, found, flagged, lambda: session.tell("looking for reserved addresses", 0.0))
     return [*found, Reserved("", others)] if others else found
 
 

@@ -83,9 +83,9 @@ class Learned(NamedTuple):
     held: Totals = Totals(0, 0)
 
 
-NOTHING = Learned()
+NO_CONVENTIONS = Learned()
 
-Fits = Callable[[int, int, int], Heuristic]
+HeuristicMatcher = Callable[[int, int, int], Heuristic]
 """Which of memcheck's heuristics fit a block at an address, of a usable size, for a pointer to an offset."""
 
 
@@ -137,12 +137,14 @@ def rules_of(found: Iterable[Candidate], held: Callable[[int], int]) -> list[Rul
     return sorted(rules)
 
 
-def learn(graph: Graph, blocks: Blocks, engine: Engine, fits: Fits, budget: int, tell: Callable[[str, float], None]) -> Learned:
+def learn_conventions(
+    graph: Graph, blocks: Blocks, engine: Engine, fits: HeuristicMatcher, budget: int, tell: Callable[[str, float], None]
+) -> Learned:
     """Find the customs of a marked graph that was made with Heuristic.AUTO, and apply them. Where no offset is the rule, and one of
     memcheck's heuristics explains most of a sample, `heuristics` names it, and nothing is changed: the graph is to be made again with
     it."""
     if graph.totals(Kind.POSSIBLE).blocks < LEAST:
-        return NOTHING
+        return NO_CONVENTIONS
     interiors = graph.interiors()
     keys = _all(interiors, engine, budget, tell)
     for at in range(0, len(keys), budget):
@@ -155,7 +157,7 @@ def learn(graph: Graph, blocks: Blocks, engine: Engine, fits: Fits, budget: int,
     if unexplained:
         return Learned(heuristics=unexplained)
     if not rules:
-        return NOTHING
+        return NO_CONVENTIONS
     before = graph.totals(Kind.POSSIBLE)
     while not interiors.accept(rules, budget):
         tell(PHASE, 0.0)
@@ -197,7 +199,7 @@ def _explained(size: int, offset: int, rules: frozenset[Rule]) -> bool:
     return (0, offset) in rules or (size, offset) in rules
 
 
-def _by_content(blocks: Blocks, keys: Sequence[int], rules: Sequence[Rule], fits: Fits, count: int) -> Heuristic:
+def _by_content(blocks: Blocks, keys: Sequence[int], rules: Sequence[Rule], fits: HeuristicMatcher, count: int) -> Heuristic:
     """The heuristic that explains most of what no rule does, if that is HALF of it, WORTH the while, and LEAST blocks; of `count` keys
     these are a sample."""
     known = frozenset(rules)
@@ -219,7 +221,7 @@ def _by_content(blocks: Blocks, keys: Sequence[int], rules: Sequence[Rule], fits
     return best if enough and most >= max(HALF * left, WORTH * len(keys)) else Heuristic.NONE
 
 
-def _named(blocks: Blocks, keys: Iterable[int], rules: Sequence[Rule], offset: int, fits: Fits) -> str:
+def _named(blocks: Blocks, keys: Iterable[int], rules: Sequence[Rule], offset: int, fits: HeuristicMatcher) -> str:
     """memcheck's name for a custom, where the contents of nearly all blocks of a sample fit."""
     known = frozenset(rules)
     seen = 0
@@ -250,7 +252,7 @@ def _conventions(rules: Sequence[Rule], effects: Sequence[Totals], names: dict[i
             yield Convention(offset, of, names[offset], *sums[offset])
 
 
-def fitting(word: int, read: Callable[[int, int], Optional[int]], vtables: Callable[[int], bool]) -> Fits:
+def heuristic_matcher(word: int, read: Callable[[int, int], Optional[int]], vtables: Callable[[int], bool]) -> HeuristicMatcher:
     """Which heuristics fit, by the words that `read` gives (address, bytes; None where memory is missing); see terms.Heuristic. An array's
     count must be 2 or more, as 1 is what reference counts are."""
     slack = shared.SLACK_WORDS * word

@@ -30,20 +30,20 @@ class Reserved(NamedTuple):
         return sum(end - start for start, end in self.ranges)
 
 
-def closed(regions: Iterable[Region], readable: bool) -> list[Range]:
+def inaccessible_ranges(regions: Iterable[Region], readable: bool) -> list[Range]:
     """Private anonymous mappings that the program can do nothing with, sorted and disjoint; with `readable` also those that it cannot
     write to, as in cores that flag all memory readable."""
-    return merged(Range(region.start, region.end) for region in regions if _closed(region) and (readable or not region.readable))
+    return merged(Range(region.start, region.end) for region in regions if _is_inaccessible(region) and (readable or not region.readable))
 
 
-def _closed(region: Region) -> bool:
+def _is_inaccessible(region: Region) -> bool:
     anonymous = not region.name or region.name.startswith(_ANONYMOUS)
     return anonymous and region.private and not (region.writable or region.executable)
 
 
-def owned(target: Target, owners: Iterable[tuple[str, Sequence[Range]]]) -> list[Reserved]:
+def reserved_by_owner(target: Target, owners: Iterable[tuple[str, Sequence[Range]]]) -> list[Reserved]:
     """What each owner says it has reserved, as far as the mappings agree; each address goes to the first who claims it."""
-    left = closed(target.regions(), not target.live)
+    left = inaccessible_ranges(target.regions(), not target.live)
     found: dict[str, list[Range]] = {}
     for owner, claimed in owners:
         mine = intersection(left, claimed)
@@ -53,15 +53,15 @@ def owned(target: Target, owners: Iterable[tuple[str, Sequence[Range]]]) -> list
     return [Reserved(owner, ranges) for owner, ranges in found.items()]
 
 
-def unowned(target: Target, taken: Sequence[Reserved], flagged: bool, tell: Callable[[], None]) -> list[Range]:
+def unowned_reserved(target: Target, taken: Sequence[Reserved], flagged: bool, tell: Callable[[], None]) -> list[Range]:
     """Reserved addresses of no known owner: what has no access; with `flagged` (a core that may flag all memory readable) also what cannot
     be written to and is all zeros, unless the core is truncated. `tell` is called for each MiB looked at, and may raise."""
     regions = target.regions()
     holes = merged(part for one in taken for part in one.ranges)
-    sure = closed(regions, False)
+    sure = inaccessible_ranges(regions, False)
     found = subtract(sure, holes)
     if flagged and not (target.live or target.truncated):
-        readable = subtract(subtract(closed(regions, True), sure), holes)
+        readable = subtract(subtract(inaccessible_ranges(regions, True), sure), holes)
         found += [part for part in readable if _zeros(target, part, tell)]
     return merged(found)
 

@@ -7,7 +7,7 @@ from fake import FakeTarget
 from heaps import ListAllocator, session
 
 from findleaks.errors import Interrupted
-from findleaks.graph.reserved import Reserved, closed, owned, unowned
+from findleaks.graph.reserved import Reserved, inaccessible_ranges, reserved_by_owner, unowned_reserved
 from findleaks.session import Session
 from findleaks.target.base import Range
 
@@ -27,27 +27,31 @@ def nothing() -> None:
 
 def test_a_live_process_says_which_addresses_have_no_access() -> None:
     made = target(live=True)
-    assert closed(made.regions(), False) == [Range(APART, APART + 2 * MIB)]
-    assert owned(made, [("one", [Range(HEAP, APART + MIB)])]) == [Reserved("one", [Range(APART, APART + MIB)])]
-    assert unowned(made, [], True, nothing) == [Range(APART, APART + 2 * MIB)]
+    assert inaccessible_ranges(made.regions(), False) == [Range(APART, APART + 2 * MIB)]
+    assert reserved_by_owner(made, [("one", [Range(HEAP, APART + MIB)])]) == [Reserved("one", [Range(APART, APART + MIB)])]
+    assert unowned_reserved(made, [], True, nothing) == [Range(APART, APART + 2 * MIB)]
 
 
 def test_a_core_that_flags_all_readable_tells_by_zeros() -> None:
     made = target()
-    assert unowned(made, [], False, nothing) == [Range(APART, APART + 2 * MIB)]
-    assert unowned(made, [], True, nothing) == [Range(END, END + MIB), Range(APART, APART + 2 * MIB), Range(CONSTANTS, CONSTANTS + 4096)]
-    assert Range(CONSTANTS, CONSTANTS + 4096) not in unowned(target(constants=bytes(4095) + b"\1"), [], True, nothing)
+    assert unowned_reserved(made, [], False, nothing) == [Range(APART, APART + 2 * MIB)]
+    assert unowned_reserved(made, [], True, nothing) == [
+        Range(END, END + MIB),
+        Range(APART, APART + 2 * MIB),
+        Range(CONSTANTS, CONSTANTS + 4096),
+    ]
+    assert Range(CONSTANTS, CONSTANTS + 4096) not in unowned_reserved(target(constants=bytes(4095) + b"\1"), [], True, nothing)
     made.truncated = True
-    assert unowned(made, [], True, nothing) == [Range(APART, APART + 2 * MIB)]
+    assert unowned_reserved(made, [], True, nothing) == [Range(APART, APART + 2 * MIB)]
 
 
 def test_what_can_be_written_to_or_is_a_file_is_never_reserved() -> None:
     """However much a corrupt heap claims; and what the first owner has, the second does not get."""
     claims = [("first", [Range(0, END + 4096)]), ("second", [Range(0, 1 << 47)])]
-    first, second = owned(target(), claims)
+    first, second = reserved_by_owner(target(), claims)
     assert first == Reserved("first", [Range(END, END + 4096)])
     assert second.ranges == [Range(END + 4096, END + MIB), Range(APART, APART + 2 * MIB), Range(CONSTANTS, CONSTANTS + 4096)]
-    assert unowned(target(), [first, second], True, nothing) == []
+    assert unowned_reserved(target(), [first, second], True, nothing) == []
 
 
 def test_control_c_while_it_looks_for_zeros() -> None:
@@ -55,7 +59,7 @@ def test_control_c_while_it_looks_for_zeros() -> None:
         raise Interrupted
 
     with pytest.raises(Interrupted):
-        unowned(target(), [], True, stop)
+        unowned_reserved(target(), [], True, stop)
 
 
 def test_reserved_addresses_are_no_roots() -> None:
