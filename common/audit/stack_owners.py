@@ -12,7 +12,7 @@ from findleaks.session import Session
 from findleaks.target.base import Range, Symbol, Thread
 from findleaks.target.ranges import merged, subtract_few
 from findleaks.unwind.frames import Frame, Unwinder
-from findleaks.unwind.stacks import Namer, bare
+from findleaks.unwind.stacks import Namer, without_parameters
 
 CONTROL_BLOCK = 2304
 """Bytes of struct pthread from the thread pointer on (glibc 2.36: 2,304; 2.31: 2,304)."""
@@ -111,4 +111,4 @@ def _parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer) -> It
 
 def _function(namer: Namer, frame: Frame) -> str:
     named = namer.name(frame)
-    return printable(bare(named.function) if named.function else named.module)
+    return printable(without_parameters(named.function) if named.function else named.module)

@@ -18,7 +18,7 @@ from findleaks.errors import TargetError, UsageError
 from findleaks.formatting import number, printable
 from findleaks.runtimes.rules import RULES, rule
 from findleaks.session import Session
-from findleaks.unwind.stacks import Named, bare
+from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 STACKS, FRAMES = 10, 40
 
@@ -148,12 +148,12 @@ class Counting:
         }
 
 
-def _label(frame: Named, width: int) -> str:
-    label = printable(frame._replace(function=bare(frame.function) or frame.function).label(), 2000)
+def _label(frame: NamedFrame, width: int) -> str:
+    label = printable(frame._replace(function=without_parameters(frame.function) or frame.function).label(), 2000)
     return label if len(label) <= width else label[: width - 1] + "…"
 
 
-def _frame(frame: Named) -> dict[str, object]:
+def _frame(frame: NamedFrame) -> dict[str, object]:
     return {"address": hex(frame.address), "function": frame.function or None, "offset": frame.offset, "module": frame.module or None}
 
 
@@ -166,8 +166,8 @@ def _folded(table: Table) -> Iterator[str]:
         yield f"{line} {count}"
 
 
-def _name(frame: Named) -> str:
-    name = bare(frame.function) if frame.function else frame.module or hex(frame.address)
+def _name(frame: NamedFrame) -> str:
+    name = without_parameters(frame.function) if frame.function else frame.module or hex(frame.address)
     return printable(name, 2000).replace(";", ",")
 
 

@@ -20,7 +20,7 @@ from findleaks.runtimes.v8.values import Held
 from findleaks.runtimes.v8.values import Namer as Values
 from findleaks.session import Session
 from findleaks.unwind.frames import Unwinder
-from findleaks.unwind.stacks import Named, Namer, bare
+from findleaks.unwind.stacks import NamedFrame, Namer, without_parameters
 
 KINDS = 10
 """Kinds of values in text."""
@@ -47,9 +47,9 @@ class Open(NamedTuple):
     """A scope with the names of the frame that opened it and of those inside it; of frames without a name, none."""
 
     scope: Scope
-    opener: Optional[Named]
+    opener: Optional[NamedFrame]
     label: str
-    inside: list[Named]
+    inside: list[NamedFrame]
 
 
 class Found(NamedTuple):
@@ -194,7 +194,7 @@ def _named(namer: Namer, scope: Scope) -> Open:
     if opener is None:
         return Open(scope, None, HEAP if scope.heap else UNREACHED if scope.thread is not None else "", inside)
     if not opener.function and not opener.module:
-        called = next((bare(frame.function) for frame in inside if frame.function), "")
+        called = next((without_parameters(frame.function) for frame in inside if frame.function), "")
         return Open(scope, opener, f"generated code that calls {called}" if called else f"generated code at {opener.label()}", inside)
     return Open(scope, opener, _label(opener), inside)
 
@@ -210,13 +210,17 @@ def _told(kept: Globals) -> str:
     return f"Global handles: {number(kept.handles)} in {blocks}, {size(kept.bytes)}; {number(kept.weak)} of them weak"
 
 
-def _inside(frame: Named) -> str:
-    return f"{printable(bare(frame.function), 100)} ({frame.module})" if frame.module else printable(bare(frame.function), 100)
+def _inside(frame: NamedFrame) -> str:
+    return (
+        f"{printable(without_parameters(frame.function), 100)} ({frame.module})"
+        if frame.module
+        else printable(without_parameters(frame.function), 100)
+    )
 
 
-def _label(frame: Named) -> str:
+def _label(frame: NamedFrame) -> str:
     """The function without its parameters, which fill lines."""
-    return frame._replace(function=bare(frame.function)).label()
+    return frame._replace(function=without_parameters(frame.function)).label()
 
 
 def _share(part: int, whole: int) -> str:

@@ -11,8 +11,7 @@ from findleaks.commands.limits import add_limit, first
 from findleaks.commands.result import warning_lines
 from findleaks.formatting import number, printable, some
 from findleaks.session import Session
-from findleaks.unwind.stacks import Named, Stack, bare, reaching
-from findleaks.unwind.stacks import stacks as stacks_of
+from findleaks.unwind.stacks import NamedFrame, Stack, filter_stacks, group_threads, without_parameters
 
 FRAMES = 40
 
@@ -34,9 +33,9 @@ class Stacks:
     status = 0
 
     def __init__(self, session: Session, args: argparse.Namespace) -> None:
-        every = stacks_of(session.target)
+        every = group_threads(session.target)
         self.threads = sum(len(stack.threads) for stack in every)
-        self.stacks = reaching(every, args.function, args.module, args.not_under)
+        self.stacks = filter_stacks(every, args.function, args.module, args.not_under)
         self.all = len(every)
         self.folded, self.frames, self.limit = args.folded, args.frames, args.limit
         self.names = session.target.thread_names()
@@ -97,11 +96,11 @@ def folded(stacks: Sequence[Stack]) -> Iterator[str]:
         yield f"{';'.join(printable(label).replace(';', ':') for label in labels)} {len(stack.threads)}"
 
 
-def line(frame: Named, width: int) -> str:
+def line(frame: NamedFrame, width: int) -> str:
     """One frame, its file last where there is room for it; parameters go where there is none."""
     label = printable(frame.label(), 2000)
     if len(label) > width - len(frame.module) - 3 and frame.function:
-        label = printable(frame._replace(function=bare(frame.function)).label(), 2000)
+        label = printable(frame._replace(function=without_parameters(frame.function)).label(), 2000)
     module = printable(frame.module, 40)
     if not frame.function or not module:
         return label[:width]
@@ -109,7 +108,7 @@ def line(frame: Named, width: int) -> str:
     return f"{label if len(label) <= room else label[: room - 1] + '…'}  [{module}]"
 
 
-def _json(frame: Named) -> dict[str, object]:
+def _json(frame: NamedFrame) -> dict[str, object]:
     return {"address": hex(frame.address), "function": frame.function or None, "offset": frame.offset, "module": frame.module or None}
 
 

@@ -17,7 +17,7 @@ from findleaks.errors import TargetError, UsageError
 from findleaks.runtimes.rules import Rule
 from findleaks.target.base import Target
 from findleaks.unwind.frames import FRAME_POINTERS, Trace
-from findleaks.unwind.stacks import Named, Namer
+from findleaks.unwind.stacks import NamedFrame, Namer
 
 REOPENED = 1.0
 """Seconds between two looks at what is mapped, where stacks do not reach their beginning."""
@@ -40,7 +40,7 @@ class Counted:
     """One stack. `end` is "" or why it does not reach its beginning."""
 
     count: int
-    frames: tuple[Named, ...]
+    frames: tuple[NamedFrame, ...]
     end: str
 
 
@@ -62,7 +62,7 @@ class Table:
 
 @dataclass
 class _Row:
-    frames: tuple[Named, ...]
+    frames: tuple[NamedFrame, ...]
     end: str
     count: int = 0
 
@@ -209,7 +209,7 @@ class Counter:
             known = self._rows[id(trace)] = trace, row
         known[1].count += 1
 
-    def _named(self, address: int, trace: Trace) -> tuple[Named, ...]:
+    def _named(self, address: int, trace: Trace) -> tuple[NamedFrame, ...]:
         """The frames with their names; the counted function's may be known from elsewhere than a symbol table."""
         assert self._namer is not None
         first, *rest = (self._namer.name(frame) for frame in trace.frames)

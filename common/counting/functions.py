@@ -12,7 +12,7 @@ from findleaks.errors import TargetError, UsageError
 from findleaks.runtimes import jni
 from findleaks.target.base import Module, Target
 from findleaks.target.elf import Table, text
-from findleaks.unwind.stacks import Named, names
+from findleaks.unwind.stacks import NamedFrame, matches_function
 
 MOST = 64
 """Breakpoints of one pattern."""
@@ -37,7 +37,7 @@ def functions(target: Target, pattern: str) -> list[Function]:
         for table in _tables(target, module):
             for value, mangled in _candidates(table, pattern):
                 function = demangle(mangled)
-                if ".cold" not in mangled and names(Named(0, function, 0, name), pattern):
+                if ".cold" not in mangled and matches_function(NamedFrame(0, function, 0, name), pattern):
                     found.setdefault(value + module.bias, Function(value + module.bias, function, name))
     if not found and pattern.startswith(jni.PREFIX):
         found = {where: Function(where, name, jni.MODULE) for name, where in jni.functions(target).items() if name == pattern}

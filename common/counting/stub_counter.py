@@ -26,7 +26,7 @@ from findleaks.runtimes.v8.layout import Layout as V8
 from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.base import Target
 from findleaks.unwind.cfi import FrameTable
-from findleaks.unwind.stacks import Named, Namer
+from findleaks.unwind.stacks import NamedFrame, Namer
 
 LONGEST_FUNCTION = 1 << 20
 """Bytes of a function that are searched for jumps."""
@@ -52,7 +52,7 @@ class Injected:
         self._plan = Plan((), ())
         self._scoped = Scoped()
         self._namer: Optional[tuple[Target, Namer]] = None
-        self._names: dict[int, Named] = {}
+        self._names: dict[int, NamedFrame] = {}
 
     def prepare(self) -> None:
         """Plan what to patch; Refused, TargetError or UsageError says in one line why not."""
@@ -262,7 +262,7 @@ class Injected:
             return f"nothing says who called {key & ADDRESS:#x}"
         return f"the stack cannot be followed beyond {key & ADDRESS:#x}"
 
-    def _named(self, keys: Sequence[int]) -> tuple[Named, ...]:
+    def _named(self, keys: Sequence[int]) -> tuple[NamedFrame, ...]:
         assert self._rules is not None
         if self._namer is None or self._namer[0] is not self._rules.target:
             self._namer = self._rules.target, Namer(self._rules.target, self._rules.unwinder)

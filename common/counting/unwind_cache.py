@@ -15,7 +15,7 @@ from typing import Optional, Union, cast
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target, Thread
-from findleaks.unwind.frames import DWARF_REGISTERS, FRAME_POINTERS, Frame, Kept, Trace, Unwinder
+from findleaks.unwind.frames import DWARF_REGISTERS, FRAME_POINTERS, Frame, FrameRegisters, Trace, Unwinder
 
 TOP = 512
 """Bytes of a stack that stand for all of it where the tree cannot describe it."""
@@ -94,9 +94,9 @@ class Memo:
         if names is None:
             return Trace((Frame(pc, pc, sp, "top"),), f"stacks of {arch.name} are not unwound")
         self._fresh.forget()
-        kept: list[Kept] = []
+        kept: list[FrameRegisters] = []
         registers = {arch.pc: pc, arch.sp: sp, FRAME_POINTERS[arch.name]: fp}
-        found = self.unwinder.steps(Thread(0, registers, sp, pc, 0), kept)
+        found = self.unwinder.trace_with_registers(Thread(0, registers, sp, pc, 0), kept)
         steps = self._steps(found, kept, sp, fp)
         if self.misses % MOST == 0:
             self._trees.clear()
@@ -129,7 +129,7 @@ class Memo:
         self._size = max(self._size, min(LONGEST, reach))
         return True
 
-    def _steps(self, found: Trace, kept: list[Kept], sp: int, fp: int) -> Optional[list[Step]]:
+    def _steps(self, found: Trace, kept: list[FrameRegisters], sp: int, fp: int) -> Optional[list[Step]]:
         """The words that made the unwinder take this way, in its order; None where they are others than the tree knows."""
         arch, names = self._fresh.arch, DWARF_REGISTERS[self._fresh.arch.name]
         stack, frame_pointer = names.index(arch.sp), names.index(FRAME_POINTERS[arch.name])

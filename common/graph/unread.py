@@ -35,7 +35,7 @@ _NO_BLOCK = 0xFFFFFFFF
 
 
 if TYPE_CHECKING:
-    from findleaks.unwind.live import Interrupted, Reader
+    from findleaks.unwind.live import Interrupted, LivenessReader
 
 
 class Place(NamedTuple):
@@ -105,9 +105,9 @@ def unread(target: Target, engine: Engine, blocks: Blocks) -> Unread:
     if capstone is None:
         found.warning = f"every register counts as still in use, so that leftovers may hold lost blocks: {CAPSTONE_MISSING}"
         return found
-    from findleaks.unwind.live import Reader
+    from findleaks.unwind.live import LivenessReader
 
-    reader = Reader(target, capstone)
+    reader = LivenessReader(target, capstone)
     numbers = {thread.tid: number for number, thread in enumerate(threads, 1)}
     regions = list(target.regions())
     for thread, signals in doubtful:
@@ -121,12 +121,19 @@ def unread(target: Target, engine: Engine, blocks: Blocks) -> Unread:
 
 
 def _judge(
-    found: Unread, reader: Reader, target: Target, blocks: Blocks, regions: Sequence[Region], thread: Thread, who: str, signals: bool
+    found: Unread,
+    reader: LivenessReader,
+    target: Target,
+    blocks: Blocks,
+    regions: Sequence[Region],
+    thread: Thread,
+    who: str,
+    signals: bool,
 ) -> None:
     from findleaks.disasm.effects import mask_of
     from findleaks.unwind.live import zone_bytes
 
-    awaited = reader.awaited(thread, signals)
+    awaited = reader.live_words(thread, signals)
     key = id(thread.names), awaited.live
     dead = found.known.get(key)
     if dead is None:

@@ -41,7 +41,7 @@ class Trace(NamedTuple):
     end: str
 
 
-class Kept(NamedTuple):
+class FrameRegisters(NamedTuple):
     """What is known of the registers (by DWARF's numbers) in a frame, at its call. `own` are those that its function saved, to use them
     itself; the others hold what a frame farther out left there. None where nobody knows."""
 
@@ -67,23 +67,23 @@ class Unwinder:
 
     def trace(self, thread: Thread) -> Trace:
         """The stack of a thread; DEEPEST frames at most."""
-        return self.steps(thread, [])
+        return self.trace_with_registers(thread, [])
 
-    def steps(self, thread: Thread, kept: list[Kept], most: int = DEEPEST) -> Trace:
+    def trace_with_registers(self, thread: Thread, kept: list[FrameRegisters], most: int = DEEPEST) -> Trace:
         """The same, `most` frames at most; what registers hold goes to `kept`, which has one entry a frame in the end."""
         registers = {number: thread.registers[name] for number, name in enumerate(self._names) if name in thread.registers}
         pc, sp = thread.pc, thread.sp
         frames = [Frame(pc, pc, sp, "top")]
         exact = True  # the frame was interrupted here: pc is no return address
         if not self._names:
-            kept.append(Kept({}, None))
+            kept.append(FrameRegisters({}, None))
             return Trace(tuple(frames), f"stacks of {self.target.arch.name} are not unwound")
         while len(frames) < most:
             row = self.row(pc if exact else pc - 1)
-            kept.append(Kept(registers, frozenset(row.rules) if row is not None else None))
+            kept.append(FrameRegisters(registers, frozenset(row.rules) if row is not None else None))
             if row is not None and row.outermost:
                 return Trace(tuple(frames), "")
-            step = self._by_row(row, registers) if row is not None else self._without(registers, pc, exact)
+            step = self._by_row(row, registers) if row is not None else self._by_frame_pointer(registers, pc, exact)
             if step is None and row is None and not exact and registers.get(self._fp) == 0:
                 return Trace(tuple(frames), "")  # System V ABI, AMD64 supplement 1.0, 3.4.1: _start's code has a frame pointer of 0
             if step is None:
@@ -99,7 +99,7 @@ class Unwinder:
                 return Trace(tuple(frames), f"the stack runs backwards at {after:#x}")
             exact, registers = signal, caller
             frames.append(Frame(pc, pc if exact else pc - 1, after, how))
-        kept.append(Kept(registers, frozenset()))
+        kept.append(FrameRegisters(registers, frozenset()))
         return Trace(tuple(frames), f"more than {most:,} frames")
 
     def row(self, pc: int) -> Optional[Row]:
@@ -179,7 +179,7 @@ class Unwinder:
         arch = self.target.arch
         return evaluate(expression, arch.word, arch.byteorder, registers.get, self.target.word, stack)
 
-    def _without(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
+    def _by_frame_pointer(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
         """The caller where no module speaks: a call to nowhere has its return address on top of the stack; code made at run time keeps
         the chain of frame pointers."""
         word, sp = self.target.arch.word, registers[self._sp]

@@ -34,7 +34,7 @@ from findleaks.disasm.liveness import Liveness
 from findleaks.disasm.system_calls import ENDING, RESTARTED, SIGRETURN, SYSCALL, taken
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Symbol, Target, Thread
-from findleaks.unwind.frames import Frame, Kept, Unwinder
+from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
 
 _NEAREST = 3
 """Frames unwound at first: most threads sleep a few calls deep in libc, and what is behind matters no more."""
@@ -63,7 +63,7 @@ class Interrupted(NamedTuple):
     live: int
 
 
-class Awaited(NamedTuple):
+class LiveWords(NamedTuple):
     """What of a thread's registers and of its red zone is read again (a mask of effects.py), and the same of interrupted frames."""
 
     live: int
@@ -155,7 +155,7 @@ class ProcessCode:
             return b""
 
 
-class Reader:
+class LivenessReader:
     """What threads read again; what was found out about code is kept, so that many threads asleep at one place cost little more than
     one."""
 
@@ -170,15 +170,15 @@ class Reader:
         """Whether there was too much code to read: of some threads everything counts as read again."""
         return self._liveness.exhausted
 
-    def awaited(self, thread: Thread, signals: bool) -> Awaited:
+    def live_words(self, thread: Thread, signals: bool) -> LiveWords:
         """Of this thread; with `signals`, of the frames on its stack that signals interrupted, too."""
-        kept: list[Kept] = []
+        kept: list[FrameRegisters] = []
         most = _DEEPEST if signals else _NEAREST
-        trace = self._unwinder.steps(thread, kept, most)
+        trace = self._unwinder.trace_with_registers(thread, kept, most)
         live = self._from(trace.frames, kept, 0, thread.registers)
         if live is None and not signals:
             kept = []
-            trace = self._unwinder.steps(thread, kept, _DEEPEST)
+            trace = self._unwinder.trace_with_registers(thread, kept, _DEEPEST)
             live = self._from(trace.frames, kept, 0, thread.registers)
         found = []
         for index in range(1, len(trace.frames)) if signals else ():
@@ -188,16 +188,16 @@ class Reader:
                 part = self._from(trace.frames, kept, index, saved)
                 everything = REGISTERS | ALL_ZONE
                 found.append(Interrupted(before.sp, trace.frames[index].sp, everything if part is None else part))
-        return Awaited(REGISTERS | ALL_ZONE if live is None else live, tuple(found))
+        return LiveWords(REGISTERS | ALL_ZONE if live is None else live, tuple(found))
 
-    def _registers(self, kept: Kept) -> dict[str, int]:
+    def _registers(self, kept: FrameRegisters) -> dict[str, int]:
         return {GENERAL_BY_DWARF[number]: value for number, value in kept.registers.items() if number < len(GENERAL_BY_DWARF)}
 
     def _returns_from_signal(self, frame: Frame) -> bool:
         row = self._unwinder.row(frame.pc)
         return row is not None and row.signal and self._code.bytes_at(frame.pc, len(SIGRETURN)) == SIGRETURN
 
-    def _from(self, frames: Sequence[Frame], kept: Sequence[Kept], first: int, registers: Mapping[str, int]) -> int | None:
+    def _from(self, frames: Sequence[Frame], kept: Sequence[FrameRegisters], first: int, registers: Mapping[str, int]) -> int | None:
         """What is read again from frame `first` on, which was interrupted with these registers; None where further frames would tell."""
         top = frames[first]
         sp, pc = top.sp, top.pc
@@ -294,4 +294,4 @@ def zone_bytes(live: int) -> list[Range]:
 
 GENERAL_BY_DWARF = ("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
 
-__all__ = ["ALL_VECTORS", "Awaited", "Interrupted", "ProcessCode", "Reader", "zone_bytes"]
+__all__ = ["ALL_VECTORS", "LiveWords", "Interrupted", "ProcessCode", "LivenessReader", "zone_bytes"]

@@ -12,7 +12,7 @@ from findleaks.unwind.frames import Frame, Trace, Unwinder
 from findleaks.wildcards import matches
 
 
-class Named(NamedTuple):
+class NamedFrame(NamedTuple):
     """A frame as people read it: `function` is "" where no symbol covers the place; `offset` is from the function, or from the module's
     own address 0. `module` is a base name, "" for code of no file."""
 
@@ -32,7 +32,7 @@ class Named(NamedTuple):
 class Stack:
     """`threads` have this very stack; `end` as in frames.Trace."""
 
-    frames: tuple[Named, ...]
+    frames: tuple[NamedFrame, ...]
     end: str
     threads: list[int]
 
@@ -42,19 +42,19 @@ class Namer:
 
     def __init__(self, target: Target, unwinder: Unwinder) -> None:
         self._target, self._unwinder = target, unwinder
-        self._known: dict[int, Named] = {}
+        self._known: dict[int, NamedFrame] = {}
 
-    def name(self, frame: Frame) -> Named:
+    def name(self, frame: Frame) -> NamedFrame:
         if frame.call not in self._known:
             module = self._unwinder.module(frame.call)
             symbol = self._target.symbolize(frame.call)
             base = symbol.address if symbol is not None else module.bias if module is not None else 0
             path = module.path.rsplit("/", 1)[-1] if module is not None else ""
-            self._known[frame.call] = Named(frame.pc, symbol.name if symbol is not None else "", frame.pc - base, path)
+            self._known[frame.call] = NamedFrame(frame.pc, symbol.name if symbol is not None else "", frame.pc - base, path)
         return self._known[frame.call]
 
 
-def stacks(target: Target) -> list[Stack]:
+def group_threads(target: Target) -> list[Stack]:
     """Every thread's stack; those of most threads first, then in the threads' order. Interrupted when the user asked to stop."""
     unwinder = Unwinder(target)
     namer = Namer(target, unwinder)
@@ -72,7 +72,7 @@ def stacks(target: Target) -> list[Stack]:
 _KEPT = ("(anonymous namespace)", "(lambda", "{lambda")
 
 
-def bare(function: str) -> str:
+def without_parameters(function: str) -> str:
     """A C++ function's name without its parameters and template arguments' brackets: "node::Start(int, char**)" is node::Start."""
     depth = 0
     for at, letter in enumerate(function):
@@ -86,22 +86,22 @@ def bare(function: str) -> str:
     return function
 
 
-def names(frame: Named, pattern: str) -> bool:
+def matches_function(frame: NamedFrame, pattern: str) -> bool:
     """Does `pattern` name this frame's function? It is the whole name, the name without parameters, or the last part of that (MakeCallback
     for node::MakeCallback); * and ? stand for any characters."""
     if not frame.function:
         return False
-    plain = bare(frame.function)
+    plain = without_parameters(frame.function)
     known = (frame.function, plain, plain.rsplit("::", 1)[-1])
     return any(matches(pattern, name) for name in known) if any(c in pattern for c in "*?") else pattern in known
 
 
-def reaching(found: Iterable[Stack], function: str, module: str, not_under: Sequence[str]) -> list[Stack]:
+def filter_stacks(found: Iterable[Stack], function: str, module: str, not_under: Sequence[str]) -> list[Stack]:
     """The stacks with a frame of `function` and one of `module` ("" for either: any), and with no frame of any of `not_under`."""
     return [
         stack
         for stack in found
-        if (not function or any(names(frame, function) for frame in stack.frames))
+        if (not function or any(matches_function(frame, function) for frame in stack.frames))
         and (not module or any(frame.module == module or matches(module, frame.module) for frame in stack.frames))
-        and not any(names(frame, pattern) for pattern in not_under for frame in stack.frames)
+        and not any(matches_function(frame, pattern) for pattern in not_under for frame in stack.frames)
     ]

@@ -22,7 +22,7 @@ from findleaks.target.arch import NT_X86_XSTATE, X86_64
 from findleaks.target.base import Thread
 from findleaks.target.live import LiveTarget
 from findleaks.target.notes import NT_PRSTATUS, thread
-from findleaks.unwind.live import Reader
+from findleaks.unwind.live import LivenessReader
 
 _TRACEME, _CONT, _SINGLESTEP, _GETREGSET, _SETREGSET, _SETOPTIONS = 0, 7, 9, 0x4204, 0x4205, 0x4200
 _EXITKILL = 0x100000
@@ -57,7 +57,7 @@ class Poisoned:
         self._command = command
         self._pid = 0
         self._target: Optional[LiveTarget] = None
-        self._reader: Optional[Reader] = None
+        self._reader: Optional[LivenessReader] = None
         self._maps = b""
         self.dead = [0, 0, 0]
         self.last = ""
@@ -165,10 +165,10 @@ class Poisoned:
             self._target = LiveTarget(self._pid, stopped=True)
             capstone = load_capstone()
             assert capstone is not None
-            self._reader = Reader(self._target, capstone)
+            self._reader = LivenessReader(self._target, capstone)
         assert self._reader is not None
         self._target._pages.clear()  # the stack has changed since
-        return self._reader.awaited(stopped, signals=False)
+        return self._reader.live_words(stopped, signals=False)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from findleaks.counting.unwind_cache import Memo
 from findleaks.errors import TargetError, UsageError
 from findleaks.runtimes.rules import RULES, rule
 from findleaks.unwind.frames import Unwinder
-from findleaks.unwind.stacks import Named
+from findleaks.unwind.stacks import NamedFrame
 
 CODE, STACK, DEEP = 0x10000, 0x20000, 0x4000
 
@@ -272,7 +272,7 @@ def test_text() -> None:
 
     process = Scripted(Image(), [])
     made = scripted(process, arguments(function=F, limit=1))
-    frames = (Named(CODE, "ns::f(int)", 0, "prog"), Named(CODE + 9, "main", 9, "prog"))
+    frames = (NamedFrame(CODE, "ns::f(int)", 0, "prog"), NamedFrame(CODE + 9, "main", 9, "prog"))
     table = Table(1234, 1200, 2.5, [Counted(1100, frames, ""), Counted(100, frames[:1], "")], True, Outcome("stop", "it received SIGSEGV"))
     assert list(made._text(table, 80)) == [
         "2.5 s: 1,234 calls, 2 stacks",

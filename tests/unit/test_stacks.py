@@ -11,7 +11,7 @@ from findleaks.target.base import Module
 from findleaks.unwind.cfi import FrameTable, Malformed
 from findleaks.unwind.expression import evaluate
 from findleaks.unwind.frames import Unwinder
-from findleaks.unwind.stacks import Named, Stack, bare, names, reaching
+from findleaks.unwind.stacks import NamedFrame, Stack, filter_stacks, names, without_parameters
 
 BARE = {
     "main": "main",
@@ -27,11 +27,11 @@ BARE = {
 
 @pytest.mark.parametrize(("function", "expected"), BARE.items())
 def test_parameters_are_cut_off(function: str, expected: str) -> None:
-    assert bare(function) == expected
+    assert without_parameters(function) == expected
 
 
-def frame(function: str, module: str = "prog") -> Named:
-    return Named(0x1000, function, 4, module)
+def frame(function: str, module: str = "prog") -> NamedFrame:
+    return NamedFrame(0x1000, function, 4, module)
 
 
 def test_functions_are_named_in_full_without_parameters_or_by_their_last_part() -> None:
@@ -40,7 +40,7 @@ def test_functions_are_named_in_full_without_parameters_or_by_their_last_part() 
         assert names(started, pattern), pattern
     for pattern in ("Make", "Callback", "node::", "v8::Handle"):
         assert not names(started, pattern), pattern
-    assert not names(frame(""), "*")
+    assert not matches_function(frame(""), "*")
 
 
 def test_filters() -> None:
@@ -51,7 +51,7 @@ def test_filters() -> None:
     ]
 
     def threads(function: str = "", module: str = "", *not_under: str) -> list[int]:
-        return [tid for stack in reaching(stacks, function, module, not_under) for tid in stack.threads]
+        return [tid for stack in filter_stacks(stacks, function, module, not_under) for tid in stack.threads]
 
     assert threads() == [1, 2, 3]
     assert threads("work") == [1, 3]

@@ -27,7 +27,7 @@ from findleaks.runtimes.v8.layout import OPENERS, Layout, first, through
 from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Symbol, Target, Thread
 from findleaks.target.ranges import holding, nonzero_pieces
-from findleaks.unwind.frames import Frame, Kept, Trace, Unwinder
+from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 
 LONGEST = 1 << 17
 """Bytes of a function's code that are looked at."""
@@ -98,8 +98,8 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
     found: list[Scope] = []
     last = isolate.handles
     for thread in isolate.threads:
-        kept: list[Kept] = []
-        trace = unwinder.steps(thread, kept)
+        kept: list[FrameRegisters] = []
+        trace = unwinder.trace_with_registers(thread, kept)
         frames = trace.frames
         stack = Stack(target, thread, trace, kept)
         likely = list(openers.certain(stack, isolate, blocks))
@@ -149,7 +149,7 @@ def _on_the_heap(target: Target, engine: Engine, isolate: Isolate, blocks: _Bloc
 class Stack:
     """A thread's frames, with what its registers and stack words hold in each."""
 
-    def __init__(self, target: Target, thread: Thread, trace: Trace, kept: Sequence[Kept]) -> None:
+    def __init__(self, target: Target, thread: Thread, trace: Trace, kept: Sequence[FrameRegisters]) -> None:
         self.frames, self.kept, self.cut = trace.frames, kept, bool(trace.end)
         self.start = thread.sp & ~7
         self.words: Sequence[int] = ()
