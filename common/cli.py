@@ -16,7 +16,7 @@ from findleaks.catalogue import CATALOGUE, meant
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
 from findleaks.escaping import visible
 from findleaks.quoting import shell_quoted
-from findleaks.report.columns import columns
+from findleaks.report.columns import terminal_columns
 from findleaks.report.encoding import HANDLER, install
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
 
 
 def _width() -> int:
-    return columns(os.environ.get("COLUMNS", ""))
+    return terminal_columns(os.environ.get("COLUMNS", ""))
 
 
 def _help() -> int:

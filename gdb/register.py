@@ -10,7 +10,7 @@ import gdb
 from findleaks.catalogue import CATALOGUE
 from findleaks.debugger_session import Front, Subject, failure, words_of_find
 from findleaks.errors import FindleaksError
-from findleaks.report.columns import columns
+from findleaks.report.columns import terminal_columns
 from findleaks.report.encoding import plain
 
 LEAKS = """Hunt memory leaks in this process or core.

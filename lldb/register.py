@@ -11,7 +11,7 @@ import lldb
 from findleaks.catalogue import CATALOGUE
 from findleaks.debugger_session import Front, Subject, failure, words_of_find
 from findleaks.errors import FindleaksError
-from findleaks.report.columns import LEAST, columns
+from findleaks.report.columns import LEAST, terminal_columns
 from findleaks.report.encoding import plain, terminal_charset
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     if extension == ".png":
         from findleaks.report.heapmap import png
 
-        png.check()
+        png.require_pillow()
     known = residency(session, args.residency)
     allocator = allocator_named(session, args.allocator)
     found = areas(session, known, lambda one: allocator is None or one.name == allocator)
@@ -109,17 +109,17 @@ def _write(session: Session, picture: Picture, file: str, extension: str) -> int
     """Bytes written."""
     session.tell("drawing", 0.0)
     if extension == ".html":
-        from findleaks.report.heapmap.html import page
+        from findleaks.report.heapmap.html import render_html
 
-        data = page(session, picture).encode("utf-8", "replace")
+        data = render_html(session, picture).encode("utf-8", "replace")
     elif extension == ".svg":
-        from findleaks.report.heapmap.svg import drawing
+        from findleaks.report.heapmap.svg import render_svg
 
-        data = drawing(picture).encode("utf-8", "replace")
+        data = render_svg(picture).encode("utf-8", "replace")
     else:
-        from findleaks.report.heapmap.png import image
+        from findleaks.report.heapmap.png import render_png
 
-        data = image(picture)
+        data = render_png(picture)
     try:
         with open(file, "wb") as out:
             out.write(data)
@@ -208,7 +208,7 @@ def _by_state(found: Sequence[Area]) -> dict[str, int]:
 def _text(
     session: Session, picture: Picture, trims: dict[int, Optional[int]], args: argparse.Namespace, written: int, width: int, door: Door
 ) -> Iterator[str]:
-    from findleaks.report.heapmap.terminal import Style, lines
+    from findleaks.report.heapmap.terminal import Style, render_lines
 
     if not picture.areas:
         yield "no heap of a known allocator"
@@ -219,7 +219,7 @@ def _text(
         return
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     colour = bool(getattr(sys.stdout, "isatty", lambda: False)()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    yield from lines(picture, width, Style(colour, not encoding.startswith("utf")), args.limit)
+    yield from render_lines(picture, width, Style(colour, not encoding.startswith("utf")), args.limit)
     yield ""
     if args.allocator is None:
         yield from _of_runtimes(session, picture, width)

@@ -10,7 +10,7 @@ UNCUT = 1_000_000
 """Columns of what is no terminal: nothing is cut, sentences stay on one line."""
 
 
-def columns(wanted: str = "") -> int:
+def terminal_columns(wanted: str = "") -> int:
     """Columns for text on standard output. `wanted`: what the user set instead, as COLUMNS has it; "" or "0" if nothing."""
     if wanted.isdecimal() and int(wanted[:9]) > 0:
         return max(LEAST, int(wanted[:9]))

@@ -51,7 +51,7 @@ def measure(core: str) -> dict[str, Any]:
     from findleaks.audit.pages import areas, trimmable
     from findleaks.audit.residency import residency
     from findleaks.report.heapmap.cells import Picture
-    from findleaks.report.heapmap.html import page
+    from findleaks.report.heapmap.html import render_html
     from findleaks.session import Session
     from findleaks.target.core import open_core
 
@@ -68,7 +68,7 @@ def measure(core: str) -> dict[str, Any]:
     known = part("residency", lambda: residency(session))
     found = part("pages", lambda: areas(session, known))
     part("malloc_trim", lambda: [trimmable(session, one, known) for one in session.directory.allocators])
-    text = part("page", lambda: page(session, Picture("bench", found, known, session.target.arch.page)))
+    text = part("page", lambda: render_html(session, Picture("bench", found, known, session.target.arch.page)))
     figures["html"] = len(text)
     figures["blocks"] = blocks
     figures["count"] = sum(len(area.states) for area in found)

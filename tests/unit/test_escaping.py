@@ -188,7 +188,7 @@ class Residency:
 def test_pictures_quote_what_they_are_of() -> None:
     picture: Any = Picture(f"{NAME}</script></title>", [], Residency(), 4096)  # type: ignore[arg-type]
     made = session(FakeTarget({0x1000: bytes(64)}), [ListAllocator(0x1000, 0x1040, [])])
-    for text, same in ((svg.drawing(picture), 0), (html.page(made, picture), 3)):
+    for text, same in ((svg.render_svg(picture), 0), (html.render_html(made, picture), 3)):
         escapes.check(text.encode(), "a picture")
         assert text.count("<script") == same and text.count("</script") == same and text.count("</title>") == 1
         assert r"\x1b[31m" in text

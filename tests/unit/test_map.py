@@ -21,8 +21,8 @@ from findleaks.commands.map import map as command
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.errors import FindleaksError, Interrupted, UsageError
-from findleaks.report.heapmap.cells import Picture, blend, cells, pages_a_cell, sums
-from findleaks.report.heapmap.terminal import Style, lines
+from findleaks.report.heapmap.cells import Picture, blend, cells, pages_per_cell, sums
+from findleaks.report.heapmap.terminal import Style, render_lines
 from findleaks.session import Session
 from findleaks.target.base import Module, Symbol
 from findleaks.target.residency.presence import Presence
@@ -96,21 +96,21 @@ def test_in_use_means_one_thing_in_every_picture() -> None:
     """Bytes of blocks, by one function; whole pages are told by their states, and said to be."""
     from findleaks.audit.pages import areas
     from findleaks.audit.residency import residency
-    from findleaks.report.heapmap.html import page
-    from findleaks.report.heapmap.layout import layout
+    from findleaks.report.heapmap.html import render_html
+    from findleaks.report.heapmap.layout import place_picture
 
     session = made(graphs.kernel)
     known = residency(session)
     picture = Picture("a fake", areas(session, known), known, PAGE)
     said = sums(picture.areas[0])
     assert said == "32 KiB mapped, 20 KiB resident, 10 KiB in use"
-    text = " ".join(" ".join(lines(picture, 80, Style(), 0)).split())
+    text = " ".join(" ".join(render_lines(picture, 80, Style(), 0)).split())
     assert picture.headline in text
     assert f"{said}; pages: 8.0 KiB occupied, 4.0 KiB untouched" in text
     assert "states are of whole pages" in text
-    html = page(session, picture)
+    html = render_html(session, picture)
     assert f'"sums":"{said}"' in html.replace('": "', '":"') and picture.headline in html
-    words = [word.text for word in layout(picture).words]
+    words = [word.text for word in place_picture(picture).words]
     assert said in words and picture.headline in words
     found = answer(command.run(session, arguments()))
     assert found["totals"]["in_use"] == found["heaps"][0]["in_use"] == 10 << 10
@@ -123,13 +123,13 @@ def test_terminal_styles() -> None:
 
     known = residency(kept)
     picture = Picture("a fake", areas(kept, known), known, PAGE)
-    plain = list(lines(picture, 80, Style(plain=True), 0))
+    plain = list(render_lines(picture, 80, Style(plain=True), 0))
     assert all(line.isascii() for line in plain) and any("#+_cmo.." in line for line in plain)
-    coloured = "\n".join(lines(picture, 80, Style(colour=True), 0))
-    assert "\x1b[34m█▓\x1b[36m□" in coloured and re.sub(r"\x1b\[\d+m", "", coloured) == "\n".join(lines(picture, 80, Style(), 0))
+    coloured = "\n".join(render_lines(picture, 80, Style(colour=True), 0))
+    assert "\x1b[34m█▓\x1b[36m□" in coloured and re.sub(r"\x1b\[\d+m", "", coloured) == "\n".join(render_lines(picture, 80, Style(), 0))
     (whole,) = cells(picture.areas[0], 8)
     assert (whole.state, whole.pages, whole.share) == (PageState.IN_USE, 8, (255 + 128) // 2)
-    assert pages_a_cell(1000, 100) == 16 and pages_a_cell(100, 100) == 1
+    assert pages_per_cell(1000, 100) == 16 and pages_per_cell(100, 100) == 1
     assert blend("#000000", "#ff8000", 255) == "#ff8000" and blend("#000000", "#ff8000", 0) == "#000000"
 
 

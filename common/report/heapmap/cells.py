@@ -162,7 +162,7 @@ _ORDER = tuple(int(look.state) for look in LOOKS)  # of states that are equally 
 _USED = (PageState.IN_USE, PageState.UNTOUCHED)
 
 
-def pages_a_cell(pages: int, room: int) -> int:
+def pages_per_cell(pages: int, room: int) -> int:
     """The least power of two by which so many pages fit into `room` cells."""
     per = 1
     while per * room < pages:

@@ -51,7 +51,7 @@ class Planes(NamedTuple):
         return zlib.compress(b"".join(bytes(plane) for plane in self), 9 if len(self.states) < 1 << 20 else 6)
 
 
-def page(session: Session, picture: Picture) -> str:
+def render_html(session: Session, picture: Picture) -> str:
     """The whole page."""
     states, words = bytearray(), array("Q")
     sizes: array[int] = array("I")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from findleaks.audit.pages import Area
 from findleaks.formatting import number, printable, size
-from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, cells, pages_a_cell, sums
+from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, cells, pages_per_cell, sums
 
 WIDTH = 1200
 MARGIN, GUTTER, LINE = 24, 132, 18
@@ -50,7 +50,7 @@ class Layout(NamedTuple):
     strips: list[Strip]
 
 
-def layout(picture: Picture) -> Layout:
+def place_picture(picture: Picture) -> Layout:
     """Place everything."""
     drawn = list(picture.areas[:MOST])
     words = [Words(MARGIN, 36, printable(picture.title, 110), 18)]
@@ -67,7 +67,7 @@ def layout(picture: Picture) -> Layout:
             x += 44 + int(7.4 * len(text))
     pages = sum(len(area.states) for area in drawn)
     side = next((side for side in CELLS if pages <= _columns(side) * (TALL // side)), CELLS[-1])
-    per = pages_a_cell(pages, _columns(side) * (TALL // side))
+    per = pages_per_cell(pages, _columns(side) * (TALL // side))
     after = MARGIN + 24 + max((int(7.6 * len(area.name)) for area in drawn), default=0)
     strips: list[Strip] = []
     y += 16

@@ -11,13 +11,13 @@ from findleaks.engine.pages import PageState
 from findleaks.errors import FindleaksError
 from findleaks.escaping import visible
 from findleaks.report.heapmap.cells import FAINT_LIGHT, LOOKS, Picture, blend
-from findleaks.report.heapmap.layout import WIDTH, layout
+from findleaks.report.heapmap.layout import WIDTH, place_picture
 
 SCALE = 2
 """Pixels of the file to one of the layout, so that text is sharp in print."""
 
 
-def check() -> None:
+def require_pillow() -> None:
     """FindleaksError where Pillow is missing: told before any work is done."""
     if importlib.util.find_spec("PIL") is None:
         raise FindleaksError(
@@ -26,11 +26,11 @@ def check() -> None:
         )
 
 
-def image(picture: Picture) -> bytes:
+def render_png(picture: Picture) -> bytes:
     """The whole file."""
-    check()
+    require_pillow()
     image_, draw_, font_ = (importlib.import_module(f"PIL.{name}") for name in ("Image", "ImageDraw", "ImageFont"))
-    made = layout(picture)
+    made = place_picture(picture)
     canvas = image_.new("RGB", (WIDTH * SCALE, made.height * SCALE), "#ffffff")
     draw: Any = draw_.Draw(canvas)
     fonts: dict[int, Any] = {}

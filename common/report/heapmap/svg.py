@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 from findleaks.engine.pages import PageState
 from findleaks.escaping import visible
 from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture, blend
-from findleaks.report.heapmap.layout import WIDTH, layout
+from findleaks.report.heapmap.layout import WIDTH, place_picture
 
 _SHARES = range(31, 256, 32)
 
@@ -21,9 +21,9 @@ def _colours(dark: bool) -> str:
     return f"svg{{background:{ground}}}.g{{fill:{ground}}}text{{fill:{ink}}}.f{{fill:{pale}}}" + "".join(rules)
 
 
-def drawing(picture: Picture) -> str:
+def render_svg(picture: Picture) -> str:
     """The whole file."""
-    made = layout(picture)
+    made = place_picture(picture)
     size = f'viewBox="0 0 {WIDTH} {made.height}" width="{WIDTH}" height="{made.height}"'
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif" role="img">',

@@ -10,7 +10,7 @@ from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.escaping import Markup
 from findleaks.formatting import number, size, table, wrapped
-from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, cells, page_sums, pages_a_cell, sums
+from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, cells, page_sums, pages_per_cell, sums
 
 ROWS = 24
 """Rows of cells that the largest heaps share, if their number is not asked for."""
@@ -26,13 +26,13 @@ class Style(NamedTuple):
     plain: bool = False
 
 
-def lines(picture: Picture, width: int, style: Style, limit: int, rows: int = ROWS) -> Iterator[str]:
+def render_lines(picture: Picture, width: int, style: Style, limit: int, rows: int = ROWS) -> Iterator[str]:
     """The heaps, largest first, `limit` of them drawn (0: all)."""
     yield from wrapped(picture.headline, width)
     drawn = list(picture.areas[:limit] if limit else picture.areas)
     columns = max(16, min(width - 20, 128))
     shown = [area for area in drawn if len(area.states)]
-    per = pages_a_cell(sum(len(area.states) for area in shown), columns * max(rows - len(shown) // 2, 1)) if shown else 1
+    per = pages_per_cell(sum(len(area.states) for area in shown), columns * max(rows - len(shown) // 2, 1)) if shown else 1
     for area in shown:
         yield ""
         yield from wrapped(f"  {area.name}: {sums(area)}; pages: {page_sums(area)}", width)
