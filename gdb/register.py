@@ -160,7 +160,7 @@ def width() -> int:
     """Columns for text output: GDB's setting. Where it is unlimited (`set width 0`, and always with -batch), as everywhere else; the
     variable COLUMNS says nothing, as GDB itself sets it."""
     wanted = gdb.parameter("width")
-    return columns(str(wanted) if isinstance(wanted, int) else "")
+    return terminal_columns(str(wanted) if isinstance(wanted, int) else "")
 
 
 def register() -> Door:

@@ -107,7 +107,7 @@ class Door:
     def _width(self) -> int:
         """Columns for text output: LLDB's setting, which is 80 where there is no terminal and nothing was set."""
         wanted = self._lldb.debugger.GetTerminalWidth() or 0
-        return columns(str(wanted) if wanted != LEAST else "")
+        return terminal_columns(str(wanted) if wanted != LEAST else "")
 
     def _at_once(self, words: Sequence[str], result: Any) -> int:
         """Characters to gather before they are passed on: none, and to the screen, for tables that are printed as they grow."""

@@ -294,4 +294,4 @@ def zone_bytes(live: int) -> list[Range]:
 
 GENERAL_BY_DWARF = ("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
 
-__all__ = ["ALL_VECTORS", "LiveWords", "Interrupted", "ProcessCode", "LivenessReader", "zone_bytes"]
+__all__ = ["ALL_VECTORS", "Interrupted", "LiveWords", "LivenessReader", "ProcessCode", "zone_bytes"]
