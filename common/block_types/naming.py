@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Optional
 
-from findleaks.block_types.places import Places, places
 from findleaks.block_types.rtti import Rtti
-from findleaks.block_types.shapes import array_of, is_file, is_string
-from findleaks.block_types.text import hint
+from findleaks.block_types.shapes import is_array, is_file, is_string
+from findleaks.block_types.text import text_hint
+from findleaks.block_types.type_ranges import TypeRanges, find_type_ranges
 from findleaks.errors import UnreadableMemory
 from findleaks.formatting import printable
 from findleaks.target.base import Range, Symbol, Target
@@ -33,20 +33,20 @@ class Types:
         self._names: dict[int, str] = {}
 
     @cached_property
-    def _places(self) -> Places:
-        return places(self._target)
+    def _ranges(self) -> TypeRanges:
+        return find_type_ranges(self._target)
 
     @cached_property
     def _rtti(self) -> Rtti:
-        return Rtti(self._target, self._places)
+        return Rtti(self._target, self._ranges)
 
     def ranges(self) -> list[Range]:
         """Where a block's first word must point to count as its type: vtables and code of all modules. Sorted, disjoint."""
-        return merged([*self._places.tables, *self._places.code])
+        return merged([*self._ranges.tables, *self._ranges.code])
 
     def vtables(self) -> list[Range]:
         """Where vtables and other tables of functions can lie, without the code. Sorted, disjoint."""
-        return list(self._places.tables)
+        return list(self._ranges.tables)
 
     def name(self, word: int) -> str:
         """The type that `word` tells when it is the first of a block; "" for none.
@@ -57,7 +57,7 @@ class Types:
         """
         found = self._names.get(word)
         if found is None:
-            if not (inside(self._places.tables, word) or inside(self._places.code, word)):
+            if not (inside(self._ranges.tables, word) or inside(self._ranges.code, word)):
                 return ""  # not remembered: as many words tell nothing as there are blocks
             found = self._names[word] = printable(_short(self._name(word)))
         return found
@@ -77,7 +77,7 @@ class Types:
             return found
         for skip in (1, 2):  # the count stands right before the objects; they may be aligned to two words
             if len(words) > skip and 0 < words[skip - 1] <= size // word and self.is_class(words[skip]):
-                if array_of(self._target, address + skip * word, size - skip * word, words[skip - 1], words[skip]):
+                if is_array(self._target, address + skip * word, size - skip * word, words[skip - 1], words[skip]):
                     return f"{self.name(words[skip])}[{words[skip - 1]}]"
         if is_file(self._target, words[0], address, size):
             return "FILE"
@@ -85,7 +85,7 @@ class Types:
 
     def hint(self, data: bytes) -> str:
         """What a block's first bytes look like: '"GET /index.html…"', "zeros", or "". Always safe to print."""
-        return hint(data, self._target.arch, lambda address: holding(self._target.regions(), address) is not None)
+        return text_hint(data, self._target.arch, lambda address: holding(self._target.regions(), address) is not None)
 
     # -- how names are found ----------------------------------------------------------------------------------------------
 
@@ -99,17 +99,17 @@ class Types:
         return bool(self._symbol_class(word))
 
     def _name(self, word: int) -> str:
-        if inside(self._places.tables, word):
+        if inside(self._ranges.tables, word):
             found = self._table(word)
             if found:
                 return found
-        return self._code(word) if inside(self._places.code, word) else ""
+        return self._code(word) if inside(self._ranges.code, word) else ""
 
     def _table(self, word: int) -> str:
         looks, address = self._rtti.vtable(word)
         if looks and address:
             info = self._rtti.typeinfo(address)
-            shown = self._rtti.shown(info) if info is not None else ""
+            shown = self._rtti.display_name(info) if info is not None else ""
             if info is not None and shown:
                 return (self._under_construction(word) if self._rtti.has_virtual_bases(info) else "") or shown
         named = self._symbol_class(word)
@@ -149,7 +149,7 @@ class Types:
             first, second = self._target.word(word), self._target.word(word + size)
         except UnreadableMemory:
             return False
-        code = self._places.code
+        code = self._ranges.code
         return bool((inside(code, first) and (not second or inside(code, second))) or (not first and inside(code, second)))
 
     def _code(self, word: int) -> str:

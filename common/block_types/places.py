@@ -28,14 +28,14 @@ _MOST_RELOCATIONS = 1 << 18
 _MOST_COPIES = 48
 
 
-class Places(NamedTuple):
+class TypeRanges(NamedTuple):
     """Sorted and disjoint ranges: `tables` may hold vtables and other tables of functions, `code` can be executed."""
 
     tables: list[Range]
     code: list[Range]
 
 
-def places(target: Target) -> Places:
+def find_type_ranges(target: Target) -> TypeRanges:
     """Those of all modules. A module whose headers are not in the target counts with its read-only and executable regions, and so does a
     mapped file with executable parts that was not even recognised as a module for that reason."""
     tables: list[Range] = []
@@ -53,7 +53,7 @@ def places(target: Target) -> Places:
     for region in regions:
         if region.readable and not region.writable and (region.name in programs or inside(named, region.start)):
             (code if region.executable else tables).append(Range(region.start, region.end))
-    return Places(merged(tables), merged(code))
+    return TypeRanges(merged(tables), merged(code))
 
 
 def _by_segments(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Optional
 
-from findleaks.block_types.places import Places
+from findleaks.block_types.type_ranges import TypeRanges
 from findleaks.demangle import demangle_type
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
@@ -44,9 +44,9 @@ class TypeInfo(NamedTuple):
 class Rtti:
     """Looks up classes by vtable address; remembers what it saw."""
 
-    def __init__(self, target: Target, where: Places) -> None:
+    def __init__(self, target: Target, where: TypeRanges) -> None:
         self._target = target
-        self._places = where
+        self._ranges = where
         self._word = target.arch.word
         self._infos: dict[int, Optional[TypeInfo]] = {}
         self._forms: dict[int, Optional[str]] = {}
@@ -58,7 +58,7 @@ class Rtti:
         The first function must be code. It may be null, as the destructors are that a class under construction or an abstract one does
         not need: then the next is looked at, and where that is null, too, the typeinfo must be beyond doubt."""
         size = self._word
-        if word % size or not inside(self._places.tables, word):
+        if word % size or not inside(self._ranges.tables, word):
             return False, 0
         try:
             top, info = (self._target.word(word - i * size) for i in (2, 1))
@@ -69,7 +69,7 @@ class Rtti:
             top -= 1 << 8 * size
         if abs(top) >= _OFFSETS:
             return False, 0
-        if not (inside(self._places.code, function) if function else self.typeinfo(info)):
+        if not (inside(self._ranges.code, function) if function else self.typeinfo(info)):
             return False, 0
         return True, info
 
@@ -81,7 +81,7 @@ class Rtti:
 
     def may_be_typeinfo(self, address: int) -> bool:
         """`address` lies where typeinfos do and begins as one; for those whose name cannot be read."""
-        if not inside(self._places.tables, address) or address % self._word:
+        if not inside(self._ranges.tables, address) or address % self._word:
             return False
         try:
             return self._in_file(self._target.word(address)) and self._in_file(self._target.word(address + self._word))
@@ -135,7 +135,7 @@ class Rtti:
         name = data.split(b"\0", 1)[0].lstrip(b"*")
         return name.decode("utf-8", "surrogateescape") if _MANGLED.fullmatch(name) and len(name) <= _LONGEST_NAME else ""
 
-    def shown(self, info: TypeInfo) -> str:
+    def display_name(self, info: TypeInfo) -> str:
         """The class as people write it; its mangled name where that cannot be read but the typeinfo is beyond doubt."""
         return demangle_type(info.name) or (info.name if info.form else "")
 

@@ -13,7 +13,7 @@ _SMALLEST_FILE = 216
 _LARGEST_FILE = 1024
 
 
-def array_of(target: Target, start: int, size: int, count: int, vtable: int) -> bool:
+def is_array(target: Target, start: int, size: int, count: int, vtable: int) -> bool:
     """`count` objects of one class fill [start, start + size) but for the allocator's rounding, each beginning with `vtable`.
 
     Their size is the distance at which `vtable` comes again; only the second and the last object are looked at.

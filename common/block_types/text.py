@@ -17,7 +17,7 @@ _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\x1b": "\\e", '"': '\\"', "\
 _SPACES = "\n\t\r"
 
 
-def hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
+def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
     """The text a block begins with, quoted and cut to COLUMNS columns; a short std::string's; "zeros"; or "".
 
     Text has at least 4 characters up to its NUL, or 8 where `data` ends before it does; "+8" precedes text that comes after a first
@@ -66,21 +66,21 @@ def _escape(character: str) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
 
 
-def columns(character: str) -> int:
+def character_columns(character: str) -> int:
     """How many a printable character takes on a terminal."""
     return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def known_characters() -> bytearray:
     """Of each of the first 65,536, 0 if it is not printable, else 1 and its columns: for the kernel. Takes some 20 ms."""
-    return bytearray(1 + columns(c) if c.isprintable() else 0 for c in map(chr, range(1 << 16)))
+    return bytearray(1 + character_columns(c) if c.isprintable() else 0 for c in map(chr, range(1 << 16)))
 
 
 def _quoted(text: str) -> str:
     shown, taken = "", 0
     for character in text:
         part = character if character.isprintable() and character not in _ESCAPES else _escape(character)
-        wide = sum(map(columns, part))
+        wide = sum(map(character_columns, part))
         if taken + wide > COLUMNS or len(shown) > 3 * COLUMNS:
             return f'"{shown}…"'
         shown += part
