@@ -1,4 +1,4 @@
-"""Which engine serves: the C kernel where its library loads and fits, otherwise its pure-Python twin."""
+"""Choosing the engine: the C kernel where its library loads and fits the target, else its Python twin."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import sys
 
 from findleaks.engine.contract import Engine
-from findleaks.engine.kernel.engine import KernelEngine
 from findleaks.engine.kernel.library import library
 from findleaks.target.arch import Arch
 
@@ -30,9 +29,13 @@ def load(arch: Arch, pure: bool = False) -> Engine:
     fits = (arch.word, arch.byteorder) == (8, "little") and sys.byteorder == "little" and sys.maxsize > 1 << 32
     if fits and not pure and os.environ.get(PURE) != "1":
         try:
-            return KernelEngine(library(), arch)
+            loaded = library()
         except OSError:
             pass  # not built, or for another machine: the twin gives the same answers, slower
-    from findleaks.engine.python.engine import PureEngine
+        else:
+            from findleaks.engine.kernel.engine import KernelEngine
+
+            return KernelEngine(loaded, arch)
+    from findleaks.engine.python.engine import PureEngine  # one engine is imported, not both
 
     return PureEngine(arch)

@@ -9,7 +9,9 @@ import graphs
 import pytest
 
 from findleaks.engine.kernel.library import SIGNATURES
-from findleaks.engine.records import NONE, RUN, KernelRecords, PureRecords, Records, Shape
+from findleaks.engine.kernel.records import KernelRecords
+from findleaks.engine.python.records import PureRecords
+from findleaks.engine.records import NONE, RUN, Records, Shape
 from findleaks.target.arch import X86_64
 
 SHAPES = {0: Shape(0x7), 1: Shape(0x7, (8,)), 2: Shape(0xFF, ()), 3: Shape(0x7, (8, 16, 24)), 5: Shape(0x1007, (16, 32))}

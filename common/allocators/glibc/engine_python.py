@@ -7,8 +7,9 @@ from array import array
 from findleaks.allocators.glibc import engine as terms
 from findleaks.allocators.glibc.engine import ChunkWalk, SoundChunks
 from findleaks.allocators.glibc.layout import IS_MMAPPED, PREV_INUSE
-from findleaks.engine.python.blocks import PureBlocks, words_of
+from findleaks.engine.python.blocks import PureBlocks
 from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.python.words import words_of
 from findleaks.engine.shared import MAX_BLOCKS, TooManyBlocks
 from findleaks.engine.terms import State
 from findleaks.target.base import Piece

@@ -13,8 +13,9 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.kernel import pages as kernel_pages
 from findleaks.engine.kernel.library import DISORDER, NONE, CWords, check, take_words
 from findleaks.engine.kernel.memory import c_array
+from findleaks.engine.kernel.pointer_runs import KernelPointerRuns
 from findleaks.engine.pages import PageLists, PageRead
-from findleaks.engine.pointer_runs import Bounds, KernelPointerRuns
+from findleaks.engine.pointer_runs import Bounds
 from findleaks.engine.terms import RUN, Size, State, Totals
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range

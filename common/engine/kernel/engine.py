@@ -14,8 +14,9 @@ from findleaks.engine.kernel.graph import KernelGraph
 from findleaks.engine.kernel.library import CWords, check, take_words
 from findleaks.engine.kernel.links import KernelLinkWalk
 from findleaks.engine.kernel.memory import CPieces, c_array, c_piece, c_pieces
+from findleaks.engine.kernel.records import KernelRecords
 from findleaks.engine.kernel.trees import KernelTreeWalk
-from findleaks.engine.records import KernelRecords, Shape
+from findleaks.engine.records import Shape
 from findleaks.engine.terms import Heuristic, Lists
 from findleaks.engine.trees import TreeLayout
 from findleaks.target.arch import X86_64, Arch

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import compress
-from typing import Optional, Union
+from typing import Optional
 
-from findleaks.engine import pages, shared
+from findleaks.engine import shared
 from findleaks.engine.contract import Blocks
 from findleaks.engine.pages import PageLists, PageRead
-from findleaks.engine.pointer_runs import Bounds, PurePointerRuns
+from findleaks.engine.pointer_runs import Bounds
+from findleaks.engine.python import pages
+from findleaks.engine.python.pointer_runs import PurePointerRuns
 from findleaks.engine.terms import RUN, Size, State, Totals
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
-Words = Union["memoryview", "array[int]"]
-
 PAGE_BITS = 12
 COUNT_BITS = 12  # a page holds at most 2^10 starts, granules being at least 4
-
-
-def words_of(piece: Piece, arch: Arch) -> tuple[int, Words]:
-    """The aligned words that lie whole in `piece`, and the address of the first; no copy where the byte order is ours."""
-    skip = -piece.address % arch.word
-    count = max(0, (len(piece.data) - skip) // arch.word)
-    data = piece.data[skip : skip + count * arch.word]
-    if arch.byteorder == sys.byteorder:
-        return piece.address + skip, data.cast("Q") if arch.word == 8 else data.cast("I")
-    swapped = array("Q" if arch.word == 8 else "I", bytes(data))
-    swapped.byteswap()
-    return piece.address + skip, swapped
 
 
 class PureBlocks:

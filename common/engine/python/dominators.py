@@ -28,8 +28,8 @@ from findleaks.engine.dominators import (
     node_root,
     root_node,
 )
-from findleaks.engine.python.blocks import words_of
 from findleaks.engine.python.fields import PureFields
+from findleaks.engine.python.words import words_of
 from findleaks.engine.terms import Kind, Totals
 from findleaks.target.base import Piece
 

@@ -7,13 +7,16 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from findleaks.engine import pages, shared
+from findleaks.engine import shared
 from findleaks.engine.contract import Blocks
-from findleaks.engine.python.blocks import PureBlocks, words_of
+from findleaks.engine.python import pages
+from findleaks.engine.python.blocks import PureBlocks
 from findleaks.engine.python.graph import PureGraph
 from findleaks.engine.python.links import PureLinkWalk
+from findleaks.engine.python.records import PureRecords
 from findleaks.engine.python.trees import PureTreeWalk, reading
-from findleaks.engine.records import PureRecords, Shape
+from findleaks.engine.python.words import words_of
+from findleaks.engine.records import Shape
 from findleaks.engine.terms import Heuristic, Lists
 from findleaks.engine.trees import TreeLayout
 from findleaks.target.arch import Arch

@@ -11,11 +11,12 @@ from typing import Optional
 
 from findleaks.engine import shared
 from findleaks.engine.interiors import MOST_OFFSET
-from findleaks.engine.python.blocks import COUNT_BITS, PAGE_BITS, PureBlocks, words_of
+from findleaks.engine.python.blocks import COUNT_BITS, PAGE_BITS, PureBlocks
 from findleaks.engine.python.dominators import PureDominators
 from findleaks.engine.python.heuristics import HeuristicFacts
 from findleaks.engine.python.interiors import Noted, PureInteriors
 from findleaks.engine.python.lost import Lost
+from findleaks.engine.python.words import words_of
 from findleaks.engine.rows import RowRules
 from findleaks.engine.terms import NO_POINTERS, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range

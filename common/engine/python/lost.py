@@ -7,7 +7,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from findleaks.engine import shared
-from findleaks.engine.python.blocks import PureBlocks, words_of
+from findleaks.engine.python.blocks import PureBlocks
+from findleaks.engine.python.words import words_of
 from findleaks.engine.terms import Group, Kind, State, Totals
 from findleaks.target.base import Piece, Range
 
