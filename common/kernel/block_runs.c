@@ -1,4 +1,5 @@
-/* Slabs: runs of equal blocks, as allocators of size classes cut them; blocks counted by size; records collected from all over. */
+/* Runs of equal blocks, as slab allocators cut them; blocks copied from another directory; blocks
+ * counted by size. */
 #include "blocks.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@ typedef struct {
 
 INLINE bool bit_of(const uint8_t *bits, uint64_t at) { return bits[at >> 3] >> (at & 7) & 1; }
 
-/* Do the runs ascend from above `floor`, on granules, below 2^64, with states and bits that are there? */
+/* Do the runs ascend from above `floor`, on granules, below 2^64, with valid states and bits? */
 static int check_runs(const blocks *b, const run *runs, uint64_t count, uint64_t bits, uint64_t *total) {
     uint64_t floor = b->floor, off = (UINT64_C(1) << b->granule_shift) - 1;
     *total = 0;
@@ -31,7 +32,7 @@ static int check_runs(const blocks *b, const run *runs, uint64_t count, uint64_t
     return DONE;
 }
 
-/* All or nothing, but for memory that runs out. */
+/* Append runs, all or none unless memory runs out. */
 API int fl_append_runs(blocks *b, const run *runs, uint64_t count, const uint8_t *bits, uint64_t bit_count) {
     uint64_t total;
     int failed = check_runs(b, runs, count, bit_count, &total);
@@ -52,7 +53,7 @@ API int fl_append_runs(blocks *b, const run *runs, uint64_t count, const uint8_t
     return DONE;
 }
 
-/* The blocks of indices [first, last) of another directory. */
+/* Append the blocks of indices [first, last) of another directory. */
 API int fl_append_blocks(blocks *b, const blocks *other, uint32_t first, uint32_t last) {
     uint64_t off = (UINT64_C(1) << b->granule_shift) - 1;
     uint64_t start = first < last ? block_address(other, first) : 0;
@@ -69,7 +70,7 @@ API int fl_append_blocks(blocks *b, const blocks *other, uint32_t first, uint32_
     return DONE;
 }
 
-/* ---- blocks by size and state ---------------------------------------------------------------------------------------------------- */
+/* ---- blocks by size and state ---------------------------------------------------------------- */
 
 typedef struct {
     uint64_t *keys, *counts; /* key: size * 4 + state + 1; 0: an empty place */
@@ -103,7 +104,7 @@ static int wider(census *c) {
     return DONE;
 }
 
-/* Pairs (size * 4 + state, blocks) of the blocks that start in [start, end), in no order. */
+/* Pairs (size * 4 + state, blocks) of the blocks that start in [start, end), unordered. */
 API int fl_by_size(const blocks *b, uint64_t start, uint64_t end, bool bounded, words *found) {
     uint32_t first = block_at_or_after(b, start), last = bounded ? block_at_or_after(b, end) : b->count;
     census c = {NULL, NULL, 0, 0};

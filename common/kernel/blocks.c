@@ -1,4 +1,4 @@
-/* The directory of blocks: making it, and looking things up for Python. */
+/* Block directory: construction, and look-ups for Python. */
 #include "blocks.h"
 
 #include <stdlib.h>
@@ -42,7 +42,8 @@ static void place_table(blocks *b, table *tables, table made) {
     tables[place] = made;
 }
 
-/* Four places a table, so that addresses of no heap find an empty place at once. */
+/* Four entries for each table, so that addresses outside of all heaps mostly hash to an unused
+ * entry. */
 static int grow_table(blocks *b) {
     uint64_t places = UINT64_C(1) << (64 - b->hash_shift);
     if (b->table_count < places / 4)
@@ -59,7 +60,7 @@ static int grow_table(blocks *b) {
     return DONE;
 }
 
-/* The slot of an address, made if need be; NULL without memory. */
+/* The slot of an address, created if need be; NULL without memory. */
 slot *ensure_slot(blocks *b, uint64_t address) {
     uint64_t key = address >> b->table_shift;
     if (b->recent.slots && b->recent.key == key)
@@ -78,7 +79,7 @@ slot *ensure_slot(blocks *b, uint64_t address) {
     return s;
 }
 
-/* Tell the slots that a block reaches into where it starts, or put it on the list of big ones. */
+/* Record in the slots that a block covers where it starts, or add it to the list of big blocks. */
 int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size) {
     uint64_t first = start >> b->slot_shift, last = (start + (size ? size - 1 : 0)) >> b->slot_shift;
     if (last - first > NEAR) {
@@ -133,7 +134,8 @@ int add_jump(blocks *b, uint64_t start) {
     return DONE;
 }
 
-/* All or nothing: DISORDER and *wrong, the number of the first bad one, if they do not ascend from above the last one. */
+/* Append blocks, all or none: DISORDER, with the first bad one's number in *wrong, unless they
+ * ascend from b->floor. */
 API int fl_append(blocks *b, const uint64_t *starts, const uint64_t *sizes, const uint8_t *states, uint64_t count, uint64_t *wrong) {
     uint64_t floor = b->floor;
     for (uint64_t at = 0; at < count; at++) {
@@ -154,7 +156,7 @@ API int fl_append(blocks *b, const uint64_t *starts, const uint64_t *sizes, cons
     return DONE;
 }
 
-/* Give back what growing reserved. */
+/* Release the memory that growing the arrays reserved. */
 API void fl_seal(blocks *b) {
     if (!b->count)
         return;
@@ -246,7 +248,8 @@ API uint64_t fl_address(const blocks *b, uint32_t index) { return block_address(
 API uint64_t fl_size(const blocks *b, uint32_t index) { return size_of(b, index); }
 API uint8_t fl_state(const blocks *b, uint32_t index) { return b->states[index]; }
 
-/* Sets the state of blocks that start at these addresses, and moves the addresses of no block to the front: their number. */
+/* Set the state of the blocks that start at these addresses; addresses at which no block starts are
+ * moved to the front. Returns their number. */
 API uint64_t fl_set_state(blocks *b, uint64_t *addresses, uint64_t count, uint8_t state) {
     uint64_t unknown = 0;
     for (uint64_t at = 0; at < count; at++) {
@@ -274,12 +277,14 @@ API int fl_resize(blocks *b, uint32_t index, uint64_t size) {
     return DONE;
 }
 
-/* Number and sizes of the blocks in [first, end) with these two marks. */
+/* Number and total size of the blocks in [first, end) with marks[index] == mark and others[index]
+ * == other. */
 void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t mark, const uint8_t *others, uint8_t other,
             uint64_t *count, uint64_t *bytes) {
     uint64_t found = 0, sum = 0;
     const uint32_t *sizes = b->sizes;
-    for (size_t index = first; index < end; index++) { /* without branches: compilers vectorise it */
+    /* without branches: compilers vectorise it */
+    for (size_t index = first; index < end; index++) {
         uint64_t counts = (uint64_t)((marks[index] == mark) & (others[index] == other));
         found += counts;
         sum += sizes[index] & -counts;

@@ -1,12 +1,14 @@
-/* The directory of blocks: which block holds an address, in a cache miss or two whatever the block's size.
+/* Block directory: finds the block that contains an address, with one or two cache misses.
  *
- * Address space is cut into slots of 64 granules (1 KiB where blocks stand at multiples of 16). A slot has a bit for each
- * granule at which a block starts, the index of the first of them, and the way back to the slot with the latest start before
- * this one, if that block reaches into it. Ranks are given as blocks are appended, in order: heaps that meet within a slot
- * need no care. Slots stand in tables of 2^16, found by hashing the address's upper bits: any 64-bit address will do.
+ * Address space is divided into slots of 64 granules (1 KiB for 16-byte granules). A slot has a bit
+ * for each granule at which a block starts, the index of the first of these blocks, and the
+ * distance back to the slot with the latest start before it, if that block reaches into this slot.
+ * Indices are assigned in the order of appending, so heaps may share a slot. Slots are in tables of
+ * 2^16, found by hashing the upper bits of the address: any 64-bit address works.
  *
- * Blocks of more than NEAR slots do not fill the slots they cover, but stand in a list that is searched by bisection; so do
- * starts more than NEAR slots after the one before (`jumps`), so that no search walks over more than NEAR empty slots.
+ * Blocks that cover more than NEAR slots are in a sorted list (`bigs`) instead, searched by
+ * bisection. So are starts more than NEAR slots after the previous one (`jumps`): no search visits
+ * more than NEAR empty slots.
  */
 #ifndef FINDLEAKS_BLOCKS_H
 #define FINDLEAKS_BLOCKS_H
@@ -16,7 +18,7 @@
 #define TABLE_BITS 16
 #define TABLE_SLOTS (1u << TABLE_BITS)
 #define NEAR 64u
-#define SAMPLE 32u /* the start of every 32nd block is kept: from there, an index becomes an address */
+#define SAMPLE 32u /* the start of every 32nd block is kept: block_address walks from there */
 
 typedef struct {
     uint64_t bits;
@@ -25,7 +27,7 @@ typedef struct {
 
 typedef struct {
     uint64_t key;
-    slot *slots; /* NULL: an empty place */
+    slot *slots; /* NULL: unused entry */
 } table;
 
 typedef struct {
@@ -53,7 +55,8 @@ typedef struct {
     jump *jumps; /* ascending */
     uint64_t jump_count, jump_capacity;
     uint64_t lowest, last_start, floor; /* floor: where the next block may start */
-    bool pending;                       /* the last block's state awaits the next chunk's PREV_INUSE bit */
+    /* the last block's state awaits the next chunk's PREV_INUSE bit */
+    bool pending;
 } blocks;
 
 slot *ensure_slot(blocks *b, uint64_t address);
@@ -100,8 +103,8 @@ INLINE uint64_t size_of(const blocks *b, uint32_t index) {
     return size == NONE ? big_size(b, index) : size;
 }
 
-/* Index and start of the last block that starts at or below `address` and may hold it, given the address's slot (or NULL);
- * NONE if there is none. Its size is yet to be compared. */
+/* Index and start of the last block that starts at or below `address` and may contain it, given the
+ * address's slot (or NULL); NONE if there is none. The caller compares its size. */
 INLINE uint32_t block_before(const blocks *b, const slot *s, uint64_t address, uint64_t *start) {
     if (s) {
         uint64_t below = s->bits & (~UINT64_C(0) >> (63 - granule_of(b, address)));
@@ -145,7 +148,8 @@ INLINE uint64_t start_after(const blocks *b, uint64_t start, uint32_t next) {
     return jump_start(b, next);
 }
 
-/* The caller has seen to it that `start` stands on a granule, at or above b->floor, and that start + size < 2^64. */
+/* The caller checks that `start` is a multiple of the granule, at or above b->floor, and that start
+ * + size < 2^64. */
 INLINE int block_append(blocks *b, uint64_t start, uint64_t size, uint8_t state) {
     uint32_t index = b->count;
     int failed = DONE;

@@ -1,6 +1,6 @@
-/* Telling definite from indirect: strongly connected components of what is lost (Tarjan, with stacks of our own); the lowest block of
- * a component that no other refers to leads, and each other block hangs from the lowest leader that reaches it.
- */
+/* Definite and indirect blocks: strongly connected components of the lost blocks (Tarjan, with an
+ * explicit stack). The lowest block of a component that no other component refers to is a leader;
+ * each other block is counted under the lowest leader that reaches it. */
 #include "lost.h"
 
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static void leave(lost *l) {
     l->component_count++;
 }
 
-/* Below, 1 means that the budget is used up and more is to do. */
+/* Each phase returns 1 when the budget is used up and there is more to do. */
 static int connect(graph *g, lost *l, int64_t *budget) {
     for (;;) {
         if (!l->call_count) {
@@ -136,7 +136,7 @@ static int refer(graph *g, lost *l, int64_t *budget) {
     return DONE;
 }
 
-/* Places ascend, so the first of a component is its lowest. */
+/* Find the leaders: places ascend, so the first of a component is its lowest. */
 static int lead(graph *g, lost *l, int64_t *budget) {
     for (; l->at < l->count; l->at++) {
         if (--*budget < 0)

@@ -1,21 +1,23 @@
-/* Objects that name their type in their second word, each in a block of its own (CPython's): how many there are of each type.
+/* CPython's objects by type: an object has its type in its second word and is in a block of its
+ * own.
  *
- * What a program keeps in front of an object, such as the garbage collector's header, follows from the type: so an object is where its type
- * says that its objects begin, and nothing else that happens to hold the address of a type is one.
+ * What precedes an object in its block, such as the garbage collector's header, follows from its
+ * type: an object counts only at the offset that its type gives.
  */
 #include "blocks.h"
 
 #include <stdlib.h>
 
 #define HEADER (2 * WORD)      /* count of references, type */
-#define COLLECTOR (2 * WORD)   /* right in front of an object: two links, the first 0 where the collector does not know of it */
-#define STEPS 8u               /* objects begin at multiples of HEADER below STEPS * HEADER */
+/* before an object: two links, the first 0 if the collector does not track it */
+#define COLLECTOR (2 * WORD)
+#define STEPS 8u               /* objects start at multiples of HEADER below STEPS * HEADER */
 #define SUMS 6u
 #define IGNORED 0xFFFFFFFEu
 #define SMALL (UINT64_C(1) << 20)
 
 typedef struct {
-    uint64_t *keys; /* 0: an empty place */
+    uint64_t *keys; /* 0: unused entry */
     uint32_t *numbers;
     uint64_t mask;
 } index_of_types;
@@ -27,20 +29,24 @@ static uint64_t place_of(const index_of_types *types, uint64_t type) {
     return place;
 }
 
-/* Can this word be a count of references? Of its upper half only the upper half may be set (flags, since 3.14); it is no address. */
+/* Can this word be a reference count? It is no address; of its upper half only the top 16 bits may
+ * be set (flags, since 3.14). */
 static bool counts(const blocks *b, const range *program, uint64_t word) {
     return !(word >> 32 & 0xffff) && (word < SMALL || ((word < program->start || word >= program->end) && block_find(b, word) == NONE));
 }
 
-/* Type number i is at types[i], and its objects begin offsets[i] bytes into their blocks. For each block in use that starts in the piece and holds
- * an object, found[index] becomes its type's number, and sums[SUMS * i] counts it, its bytes, whether its collector knows of it; those that nothing
- * refers to (kept for use again) are counted in the fourth alone; the fifth and sixth count marked ones: marks[i] is where in the object
- * the byte stands whose two low bits tell, or 0. merged[index] becomes the type's number, too, or IGNORED for an object that has no pointers:
- * leaves[i] is 1 where none of its type has, or else bits, of that same byte, all of which are set in such objects; 0: all may have. Blocks that the piece cuts off too early go to `cut`, by address. */
+/* Type number i is at types[i], its objects offsets[i] bytes into their blocks. For each block in
+ * use that starts in the piece and holds an object: found[index] is set to the number of its type;
+ * sums[SUMS * i] counts it, its bytes, and whether the collector tracks it. Objects with no
+ * references (kept for reuse) are counted in the fourth sum only; the fifth and sixth count marked
+ * objects and their bytes: marks[i] is the offset in the object of the byte whose two low bits mark
+ * it, or 0. merged[index] is set to the type's number too, or IGNORED for an object without
+ * pointers: leaves[i] is 1 if none of its type has any, else bits of the mark byte that are all set
+ * in such objects, or 0. Blocks that the piece cuts off go to `cut`, by address. */
 API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const uint8_t *offsets, const uint8_t *marks, const uint8_t *leaves,
                    uint64_t count, const range *program, uint32_t *found, uint32_t *merged, uint64_t *sums, words *cut) {
     index_of_types known = {NULL, NULL, 63};
-    unsigned steps = 0; /* a bit for each place where some type's objects begin */
+    unsigned steps = 0; /* bits of the steps at which some type's objects start */
     int code = NO_MEMORY;
     while (known.mask < 2 * count)
         known.mask = known.mask * 2 + 1;

@@ -1,16 +1,16 @@
-/* What the tree of dominators says of a node: the heaviest of what it holds directly, sizes, and lists. */
+/* Queries of the dominator tree: a node's heaviest children, sizes, and lists. */
 #include "dominators.h"
 
 #include <stdlib.h>
 
-#define AHEAD 24u /* blocks whose sizes are asked for ahead */
+#define AHEAD 24u /* blocks ahead whose sizes are prefetched */
 
 typedef struct {
     uint64_t size, children, blocks, bytes, example;
 } spread;
 
 typedef struct {
-    spread *items; /* open addressing; without children: an empty place */
+    spread *items; /* hash table, open addressing; no children: unused entry */
     uint64_t count, mask;
 } spreads;
 
@@ -22,12 +22,13 @@ typedef struct {
 
 INLINE bool is_block(const dominators *d, uint32_t place) { return !(d->nodes[place] & ROOT_NODE); }
 
-/* Where to tell two blocks' order: more bytes retained first, then the lower address. */
+/* Order of blocks: more bytes retained first, then the lower address. */
 INLINE bool before(const dominators *d, uint32_t one, uint32_t other) {
     return d->bytes[one] != d->bytes[other] ? d->bytes[one] > d->bytes[other] : d->nodes[one] < d->nodes[other];
 }
 
-/* Let the last item, or the first, go where it belongs in a heap whose first is the one that comes last of all. */
+/* Restore the heap whose root is the block that comes last in the order: after adding an item, or
+ * after replacing the root. */
 static void rise(const dominators *d, uint64_t *heap, uint64_t at) {
     for (uint64_t above; at && before(d, (uint32_t)heap[above = (at - 1) / 2], (uint32_t)heap[at]); at = above) {
         uint64_t item = heap[at];
@@ -48,7 +49,7 @@ static void sink(const dominators *d, uint64_t *heap, uint64_t count) {
     }
 }
 
-/* Have this place among those in `found`, in no order, if it belongs to the first `limit`. */
+/* Add a place to `found` (a heap) if it is among the first `limit`. */
 int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found) {
     if (found->count < limit) {
         if (words_push(found, place))
@@ -61,7 +62,7 @@ int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found
     return DONE;
 }
 
-/* The places of the `limit` blocks that come first among those which the node at `place` holds directly, in no order. */
+/* The places of the first `limit` children of the node at `place`, unordered. */
 API int fl_dominators_children(const dominators *d, uint32_t place, uint64_t limit, words *found) {
     *found = (words){NULL, 0, 0};
     for (uint32_t at = place + 1, end = place + d->semis[place]; at < end; at += d->semis[at])
@@ -101,7 +102,7 @@ static int add(spreads *s, spread more) {
     return DONE;
 }
 
-/* The blocks in [first, end), with what each retains or each by itself. */
+/* Add the blocks in [first, end): children with what each retains, or all of them one by one. */
 static int add_blocks(const dominators *d, spreads *s, uint32_t first, uint32_t end, bool all) {
     int failed = DONE;
     for (uint32_t at = first; at < end && !failed; at += all ? 1 : d->semis[at]) {
@@ -112,7 +113,7 @@ static int add_blocks(const dominators *d, spreads *s, uint32_t first, uint32_t 
     return failed;
 }
 
-/* Five words for each size, for fl_free. */
+/* Five words for each size, to be freed with fl_free. */
 static int finish(spreads *s, int failed, words *found) {
     *found = (words){NULL, 0, 0};
     for (uint64_t at = 0; s->items && at <= s->mask && !failed; at++)
@@ -125,7 +126,7 @@ static int finish(spreads *s, int failed, words *found) {
     return failed;
 }
 
-/* These blocks, or all that they retain, by size. */
+/* Blocks by size: these, or all that they retain. */
 int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool all, words *found) {
     spreads s = {NULL, 0, 0};
     int failed = DONE;
@@ -134,7 +135,8 @@ int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool 
     return finish(&s, failed, found);
 }
 
-/* What the node at `place` holds directly, or all that it retains, by size: five words each, for fl_free. */
+/* The children of the node at `place`, or all that it retains, by size: five words each, to be
+ * freed with fl_free. */
 API int fl_dominators_spread(const dominators *d, uint32_t place, bool all, words *found) {
     spreads s = {NULL, 0, 0};
     int failed = DONE;
@@ -148,7 +150,7 @@ API int fl_dominators_spread(const dominators *d, uint32_t place, bool all, word
     return finish(&s, failed, found);
 }
 
-/* Follow a list from the block at `place`: see ../engine/dominators.py. */
+/* Follow a linked list from the block at `place`: see chain() in ../engine/dominators.py. */
 API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, uint32_t limit, chain *found) {
     const blocks *b = d->g->b;
     uint64_t size = size_of(b, d->nodes[place]), own = size;
@@ -161,7 +163,7 @@ API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, ui
             alike++;
             best = !best || before(d, at, best) ? at : best;
         }
-        /* nine tenths, of sums that may be near 2^64 */
+        /* at least nine tenths; sums may be near 2^64 */
         if (!best || (!(equal && alike == 1) && d->bytes[place] - d->bytes[best] > d->bytes[place] / 10))
             return;
         if (found->length >= limit) {
@@ -178,7 +180,8 @@ API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, ui
     }
 }
 
-/* The arrays by place: nodes, holders, counts, bytes; by block: places; by root: places; and how many places there are. */
+/* Arrays by place: nodes, idoms, counts, bytes; places by block; places by root; the number of
+ * places. */
 API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *count) {
     const void *all[] = {d->nodes, d->parents, d->semis, d->bytes, d->numbers, d->places};
     memcpy(arrays, all, sizeof all);

@@ -1,19 +1,21 @@
-/* Dominators: what roots refer to, and the depth-first numbering of what they reach. */
+/* Dominator tree: edges from the roots, and the depth-first numbering of what they reach. */
 #include "dominators.h"
 
 #include <stdlib.h>
 
 #define PHASES 17u
-#define SURVEYING 4u /* of them */
+#define SURVEYING 4u /* index into the phases */
 #define VISITING 7u
 #define SORTING 8u
 #define GROWING 14u
-#define MANY 0x80000000u /* with a number: the block has more references than that */
-#define FAR 12u          /* references of such a block ahead */
+#define MANY 0x80000000u /* with a number: the block has more than PREFETCHED edges */
+#define FAR 12u          /* edges ahead, for such a block */
 #define SOON 6u
-#define MISSES 4      /* that a step may have to wait for, one after the other, where marking waits for one */
-#define PREFETCHED 8u /* references of a block whose numbers are asked for when it is entered */
-#define BELOW 8 /* blocks down the stack: three times as far on, it is asked for what they will meet, step by step */
+/* cache misses that a step may wait for in turn, where marking waits for one */
+#define MISSES 4
+#define PREFETCHED 8u /* edges of a block that are prefetched when it is entered */
+/* frames down the stack: blocks 3 * BELOW frames down are prefetched, step by step */
+#define BELOW 8
 
 API void fl_dominators_free(dominators *d) {
     if (!d)
@@ -41,7 +43,8 @@ API void fl_dominators_free(dominators *d) {
     free(d);
 }
 
-/* Of what is lost, or of all blocks in use. `later` are the roots, ascending, at which priorities but the first begin. */
+/* Dominators of lost blocks, or of all blocks in use. `later`: the first root of each priority but
+ * the first, ascending. */
 API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, const uint32_t *later, uint32_t priorities) {
     dominators *d = calloc(1, sizeof *d);
     if (!d)
@@ -71,23 +74,25 @@ API void fl_dominators_refer(dominators *d, uint32_t root, const uint32_t *indic
         hold(d, indices[at], root);
 }
 
-/* These roots refer to the leaders among what is lost. */
+/* Root `definite` refers to every definite block, root `possible` to possible blocks that something
+ * reachable refers to. */
 API void fl_dominators_lost(dominators *d, uint32_t definite, uint32_t possible) {
     d->definite = definite;
     d->possible = possible;
 }
 
-/* These blocks, NO_ROOT for the others, are no nodes: each stands for a root, which refers to what it refers to, or is IGNORED. Until the tree is complete. */
+/* Merge blocks into roots: roots[block] is the root that has the block's edges, IGNORED for a block
+ * whose edges are ignored, or NO_ROOT. The array must outlive the computation. */
 API void fl_dominators_merge(dominators *d, const uint32_t *roots) { d->merged = roots; }
 
-/* These blocks are parts of things: see dominators.h. Both arrays must stay until the tree is complete. */
-API void fl_dominators_set_owners(dominators *d, const uint32_t *parts, const uint32_t *container_owners) {
-    d->parts = parts;
+/* Containers and their owners: see dominators.h. Both arrays must outlive the computation. */
+API void fl_dominators_set_owners(dominators *d, const uint32_t *containers, const uint32_t *container_owners) {
+    d->containers = containers;
     d->container_owners = container_owners;
 }
 
-/* What the blocks that stand for roots refer to. */
-static int refer_for(dominators *d, int64_t *budget) {
+/* Add the edges of blocks that are merged into roots. */
+static int refer_merged(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     for (; d->merged && d->at < g->count; d->at++) {
         uint32_t root = d->merged[d->at], count;
@@ -101,7 +106,7 @@ static int refer_for(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* DEFINITE blocks, and the POSSIBLE ones that roots or reachable blocks refer to. */
+/* Add edges to definite blocks, and to possible ones that roots or reachable blocks refer to. */
 static int refer_lost(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     for (; d->definite != NO_ROOT && d->at < g->count; d->at++) {
@@ -122,8 +127,8 @@ static int refer_lost(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Bar the blocks that do not count, and count the others by group. */
-static int tally(dominators *d, int64_t *budget) {
+/* Bar the blocks that are not considered, and count the others by group. */
+static int count_groups(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     for (; d->at < g->count; d->at++) {
         uint32_t *number = &d->numbers[d->at];
@@ -145,7 +150,7 @@ static int tally(dominators *d, int64_t *budget) {
     return d->targets ? DONE : NO_MEMORY;
 }
 
-/* List the targets by group, each group's in ascending order. */
+/* List the blocks by group, each group in ascending order. */
 static int list(dominators *d, int64_t *budget) {
     for (; d->at < d->g->count; d->at++) {
         uint32_t held = d->numbers[d->at];
@@ -154,13 +159,14 @@ static int list(dominators *d, int64_t *budget) {
         if (held > BARRED && held != UNSEEN)
             d->targets[d->starts[held & ~HELD]++] = (uint32_t)d->at;
     }
-    for (uint32_t group = d->roots + d->priorities - 1; group; group--) /* each now begins where it ended */
+    /* each now begins where it ended */
+    for (uint32_t group = d->roots + d->priorities - 1; group; group--)
         d->starts[group] = d->starts[group - 1];
     d->starts[0] = 0;
     return DONE;
 }
 
-/* Room for as many numbers as may be given, and the first of them. */
+/* Allocate the arrays by number, and assign number 0. */
 static int begin(dominators *d) {
     size_t most = (size_t)d->count + d->roots + 1;
     d->nodes = alloc_large(most * sizeof *d->nodes);
@@ -203,16 +209,17 @@ INLINE int enter(dominators *d, uint32_t index, uint32_t parent) {
     return DONE;
 }
 
-/* A reference to a block that has a number: from one it was reached by, which may serve as its semidominator, or from one behind it. */
+/* An edge to a numbered block: from an ancestor, which may become its semidominator, or from a
+ * later node. */
 INLINE int again(dominators *d, uint32_t number, uint32_t source) {
     if (number < d->base || number == BARRED)
         return DONE;
-    if ((d->parents[source] & ~UP) == number) { /* which may hold it: see dominators_idoms */
+    if ((d->parents[source] & ~UP) == number) { /* see dominators_idoms */
         d->parents[source] |= UP;
         d->upward = true;
         return DONE;
     }
-    if (number >= source) { /* met from it, or from what was */
+    if (number >= source) { /* reached from `source` or from a descendant */
         if ((d->parents[number] & ~UP) != source)
             set_bit(d->outward, source);
         if (source < d->semis[number])
@@ -230,7 +237,7 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
     if (is_collapsed(d, index)) {
-        if (!bit(d->seen, index)) /* it was, if it is within a bush: one of an earlier priority */
+        if (!bit(d->seen, index)) /* seen: inside a tree that an earlier priority reached */
             give(d, index, source);
         set_bit(d->seen, index);
         return DONE;
@@ -238,7 +245,7 @@ INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
     return bit(d->seen, index) ? again(d, d->numbers[index], source) : enter(d, index, source);
 }
 
-/* Ask for what will be met soon: bytes of blocks first, then the references that they tell of. */
+/* Prefetch what will be visited soon: groups of blocks first, then their edges. */
 INLINE void look_ahead(const dominators *d, uint32_t next) {
     const graph *g = d->g;
     if (g->edge_count - next <= FAR)
@@ -249,7 +256,7 @@ INLINE void look_ahead(const dominators *d, uint32_t next) {
     __builtin_prefetch(&g->edges[edges_of(g, g->edges[next + SOON] >> INDEX_SHIFT, &count)]);
 }
 
-/* Ask for what the blocks farther down the stack will meet when those above are done: it was long ago that they were entered. */
+/* Prefetch what blocks farther down the stack will visit next: they were entered long ago. */
 INLINE void look_below(const dominators *d) {
     const graph *g = d->g;
     if (d->depth < 3 * BELOW)
@@ -271,7 +278,7 @@ INLINE void look_below(const dominators *d) {
     } while (!(edge & LAST) && next < top[-BELOW].next + 2);
 }
 
-/* Follow what the roots' targets refer to, depth first, references in the order of words. */
+/* Number blocks depth first from the roots, edges in the order of words. */
 static int visit(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     if (!d->nodes && begin(d))
@@ -292,7 +299,7 @@ static int visit(dominators *d, int64_t *budget) {
                 __builtin_prefetch(&g->edges[edges_of(g, g->edges[top->next] >> INDEX_SHIFT, &count)]);
             }
             uint32_t target = edge >> INDEX_SHIFT;
-            if (!(d->parts && edge_ignored(d, target, d->nodes[source & ~MANY])) && meet(d, target, source & ~MANY))
+            if (!(d->containers && edge_ignored(d, target, d->nodes[source & ~MANY])) && meet(d, target, source & ~MANY))
                 return NO_MEMORY;
         }
         if (d->priority == d->priorities)
@@ -314,10 +321,11 @@ static int visit(dominators *d, int64_t *budget) {
     }
 }
 
-/* How much is done, in thousandths. */
+/* Progress in thousandths. */
 API uint32_t fl_dominators_progress(const dominators *d) {
     static const uint16_t begins[PHASES + 1] = {0,   10,  10,  40,  60,  330, 370, 420, 640,
-                                                660, 690, 700, 720, 730, 780, 850, 980, 1000}; /* measured */
+                                                /* measured */
+                                                660, 690, 700, 720, 730, 780, 850, 980, 1000};
     uint64_t whole = d->phase < SURVEYING ? d->g->count : d->phase == SORTING ? d->other_count : d->count, done = d->at;
     if (d->phase >= PHASES)
         return 1000;
@@ -331,7 +339,7 @@ API uint32_t fl_dominators_progress(const dominators *d) {
 /* 1: there is more to do; 0: the tree is complete. */
 API int fl_dominators_compute(dominators *d, int64_t budget) {
     static int (*const phases[PHASES])(dominators *, int64_t *) = {
-        refer_lost, refer_for, tally, list, dominators_survey, dominators_joins, dominators_collapse, visit, dominators_sort, dominators_semis,
+        refer_lost, refer_merged, count_groups, list, dominators_survey, dominators_joins, dominators_collapse, visit, dominators_sort, dominators_semis,
         dominators_idoms, dominators_count, dominators_place, dominators_move, dominators_grow, dominators_settle, dominators_sum,
     };
     budget = budget / MISSES + 1;

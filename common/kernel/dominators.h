@@ -1,76 +1,93 @@
-/* The dominator tree of what roots reach: semi-NCA (see ../engine/python/dominators.py) over a depth-first numbering, of all blocks or of those
- * that are left when bushes are cut to their first block (tree_reduction.c).
+/* Dominator tree of the blocks that roots reach: semi-NCA (see ../engine/python/dominators.py) over
+ * a depth-first numbering. Single-entry trees of blocks are first collapsed to their top block
+ * (tree_reduction.c).
  *
- * 24 bytes a block reached, and 8 for each reference from a higher number to a lower one that is not its parent, while computing; 24 then.
+ * Memory: 24 bytes for each block reached, and during computation 8 for each edge from a higher
+ * number to a lower one that is not its parent.
  */
 #ifndef FINDLEAKS_DOMINATORS_H
 #define FINDLEAKS_DOMINATORS_H
 
 #include "graph.h"
 
-/* In `numbers`: of a block not visited yet, which roots refer to it (HELD | their group; UNSEEN: none). BARRED: it is not to be
- * visited. Less: its number, in the end its place. Groups stand in the order of visiting: the roots of a priority, one by one, and behind
- * them a group of what several of that priority refer to; then the next priority. */
+/* Values of numbers[block] before a block is visited: HELD | group for a block that roots refer to,
+ * UNSEEN for others, BARRED if it must not be visited. Lower values are the depth-first number, and
+ * finally the place in the preorder layout. Groups are in the order of visiting: for each priority,
+ * its roots one by one, then one group for blocks that several of these roots refer to. */
 #define HELD 0x80000000u
 #define UNSEEN 0xFFFFFFFFu
 #define BARRED 0x7FFFFFFFu
-#define NO_ROOT 0xFFFFFFFFu /* in place of a root */
+#define NO_ROOT 0xFFFFFFFFu /* in place of a root's number: none */
 #define IGNORED 0xFFFFFFFEu
 
-#define UP 0x80000000u /* with a parent: the node refers to its parent, too */
+#define UP 0x80000000u /* set in parents[]: the node has an edge back to its parent */
 
 #define ROOT_NODE 0x80000000u /* in `nodes`: ROOT_NODE | root, or a block's index */
 #define SHARED_NODE 0xFFFFFFFFu
 
 typedef struct {
-    uint32_t next, number; /* the edge to follow, and whose it is */
+    /* the next edge to follow, and the number of the block that it belongs to */
+    uint32_t next, number;
 } frame;
 
 typedef struct dominators {
     graph *g;
     uint32_t roots, priorities;
-    uint32_t *lasts; /* the last group of each priority: its several */
-    bool only_lost; /* only blocks that are lost count */
+    uint32_t *lasts; /* last group of each priority: blocks shared by its roots */
+    bool only_lost; /* consider lost blocks only */
     const uint64_t *bounds; /* the caller's, while scanning */
     const uint32_t *owners;
     uint64_t bound_count, bound;
-    uint32_t otherwise; /* the root of words below all bounds */
+    uint32_t otherwise; /* root of words below all bounds */
     uint32_t definite, possible; /* roots of lost blocks, or NO_ROOT */
-    const uint32_t *merged; /* the caller's: of each block the root it is merged into, NO_ROOT or IGNORED; or NULL */
-    const uint32_t *parts, *container_owners; /* the caller's: of each block which thing it is a part of, or NO_ROOT; of each thing the node that keeps it */
+    /* the caller's: of each block the root it is merged into, NO_ROOT or IGNORED; or NULL */
+    const uint32_t *merged;
+    /* the caller's. containers: the container whose node each block is, or NO_ROOT; container_owners: by
+     * container, the node that owns it */
+    const uint32_t *containers, *container_owners;
     uint32_t *numbers; /* by block */
-    uint64_t *seen;    /* a bit for each: it has a number, or is barred. `numbers` alone would do, but these stay in a cache */
-    uint64_t *outward; /* by number, in the end by place, a bit: it may refer to a block that something else holds */
-    uint32_t *starts, *targets; /* blocks that each root alone refers to, and behind them those that several do */
-    uint32_t group, target, priority; /* where visiting stands */
-    uint32_t base;                /* the first number given in this priority: those before are no business of it */
+    /* a bit for each block: it is numbered or barred. Duplicates `numbers`, but fits the cache */
+    uint64_t *seen;
+    /* a bit by number, finally by place: the block may have an edge to a block that it does not
+     * dominate */
+    uint64_t *outward;
+    /* blocks that each root alone refers to, and after them those that several do */
+    uint32_t *starts, *targets;
+    uint32_t group, target, priority; /* progress of the visit */
+    /* first number of this priority: edges to lower numbers are ignored */
+    uint32_t base;
     unsigned phase;
     uint64_t at;
-    uint32_t count; /* numbers given; in the end how many places there are */
-    /* tree_reduction.c: by rank, breadth first, for as long as there are bushes. */
-    uint32_t *order, *above, *weights; /* the block; the rank of what it was reached from, NONE: a root's; how many there are from it on */
-    uint64_t *joins, *join_blocks; /* a bit for each by rank, by block: it is to be visited depth first */
-    uint64_t *earlier;         /* a bit for each block: of an earlier priority, or barred */
-    uint32_t ranks, join_count, edge;  /* how many; where surveying stands in a block's references */
-    /* By number, 0 for the node above all roots. */
-    uint32_t *nodes, *parents, *semis; /* in the end by place: nodes, their holders, and how many blocks these retain */
-    uint32_t *labels, *ancestors;      /* of shortening ways; then the places, and where the next goes that a node holds */
-    uint64_t *placed; /* by place, while these are found: the count << 32 | the node */
+    uint32_t count; /* numbers assigned; finally the number of places */
+    /* tree_reduction.c. By breadth-first rank: */
+    /* the block; the rank that it was reached from (NONE: a root); blocks in its tree */
+    uint32_t *order, *above, *weights;
+    /* bits by rank and by block: a join node, to be visited depth first */
+    uint64_t *joins, *join_blocks;
+    uint64_t *earlier;         /* a bit for each block: barred, or reached at an earlier priority */
+    uint32_t ranks, join_count, edge;  /* their number; the next edge of the block being surveyed */
+    /* By depth-first number; 0 is the node above all roots. */
+    /* finally by place: node, place of its idom, number of blocks it retains */
+    uint32_t *nodes, *parents, *semis;
+    /* path compression; then new places, and the next free place below each node */
+    uint32_t *labels, *ancestors;
+    uint64_t *placed; /* by place, while the layout is computed: count << 32 | node */
     uint64_t *bytes;  /* by place: what a node retains */
     uint32_t *places;                  /* of roots */
     frame *frames;
     uint64_t depth, frame_capacity;
-    uint64_t *others, *spare; /* references: the lower number << 32 | the higher, sorted */
+    uint64_t *others, *spare; /* edges from higher numbers: target << 32 | source, sorted */
     uint64_t other_count, other_capacity;
-    uint32_t *tallies; /* of sorting */
+    uint32_t *tallies; /* of the radix sort */
     unsigned shift;
-    uint64_t steps; /* up the tree */
-    uint32_t source; /* where shortening a way stands; 0: nowhere */
+    uint64_t steps; /* steps up the tree so far */
+    uint32_t source; /* the node at which path compression goes on; 0: none */
     bool upward, counted, jumping;
-    uint64_t *moved; /* `outward` by place, while that is made */
+    uint64_t *moved; /* `outward` by place, while it is built */
 } dominators;
 
-/* tree_reduction.c, semidominators.c, preorder_layout.c: phases, in this order. 1: the budget is used up, and there is more to do. */
+/* Phases of tree_reduction.c, semidominators.c and preorder_layout.c, in this order. Each returns 1
+ * when the budget is used up and there is more to do. */
 int dominators_survey(dominators *d, int64_t *budget);
 int dominators_joins(dominators *d, int64_t *budget);
 int dominators_collapse(dominators *d, int64_t *budget);
@@ -90,10 +107,10 @@ int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool 
 
 void reduction_free(dominators *d);
 
-/* A node that is met while visiting and not looked into: the first block of a bush. */
+/* A collapsed tree's top block: numbered, but its edges are not followed. */
 INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
 
-/* The priority of a group. There are few. */
+/* The priority of a group; there are few. */
 INLINE uint32_t priority_of(const dominators *d, uint32_t group) {
     uint32_t priority = 0;
     while (group > d->lasts[priority])
@@ -101,13 +118,14 @@ INLINE uint32_t priority_of(const dominators *d, uint32_t group) {
     return priority;
 }
 
-/* A reference that does not count: to a part of something, from what is neither another part of it nor its keeper. */
+/* Ignore edges into a container's nodes unless they come from its owner or another node. */
 INLINE bool edge_ignored(const dominators *d, uint32_t index, uint32_t from) {
-    uint32_t part = d->parts ? d->parts[index] : NO_ROOT;
-    return part != NO_ROOT && d->container_owners[part] != from && !(from < ROOT_NODE && d->parts[from] == part);
+    uint32_t container = d->containers ? d->containers[index] : NO_ROOT;
+    return container != NO_ROOT && d->container_owners[container] != from && !(from < ROOT_NODE && d->containers[from] == container);
 }
 
-/* A root of an earlier priority has what it refers to; of two in one priority neither. */
+/* Root `root` refers to a block. The root of the earliest priority gets it; of several roots of one
+ * priority, none does. */
 INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
     uint32_t *number = &d->numbers[index], priority = 0;
     if (root == NO_ROOT || edge_ignored(d, index, ROOT_NODE | root))
@@ -119,7 +137,7 @@ INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
         *number = HELD | (priority < known ? group : d->lasts[priority]);
 }
 
-/* The root that a word at this address belongs to: most often the one of the word before. */
+/* The root that owns the word at this address: usually that of the previous word. */
 INLINE uint32_t root_at(dominators *d, uint64_t address) {
     uint64_t at = d->bound;
     if ((at && address < d->bounds[at - 1]) || (at < d->bound_count && address >= d->bounds[at])) {

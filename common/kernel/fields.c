@@ -1,31 +1,36 @@
-/* Which of an owner's fields reach what. Everything that the owner holds hangs from its children in the tree of dominators, and whatever leads
- * into one child's part from elsewhere leads to the child itself: so a field, or several, reach a child with all that it retains,
- * and nothing need be numbered anew. Children are looked through when their label changes, twice at most.
- */
+/* Which of an owner's fields reach what. All that the owner retains is below its children in the
+ * dominator tree, and an edge into a child's subtree from elsewhere leads to the child itself. So a
+ * field that reaches a child reaches its whole subtree, and no new numbering is needed. A child's
+ * subtree is searched when its label changes, at most twice. */
 #include "dominators.h"
 
 #include <stdlib.h>
 
-#define QUEUED 0x80000000u /* with a label */
-#define SPENT (1u << 16)   /* items of the queue that are done, and thrown away from then on */
-#define FAR 24u            /* blocks ahead whose bytes, */
-#define NEAR_BY 16u        /* references */
-#define SOON 8u            /* and whose targets' places are asked for */
+#define QUEUED 0x80000000u /* set in a label: the child is queued */
+#define SPENT (1u << 16)   /* queue items done before they are dropped */
+#define FAR 24u            /* blocks ahead whose groups are prefetched */
+#define NEAR_BY 16u        /* blocks ahead whose edges are prefetched */
+#define SOON 8u            /* blocks ahead whose targets' places are prefetched */
 #define LOOKED_AT 4u       /* of them */
-#define TAKEN 64u          /* children that are taken from the queue together: what they need is asked for at once */
+#define TAKEN 64u          /* children taken from the queue at once, so that prefetches overlap */
 
 typedef struct {
     const dominators *d;
-    uint32_t place, span, fields; /* of the owner, and how many it and what it retains take */
-    uint32_t *labels;             /* by place behind the owner's: 0, or 1 + the field that reaches this child; 1 + fields: several */
-    words queue, both; /* children to look through, in turn; before them those that several fields reach */
-    uint64_t head;     /* of the queue */
-    uint32_t next[TAKEN], next_count, next_at; /* taken from it, and how many of these are done */
-    uint32_t child, at;                        /* being looked through, and where; 0: none */
+    /* the owner's place, the places of what it retains, the number of fields */
+    uint32_t place, span, fields;
+    /* by place after the owner's: 0, 1 + the field that reaches this child, or 1 + fields for
+     * several */
+    uint32_t *labels;
+    /* children to search; `both`: those that several fields reach, searched first */
+    words queue, both;
+    uint64_t head;     /* next in `queue` */
+    uint32_t next[TAKEN], next_count, next_at; /* taken from it, and how many are done */
+    /* the child being searched, and the place reached; 0: none */
+    uint32_t child, at;
     unsigned phase;
     uint64_t done;
-    uint32_t *starts, *heads, *ends; /* children by label; how many blocks up to each's last */
-    uint32_t *all;                   /* children that some field reaches, ascending */
+    uint32_t *starts, *heads, *ends; /* children by label; cumulated blocks up to each */
+    uint32_t *all;                   /* all labelled children, ascending */
     uint32_t all_count;
     uint64_t *sums; /* blocks and bytes by label */
 } fields;
@@ -44,7 +49,8 @@ API void fl_fields_free(fields *f) {
     free(f);
 }
 
-/* Of the node at `place` in `d`, which is complete and outlives this; `span` places are its own, 0 if no root reaches it. */
+/* Fields of the node at `place` in `d`, which must be complete and outlive this; `span`: its
+ * places, 0 if no root reaches it. */
 API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, uint32_t count) {
     fields *f = calloc(1, sizeof *f);
     if (!f)
@@ -63,14 +69,14 @@ API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, ui
     return f;
 }
 
-/* What has a label is a child: looked at first, as there is most to look at where most have one. */
+/* A labelled place is a child: tested first, as most are labelled when there is much to do. */
 INLINE bool is_child(const fields *f, uint32_t place) {
     if (place - f->place >= f->span || place == f->place)
         return false;
     return f->labels[place - f->place] || f->d->parents[place] == f->place;
 }
 
-/* Something with this label, 1 + a field or several, leads to the block, from a node. */
+/* An edge from node `from`, reached with this label (1 + field, or several), to a block. */
 INLINE int reach(fields *f, uint32_t index, uint32_t label, uint32_t from) {
     uint32_t place = f->d->numbers[index];
     if (!is_child(f, place) || edge_ignored(f->d, index, from))
@@ -99,7 +105,8 @@ API int fl_fields_words(fields *f, uint32_t field, const uint64_t *values, uint6
     return failed;
 }
 
-/* The first place from `at` on, below `end`, of a block that may refer to what something else holds; `end` if there is none. */
+/* The first place in [at, end) whose block may have edges out of its own subtree; `end` if there is
+ * none. */
 INLINE uint32_t next_outward(const dominators *d, uint32_t at, uint32_t end) {
     for (; at < end; at = (at | 63) + 1) {
         uint64_t bits = d->outward[at >> 6] >> (at & 63);
@@ -111,7 +118,7 @@ INLINE uint32_t next_outward(const dominators *d, uint32_t at, uint32_t end) {
     return end;
 }
 
-/* Ask for what looking through a child will need soon. */
+/* Prefetch what searching a child needs soon. */
 INLINE void look_ahead(const fields *f, uint32_t at, uint32_t end) {
     const dominators *d = f->d;
     const graph *g = d->g;
@@ -125,9 +132,10 @@ INLINE void look_ahead(const fields *f, uint32_t at, uint32_t end) {
         __builtin_prefetch(&d->numbers[g->edges[first + each] >> INDEX_SHIFT]);
 }
 
-/* Take the next children. What several fields reach is looked through first: its label will not change. The others take turns, so that
- * fields that lead to the same meet early, and most of it is looked through once. There may be many, of a block each, that lie anywhere:
- * what looking through them will need is asked for step by step, of all of them at once. */
+/* Take the next children from the queue. Those that several fields reach come first, as their label
+ * is final. The others take turns, so that fields that lead to the same child meet early and most
+ * subtrees are searched once. There may be many single-block children anywhere in memory: what they
+ * need is prefetched step by step for all of them at once. */
 static void take(fields *f) {
     const dominators *d = f->d;
     const graph *g = d->g;
@@ -165,7 +173,8 @@ static void take(fields *f) {
         }
 }
 
-/* Look through the parts of the children that fields reach for what leads to other children: only blocks marked for it can. */
+/* Search the subtrees of labelled children for edges to other children: only `outward` blocks can
+ * have one. */
 static int spread_labels(fields *f, int64_t *budget) {
     const dominators *d = f->d;
     const graph *g = d->g;
@@ -176,7 +185,8 @@ static int spread_labels(fields *f, int64_t *budget) {
             if (!f->next_count)
                 return DONE;
             f->child = f->at = f->next[f->next_at++];
-            if (!(f->labels[f->child - f->place] & QUEUED)) { /* it was among those that several reach */
+            /* already searched with its final label */
+            if (!(f->labels[f->child - f->place] & QUEUED)) {
                 f->child = 0;
                 if (--*budget < 0)
                     return 1;
@@ -185,7 +195,7 @@ static int spread_labels(fields *f, int64_t *budget) {
             f->labels[f->child - f->place] &= ~QUEUED;
         }
         uint32_t count, end = f->child + d->semis[f->child], label = f->labels[f->child - f->place] & ~QUEUED;
-        bool only = end - f->child == f->span - 1; /* there is no other child that anything could lead to */
+        bool only = end - f->child == f->span - 1; /* no other child exists */
         for (; !only; f->at++) {
             if (--*budget < 0)
                 return 1;
@@ -206,7 +216,7 @@ static int spread_labels(fields *f, int64_t *budget) {
     }
 }
 
-/* Count the children by label, */
+/* Count the children by label. */
 static int count(fields *f, int64_t *budget) {
     uint32_t end = f->place + f->span;
     for (f->at = f->at ? f->at : f->place + 1; f->at < end; f->at += f->d->semis[f->at]) {
@@ -225,7 +235,7 @@ static int count(fields *f, int64_t *budget) {
     return f->heads && f->ends && f->all ? DONE : NO_MEMORY;
 }
 
-/* and list them, ascending. */
+/* List the children by label, ascending. */
 static int list(fields *f, int64_t *budget) {
     const dominators *d = f->d;
     uint32_t end = f->place + f->span;
@@ -247,7 +257,7 @@ static int list(fields *f, int64_t *budget) {
     return DONE;
 }
 
-/* 1: there is more to do; 0: all is known. */
+/* 1: there is more to do; 0: done. */
 API int fl_fields_compute(fields *f, int64_t budget) {
     static int (*const phases[])(fields *, int64_t *) = {spread_labels, count, list};
     for (; f->phase < sizeof phases / sizeof *phases; f->phase++, f->at = 0) {
@@ -258,10 +268,10 @@ API int fl_fields_compute(fields *f, int64_t budget) {
     return DONE;
 }
 
-/* Blocks looked at so far; no more than twice what the owner retains. */
+/* Blocks searched so far; at most twice what the owner retains. */
 API uint64_t fl_fields_done(const fields *f) { return f->done; }
 
-/* As fl_dominators_children, of a field, or of what several reach. */
+/* As fl_dominators_children, for a field or for `several`. */
 API int fl_fields_children(const fields *f, uint32_t field, uint64_t limit, words *found) {
     *found = (words){NULL, 0, 0};
     for (uint32_t at = f->starts[field + 1]; at < f->starts[field + 2]; at++)
@@ -276,7 +286,8 @@ API int fl_fields_spread(const fields *f, uint32_t field, bool all, words *found
     return spread_of(f->d, f->heads + first, count, all, found);
 }
 
-/* Labels by place behind the owner's; children by label and where each label's begin, by 1 + field; blocks up to each; all children; sums. */
+/* Labels by place; starts by label; children by label; cumulated blocks; all children; sums by
+ * label. */
 API void fl_fields_arrays(const fields *f, const void **arrays, uint32_t *count) {
     const void *found[] = {f->labels, f->starts, f->heads, f->ends, f->all, f->sums};
     memcpy(arrays, found, sizeof found);

@@ -6,9 +6,10 @@
 /* Also in ../engine/shared.py. */
 enum { END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES };
 
-#define LANES 16u /* lists that are followed side by side: the memory of each node is asked for before others are looked at */
+/* lists followed side by side: each node is prefetched while others are visited */
+#define LANES 16u
 
-/* Nodes seen: open addressing; 0 is an empty place (no node is at 0). */
+/* Set of nodes: open addressing; 0 is an unused entry, as no node is at 0. */
 typedef struct {
     uint64_t *items;
     uint64_t count, mask;
@@ -43,7 +44,8 @@ static int set_reserve(node_set *set) {
 const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address) {
     if (!count || pieces->address > address)
         return NULL;
-    while (count > 1) { /* no branch that depends on what is compared: there may be thousands of pieces, and addresses are in no order */
+    /* branch-free: there may be thousands of pieces, and addresses come in no order */
+    while (count > 1) {
         uint64_t half = count / 2;
         pieces += pieces[half].address <= address ? half : 0;
         count -= half;
@@ -51,7 +53,7 @@ const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address
     return pieces;
 }
 
-/* Where the word at `address` stands in our memory; NULL if it lies whole in no piece. */
+/* The word at `address`; NULL unless one piece contains it. */
 const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address) {
     const piece *p = piece_holding(pieces, count, address);
     if (!p)
@@ -60,12 +62,12 @@ const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address) {
     return offset < p->length && p->length - offset >= WORD ? p->data + offset : NULL;
 }
 
-/* A list while it is followed as if it were sound. */
+/* A list followed on the assumption that it is intact. */
 typedef struct {
     uint64_t node, found;
-    uint64_t noted, turn; /* who goes round passes some node again that was noted at a power of two */
-    const uint8_t *next;  /* what links the node to the next */
-    const piece *now;     /* where that is */
+    uint64_t noted, turn; /* Brent: a cycle meets again a node noted at a power of two */
+    const uint8_t *next;  /* the link word of the node */
+    const piece *now;     /* the piece that contains it */
     range within;         /* where nodes must be */
     words nodes;
     bool open, sound;
@@ -79,7 +81,7 @@ typedef struct {
     uint64_t limit;
 } road;
 
-/* Ask for the link of a lane's node, or close it. */
+/* Prefetch the link of a lane's node, or close the lane. */
 static void look(const road *r, lane *l) {
     uint64_t place = l->node + (uint64_t)r->next_offset, offset = place - l->now->address;
     l->open = false;
@@ -114,7 +116,7 @@ static int step(const road *r, lane *l) {
 
 static const range everywhere = {0, UINT64_MAX};
 
-/* Lists that end as they should have their nodes then, and are `sound`. */
+/* Follow lists; those that end properly have their nodes and are `sound`. */
 static int follow_sound(const road *r, lane *lanes, const uint64_t *heads, const range *within, uint64_t lists) {
     bool on = false;
     for (uint64_t at = 0; at < lists; at++) {
@@ -135,7 +137,7 @@ static int follow_sound(const road *r, lane *lanes, const uint64_t *heads, const
     return DONE;
 }
 
-/* Appends the nodes of the list at *head; why it ended there, negative without memory. */
+/* Append the nodes of the list at *head; why it ended there, negative without memory. */
 static int follow(const road *r, uint64_t *head, const range *within, words *nodes) {
     node_set seen = {NULL, 0, 0};
     int code = END;
@@ -174,13 +176,14 @@ int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t nex
     return follow(&r, head, &everywhere, nodes);
 }
 
-/* The nodes of a list (for fl_free), and why it ended at *head; negative without memory. */
+/* The nodes of a list (to be freed with fl_free), and why it ended at *head; negative without
+ * memory. */
 API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
     *nodes = (words){NULL, 0, 0};
     return follow_list(pieces, count, head, next_offset, mangled, limit, nodes);
 }
 
-/* The nodes of lists [first, last), as many as there are lanes at most. */
+/* The nodes of lists [first, last), at most LANES. */
 static int follow_some(const road *r, lane *lanes, const uint64_t *heads, const range *within, uint64_t first, uint64_t last, words *nodes,
                        uint64_t *ends, words *problems) {
     if (follow_sound(r, lanes, heads + first, within ? within + first : NULL, last - first))
@@ -189,7 +192,7 @@ static int follow_some(const road *r, lane *lanes, const uint64_t *heads, const 
         const lane *l = &lanes[at - first];
         uint64_t node = heads[at];
         int code = END;
-        /* Remembering each node costs more than following them: only to find where and why a list ends. */
+        /* Storing each node in a set costs more than following: only where a list is damaged. */
         if (!l->sound && (code = follow(r, &node, within ? &within[at] : &everywhere, nodes)) < 0)
             return code;
         for (uint64_t place = 0; l->sound && place < l->nodes.count; place++)
@@ -202,8 +205,9 @@ static int follow_some(const road *r, lane *lanes, const uint64_t *heads, const 
     return DONE;
 }
 
-/* The nodes of `lists` lists, one behind the other; the end of each in `nodes` to ends[]; and of each that ended early its number, why,
- * and where: three words. `within`: where each list's nodes must be, or NULL. */
+/* The nodes of `lists` lists, one list after another; ends[] has the end of each in `nodes`; three
+ * words in `problems` for each that ended early: its number, why, and the node. `within`: the range
+ * in which each list's nodes must be, or NULL. */
 API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t lists, int64_t next_offset, uint64_t limit,
                       const range *within, words *nodes, uint64_t *ends, words *problems) {
     const road r = {pieces, count, next_offset, false, limit};
@@ -217,7 +221,7 @@ API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads
     return failed;
 }
 
-/* Copy `size` bytes at `address`, which may go on from piece to piece where these adjoin. */
+/* Copy `size` bytes at `address`, which may continue from a piece to the adjoining one. */
 bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out) {
     const piece *p = piece_holding(pieces, count, address);
     for (; p && p < pieces + count && size; p++) {
@@ -233,7 +237,8 @@ bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t si
     return !size;
 }
 
-/* Records of `size` bytes at these addresses to `out`, which is zeros; the numbers of those of which a part lies in no piece: zeros. */
+/* Copy records of `size` bytes at these addresses to `out`; records not wholly in pieces are
+ * zeroed, their numbers go to `missing`. */
 API int fl_gather(const piece *pieces, uint64_t count, const uint64_t *addresses, uint64_t records, uint64_t size, uint8_t *out, words *missing) {
     *missing = (words){NULL, 0, 0};
     for (uint64_t at = 0; at < records; at++) {
@@ -278,7 +283,7 @@ INLINE uint64_t mark_of(uint64_t value) { return value * 0x9E3779B97F4A7C15u >> 
 API int fl_search_any(const piece *p, const uint64_t *values, uint64_t number, words *found) {
     uint64_t base, count = piece_words(p, &base), span = number ? values[number - 1] - values[0] : 0;
     const uint8_t *data = count ? p->data + (base - p->address) : NULL;
-    uint64_t marks[64] = {0}; /* a bit for every hash of a value: most words are done with here */
+    uint64_t marks[64] = {0}; /* a bit for each value's hash: excludes most words */
     *found = (words){NULL, 0, 0};
     for (uint64_t at = 0; at < number; at++)
         marks[mark_of(values[at]) / 64] |= UINT64_C(1) << mark_of(values[at]) % 64;

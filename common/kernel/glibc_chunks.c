@@ -1,8 +1,8 @@
-/* Walking glibc's boundary-tagged chunks (glibc 2.36 malloc/malloc.c, struct malloc_chunk; the layout of ptmalloc2 and of every
- * glibc since): a header of two words, the size of the chunk before (if that is free) and this chunk's own size, whose low bits
- * say: 1 the chunk before is in use, 2 mmapped, 4 of a thread's arena. Sizes are multiples of two words, four at least. The user's
- * block begins behind the header and ends with the word that the next header would use for the size of the chunk before.
- */
+/* Walking glibc's boundary-tagged chunks (glibc 2.36 malloc/malloc.c, struct malloc_chunk; the same
+ * since ptmalloc2). A header of two words: the size of the previous chunk, if that is free, and
+ * this chunk's size, whose low bits are flags: 1 the previous chunk is in use, 2 mmapped, 4 of a
+ * thread's arena. Sizes are multiples of two words, at least four. The user's block starts after
+ * the header and extends over the next header's first word. */
 #include "blocks.h"
 
 #define PREV_INUSE 1u
@@ -37,8 +37,9 @@ static void is_free(blocks *b) {
     b->sizes[index] -= WORD;
 }
 
-/* Append the blocks of the chunks from *chunk (updated) on whose size words lie in the piece, up to `end`, the header that ends the
- * heap and is no block itself. A positive result is why the walk ended at *chunk, whose size is *size; behind DIFFERS it may go on. */
+/* Append the blocks of the chunks from *chunk (updated) whose size words are in the piece, up to
+ * `end`, the header that ends the heap and is no block. A positive result is why the walk stopped
+ * at *chunk, whose size is *size; after DIFFERS it can continue. */
 API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end, uint64_t *size, bool *done) {
     uint64_t first, at = *chunk, count = piece_words(p, &first);
     bool pending = b->pending;
@@ -54,7 +55,8 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
         return OVERLAP;
     *done = at == end && !pending;
     const uint8_t *data = p->data + (first - p->address);
-    uint64_t fetched = at + WORD - first; /* up to where memory was asked for: each header waits for the one before it otherwise */
+    /* prefetched up to here: else each header waits for the one before */
+    uint64_t fetched = at + WORD - first;
     while (!*done) {
         uint64_t offset = at + WORD - first;
         if (offset / WORD >= count)
@@ -68,14 +70,15 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
         if (at < end) {
             *size = head & ~(uint64_t)FLAGS;
             code = wrong_size(b, at, *size, end);
-            if (code) { /* a header that is wrong says nothing of the block before it, which stays in use */
+            /* a damaged header says nothing of the block before it, which stays in use */
+            if (code) {
                 pending = false;
                 break;
             }
         }
         if (pending && !(head & PREV_INUSE)) {
             if (offset >= WORD && load(data + offset - WORD) != size_of(b, b->count - 1) + WORD) {
-                pending = false; /* in use, or free with its end written over: not for headers to tell */
+                pending = false; /* in use, or free with a damaged end: headers cannot decide */
                 code = DIFFERS;
                 break;
             }
@@ -98,8 +101,9 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
     return code;
 }
 
-/* A header that says what it should: of a chunk in use behind one in use (flags `normal`), of one in use behind a free chunk whose size
- * is repeated, of a free one in a thread's arena (without its flag). `previous`: the header before; NULL where it is not in the piece. */
+/* Is a header plausible: of a chunk in use after one in use (flags `normal`), of one in use after a
+ * free chunk whose size is repeated, or of a free one in a thread's arena (without its flag)?
+ * `previous`: the header before; NULL if it is not in the piece. */
 static bool agrees(const uint8_t *at, const uint8_t *end, const uint8_t *previous, uint64_t normal, bool *behind_free) {
     uint64_t head = load(at), flags = head & 15, size = head & ~(uint64_t)15;
     *behind_free = false;
@@ -115,8 +119,9 @@ static bool agrees(const uint8_t *at, const uint8_t *end, const uint8_t *previou
     return flags == PREV_INUSE && size + WORD <= (uint64_t)(end - at) && !(load(at + size) & PREV_INUSE);
 }
 
-/* Follow the chunks from *chunk (updated) on up to `stop` as far as headers agree and stand in the piece. *previous (updated; 0: none)
- * is the chunk before, *count grows by the headers that were looked at, and chunks that are free by their headers go to `found`. */
+/* Follow the chunks from *chunk (updated) up to `stop` while headers are plausible and in the
+ * piece. *previous (updated; 0: none) is the chunk before, *count grows by the headers visited, and
+ * chunks that are free by their headers go to `found`. */
 API int fl_sound_chunks(const piece *p, uint64_t *chunk, uint64_t stop, uint64_t normal, uint64_t *previous, uint64_t *count, words *found) {
     uint64_t first, at = *chunk, length = piece_words(p, &first) * WORD, before = *previous;
     const uint8_t *data = p->data + (first - p->address), *end = data + length;

@@ -1,8 +1,8 @@
-/* References among blocks in use. Each block's edges (index referred to, whether it is the block's last, whether it is interior) stand
- * in the order of its words, all blocks' one after the other. What else marking asks of a block fits a byte: its kind, and how many edges it has. 28 of these and
- * the place of their first edge are half a cache line: visiting a block costs one miss for this and one for its edges.
- * Groups with a block of more edges than fit have offsets of their own.
- */
+/* Reference graph of the blocks in use. The edges of a block (index of the target, whether it is
+ * the block's last edge, whether it is interior) are in the order of its words; all blocks' edges
+ * are in one array. A block's kind and number of edges share a byte. 28 of these bytes and the
+ * offset of their first edge fill half a cache line: visiting a block costs one miss for this and
+ * one for its edges. Groups with a block of more edges have explicit offsets (`wide`). */
 #ifndef FINDLEAKS_GRAPH_H
 #define FINDLEAKS_GRAPH_H
 
@@ -11,12 +11,13 @@
 #define GROUP 28u
 #define KIND_SHIFT 5
 #define COUNT_MASK 31u
-#define OFF_LIMITS 7u      /* in place of a kind: not in use, never to be visited. Edges to it are kept, but mean nothing */
+/* in place of a kind: not in use, never visited; edges to it are ignored */
+#define OFF_LIMITS 7u
 #define INTERIOR 1u /* bits of an edge; the index is above them */
 #define LAST 2u
 #define INDEX_SHIFT 2
 #define WIDE 0x80000000u   /* the group's base is an index into `wides` */
-#define BATCH 1024u        /* candidates resolved at once: their cache misses overlap */
+#define BATCH 1024u        /* candidates looked up together, so that their cache misses overlap */
 
 typedef struct {
     uint32_t base;
@@ -27,8 +28,8 @@ typedef struct {
     uint32_t offsets[GROUP + 1];
 } wide;
 
-/* An interior reference that was noted: its source and its place among the edges, or NONE and the block that a root refers to; how far
- * into the block it leads (UINT32_MAX: as far, or further). */
+/* A recorded interior reference: its source and edge number (NONE and the target, for a root), and
+ * its offset in the target (UINT32_MAX: that or more). */
 typedef struct {
     uint32_t source, place, offset;
 } inner;
@@ -41,11 +42,11 @@ typedef struct {
 typedef struct heuristics heuristics; /* see heuristics.c */
 typedef struct lost lost;   /* see lost.h */
 
-/* Words that may be pointers, and what they turn out to be. */
+/* Words that may be pointers, and the blocks that they point to. */
 typedef struct {
-    const uint8_t *data; /* where they stand in our memory, */
-    uint64_t address;    /* and in the target's: these many words further */
-    uint32_t places[BATCH + 4]; /* four more are written than count */
+    const uint8_t *data; /* the words in this process, */
+    uint64_t address;    /* and their address in the target; `places` are word numbers */
+    uint32_t places[BATCH + 4]; /* filter_avx2 writes up to four beyond count */
     uint32_t count;
     uint64_t values[BATCH];
     uint64_t starts[BATCH];
@@ -53,7 +54,7 @@ typedef struct {
     uint32_t indices[BATCH];
 } batch;
 
-/* A ring of places where the edges of blocks to visit begin; what has none need not be visited. */
+/* Ring buffer of the first edges of blocks to visit; blocks without edges are not queued. */
 typedef struct {
     uint32_t *items;
     uint32_t mask, head, tail;
@@ -62,34 +63,36 @@ typedef struct {
 typedef struct graph {
     blocks *b;
     uint32_t count;
-    uint8_t *kinds; /* the caller's; filled when marking and classifying are done */
+    uint8_t *kinds; /* the caller's; valid after marking and classifying */
     group_of_nodes *groups;
     wide *wides;
     uint64_t wide_count, wide_capacity;
-    uint32_t *edges; /* the first stands for nothing */
+    uint32_t *edges; /* edges[0] is unused */
     uint64_t edge_count, edge_capacity;
-    uint32_t last_source; /* whose edge the last is */
+    uint32_t last_source; /* source of the last edge */
     uint64_t *root_starts, *root_interiors; /* a bit a block */
-    uint64_t *interiors;                    /* blocks that interior references of reachable blocks lead to */
+    /* targets of interior references from reachable blocks */
+    uint64_t *interiors;
     uint64_t low, span;                     /* no block starts or ends outside [low, low + span) */
     bool popcnt, avx2;
-    uint32_t group, group_end; /* the group being filled, the first block behind it, and what is known of it */
+    uint32_t group, group_end; /* the group being filled, and the first block after it */
     uint32_t degrees[GROUP];
     uint64_t group_base;
     uint64_t scanned;
     batch *batch;
     heuristics *heuristics;
-    const uint8_t *links; /* the caller's: see fl_graph_leave_out */
+    const uint8_t *links; /* the caller's: see fl_graph_exclude_links */
     bool noting; /* interior references */
     inners inners;
-    uint64_t *promoted; /* see interiors.c: blocks that start references of reachable blocks lead to by now */
+    /* see interiors.c: blocks that start references from reachable blocks lead to by now */
+    uint64_t *promoted;
     unsigned phase; /* of marking */
-    uint32_t seed;  /* roots below are in the queue */
+    uint32_t seed;  /* roots of lower bits are queued */
     queue queue;
     lost *lost;
 } graph;
 
-int graph_settle(graph *g); /* no more edges */
+int graph_settle(graph *g); /* finish: no more edges */
 int heuristics_read_facts(graph *g, const piece *p);
 int heuristics_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge);
 int heuristics_root(graph *g, uint32_t index, uint64_t pointer);
@@ -97,7 +100,7 @@ void heuristics_settle(graph *g);
 void heuristics_free(heuristics *h);
 void lost_free(lost *l);
 void interiors_free(inners *list);
-int interiors_reserve(inners *list, uint64_t more); /* for so many more */
+int interiors_reserve(inners *list, uint64_t more); /* make space for `more` items */
 
 INLINE bool bit(const uint64_t *bits, uint32_t index) { return bits[index >> 6] >> (index & 63) & 1; }
 INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64_C(1) << (index & 63); }
@@ -105,7 +108,7 @@ INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64
 INLINE uint8_t *node_of(const graph *g, uint32_t index) { return &g->groups[index / GROUP].nodes[index % GROUP]; }
 INLINE bool is_used(const graph *g, uint32_t index) { return *node_of(g, index) >> KIND_SHIFT != OFF_LIMITS; }
 
-/* The edges of a block: where they begin, and how many. */
+/* The first edge of a block, and the number of its edges. */
 INLINE uint32_t edges_of(const graph *g, uint32_t index, uint32_t *count) {
     static const uint64_t masks[8] = {
         0x1f1f1f1f1f1f1f1f, 0x1f1f1f1f1f1f1f1f, 0x1f1f1f1f1f1f1f1f, 0x1f1f1f1f1f1f1f1f, 0, 0, 0, 0,
@@ -118,7 +121,8 @@ INLINE uint32_t edges_of(const graph *g, uint32_t index, uint32_t *count) {
         return offsets[0];
     }
     *count = group->nodes[within] & COUNT_MASK;
-    /* The sum of the counts before it: bytes of the group from 4 up to 4 + within; four of at most 31 do not overflow a byte. */
+    /* The sum of the counts before it: bytes of the group from 4 up to 4 + within; four of at most
+     * 31 do not overflow a byte. */
     const uint8_t *bytes = (const uint8_t *)group, *mask = (const uint8_t *)masks + 28 - within;
     uint64_t sums = (load(bytes) & load(mask)) >> 32;
     sums += (load(bytes + 8) & load(mask + 8)) + (load(bytes + 16) & load(mask + 16)) + (load(bytes + 24) & load(mask + 24));

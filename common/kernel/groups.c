@@ -1,5 +1,5 @@
-/* Lost blocks alike, counted together: by kind, first word (where it says the type), size, length of the cycle, and
-   whether blocks hang from them. */
+/* Groups of lost blocks: by kind, first word (where it identifies the type), size, cycle length,
+ * and whether indirect blocks are counted under them. */
 #include "lost.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ typedef struct {
     uint32_t type_count;
     uint32_t next; /* blocks from here on are not counted yet */
     uint32_t known;
-    uint64_t known_start; /* of the block `known` */
+    uint64_t known_start; /* address of the block `known` */
     uint64_t fed;
     group *items;
     uint64_t count, capacity;
@@ -70,7 +70,7 @@ static int grow_table(grouping *s) {
     return DONE;
 }
 
-/* The group of this key, made if need be; NULL without memory. */
+/* The group of this key, created if need be; NULL without memory. */
 static group *group_of(grouping *s, const group *key) {
     if (s->count > s->place_mask / 2 && grow_table(s))
         return NULL;
@@ -132,7 +132,8 @@ static bool next_lost(grouping *s, uint64_t *start) {
     return true;
 }
 
-/* Count the blocks that start in this piece, and those below it that start in none. Pieces ascend. */
+/* Count the blocks that start in this piece, and those below it that start in none. Pieces ascend.
+ * */
 API int fl_groups_feed(grouping *s, const piece *p) {
     uint64_t start;
     if (p->address < s->fed)

@@ -1,20 +1,22 @@
-/* memcheck's four interior-pointer heuristics (meanings from Valgrind 3.19, memcheck/mc_leakcheck.c) and two of CPython's, without random
- * access to memory: what a block's first words say (a fact) and the interior references are collected while memory streams by, and
- * settled before marking, or at once where the block's facts are known. memcheck knows the size asked for, we only the usable one,
- * which exceeds it by less than SLACK.
- */
+/* memcheck's four interior-pointer heuristics (Valgrind 3.19, memcheck/mc_leakcheck.c) and two for
+ * CPython, in one pass over memory. What a block's first words say (its facts) and the interior
+ * references are collected while memory is scanned, and combined before marking, or at once where
+ * the facts are complete. memcheck knows the requested size; the usable size exceeds it by less
+ * than SLACK. */
 #include "graph.h"
 
 #include <stdlib.h>
 
 #define SLACK (3 * WORD)
-#define HEAD (8 * WORD) /* facts but inner vtables stand in this many bytes of a block */
+#define HEAD (8 * WORD) /* bytes of a block that facts depend on, except inner vtables */
 enum { LENGTH64 = 1, NEWARRAY = 2, MULTIPLE_INHERITANCE = 4, STDSTRING = 8, OBJECTS = 16, DICT_VALUES = 32 };
-#define OBJECT_AT(offset) (1u << (4 + (offset) / 16)) /* facts: an object begins so many bytes into the block: 0, 16, 32, 48; */
-#define VALUES_AT(offset) (1u << (7 + (offset) / 8))  /* values of a dictionary do: 8, 16, 24, 32 */
+/* fact bits: an object starts at offset 0, 16, 32 or 48 */
+#define OBJECT_AT(offset) (1u << (4 + (offset) / 16))
+/* a dictionary's values start at offset 8, 16, 24 or 32 */
+#define VALUES_AT(offset) (1u << (7 + (offset) / 8))
 
 typedef struct {
-    uint64_t place, pointer; /* among the edges; unused for roots */
+    uint64_t place, pointer; /* edge number (unused for roots), and the pointer */
     uint32_t index;
 } pending;
 
@@ -27,10 +29,11 @@ struct heuristics {
     unsigned wanted;
     range *vtables;
     uint32_t vtable_count;
-    uint64_t *types, type_mask; /* a hash table of the addresses of objects' types; 0 is an empty place */
+    uint64_t *types, type_mask; /* hash table of type addresses; 0: unused entry */
     uint16_t *facts;            /* of each block */
-    words inner_vtables; /* addresses, beyond a block's first word, of words that point to a vtable; ascending */
-    uint32_t first_of;   /* the block whose first word was the last of a piece, or NONE */
+    /* ascending addresses of words, other than a block's first, that point to a vtable */
+    words inner_vtables;
+    uint32_t first_of;   /* the block whose first word ended the last piece, or NONE */
     uint64_t first;
     pendings edges, roots;
 };
@@ -72,7 +75,7 @@ static uint64_t *type_place(const heuristics *h, uint64_t type) {
     return &h->types[place];
 }
 
-/* The types that objects name in their second word; after fl_graph_heuristics, once. */
+/* The types of objects' second words; call once, after fl_graph_heuristics. */
 API int fl_graph_objects(graph *g, const uint64_t *types, uint64_t count) {
     heuristics *h = g->heuristics;
     h->type_mask = 63;
@@ -102,14 +105,14 @@ static void first_word(heuristics *h, uint32_t index, uint64_t size, uint64_t va
 }
 
 static void second_word(heuristics *h, uint32_t index, uint64_t size, uint64_t capacity) {
-    uint64_t header = 3 * WORD + 1; /* length, capacity, reference count; and the text's closing NUL */
+    uint64_t header = 3 * WORD + 1; /* length, capacity, reference count, and the closing NUL */
     if (h->wanted & STDSTRING && h->first_of == index && h->first <= capacity && size >= header && capacity <= size - header &&
         size - header - capacity < SLACK)
         h->facts[index] |= STDSTRING;
 }
 
-/* A word of a block's HEAD: an object has its type in its second word; the byte in front of a dictionary's values is their distance from
- * the block's start. */
+/* A word in a block's HEAD: the type of an object is its second word; the byte before a
+ * dictionary's values is their offset in the block. */
 static void head_word(heuristics *h, uint32_t index, uint64_t offset, uint64_t value) {
     if (h->wanted & OBJECTS && offset % 16 == 8 && h->types && value && *type_place(h, value))
         h->facts[index] |= (uint16_t)OBJECT_AT(offset - 8);
@@ -117,7 +120,7 @@ static void head_word(heuristics *h, uint32_t index, uint64_t offset, uint64_t v
         h->facts[index] |= (uint16_t)VALUES_AT(offset + 8);
 }
 
-/* What the piece's words say of the blocks in use that they lie in. */
+/* Record the facts in the piece's words about blocks in use. */
 int heuristics_read_facts(graph *g, const piece *p) {
     heuristics *h = g->heuristics;
     const blocks *b = g->b;
@@ -174,20 +177,22 @@ static bool has(const words *sorted, uint64_t item) {
     return low < sorted->count && sorted->items[low] == item;
 }
 
-/* Does an interior pointer, so many bytes into the block, count as a start reference? What precedes an object in its block is its own: the
- * garbage collector's header, which has references, too. Two low bits may be marks. */
+/* Does an interior pointer at this offset count as a start reference? Words before an object in its
+ * block belong to it: the collector's header has references too. Two low bits may be marks. */
 static bool counts(const heuristics *h, uint32_t index, uint64_t offset, uint64_t pointer) {
     unsigned facts = h->facts[index];
     if (!facts)
         return false;
-    uint64_t object = offset & ~UINT64_C(3), values = offset % 8 == 7 ? offset + 1 : offset; /* 3.12 marks it by taking one off */
+    /* 3.12 marks it by taking one off */
+    uint64_t object = offset & ~UINT64_C(3), values = offset % 8 == 7 ? offset + 1 : offset;
     return (facts & LENGTH64 && offset == 8) || (facts & NEWARRAY && offset == WORD) || (facts & STDSTRING && offset == 3 * WORD) ||
            (facts & MULTIPLE_INHERITANCE && has(&h->inner_vtables, pointer)) ||
            (object % 16 == 0 && object <= 48 && facts >> (4 + object / 16) & (0xfu >> object / 16)) ||
            (values % 8 == 0 && values >= 8 && values <= 32 && facts & VALUES_AT(values));
 }
 
-/* An interior reference that becomes edge number `place`: *edge, if the block's facts are known; otherwise it waits for them. */
+/* An interior reference that becomes edge number `place`: decided in *edge if the block's facts are
+ * complete, else later. */
 int heuristics_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge) {
     heuristics *h = g->heuristics;
     uint32_t index = *edge >> INDEX_SHIFT;

@@ -1,7 +1,7 @@
-/* Interior references to blocks that nothing else reaches, and at which offset of their blocks they aim: the program's own headers. What
- * ../graph/conventions.py decides of the counts made here turns interior references into start references, and blocks from possible to
- * reachable. Nothing that is lost becomes reachable by it, nor the reverse: marking followed both sorts of reference.
- */
+/* Interior references to otherwise unreachable blocks, counted by offset: they reveal a program's
+ * own block headers. ../graph/conventions.py decides from the counts which offsets count as start
+ * references; their targets change from possible to reachable. No block becomes lost or found by
+ * it, as marking followed both sorts of reference. */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ void interiors_free(inners *list) {
     *list = (inners){NULL, 0, 0};
 }
 
-/* Remember interior references from now on; before anything is scanned. */
+/* Record interior references from now on; call before scanning. */
 API void fl_graph_note(graph *g) { g->noting = true; }
 
 int interiors_reserve(inners *list, uint64_t more) {
@@ -28,8 +28,8 @@ static bool live(const graph *g, uint32_t source) {
     return source == NONE || g->kinds[source] == REACHABLE || g->kinds[source] == POSSIBLE;
 }
 
-/* The block that a noted reference leads to: of those that are only possibly held, from what is held, by what still counts as interior; else
- * NONE. */
+/* The possible block that a recorded reference from a live source leads to, if the reference still
+ * counts as interior; else NONE. */
 static uint32_t target_of(const graph *g, const inner *item) {
     if (item->offset == UINT32_MAX || !live(g, item->source))
         return NONE;
@@ -43,8 +43,8 @@ static uint32_t target_of(const graph *g, const inner *item) {
     return g->kinds[target] == POSSIBLE ? target : NONE;
 }
 
-/* Of the noted references from number *at on, `budget` at most: block << 32 | offset of each that leads to a possible block. Their number;
- * *at is where to go on, and *all how many were noted. After marking. */
+/* Keys (block << 32 | offset) of recorded references to possible blocks, from number *at (updated),
+ * at most `budget`: their number; *all: how many were recorded. After marking. */
 API uint64_t fl_interior_keys(const graph *g, uint64_t *at, uint64_t *all, uint64_t budget, uint64_t *keys) {
     uint64_t found = 0;
     *all = g->inners.count;
@@ -57,17 +57,17 @@ API uint64_t fl_interior_keys(const graph *g, uint64_t *at, uint64_t *all, uint6
     return found;
 }
 
-/* -- counting blocks by size and offset: a hash table */
+/* -- blocks by size and offset: a hash table */
 
 typedef struct {
-    uint64_t size, offset, blocks; /* empty: no blocks */
+    uint64_t size, offset, blocks; /* 0 blocks: unused entry */
 } row;
 
 typedef struct {
     const graph *g;
     row *rows;
     uint64_t mask, used;
-    uint32_t last; /* the block whose keys were the last */
+    uint32_t last; /* block of the last key */
 } counting;
 
 static row *row_of(const counting *c, uint64_t size, uint64_t offset) {
@@ -118,7 +118,8 @@ API counting *fl_interior_count_new(const graph *g) {
     return c;
 }
 
-/* Keys ascend and differ. A block counts once for each of its offsets, and for offset 0; under its size, and under size 0. */
+/* Count keys, which ascend without duplicates. A block counts once for each of its offsets and once
+ * for offset 0, under its own size and under size 0. */
 API int fl_interior_count(counting *c, const uint64_t *keys, uint64_t count) {
     for (uint64_t at = 0; at < count; at++) {
         uint32_t block = (uint32_t)(keys[at] >> 32);
@@ -132,7 +133,7 @@ API int fl_interior_count(counting *c, const uint64_t *keys, uint64_t count) {
     return DONE;
 }
 
-/* Size, offset and number of blocks of each row of at least `least` blocks, in no order. */
+/* Size, offset and number of blocks of each row with at least `least` blocks, unordered. */
 API int fl_interior_rows(const counting *c, uint64_t least, words *found) {
     for (uint64_t at = 0; at <= c->mask; at++) {
         const row *one = &c->rows[at];
@@ -143,11 +144,11 @@ API int fl_interior_rows(const counting *c, uint64_t least, words *found) {
     return DONE;
 }
 
-/* How many blocks of each of `sizes`, which ascend, are reachable or possible, and of all sizes (the last of `counts`): of the blocks from
- * number *at on, `budget` at most. */
+/* counts[i]: the reachable and possible blocks of sizes[i] (ascending); the last of `counts`: those
+ * of all sizes. Visits the blocks from number *at (updated), at most `budget`. */
 API int fl_interior_held(const graph *g, const uint64_t *sizes, uint32_t size_count, uint64_t *counts, uint32_t *at, uint32_t budget) {
     enum { SMALL = 1 << 16 };
-    uint32_t *numbers = calloc(SMALL, sizeof *numbers); /* by size, from 1 on */
+    uint32_t *numbers = calloc(SMALL, sizeof *numbers); /* 1 + index in `sizes`, by size */
     if (!numbers)
         return NO_MEMORY;
     uint32_t large = 0;
@@ -180,7 +181,7 @@ API int fl_interior_held(const graph *g, const uint64_t *sizes, uint32_t size_co
     return DONE;
 }
 
-/* -- rules: pairs (size, offset), ascending; size 0 stands for any */
+/* -- rules: pairs (size, offset), ascending; size 0 means any size */
 
 static uint64_t rule_at(const uint64_t *rules, uint64_t count, uint64_t size, uint64_t offset) {
     uint64_t low = 0, high = count;
@@ -200,7 +201,8 @@ static uint64_t rule_of(const graph *g, const uint64_t *rules, uint64_t count, u
     return any < count ? any : rule_at(rules, count, size_of(g->b, block), offset);
 }
 
-/* The noted references from number *at on, `budget` at most, become start references where a rule says so. */
+/* Recorded references from number *at (updated), at most `budget`, become start references where a
+ * rule applies. */
 API int fl_interior_accept(graph *g, const uint64_t *rules, uint64_t count, uint64_t *at, uint64_t budget) {
     if (!g->promoted && !(g->promoted = calloc((size_t)g->count / 64 + 1, sizeof *g->promoted)))
         return NO_MEMORY;
@@ -217,7 +219,8 @@ API int fl_interior_accept(graph *g, const uint64_t *rules, uint64_t count, uint
     return DONE;
 }
 
-/* After fl_promote: which blocks a rule made reachable, each counted once. `sums` has blocks and bytes for each rule. */
+/* After fl_promote: blocks and bytes that each rule made reachable, in `sums`; each block is
+ * counted once. */
 API void fl_interior_effect(const graph *g, const uint64_t *keys, uint64_t key_count, const uint64_t *rules, uint64_t count, uint64_t *sums,
                             uint32_t *last) {
     for (uint64_t at = 0; at < key_count; at++) {

@@ -1,8 +1,9 @@
-/* What the kernel's files share. The kernel is plain C for a little-endian 64-bit target on a little-endian 64-bit host;
- * ../engine/kernel/ is its only caller, ../engine/python/ gives the same answers, and ../engine/contract.py says what they mean.
+/* What the kernel's files share. The kernel is C for a little-endian 64-bit target on a
+ * little-endian 64-bit host. ../engine/kernel/ calls it, ../engine/python/ gives the same results,
+ * ../engine/contract.py defines them.
  *
- * Every address and length that came from a target may be wrong: nothing is read outside a piece, and every loop is bounded
- * by a piece's length or by a count of ours.
+ * Every address and length from a target may be wrong: nothing is read outside of a piece, and
+ * every loop is bounded by a piece's length or by a count that the kernel made.
  */
 #ifndef FINDLEAKS_KERNEL_H
 #define FINDLEAKS_KERNEL_H
@@ -17,7 +18,8 @@
 #define WORD 8u
 #define NONE UINT32_MAX
 
-/* Bit counting decides the speed of look-ups, and the baseline x86-64 lacks the instruction: hot loops are compiled twice. */
+/* Population counts decide the speed of look-ups, and baseline x86-64 lacks the instruction: hot
+ * loops are compiled twice. */
 #if defined(__x86_64__)
 #define POPCNT __attribute__((target("popcnt")))
 #define AVX2 __attribute__((target("avx2,popcnt")))
@@ -42,7 +44,7 @@ INLINE uint64_t load(const uint8_t *at) {
     return word;
 }
 
-/* Ask for the cache lines of `length` bytes that will be read soon. Beyond the end of memory this does nothing. */
+/* Prefetch the cache lines of `length` bytes. Harmless beyond the end of memory. */
 INLINE void prefetch_ahead(const uint8_t *at, uint64_t ahead, uint64_t length) {
     uintptr_t line = (uintptr_t)at + ahead;
     for (uint64_t done = 0; done < length; done += 64)
@@ -56,20 +58,22 @@ typedef struct {
     uint64_t length;
 } piece;
 
-/* The whole aligned words of a piece: the first at *address, of them the result. */
+/* Number of whole aligned words in a piece; *address becomes that of the first. */
 INLINE uint64_t piece_words(const piece *p, uint64_t *address) {
     uint64_t skip = -p->address & (WORD - 1);
     *address = p->address + skip;
     return p->length < skip ? 0 : (p->length - skip) / WORD;
 }
 
-/* follow.c: the last piece that begins at or below `address`, or NULL; the word at `address` in our memory, NULL unless it lies whole in
- * one; and whether `size` bytes at `address` were there. Pieces ascend. */
+/* follow.c, over ascending pieces: the last piece that begins at or below `address`, or NULL; the
+ * word at `address`, NULL unless one piece contains it; and copying `size` bytes, false if any is
+ * missing. */
 const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address);
 const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address);
 bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out);
 
-/* A growing array of `size`-byte elements: room for one more after `count`; the new array, or NULL with the old one intact. */
+/* Grow an array of `size`-byte elements so that element `count` fits: the array, or NULL with the
+ * old one intact. */
 void *grow(void *array, uint64_t count, uint64_t *capacity, size_t size);
 
 void *alloc_large(size_t bytes);
@@ -81,7 +85,7 @@ typedef struct {
 
 int words_push(words *list, uint64_t item);
 
-/* follow.c: the nodes of a list, as fl_follow. */
+/* follow.c: the nodes of a list, as fl_follow_list. */
 int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes);
 
 typedef struct {

@@ -1,4 +1,5 @@
-/* Walking whatever hangs from some nodes by links at given offsets, level by level: chains of a hash table, binary trees. See ../engine/links.py. */
+/* Walking linked structures level by level, along links at given offsets: hash chains, binary
+ * trees. See ../engine/links.py. */
 #include "kernel.h"
 
 #include <stdlib.h>
@@ -6,15 +7,16 @@
 enum { SOUND, UNREADABLE, MET_TWICE, TOO_MANY_NODES, TOO_DEEP };
 #define AHEAD 24u
 #define BATCH 16u
-#define RUN 100000u /* nodes of a level of which one link after the other is followed */
+#define RUN 100000u /* nodes of a level whose links are followed one link at a time */
 
 typedef struct {
-    const uint64_t *offsets; /* held by the caller */
+    const uint64_t *offsets; /* the caller's */
     uint64_t links, most, deepest;
-    words nodes;                        /* all that were met, in order; none twice */
-    uint64_t first, end, level, at;     /* the run being looked at, the end of its level, the next node of the run */
+    words nodes;                        /* all nodes, in order of discovery, without duplicates */
+    /* the current run, the end of its level, the next node of the run */
+    uint64_t first, end, level, at;
     uint64_t link, depth, trouble;
-    uint64_t *met, met_mask; /* the same nodes, hashed; 0: an empty place */
+    uint64_t *met, met_mask; /* hash set of the nodes; 0: unused entry */
 } link_walk;
 
 INLINE uint64_t met_place(const link_walk *w, uint64_t node) {
@@ -29,7 +31,7 @@ static void put(link_walk *w, uint64_t node) {
     w->met[place] = node;
 }
 
-/* Room for more nodes: no more than half of the places are ever taken. */
+/* Resize the hash set to `places`, at most half of which are used. */
 static int rehash(link_walk *w, uint64_t places) {
     uint64_t *made = calloc(places, sizeof *made);
     if (!made)
@@ -45,7 +47,7 @@ static int rehash(link_walk *w, uint64_t places) {
     return DONE;
 }
 
-/* One more node; `trouble` is set where it was met before. 0 is none. */
+/* Add a node (0: none); sets `trouble` if it was added before. */
 static int meet(link_walk *w, uint64_t node) {
     if (!node)
         return DONE;
@@ -83,7 +85,7 @@ API link_walk *fl_links_new(const uint64_t *heads, uint64_t count, const uint64_
     w->most = most;
     w->deepest = deepest;
     uint64_t places = 1024;
-    while (places / 4 < count) /* heads are but the first of their chains */
+    while (places / 4 < count) /* a head is only the first node of its chain */
         places *= 2;
     int failed = rehash(w, places);
     for (uint64_t at = 0; at < count && !failed && !w->trouble; at++) {
@@ -95,11 +97,11 @@ API link_walk *fl_links_new(const uint64_t *heads, uint64_t count, const uint64_
         fl_links_free(w);
         return NULL;
     }
-    w->link = links; /* an empty run of a level above the first is done */
+    w->link = links; /* start with an empty run: next_pass begins the first level */
     return w;
 }
 
-/* Go on to the next link, the next run, the next level: false at the end. */
+/* Continue with the next link, run or level; false at the end. */
 static bool next_pass(link_walk *w) {
     if (w->link < w->links)
         w->link++;
@@ -128,7 +130,7 @@ static void prefetch(const link_walk *w, const piece *pieces, uint64_t count) {
         __builtin_prefetch(p->data + (later - p->address));
 }
 
-/* Look at about `budget` links: 1 if there are more. */
+/* Follow about `budget` links: 1 if there are more. */
 API int fl_links_walk(link_walk *w, const piece *pieces, uint64_t count, int64_t budget) {
     while (!w->trouble) {
         if (w->at == w->end || w->link >= w->links) {
@@ -158,7 +160,7 @@ API int fl_links_walk(link_walk *w, const piece *pieces, uint64_t count, int64_t
     return 0;
 }
 
-/* The nodes, for fl_free; and why the walk ended before its end, or SOUND. */
+/* The nodes, to be freed with fl_free, and why the walk ended early, or SOUND. */
 API uint64_t fl_links_done(link_walk *w, words *nodes) {
     *nodes = w->nodes;
     w->nodes = (words){NULL, 0, 0};

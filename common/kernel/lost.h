@@ -1,4 +1,5 @@
-/* What marking left: numbered 0 … count - 1 in address order ("places"), so that memory is proportional to what is lost. */
+/* Lost blocks (left by marking), numbered 0 … count - 1 in address order ("places"), so that memory
+ * is proportional to their number. */
 #ifndef FINDLEAKS_LOST_H
 #define FINDLEAKS_LOST_H
 
@@ -6,11 +7,11 @@
 
 typedef struct {
     uint32_t place, cycle, hanging;
-    uint64_t bytes; /* of the hanging */
+    uint64_t bytes; /* total size of the indirect blocks */
 } leader;
 
 typedef struct {
-    uint32_t place, next, end; /* edges still to follow */
+    uint32_t place, next, end; /* edges not yet followed */
 } call;
 
 struct lost {
@@ -19,8 +20,9 @@ struct lost {
     uint32_t *indices;  /* of each place */
     uint64_t *bits;     /* a bit a block: it is lost */
     uint32_t *ranks;    /* of each 64 bits: the place of the first */
-    uint32_t *order;    /* 0: not visited; then a number; then COMPONENT | its component */
-    uint32_t *low;      /* later `owners`: the number of the leader that a place hangs from */
+    uint32_t *order;    /* 0: not visited; then a preorder number; then COMPONENT | its component */
+    /* Tarjan's lowlink; later the number of the leader that the place is counted under */
+    uint32_t *low;
     uint32_t *stack;
     uint32_t stacked;
     call *calls;

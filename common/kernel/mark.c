@@ -1,9 +1,11 @@
-/* Following references from the roots, breadth first: independent lists advance together, so that cache misses overlap. */
+/* Marking: breadth-first search from the roots; independent queue items are visited together, so
+ * that cache misses overlap. */
 #include "graph.h"
 
 #include <stdlib.h>
 
-/* How many blocks ahead of the one visited its edges, and the bytes of what they lead to, are asked for. */
+/* Distance ahead of the visited block at which edges (FAR) and groups of their targets (SOON) are
+ * prefetched. */
 #define FAR 32u
 #define SOON 16u
 
@@ -12,7 +14,7 @@ static int grow_queue(queue *q) {
     uint32_t *items = wanted ? malloc((size_t)wanted * sizeof *items) : NULL;
     if (!items)
         return NO_MEMORY;
-    for (uint32_t at = q->head; size && at != q->tail; at++) /* positions stay what they are */
+    for (uint32_t at = q->head; size && at != q->tail; at++) /* positions do not change */
         items[at & (wanted - 1)] = q->items[at & q->mask];
     free(q->items);
     q->items = items;
@@ -20,7 +22,7 @@ static int grow_queue(queue *q) {
     return DONE;
 }
 
-/* Without a branch on `wanted`, which cannot be foretold. */
+/* Branch-free, as `wanted` is unpredictable. */
 INLINE int push(queue *q, uint32_t item, bool wanted) {
     if ((q->tail - q->head > q->mask || !q->items) && grow_queue(q))
         return NO_MEMORY;
@@ -29,19 +31,20 @@ INLINE int push(queue *q, uint32_t item, bool wanted) {
     return DONE;
 }
 
-/* A block that was `before` becomes `kind`, or is something else already: 1 if it is new, and queued if it leads anywhere. */
+/* Change a block's kind from `before` to `kind`: 1 if it had that kind; queued if it has edges. */
 INLINE int reach(graph *g, uint32_t index, uint8_t kind, uint8_t before) {
     uint8_t *node = node_of(g, index);
     if (*node >> KIND_SHIFT != before)
         return 0;
-    uint32_t count, first = edges_of(g, index, &count); /* before writing, or these wide reads would wait for it */
+    /* before writing: these wide reads would stall on the store */
+    uint32_t count, first = edges_of(g, index, &count);
     *node ^= (uint8_t)((kind ^ before) << KIND_SHIFT);
     if (before != UNKNOWN)
         g->kinds[index] = kind;
     return push(&g->queue, first, count != 0) ? NO_MEMORY : 1;
 }
 
-/* Queue the next of the blocks in `first` (and `second`, if any) that are still what they were before, some at a time. */
+/* Queue some of the blocks in `first` (and `second`, if any) whose kind is still `before`. */
 INLINE int seed(graph *g, const uint64_t *first, const uint64_t *second, uint8_t kind, uint8_t before) {
     for (int queued = 0; g->seed <= g->count / 64 && queued < 64; g->seed++) {
         uint64_t bits = first[g->seed] | (second ? second[g->seed] : 0);
@@ -55,7 +58,8 @@ INLINE int seed(graph *g, const uint64_t *first, const uint64_t *second, uint8_t
     return DONE;
 }
 
-/* Phases of marking: what start references reach, what others reach, and what was possible and turned out to be reachable. */
+/* Phases: what start references reach; what other references reach; possible blocks found
+ * reachable. */
 enum { STARTS = 1, OTHERS = 2, MARKED = 3, PROMOTE = 4, PROMOTED = 5 };
 
 /* Visit about `budget` blocks; 1 if there are more. */
@@ -97,7 +101,7 @@ INLINE int visit(graph *g, int64_t budget, unsigned phase) {
     return 1;
 }
 
-/* Tell the caller the kinds. */
+/* Copy the kinds to the caller's array. */
 static void publish(graph *g) {
     for (uint32_t group = 0, index = 0; index < g->count; group++)
         for (unsigned at = 0; at < GROUP && index < g->count; at++, index++) {
@@ -106,7 +110,7 @@ static void publish(graph *g) {
         }
 }
 
-/* 1: there is more to do; 0: everything that can be reached is marked. */
+/* 1: there is more to do; 0: all reachable blocks are marked. */
 API int fl_mark(graph *g, int64_t budget) {
     if (g->phase == 0) {
         g->interiors = calloc((size_t)g->count / 64 + 1, sizeof *g->interiors);
@@ -127,7 +131,8 @@ API int fl_mark(graph *g, int64_t budget) {
     return 0;
 }
 
-/* After fl_interior_accept: possible blocks that start references reach by now become reachable. 1: there is more to do. */
+/* After fl_interior_accept: possible blocks that start references reach by now become reachable. 1:
+ * there is more to do. */
 API int fl_promote(graph *g, int64_t budget) {
     if (g->phase == MARKED) {
         if (!g->promoted)
@@ -153,7 +158,8 @@ API bool fl_rooted(const graph *g, uint32_t index) {
     return (bit(g->root_starts, index) || bit(g->root_interiors, index)) && is_used(g, index);
 }
 
-/* The references of a block (index << 1 | interior): the first `capacity` of them into `found`; how many there are. */
+/* The edges of a block (index << 1 | interior): at most `capacity` of them into `found`; their
+ * number. */
 API uint32_t fl_references(const graph *g, uint32_t index, uint32_t *found, uint32_t capacity) {
     uint32_t number = 0, count, first = edges_of(g, index, &count);
     for (uint32_t at = 0; at < count; at++) {
@@ -167,7 +173,8 @@ API uint32_t fl_references(const graph *g, uint32_t index, uint32_t *found, uint
     return number;
 }
 
-/* Blocks that refer to `index`, ascending, each once: the first `capacity` of them into `found`; how many there are. */
+/* Blocks with an edge to `index`, ascending, each once: at most `capacity` of them into `found`;
+ * their number. */
 API uint32_t fl_referrers(const graph *g, uint32_t index, uint32_t *found, uint32_t capacity) {
     uint32_t number = 0;
     for (uint32_t source = 0; source < g->count && is_used(g, index); source++) {
@@ -184,8 +191,8 @@ API uint32_t fl_referrers(const graph *g, uint32_t index, uint32_t *found, uint3
     return number;
 }
 
-/* The shortest chain to `index` from a block that roots refer to, breadth first in index order: *length indices, last first, for
- * fl_free; *length 0 if there is none. NULL without memory. */
+/* A shortest path to `index` from a rooted block, breadth first in index order: *length indices,
+ * last first, to be freed with fl_free; *length 0 if there is none. NULL without memory. */
 API uint32_t *fl_path(const graph *g, uint32_t index, uint32_t *length) {
     uint32_t *parents = malloc(((size_t)g->count + 1) * sizeof *parents), *chain = NULL;
     queue q = {NULL, 0, 0, 0};

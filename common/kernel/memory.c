@@ -1,4 +1,4 @@
-/* Growing arrays, and large ones. */
+/* Growing arrays, and large allocations. */
 #define _DEFAULT_SOURCE /* madvise */
 #include "kernel.h"
 
@@ -19,15 +19,15 @@ void *grow(void *array, uint64_t count, uint64_t *capacity, size_t size) {
     return more;
 }
 
-/* Memory for `free`, of `bytes` that are all going to be used, at random: in large pages where the system has them to give, which spares
- * both the faults and most of the misses of address translation. */
+/* Allocate `bytes` that will be accessed at random: in huge pages where the system has them, which
+ * saves page faults and TLB misses. Released with free. */
 void *alloc_large(size_t bytes) {
 #ifdef MADV_HUGEPAGE
     if (bytes >= 4 * HUGE_PAGE) {
         bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
         void *found = aligned_alloc(HUGE_PAGE, bytes);
         if (found)
-            (void)madvise(found, bytes, MADV_HUGEPAGE); /* refused: small pages will do */
+            (void)madvise(found, bytes, MADV_HUGEPAGE); /* if refused, small pages do */
         return found;
     }
 #endif

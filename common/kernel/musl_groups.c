@@ -1,8 +1,8 @@
-/* Groups of slots as musl's mallocng makes them (src/malloc/mallocng/meta.h and malloc.c of musl 1.2.1 to 1.2.6): metas, in pages of
- * their own, describe groups, which stand in mappings of their own or in a slot of another group. Four bytes stand in front of each
- * slot's memory: 0 (unless the offset has 32 bits, which then stand before), index in 5 bits and reserve in 3, and the offset from the
- * group's storage in units of 16 bytes. ../allocators/musl/engine.py says what the calls give.
- */
+/* Groups of slots of musl's mallocng (src/malloc/mallocng/meta.h and malloc.c of musl 1.2.1 to
+ * 1.2.6). Metas, in pages of their own, describe groups, which are in mappings of their own or in a
+ * slot of another group. Four bytes precede each slot's memory: 0 (unless the offset has 32 bits,
+ * which then precede it), index in 5 bits and reserve in 3, and the offset from the group's storage
+ * in units of 16 bytes. ../allocators/musl/engine.py defines the results. */
 #include "kernel.h"
 
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 #define UNIT 16u
 #define HEADER 4u
 #define AREA 4096u
-#define FIRST 24u /* of an area's metas, behind a check, `next` and nslots */
+#define FIRST 24u /* offset of an area's metas, after its check, `next` and nslots */
 #define META 40u
 #define METAS ((AREA - FIRST) / META)
 #define LARGE 63u
 #define MOVED 0xE0u
-#define DEEPEST 64u /* strides shrink inwards, and there are fewer size classes */
+#define DEEPEST 64u /* nesting depth: strides shrink inwards, and there are fewer size classes */
 #define MOST_LONE 1024u
 #define CLASSES 64u
 #define SUMS 7u
@@ -37,9 +37,9 @@ INLINE uint32_t free_of(const group *g) { return (uint32_t)(g->masks | g->masks 
 INLINE unsigned label_of(const group *g) { return number_of(g) == LARGE ? MMAPPED : freeable(g) ? MAIN : DONATED; }
 INLINE uint64_t *sums_of(const group *g, uint64_t *sums) { return sums + (label_of(g) * CLASSES + number_of(g)) * SUMS; }
 
-/* ---- groups ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
-/* Stride and end; false if there can be no such group. */
+/* Compute stride and end; false if there can be no such group. */
 static bool measured(group *g, const uint64_t *classes, uint64_t class_count) {
     uint64_t number = number_of(g), slots = count_of(g), bytes = maplen_of(g) * AREA;
     bool own = bytes && slots == 1;
@@ -88,7 +88,7 @@ static int read_area(uint64_t area, const uint8_t *data, const uint64_t *classes
     return DONE;
 }
 
-/* What is wrong with the place of a group inside of another, or on its own; 0: nothing. */
+/* What is wrong with the position of a group inside another, or on its own; 0: nothing. */
 static unsigned misplaced(const group *g, const group *around, const range *regions, uint32_t region_count) {
     if (!around) {
         if (!maplen_of(g) && freeable(g))
@@ -114,7 +114,7 @@ static unsigned misplaced(const group *g, const group *around, const range *regi
     return free_of(around) >> number & 1 ? IN_FREE : 0;
 }
 
-/* Put each group where it stands, and leave out those that can stand nowhere. */
+/* Nest groups in the slots of others; drop those that fit nowhere. */
 static int nest(groups *found, const range *regions, uint32_t region_count, words *wrong) {
     uint64_t open[DEEPEST], kept = 0;
     unsigned depth = 0;
@@ -164,7 +164,7 @@ static int batch_push(words *batches, const batch *b) {
     return DONE;
 }
 
-/* Groups that are read at once: side by side, alike, and of some MiB. */
+/* Batches of groups to read at once: adjacent, of one kind, and of some MiB. */
 static int cut(const groups *found, uint64_t lone, uint64_t span, words *batches) {
     batch b = {0, 0, 0, 0, 0, 0, 0};
     for (uint64_t at = 0; at < found->count; at++) {
@@ -184,8 +184,8 @@ static int cut(const groups *found, uint64_t lone, uint64_t span, words *batches
     return b.slots ? batch_push(batches, &b) : DONE;
 }
 
-/* The groups of these areas to `records`, ascending, outer before inner; how to read them to `batches`; to `wrong`, what cannot be; and
- * their sums by label and class to `sums`, which is zeros. */
+/* Read the groups of these areas to `records`, ascending, outer before inner; how to read their
+ * slots to `batches`; problems to `wrong`; sums by label and class to `sums`, which is zeroed. */
 API int fl_read_groups(const piece *pieces, uint64_t count, const uint64_t *areas, uint64_t area_count, const uint64_t *classes,
                        uint64_t class_count, const range *regions, uint32_t region_count, uint64_t lone, uint64_t span, words *records,
                        words *batches, words *wrong, uint64_t *sums) {
@@ -208,12 +208,12 @@ API int fl_read_groups(const piece *pieces, uint64_t count, const uint64_t *area
     return failed;
 }
 
-/* ---- slots ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 typedef struct {
     const piece *pieces;
     uint64_t count;
-    const piece *now; /* where the last was read */
+    const piece *now; /* piece of the last read */
 } reader;
 
 static bool read_slowly(reader *r, uint64_t address, uint8_t *out, uint64_t size) {
@@ -232,7 +232,8 @@ INLINE bool read_int(reader *r, uint64_t address, uint32_t *value) {
     return true;
 }
 
-/* Bytes of a slot that ends at `end` that were not asked for, if `block` has the header of a block there. */
+/* Is there a block header before `block`? *reserve: the bytes at the end of its slot that were not
+ * requested. */
 static bool reserve_of(reader *r, uint64_t block, uint64_t end, uint32_t number, uint64_t offset, uint32_t *reserve) {
     uint32_t head, recorded;
     if (!read_int(r, block - HEADER, &head) || (head >> 8 & 31) != number)
@@ -248,7 +249,8 @@ static bool reserve_of(reader *r, uint64_t block, uint64_t end, uint32_t number,
     return *reserve < 5 && *reserve <= end - block;
 }
 
-/* A block that does not begin where its slot does: the 16 bits of its offset leave out what is above 1 MiB. */
+/* Find a block that does not start at its slot's start: the 16 bits of its offset omit multiples of
+ * 1 MiB. */
 static bool moved(reader *r, const group *g, uint32_t number, uint32_t head, uint64_t *start, uint64_t *size) {
     uint64_t end = *start + *size, begin = g->mem + UNIT;
     for (uint64_t ahead = (head >> 16) * (uint64_t)UNIT; ahead < *size; ahead += (uint64_t)UNIT << 16) {
@@ -263,7 +265,7 @@ static bool moved(reader *r, const group *g, uint32_t number, uint32_t head, uin
     return false;
 }
 
-/* Start, size and state of what a slot in use holds; what is wrong with it. */
+/* Start, size and state of the block in a slot in use; a code for what is wrong with it, or 0. */
 static unsigned slot_read(reader *r, const group *g, uint32_t number, uint32_t right, uint64_t *start, uint64_t *size, uint8_t *state) {
     uint32_t head, reserved;
     if (!read_int(r, *start - HEADER, &head))
@@ -306,7 +308,7 @@ static int trouble(output *out, uint64_t code, uint64_t index, uint64_t number) 
     return words_push(out->troubles, code) || words_push(out->troubles, index) || words_push(out->troubles, number) ? NO_MEMORY : DONE;
 }
 
-/* Slots [from, to) of a group, of which none holds another group. */
+/* Slots [from, to) of a group, none of which contains another group. */
 static int slots_read(reader *r, const group *g, uint64_t index, uint32_t from, uint32_t to, output *out, uint64_t *sums) {
     uint64_t units = g->stride / UNIT, used = 0, usable = g->stride - HEADER;
     uint32_t free = free_of(g);
@@ -332,15 +334,15 @@ static int slots_read(reader *r, const group *g, uint64_t index, uint32_t from, 
     return failed;
 }
 
-/* The slots of groups [first, last), which a group that stands in no other begins; `capacity` is how many blocks the outputs hold. What
- * is in use is added to the last of `sums`. */
+/* The slots of groups [first, last), the first of which is in no other; the outputs have space for
+ * `capacity` blocks. Bytes in use are added to the last of `sums`. */
 API int fl_read_slots(const piece *pieces, uint64_t count, const group *records, uint64_t first, uint64_t last, uint64_t capacity,
                       uint64_t *starts, uint64_t *sizes, uint8_t *states, uint64_t *made, words *troubles, uint64_t *sums) {
     static const piece none = {0, NULL, 0};
     reader r = {pieces, count, count ? pieces : &none};
     output out = {starts, sizes, states, 0, troubles};
     uint64_t open[DEEPEST];
-    uint32_t at[DEEPEST]; /* the next slot of each open group */
+    uint32_t at[DEEPEST]; /* next slot of each open group */
     unsigned depth = 0;
     int failed = DONE;
     *troubles = (words){NULL, 0, 0};

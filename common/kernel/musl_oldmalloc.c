@@ -1,23 +1,24 @@
-/* Walking chunks that bear their size at both ends (musl's oldmalloc, src/malloc/malloc.c before 1.2.1, src/malloc/oldmalloc/ since): a
- * header of two words, csize of the chunk before and the chunk's own, each with bit 0 set where that chunk is in use; sizes are
- * multiples of four words. A chunk of size 0 in use ends a stretch.
- */
+/* Walking boundary-tagged chunks of musl's oldmalloc (src/malloc/malloc.c before 1.2.1,
+ * src/malloc/oldmalloc/ since): a header of two words, csize of the previous chunk and of this one,
+ * each with bit 0 set if that chunk is in use; sizes are multiples of four words. A chunk of size 0
+ * in use ends a heap segment. */
 #include "kernel.h"
 
 #define OVERHEAD (2 * WORD)
 #define ALIGN (4 * WORD)
 #define AHEAD 2048u /* bytes */
-#define ODD (ALIGN - 2) /* bits that no size has */
+#define ODD (ALIGN - 2) /* bits that must be 0 in a size */
 
 /* Also in ../allocators/musl/engine.py. */
 enum { MORE, ENDS, DIFFERS, NO_SIZE };
 
-/* Up to `capacity` blocks of the chunks from *chunk (updated) on whose headers lie whole in the piece and agree with the one before, whose
- * csize is *before (updated); none reaches beyond `limit` less a header. The result is why the walk ended at *chunk. */
+/* At most `capacity` blocks of the chunks from *chunk (updated) whose headers are in the piece and
+ * agree with the one before, whose csize is *before (updated); none ends after `limit` less a
+ * header. The result is why the walk stopped at *chunk. */
 API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t limit, uint64_t capacity, uint64_t *starts, uint64_t *sizes,
                      uint8_t *states, uint64_t *made) {
     uint64_t at = *chunk, last = *before, count = 0;
-    uint64_t fetched = at - p->address; /* up to where memory was asked for */
+    uint64_t fetched = at - p->address; /* prefetched up to here */
     int code = MORE;
     while (count < capacity) {
         uint64_t offset = at - p->address;

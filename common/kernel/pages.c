@@ -1,12 +1,14 @@
-/* Heaps page by page: what each page holds, whether it is there, the gaps between blocks that are kept, and what blocks begin with. */
+/* Heaps page by page: state and residency of each page, free runs between blocks, and first words
+ * of blocks. */
 #include "blocks.h"
 
 /* ../engine/pages.py: PageState. */
 enum { NOT_KNOWN, USED, UNTOUCHED, IN_CACHES, OWN, KEPT, RETURNED, FREE_PAGE, PAGE_STATES };
-/* Columns of the sums: the states of blocks, FREE with all that is cut up into none; then what is somebody else's. */
+/* Columns of the sums: the states of blocks (FREE includes memory in no block), then foreign
+ * memory. */
 enum { FOREIGN = 4, COLUMNS };
 
-/* Sorted, disjoint ranges, and the first that does not end below where we are. */
+/* Sorted, disjoint ranges, with a cursor at the first that may matter. */
 typedef struct {
     const range *items;
     uint64_t count, at;
@@ -14,10 +16,10 @@ typedef struct {
 
 typedef struct {
     list known, held, metadata, foreign;
-    uint64_t start, end, page; /* page: number of the one that is being filled */
+    uint64_t start, end, page; /* page: number of the current one */
     unsigned shift;
     uint64_t bytes[4];
-    uint64_t size, weight; /* the size that has the most bytes of the page, if one has more than half of them */
+    uint64_t size, weight; /* majority vote (Boyer-Moore) for the block size with most bytes */
     unsigned rank;
     uint8_t *states, *shares;
     uint32_t *used, *sizes;
@@ -42,7 +44,7 @@ INLINE bool list_has(list *l, uint64_t address) {
     return l->at < l->count && l->items[l->at].start <= address;
 }
 
-/* Bytes of [low, high) in the list; `low` never falls. */
+/* Bytes of [low, high) in the ranges; `low` never decreases. */
 INLINE uint64_t list_bytes(list *l, uint64_t low, uint64_t high) {
     uint64_t found = 0;
     while (l->at < l->count && l->items[l->at].end <= low)
@@ -94,7 +96,7 @@ static void page_done(walk *w) {
     w->page++;
 }
 
-/* Which size of blocks counts for a page: of those in use, if there are any, else of cached, else of free ones. */
+/* Whose sizes are voted on: blocks in use; else cached ones; else free ones. */
 static const unsigned ranks[4] = {3, 2, 1, 0};
 
 INLINE void page_add(walk *w, uint64_t bytes, unsigned state, uint64_t size) {
@@ -116,7 +118,7 @@ INLINE void page_add(walk *w, uint64_t bytes, unsigned state, uint64_t size) {
     }
 }
 
-/* The first block that reaches beyond `address` or starts there; its start in *start. count of blocks: none. */
+/* The first block that extends beyond `address` or starts there; b->count if none. */
 static uint32_t first_from(const blocks *b, uint64_t address, uint64_t *start) {
     uint32_t index = block_before(b, slot_of(b, address), address, start);
     if (index != NONE && address - *start < size_of(b, index))
@@ -127,8 +129,9 @@ static uint32_t first_from(const blocks *b, uint64_t address, uint64_t *start) {
     return index;
 }
 
-/* The pages of [start, end), numbered from the one `start` is in: a state, a share of bytes in use (0 none, 1 … 255 all), these bytes, a
- * size of blocks each; sums[PAGE_STATES][COLUMNS] gets bytes added. Padding no longer than a granule counts with the block before it. */
+/* For each page of [start, end), from the one with `start`: its state, its share of bytes in use (0
+ * none, 1 … 255 all), these bytes, and a block size; adds to sums[PAGE_STATES][COLUMNS]. Padding of
+ * at most a granule counts with the block before it. */
 API void fl_pages(const blocks *b, const range *where, unsigned shift, const range *const *lists, const uint64_t *counts, uint8_t *states,
                   uint8_t *shares, uint32_t *used, uint32_t *sizes, uint64_t *sums) {
     walk w = {.start = where->start, .end = where->end, .page = where->start >> shift, .shift = shift};
@@ -170,7 +173,8 @@ static int run_found(words *out, uint64_t low, uint64_t high, uint64_t least, co
     return words_push(out, low) || words_push(out, high) ? NO_MEMORY : DONE;
 }
 
-/* Where no block stands that is in use, cached or metadata: pairs of start and end, at least `least` bytes long or at an end of `where`. */
+/* Pairs (start, end) of ranges without blocks in use, cached or metadata: at least `least` bytes
+ * long, or at an end of `where`. */
 API int fl_free_runs(const blocks *b, const range *where, uint64_t least, words *out) {
     uint64_t start = 0, free_from = where->start;
     uint32_t index = b->count && where->start < where->end ? first_from(b, where->start, &start) : b->count;
@@ -202,8 +206,9 @@ API uint64_t fl_common(const range *left, uint64_t lefts, const range *right, ui
     return found;
 }
 
-/* For each page of `where` the word that the blocks in use with more than half of its bytes begin with, where those words lie in `types`:
- * found[page], kept over calls with weights[page]. Blocks are those whose first word lies in the piece. */
+/* For each page of `where`, the first word of the blocks in use with more than half of its bytes,
+ * if it is in `types`, else 0: found[page], kept across calls with weights[page]. Handles blocks
+ * whose first word is in the piece. */
 API void fl_page_words(const blocks *b, const piece *p, const range *types, uint32_t type_count, const range *where, unsigned shift,
                        uint64_t *found, uint64_t *weights) {
     uint64_t first, count = piece_words(p, &first), start = 0, origin = where->start >> shift;

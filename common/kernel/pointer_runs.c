@@ -1,12 +1,13 @@
-/* Arrays of pointers in memory that holds other things, too: see ../engine/pointer_runs.py. */
+/* Arrays of pointers among other data: see ../engine/pointer_runs.py. */
 #include "blocks.h"
 
-#define AHEAD 12u /* words whose slots are asked for ahead */
+#define AHEAD 12u /* words ahead whose slots are prefetched */
 
 typedef struct {
-    uint64_t low, high; /* all blocks lie between them */
+    uint64_t low, high; /* bounds of all blocks */
     uint64_t least, gap;
-    uint64_t start, last, count; /* of the run that is going on: its first pointer, its last, how many; count 0: none is */
+    /* of the current run: first pointer, last pointer, their number; count 0: no run */
+    uint64_t start, last, count;
 } run_search;
 
 static int end_run(run_search *s, words *found) {
@@ -17,7 +18,7 @@ static int end_run(run_search *s, words *found) {
     return words_push(found, s->start) || words_push(found, s->last + WORD) || words_push(found, count) ? NO_MEMORY : DONE;
 }
 
-/* Pushes three words for each run that ends in this piece: start, end, and the number of its pointers. */
+/* Push three words for each run that ends in this piece: start, end, number of pointers. */
 API int fl_pointer_runs(const blocks *b, const piece *p, run_search *s, words *found) {
     uint64_t address, count = piece_words(p, &address), span = s->high - s->low;
     const uint8_t *at = p->data + (address - p->address);

@@ -1,11 +1,11 @@
-/* Dominators: the tree put depth first by itself, so that what a node retains stands right behind it. */
+/* Dominator tree: layout in preorder, so that the nodes which a node retains directly follow it. */
 #include "dominators.h"
 
 #include <stdlib.h>
 
-#define AHEAD 24u /* nodes whose blocks are asked for ahead */
+#define AHEAD 24u /* nodes ahead whose blocks are prefetched */
 
-/* How many nodes each retains, itself included. */
+/* Number of nodes that each node retains, itself included. */
 int dominators_count(dominators *d, int64_t *budget) {
     uint32_t *counts = d->semis;
     if (!d->at) {
@@ -21,7 +21,7 @@ int dominators_count(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Where each goes: behind its idom, and what that holds of lower numbers. */
+/* The place of each node: behind its idom, and behind the idom's children with lower numbers. */
 int dominators_place(dominators *d, int64_t *budget) {
     size_t capacity = (size_t)d->count + 1;
     if (!d->labels && !(d->labels = alloc_large(capacity * sizeof *d->labels)))
@@ -43,7 +43,8 @@ int dominators_place(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Nodes go there, each with its count and what is marked of it; blocks and roots learn their places. */
+/* Move nodes to their places with their counts and `outward` bits; record the places of blocks and
+ * roots. */
 int dominators_move(dominators *d, int64_t *budget) {
     size_t all = d->semis[0];
     if (!d->placed) {
@@ -76,14 +77,15 @@ int dominators_move(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* One of the arrays by rank, which have served, or a new one. */
+/* Reuse an array by rank, or allocate one. */
 static uint32_t *spare(dominators *d, uint32_t **used) {
     uint32_t *found = *used ? *used : alloc_large((size_t)d->count * sizeof *found);
     *used = NULL;
     return found;
 }
 
-/* Everything by place: the idom is the last before it of which not all has been met. The bytes of each take the room of what is read. */
+/* Fill the arrays by place. A node's idom is the last node before it whose subtree is not complete.
+ * `bytes` reuses the memory of `placed`. */
 int dominators_settle(dominators *d, int64_t *budget) {
     const blocks *b = d->g->b;
     if (!d->nodes) {
@@ -119,7 +121,7 @@ int dominators_settle(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* The bytes that each retains. */
+/* Sum up the bytes that each node retains. */
 int dominators_sum(dominators *d, int64_t *budget) {
     for (; d->at + 1 < d->count; d->at++) {
         if (--*budget < 0)

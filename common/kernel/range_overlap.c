@@ -1,7 +1,7 @@
-/* How many bytes of the blocks in each state lie in given ranges, and what lies between blocks: resident pages, and those without a block. */
+/* Overlap of blocks with given ranges: bytes by state, and gaps between blocks. */
 #include "blocks.h"
 
-/* The first block that ends above `address`, and where it starts; b->count if there is none. */
+/* The first block that ends above `address`, and its start; b->count if none. */
 static uint32_t first_above(const blocks *b, uint64_t address, uint64_t *start) {
     uint32_t index = block_before(b, slot_of(b, address), address, start);
     if (index == NONE || *start > address || address - *start >= size_of(b, index)) {
@@ -25,13 +25,13 @@ static void add_range(const blocks *b, const range *r, uint64_t *sums) {
     }
 }
 
-/* Adds to sums[4], by state. */
+/* Add the bytes of blocks in these ranges to sums[4], by state. */
 API void fl_bytes_in(const blocks *b, const range *ranges, uint64_t count, uint64_t *sums) {
     for (uint64_t at = 0; at < count; at++)
         add_range(b, &ranges[at], sums);
 }
 
-/* Pushes start and end of each stretch of [low, high) of at least `least` bytes that no block reaches into. */
+/* Push start and end of each gap of at least `least` bytes in [low, high) that no block covers. */
 API int fl_gaps(const blocks *b, uint64_t low, uint64_t high, uint64_t least, words *found) {
     uint64_t start = 0, at = low;
     uint32_t index = low < high ? first_above(b, low, &start) : b->count;

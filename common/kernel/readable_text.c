@@ -1,7 +1,10 @@
-/* Readable text at the beginning of a block, quoted and cut: what ../block_types/text.py says of it, as JSON.
+/* Text hints: readable text at the beginning of a block, quoted, cut and as JSON; the same as
+ * ../block_types/text.py.
  *
- * Text is judged by characters, and that takes a table of Unicode where they are not ASCII. Without one, and for characters beyond it, such
- * text is left to Python. What is no UTF-8 at all, as most pointers and numbers, is told here. */
+ * Non-ASCII characters take a table of Unicode. Without one, and for characters beyond it, -1
+ * leaves the block to Python. Bytes that are not UTF-8, as most pointers and numbers, are rejected
+ * here.
+ */
 #include "rows.h"
 
 #define COLUMNS 24u
@@ -13,7 +16,8 @@ enum { NO_TEXT = 0, TEXT = 1, UNKNOWN_TEXT = -1 };
 
 static bool readable(uint8_t c) { return (c >= 0x20 && c < 0x7f) || c == '\n' || c == '\t' || c == '\r'; }
 
-/* Bytes of the UTF-8 character at `data`, of which `count` bytes are there; 0: it is none; count + 1: it is cut off. RFC 3629, 4. */
+/* Length of the UTF-8 character at `data`, of which `count` bytes are available; 0: invalid; count
+ * + 1: cut off. RFC 3629, 4. */
 static uint32_t character(const uint8_t *data, uint32_t count) {
     uint8_t first = data[0], low = 0x80, high = 0xbf;
     uint32_t length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
@@ -34,14 +38,15 @@ static uint32_t character(const uint8_t *data, uint32_t count) {
     return length;
 }
 
-/* The code point of a whole character of `length` bytes, below CHARACTERS; CHARACTERS for any other. */
+/* The code point of a whole character of `length` bytes, below CHARACTERS; CHARACTERS for any
+ * other. */
 static uint32_t code_point(const uint8_t *data, uint32_t length) {
     if (length == 2)
         return (uint32_t)(data[0] & 0x1f) << 6 | (data[1] & 0x3f);
     return length == 3 ? (uint32_t)(data[0] & 0xf) << 12 | (uint32_t)(data[1] & 0x3f) << 6 | (data[2] & 0x3f) : CHARACTERS;
 }
 
-/* Whether text stands here: up to its NUL, or to the end. *length: its bytes, where it is text. */
+/* Is there text, up to its NUL or the end? *length: its bytes, if so. */
 static int text_of(const uint8_t *data, uint32_t count, uint32_t least, const uint8_t *table, uint32_t *length) {
     const uint8_t *nul = memchr(data, 0, count);
     uint32_t end = nul ? (uint32_t)(nul - data) : count, at = 0, characters = 0, odd = 0;
@@ -96,7 +101,8 @@ static void shown(uint8_t c, char *part, uint32_t *count) {
     }
 }
 
-/* Text, quoted and cut to COLUMNS columns, inside a string of JSON: its quotes and backslashes are escaped once more. */
+/* Text, quoted and cut to COLUMNS columns, inside a string of JSON: its quotes and backslashes are
+ * escaped once more. */
 static uint8_t *quoted(uint8_t *out, const uint8_t *text, uint32_t count, const uint8_t *table) {
     static const char digits[] = "0123456789abcdef";
     uint32_t columns = 0, step;
@@ -108,7 +114,8 @@ static uint8_t *quoted(uint8_t *out, const uint8_t *text, uint32_t count, const 
         if (step == 1) {
             shown(text[at], part, &wide);
             length = wide;
-        } else { /* as it is, which JSON in ASCII escapes, or escaped for not being printable, which JSON escapes once more */
+        /* non-ASCII: as it is, escaped for JSON, or escaped as unprintable and again for JSON */
+        } else {
             uint32_t code = code_point(text + at, step);
             bool printable = table[code];
             length = !printable && code < 0x100 ? 4 : 6;

@@ -1,17 +1,18 @@
-/* Sorting the records of managed heaps by what some of their words say: a slot's flags and class, an object's type. See
- * ../engine/records.py, whose pure twin gives the same numbers.
- */
+/* Sorting records of managed heaps by key: a slot's flags and class, an object's type. See
+ * ../engine/records.py; the Python twin assigns the same numbers. */
 #include "kernel.h"
 #include <stdlib.h>
 
 enum { COLUMNS = 3, KEY = 1 + COLUMNS, SHAPE = 1 + COLUMNS, RUN = 4 };
 
-/* `keys` has KEY words each, in the order in which they were met first; `table` their numbers, by hash (open addressing, half empty). */
+/* `keys`: KEY words each, in order of discovery; `table`: their numbers by hash (open addressing,
+ * half empty). */
 typedef struct {
     uint64_t *keys, *counts;
     uint32_t *table;
     uint64_t used, capacity, most, tag_mask, left;
-    uint64_t *shapes; /* SHAPE words a tag: mask of the first word, and offsets of the others, 0 for none */
+    /* SHAPE words a tag: mask of the first word, and offsets of the others, 0 for none */
+    uint64_t *shapes;
 } records;
 
 #define EMPTY NONE
@@ -28,7 +29,7 @@ API void fl_records_free(records *r) {
 
 static int resized(records *r, uint64_t capacity);
 
-/* `tag_mask` + 1 shapes; at most `most` keys are told apart. */
+/* `tag_mask` + 1 shapes; at most `most` keys are distinguished. */
 API records *fl_records_new(const uint64_t *shapes, uint64_t tag_mask, uint64_t most) {
     records *r = calloc(1, sizeof *r);
     if (!r)
@@ -52,7 +53,7 @@ INLINE uint64_t hashed(const uint64_t *key) {
     return hash;
 }
 
-/* Room for `capacity` keys, a power of two. */
+/* Make space for `capacity` keys, a power of two. */
 static int resized(records *r, uint64_t capacity) {
     uint64_t slots = 2 * capacity;
     uint64_t *keys = realloc(r->keys, capacity * KEY * sizeof *keys);
@@ -79,7 +80,8 @@ static int resized(records *r, uint64_t capacity) {
     return DONE;
 }
 
-/* The number of this key, a new one if need be; NONE where there are too many, or no memory (*code then says so). */
+/* The number of this key, new if need be; NONE if there are too many, or without memory (see
+ * *code). */
 static uint32_t numbered(records *r, const uint64_t *key, int *code) {
     uint64_t mask = 2 * r->capacity - 1, at = hashed(key) & mask;
     for (; r->table[at] != EMPTY; at = (at + 1) & mask)
@@ -100,8 +102,8 @@ static uint32_t numbered(records *r, const uint64_t *key, int *code) {
     return number;
 }
 
-/* The number of the key of each record of these runs (start, stride, count, mark), one behind the other, into `numbers`. Records must lie in
- * the piece whole, and reach over every column: DISORDER otherwise, before anything is counted. */
+/* The key number of each record of these runs (start, stride, count, mark), into `numbers`. Each
+ * record must be in the piece and contain every column: else DISORDER, and nothing is counted. */
 API int fl_records(records *r, const piece *p, const uint64_t *runs, uint64_t count, uint32_t *numbers) {
     uint64_t reach = WORD;
     for (uint64_t i = 0; i <= r->tag_mask; i++)
@@ -136,7 +138,8 @@ API int fl_records(records *r, const piece *p, const uint64_t *runs, uint64_t co
     return code;
 }
 
-/* How many keys there are; into `keys` and `counts` (unless NULL) those from number `first` on, and into `left` how many records had none. */
+/* The number of keys; `keys` and `counts` (unless NULL) get those from number `first` on, `left`
+ * the number of records without a key. */
 API uint64_t fl_records_keys(const records *r, uint64_t first, uint64_t *keys, uint64_t *counts, uint64_t *left) {
     *left = r->left;
     if (keys && first < r->used) {

@@ -1,34 +1,37 @@
-/* Blocks that pass filters, as rows of JSON, many in one go (../commands/blocks_rows.py; ../engine/rows.py has the contract). A row whose
- * type or hint takes more than a look at the block's own words, or at a table, is left to Python: the walk stops there and says so. */
+/* Blocks that pass filters, as rows of JSON, many at a time (../commands/blocks_rows.py; contract:
+ * ../engine/rows.py). A row whose type or hint needs more than the block's own words or a table is
+ * left to Python: the walk stops there and says so. */
 #include "graph.h"
 #include "rows.h"
 
-#define UNWANTED 0x80000000u /* bits of a text's number */
+#define UNWANTED 0x80000000u /* bit of a text's number: no row */
 #define NO_ARRAY 0x40000000u
 #define TEXT_MASK 0x3fffffffu
 #define NO_TEXT_AT_ALL TEXT_MASK
 #define TYPE_WORDS 5u
-#define MAX_ROW_BYTES (128u + MAX_HINT_BYTES) /* what a row takes at most beside texts */
+#define MAX_ROW_BYTES (128u + MAX_HINT_BYTES) /* bytes of a row at most, besides texts */
 #define FILE_MAGIC 0xFBAD0000u
 #define STRING_LOOK 256u
 
 enum { STOPPED = 0, RARE = 1 };
 
 typedef struct {
-    uint32_t states, kinds; /* a bit for each that is wanted */
-    uint64_t low, high;     /* usable sizes that are wanted */
-    const range *owners;    /* sorted, disjoint; and the numbers of their texts, of which `no_owner` is that of none */
+    uint32_t states, kinds; /* a bit for each wanted one */
+    uint64_t low, high;     /* wanted usable sizes */
+    /* sorted, disjoint; `owner_texts`: the numbers of their texts; `no_owner`: that of other blocks
+     * */
+    const range *owners;
     const uint32_t *owner_texts;
     uint32_t owner_count, no_owner;
-    const range *tables; /* where a word that tells a type points to, sorted, disjoint */
+    const range *tables; /* sorted, disjoint: a word that identifies a type points here */
     uint32_t table_count, untyped; /* untyped: UNWANTED or 0 */
-    const uint64_t *words;         /* those whose type is known, ascending, and the numbers of its texts */
+    const uint64_t *words;         /* words of known type, ascending, with their texts' numbers */
     const uint32_t *word_texts;
-    const range *mapped; /* all memory that can be read lies in these; sorted, disjoint */
+    const range *mapped; /* all readable memory is in these; sorted, disjoint */
     uint32_t mapped_count;
     uint32_t word_count, string; /* string: the number of "std::string" */
     bool typed; /* types are a filter, or printed */
-    const uint8_t *characters; /* NULL: not known yet */
+    const uint8_t *characters; /* NULL: not available yet */
     const uint8_t *text;
     const uint64_t *ends; /* of each text; the first nine: states and kinds */
 } row_rules;
@@ -36,9 +39,9 @@ typedef struct {
 typedef struct {
     const graph *g;
     const row_rules *r;
-    const piece *pieces, *now; /* now: where the last block was */
+    const piece *pieces, *now; /* now: the last block's piece */
     uint64_t piece_count;
-    uint32_t owner; /* where the last owner was found */
+    uint32_t owner; /* index of the last owner found */
     uint8_t copy[STRING_LOOK];
 } lister;
 
@@ -72,7 +75,7 @@ static uint32_t owner_of(lister *l, uint64_t address) {
     return r->owner_texts[l->owner];
 }
 
-/* What is known of a word in `tables`: its text's number; NONE: nothing. */
+/* The number of the text for a word in `tables`; NONE: unknown. */
 static uint32_t known(const row_rules *r, uint64_t word) {
     uint32_t low = 0, high = r->word_count;
     while (low < high) {
@@ -87,7 +90,7 @@ static uint32_t known(const row_rules *r, uint64_t word) {
 
 enum { NO_STRING, STRING, MAYBE };
 
-/* Is this the std::string of ../block_types/shapes.py, as far as pieces tell? */
+/* Is this a std::string (../block_types/shapes.py), by the memory in pieces? */
 static int is_string(lister *l, const uint64_t *given, uint64_t address, uint64_t size) {
     uint64_t pointer = given[0], length = given[1], capacity = given[2];
     bool own = pointer == address + 2 * WORD;
@@ -113,7 +116,8 @@ static int is_string(lister *l, const uint64_t *given, uint64_t address, uint64_
     return found;
 }
 
-/* The number of the type's text, or NO_TEXT_AT_ALL, with UNWANTED where no such row is wanted; NONE: for Python to say. */
+/* The number of the type's text, or NO_TEXT_AT_ALL, with UNWANTED if rows of it are filtered out;
+ * NONE: left to Python. */
 static uint32_t type_of(lister *l, const uint8_t *data, uint64_t address, uint64_t size) {
     const row_rules *r = l->r;
     uint64_t first[TYPE_WORDS];
@@ -177,9 +181,10 @@ static bool passes(lister *l, uint32_t index, uint64_t start, uint32_t *owner) {
     return size >= r->low && size <= r->high && !(*owner & UNWANTED);
 }
 
-/* The blocks from number *at (updated) on, up to `end`, `steps` of them at most; `order`, if there is one, has their indices. Rows go to
- * `out`, of `capacity` bytes, *limit (updated) at most; or, without `out`, indices to `indices`, which has room for `steps`, and their sizes are
- * added to *bytes. RARE: the next block is for Python. */
+/* Rows of the blocks from number *at (updated) up to `end`, at most `steps` blocks; `order`, if
+ * any, has their indices. Rows go to `out`, of `capacity` bytes, at most *limit (updated); or,
+ * without `out`, indices to `indices`, which has space for `steps`, and sizes are added to *bytes.
+ * RARE: the next block is left to Python. */
 API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order, uint32_t *at, uint32_t end,
                 uint32_t steps, uint64_t *limit, uint8_t *out, uint64_t capacity, uint32_t *indices, uint64_t *written, uint64_t *bytes) {
     lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};
@@ -251,7 +256,7 @@ API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_
     return code;
 }
 
-/* Merge neighbouring runs of `run` indices of blocks: the largest first, among equals as they were. */
+/* Merge adjacent sorted runs of `run` indices of blocks: largest first, stable. */
 API void fl_largest_first(const blocks *b, const uint32_t *from, uint32_t *to, uint64_t count, uint64_t run) {
     for (uint64_t low = 0; low < count; low += 2 * run) {
         uint64_t middle = low + run < count ? low + run : count, high = low + 2 * run < count ? low + 2 * run : count;

@@ -1,4 +1,4 @@
-/* Streaming memory: which words refer to blocks. */
+/* Scanning memory for words that refer to blocks. */
 #include "dominators.h"
 
 #if defined(__x86_64__)
@@ -6,8 +6,8 @@
 #endif
 #include <stdlib.h>
 
-#define STRETCH (1u << 20) /* words whose places are counted from one address */
-#define SOME 256u          /* words filtered between two looks at the batch's room */
+#define STRETCH (1u << 20) /* words with places relative to one address */
+#define SOME 256u          /* words filtered between two checks of the batch's capacity */
 #define AHEAD 2048u        /* bytes */
 
 typedef enum { EDGES, ROOTS, DOMINATOR_ROOTS } purpose;
@@ -30,7 +30,8 @@ API void fl_graph_free(graph *g) {
     free(g);
 }
 
-/* `kinds` has a byte a block, zeroed, and outlives the graph; so do the blocks. */
+/* A graph of these blocks. `kinds`: a zeroed byte a block; it and the blocks must outlive the
+ * graph. */
 API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     graph *g = calloc(1, sizeof *g);
     if (!g)
@@ -66,7 +67,7 @@ API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     return g;
 }
 
-/* The group is complete: keep its degrees, and let the groups up to that of `index` begin where it ends. */
+/* Store the degrees of a complete group; the groups up to that of `index` start where it ends. */
 static int next_group(graph *g, uint32_t index) {
     uint32_t most = 0, base = (uint32_t)g->group_base;
     for (unsigned at = 0; at < GROUP; at++)
@@ -112,7 +113,7 @@ int graph_settle(graph *g) {
     return DONE;
 }
 
-/* The candidates' slots are asked for, then what they say; so that cache misses overlap. */
+/* Look up the candidates: prefetch their slots, then read them, so that cache misses overlap. */
 INLINE void resolve(const graph *g, batch *c) {
     const blocks *b = g->b;
     for (uint32_t at = 0; at < c->count; at++) {
@@ -128,7 +129,8 @@ INLINE void resolve(const graph *g, batch *c) {
     }
 }
 
-/* A candidate's edge, or NONE if it refers to no block. Whether that is in use is not looked up here: it would cost a miss. */
+/* A candidate's edge, or NONE if it refers to no block. Whether that is in use is not checked, as
+ * it would cost a miss. */
 INLINE uint32_t edge_of(const blocks *b, const batch *c, uint32_t at) {
     uint32_t index = c->indices[at];
     if (index == NONE)
@@ -139,8 +141,8 @@ INLINE uint32_t edge_of(const blocks *b, const batch *c, uint32_t at) {
     return offset < size_of(b, index) ? index << INDEX_SHIFT | INTERIOR : NONE;
 }
 
-/* The block in use that a candidate stands in, or NONE. Candidates ascend, so what this looks at is at hand; so is the table, of which
- * `recent` keeps the last. */
+/* The block in use that contains a candidate, or NONE. Candidates ascend, so slots are cached;
+ * `recent` keeps the last table. */
 INLINE uint32_t source_of(const blocks *b, const batch *c, uint32_t at, table *recent) {
     uint64_t address = c->address + (uint64_t)c->places[at] * WORD, start = 0, key = address >> b->table_shift;
     if (key != recent->key) {
@@ -155,13 +157,14 @@ INLINE uint32_t source_of(const blocks *b, const batch *c, uint32_t at, table *r
     return size >= WORD && address - start <= size - WORD ? index : NONE;
 }
 
-/* Note an interior reference, for which there is room. */
+/* Record an interior reference; the caller reserved space. */
 INLINE void note(graph *g, uint32_t source, uint32_t place, uint64_t offset) {
     g->inners.items[g->inners.count++] = (inner){source, place, offset < UINT32_MAX ? (uint32_t)offset : UINT32_MAX};
 }
 
-/* Before anything is scanned: `links` has for each block how far into it the two words end that link objects of a collector's list, and
- * are no references; 0 for none, 255 where none of its words is a reference. It outlives the scan. */
+/* Call before scanning. `links`: for each block the offset at which two list links of a garbage
+ * collector end, which are no references; 0 for none, NO_POINTERS (255) if none of its words is a
+ * reference. It must outlive the scan. */
 API void fl_graph_leave_out(graph *g, const uint8_t *links) { g->links = links; }
 
 INLINE bool is_link(const graph *g, uint32_t source, uint64_t address) {
@@ -226,7 +229,7 @@ INLINE int record_roots(graph *g) {
     return DONE;
 }
 
-/* Which of the dominators' roots refer to what. */
+/* Record edges from the dominator tree's roots. */
 INLINE int record_root_edges(graph *g, dominators *d) {
     batch *c = g->batch;
     resolve(g, c);
@@ -251,8 +254,8 @@ static int record(graph *g, purpose why, dominators *d) {
     return failed;
 }
 
-/* Note the places, `first` and on, of those of `count` words that lie between the lowest and the highest block. No branches: what a
- * word holds cannot be foretold. */
+/* Collect the places of those words, from `first` on, that are between the lowest and the highest
+ * block. Branch-free, as values are unpredictable. */
 static void filter(graph *g, const uint8_t *data, uint32_t first, uint32_t count) {
     uint64_t low = g->low, span = g->span;
     uint32_t *places = g->batch->places, kept = g->batch->count;
@@ -264,7 +267,8 @@ static void filter(graph *g, const uint8_t *data, uint32_t first, uint32_t count
 }
 
 #if defined(__x86_64__)
-/* The same, four words at a time: the places of those that pass are moved to the front by a table of the sixteen cases. */
+/* The same, four words at a time: a table of sixteen cases moves the places that pass to the front.
+ * */
 AVX2 static void filter_avx2(graph *g, const uint8_t *data, uint32_t first, uint32_t count) {
     static const uint32_t fronts[16][4] = {
         {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 0}, {2, 0, 0, 0}, {0, 2, 0, 0}, {1, 2, 0, 0}, {0, 1, 2, 0},
@@ -275,7 +279,8 @@ AVX2 static void filter_avx2(graph *g, const uint8_t *data, uint32_t first, uint
     uint32_t *places = g->batch->places, kept = g->batch->count, at = first;
     for (; at + 4 <= first + count; at += 4) {
         __m256i values = _mm256_loadu_si256((const __m256i *)(const void *)(data + (size_t)at * WORD));
-        __m256i above = _mm256_xor_si256(_mm256_sub_epi64(values, low), sign); /* there is no unsigned comparison */
+        /* AVX2 has no unsigned comparison */
+        __m256i above = _mm256_xor_si256(_mm256_sub_epi64(values, low), sign);
         unsigned passed = (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpgt_epi64(span, above)));
         __m128i front = _mm_add_epi32(_mm_loadu_si128((const __m128i *)(const void *)fronts[passed]), _mm_set1_epi32((int)at));
         _mm_storeu_si128((__m128i *)(void *)(places + kept), front);
@@ -288,7 +293,7 @@ AVX2 static void filter_avx2(graph *g, const uint8_t *data, uint32_t first, uint
 static void filter_avx2(graph *g, const uint8_t *data, uint32_t first, uint32_t count) { filter(g, data, first, count); }
 #endif
 
-/* All words of a stretch of memory, at `address`, whichever blocks they lie in. */
+/* Scan `count` words at `address`. */
 static int scan_words(graph *g, const uint8_t *data, uint64_t address, uint64_t count, purpose why, dominators *d) {
     batch *c = g->batch;
     while (count) {
@@ -337,7 +342,7 @@ API int fl_root_words(graph *g, const uint64_t *values, uint64_t count) {
     return scan_words(g, (const uint8_t *)values, 0, count, ROOTS, NULL);
 }
 
-/* Roots of dominators: after the graph has settled, which has its batch no more. */
+/* Scan roots of the dominator tree, after the graph's batch was freed. */
 static int scan_root_edges(dominators *d, const uint8_t *data, uint64_t address, uint64_t count) {
     graph *g = d->g;
     if (!(g->batch = calloc(1, sizeof *g->batch)))

@@ -1,17 +1,17 @@
-/* Dominators: from the depth-first numbering to the node that holds each. */
+/* Dominator tree: from the depth-first numbering to the idom of each node. */
 #include "dominators.h"
 
 #include <stdlib.h>
 
-#define DIGIT 11 /* bits sorted by at once */
+#define DIGIT 11 /* bits sorted in one pass */
 #define DIGITS (1u << DIGIT)
-#define SOON 8u           /* references whose nodes are asked for ahead */
-#define LONG_WALK 65536u  /* up the tree, from one node; */
-#define STEPS_A_NODE 4u   /* and on average: more than this many, and walks are shortened */
+#define SOON 8u           /* edges ahead whose nodes are prefetched */
+#define LONG_WALK 65536u  /* steps up the tree from one node */
+#define STEPS_A_NODE 4u   /* steps on average: beyond either, skip links are built */
 
 static bool made(uint32_t **array, uint32_t count) { return *array || (*array = alloc_large(((size_t)count + 1) * sizeof **array)); }
 
-/* Put the references in ascending order of the numbers they lead to: digit by digit, the lowest first. */
+/* Radix sort of the edges by target number, lowest digit first. */
 int dominators_sort(dominators *d, int64_t *budget) {
     if (!d->other_count)
         return DONE;
@@ -53,8 +53,9 @@ int dominators_sort(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Semidominators, from the last number down. What refers to a node from behind stands below nodes that are linked to their parents already:
- * the least semidominator on its way up to them counts, and each look shortens the way. */
+/* Semidominators, from the last number down. An edge from a higher number comes from a node whose
+ * ancestors above `number` are linked: the lowest semidominator on the way up to them counts (path
+ * compression). */
 int dominators_semis(dominators *d, int64_t *budget) {
     uint32_t *semis = d->semis;
     if (!d->other_count && !d->at && !d->upward)
@@ -101,8 +102,9 @@ int dominators_semis(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* A node's idom is the first of its parent, that one's idom and so on whose number is not above the semidominator. Where these
- * walks get long they go by jumps, each over as many nodes as the two before it together or one: they take logarithmic time then. */
+/* A node's idom is its nearest ancestor in the dominator tree of its parent whose number is at most
+ * its semidominator. Where such walks get long, skip links (E. Myers 1983) make them logarithmic.
+ * */
 int dominators_idoms(dominators *d, int64_t *budget) {
     uint32_t *idoms = d->parents, *jumps = d->ancestors, *depths = d->labels;
     for (; d->at + 1 < d->count; d->at++) {
@@ -124,7 +126,7 @@ int dominators_idoms(dominators *d, int64_t *budget) {
                 return NO_MEMORY;
             d->jumping = true;
             d->ancestors[0] = d->labels[0] = 0;
-            d->at = d->steps = 0; /* again from the beginning: the idoms found stay */
+            d->at = d->steps = 0; /* start again with skip links: idoms found so far stay */
             return dominators_idoms(d, budget);
         }
         uint32_t parent = idoms[number] & ~UP;

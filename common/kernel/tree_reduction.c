@@ -1,16 +1,17 @@
-/* Bushes: blocks to which one other block alone refers, with all that hangs from them in the same way. Each holds what it refers to, so that
- * they need no visit depth first, which waits for one cache miss after the other; and most of most heaps is bushes. All blocks are met
- * breadth first, where misses overlap. The others, *knots*, are those that a second block refers to, those that refer to such a one, and
- * all that lead to a knot; of a bush that hangs from knots or roots only the first block is given a number, with the weight of all.
- */
+/* Tree reduction: collapse single-entry trees. A block with one referrer is dominated by it, so a
+ * tree of such blocks needs no depth-first visit, which waits for one cache miss after another; and
+ * most of a typical heap is such trees. All blocks are visited breadth first, where misses overlap.
+ * *Join nodes* are blocks with several referrers, blocks that refer to one of these, and all blocks
+ * that lead to a join node. Of any other tree only the top block is numbered, with the weight of
+ * the whole tree. */
 #include "dominators.h"
 
 #include <stdlib.h>
 
-#define FAR 48u      /* ranks ahead whose references */
-#define SOON 24u     /* and of whose targets the bytes are asked for, */
-#define LOOKED_AT 8u /* of so many */
-#define JOIN_SHARE 4u /* more than one in so many numbers: bushes are too few to be worth it */
+#define FAR 48u      /* ranks ahead whose edges are prefetched */
+#define SOON 24u     /* ranks ahead whose targets' bits are prefetched */
+#define LOOKED_AT 8u /* targets prefetched for each */
+#define JOIN_SHARE 4u /* give up if more than 1/JOIN_SHARE of the blocks are join nodes */
 
 void reduction_free(dominators *d) {
     free(d->order);
@@ -25,7 +26,7 @@ void reduction_free(dominators *d) {
 
 INLINE void clear_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] &= ~(UINT64_C(1) << (index & 63)); }
 
-/* All is to be visited depth first. */
+/* Give up: visit all blocks depth first. */
 static int skip_reduction(dominators *d) {
     for (uint32_t rank = 0; rank < d->ranks; rank++)
         clear_bit(d->seen, d->order[rank]);
@@ -38,7 +39,7 @@ INLINE void mark_join(uint64_t *bits, uint32_t at, uint32_t *count) {
     set_bit(bits, at);
 }
 
-/* Does one of the references before this one of its block lead to the same? Only the last are looked at. */
+/* Has the block an earlier edge to the same target? Only the last LOOKED_AT edges are compared. */
 static bool repeated(const uint32_t *edge, const uint32_t *first) {
     for (const uint32_t *before = edge; before > first && edge - before < (ptrdiff_t)LOOKED_AT;)
         if (*--before >> INDEX_SHIFT == *edge >> INDEX_SHIFT)
@@ -46,7 +47,8 @@ static bool repeated(const uint32_t *edge, const uint32_t *first) {
     return false;
 }
 
-/* A reference of rank `from` to what was met. One to what that was reached from changes nothing, as this holds it, unless it is a knot. */
+/* A second edge to a block makes it a join node, and its source too. An edge back to the source's
+ * own parent changes nothing unless that is a join node: the parent dominates the source. */
 static void again(dominators *d, const uint32_t *edge, const uint32_t *first, uint32_t from) {
     uint32_t index = *edge >> INDEX_SHIFT, above = d->above[from];
     if (bit(d->earlier, index) || (above != NONE && index == d->order[above]) || repeated(edge, first))
@@ -55,13 +57,14 @@ static void again(dominators *d, const uint32_t *edge, const uint32_t *first, ui
     mark_join(d->join_blocks, index, &d->join_count);
 }
 
-/* `weights` say where the references of each rank begin, until all are met. 0: it has none. */
+/* The first edge of a block, 0 if it has none. `weights` has it for each rank until all blocks are
+ * visited. */
 INLINE uint32_t first_of(const graph *g, uint32_t index) {
     uint32_t count, first = edges_of(g, index, &count);
     return count ? first : 0;
 }
 
-/* Begin the next priority with what its roots refer to. */
+/* Start the next priority with the blocks that its roots refer to. */
 static void seed(dominators *d) {
     memcpy(d->earlier, d->seen, ((size_t)d->g->count / 64 + 1) * sizeof *d->earlier);
     for (; d->group <= d->lasts[d->priority]; d->group++)
@@ -77,7 +80,7 @@ static void seed(dominators *d) {
     d->priority++;
 }
 
-/* Follow the references of all ranks that there are, and of those that this makes. */
+/* Follow the edges of all ranks so far, and of those added. */
 static void follow(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     const uint32_t *edges = g->edges;
@@ -101,7 +104,7 @@ static void follow(dominators *d, int64_t *budget) {
         for (; !last && left >= 0; edge++, left--) {
             uint32_t index = *edge >> INDEX_SHIFT;
             last = *edge & LAST;
-            if (d->parts && edge_ignored(d, index, order[from]))
+            if (d->containers && edge_ignored(d, index, order[from]))
                 continue;
             if (bit(seen, index)) {
                 again(d, edge, &edges[firsts[from]], from);
@@ -132,14 +135,15 @@ static bool begun(dominators *d) {
     return d->order && d->above && d->weights && d->joins && d->join_blocks && d->earlier;
 }
 
-/* Meet all blocks, breadth first. */
+/* Visit all blocks breadth first. */
 int dominators_survey(dominators *d, int64_t *budget) {
     if (!d->order && !begun(d))
         return NO_MEMORY;
     for (; *budget >= 0; follow(d, budget)) {
         bool enough = d->join_count > d->count / JOIN_SHARE;
         if (enough || (d->at == d->ranks && d->priority == d->priorities)) {
-            d->priority = d->group = d->target = 0; /* visiting begins anew */
+            /* the depth-first visit starts from the first group */
+            d->priority = d->group = d->target = 0;
             return enough ? skip_reduction(d) : DONE;
         }
         if (d->at == d->ranks)
@@ -148,7 +152,7 @@ int dominators_survey(dominators *d, int64_t *budget) {
     return 1;
 }
 
-/* What leads to a knot is one; of the others, how many hang from each, itself included. */
+/* Propagate join nodes to their parents; add up the weights of the other trees. */
 int dominators_joins(dominators *d, int64_t *budget) {
     if (!d->order)
         return DONE;
@@ -171,10 +175,10 @@ int dominators_joins(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Is this, which is no knot, the first block of a bush? */
+/* Is this block, no join node, the top of a collapsed tree? */
 INLINE bool begins(const dominators *d, uint32_t rank) { return d->above[rank] == NONE || bit(d->joins, d->above[rank]); }
 
-/* Only knots and the first blocks of bushes are to be met from here on; `count` then says how many there are of both. */
+/* Number join nodes and tops of collapsed trees only; `count` is the number of both. */
 int dominators_collapse(dominators *d, int64_t *budget) {
     if (!d->order)
         return DONE;
@@ -198,7 +202,8 @@ int dominators_collapse(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* The blocks of bushes go behind the first of each. Of lower ranks `above` is the place by now, and `weights` where the next goes that it holds. */
+/* Lay out the blocks of collapsed trees behind their top block. For ranks done, `above` is the
+ * place and `weights` the next free place below it. */
 int dominators_grow(dominators *d, int64_t *budget) {
     for (; d->order && d->at < d->ranks; d->at++) {
         uint32_t rank = (uint32_t)d->at, index = d->order[rank], place;

@@ -1,4 +1,5 @@
-/* Walking a search tree whose nodes point to their parents, level by level; and looking up many addresses at once. See ../engine/trees.py. */
+/* Walking search trees with parent pointers, level by level; and looking up many addresses at once.
+ * See ../engine/trees.py. */
 #include "blocks.h"
 
 #include <stdlib.h>
@@ -6,13 +7,13 @@
 enum { SOUND, UNREADABLE, WRONG_PARENT, TWICE, BOTH_RED, COLOUR, TOO_MANY_NODES };
 enum { LEFT, RIGHT, PARENT, COLOURED, WORDS, MASK, LAYOUT };
 #define AHEAD 16u
-#define RED_ABOVE 1u /* with a parent: it is red */
+#define RED_ABOVE 1u /* set in a parent: it is red */
 
 typedef struct {
     uint64_t layout[LAYOUT], most;
-    words queue, parents; /* of what is still to be looked at, from `at` on */
+    words queue, parents; /* nodes to visit, from `at` on */
     words nodes;
-    uint64_t at, trouble[3]; /* code, node, what else */
+    uint64_t at, trouble[3]; /* code, node, other node */
 } tree_walk;
 
 API tree_walk *fl_tree_new(uint64_t root, uint64_t header, const uint64_t *layout, uint64_t most) {
@@ -49,7 +50,7 @@ static int descend(tree_walk *t, uint64_t child, uint64_t parent) {
     return child && (words_push(&t->queue, child) || words_push(&t->parents, parent)) ? NO_MEMORY : DONE;
 }
 
-/* Look at about `budget` nodes: 1 if there are more. */
+/* Visit about `budget` nodes: 1 if there are more. */
 API int fl_tree_walk(tree_walk *t, const piece *pieces, uint64_t count, int64_t budget) {
     uint8_t record[8 * WORD];
     uint64_t size = t->layout[WORDS] * WORD;
@@ -96,14 +97,14 @@ API int fl_tree_walk(tree_walk *t, const piece *pieces, uint64_t count, int64_t 
     return 0;
 }
 
-/* The nodes, for fl_free, and what was wrong first: three words. */
+/* The nodes, to be freed with fl_free, and the first problem: three words. */
 API void fl_tree_done(tree_walk *t, words *nodes, uint64_t *trouble) {
     *nodes = t->nodes;
     t->nodes = (words){NULL, 0, 0};
     memcpy(trouble, t->trouble, sizeof t->trouble);
 }
 
-/* The block that holds each address, NONE where there is none, and its usable size. */
+/* The index and usable size of the block that contains each address; NONE and 0 without one. */
 API void fl_holding(const blocks *b, const uint64_t *addresses, uint64_t count, uint32_t *indices, uint64_t *sizes) {
     for (uint64_t at = 0; at < count; at++) {
         const slot *later = at + AHEAD < count ? slot_of(b, addresses[at + AHEAD]) : NULL;
@@ -116,7 +117,7 @@ API void fl_holding(const blocks *b, const uint64_t *addresses, uint64_t count, 
     }
 }
 
-/* The block that holds an address, its start, size and state: NONE if there is none. */
+/* Index of the block that contains an address, with its start, size and state; NONE without one. */
 API uint32_t fl_lookup(const blocks *b, uint64_t address, uint64_t *found) {
     uint32_t index = block_find(b, address);
     if (index != NONE) {
@@ -127,7 +128,7 @@ API uint32_t fl_lookup(const blocks *b, uint64_t address, uint64_t *found) {
     return index;
 }
 
-/* Give these blocks a label, unless one is NONE or has a label already: then none. */
+/* Label these blocks, all or none: none if one is NONE or already labelled. */
 API bool fl_claim(uint32_t *labels, uint64_t length, const uint32_t *indices, uint64_t count, uint32_t label) {
     for (uint64_t at = 0; at < count; at++)
         if (indices[at] >= length || labels[indices[at]] != NONE)
@@ -137,7 +138,7 @@ API bool fl_claim(uint32_t *labels, uint64_t length, const uint32_t *indices, ui
     return true;
 }
 
-/* Is every label below `most`, or NONE? */
+/* Is every label below `most` or NONE? */
 API bool fl_labels_below(const uint32_t *labels, uint64_t count, uint64_t most) {
     bool sound = true;
     for (uint64_t at = 0; at < count; at++)

@@ -1,6 +1,6 @@
-/* What buffers of slabs hold: blocks behind malloc()'s tags, or as umem_alloc() gave them out (malloc.c and umem.c of OpenSolaris'
- * usr/src/lib/libumem/common). ../allocators/umem/engine.py says what the call gives.
- */
+/* Blocks in the buffers of slabs: after malloc()'s tags, or as umem_alloc() returned them (malloc.c
+ * and umem.c of OpenSolaris' usr/src/lib/libumem/common). ../allocators/umem/engine.py defines the
+ * result. */
 #include "blocks.h"
 #include "umem_slabs.h"
 
@@ -25,13 +25,13 @@ INLINE uint32_t int_at(const uint8_t *data) {
     return value;
 }
 
-/* The size that a tag says, or UNTAGGED. */
+/* The size in a tag, or UNTAGGED. */
 INLINE uint64_t tagged_size(const uint8_t *tag, uint32_t magic, uint64_t least, uint64_t most) {
     uint32_t size = int_at(tag);
     return size + int_at(tag + 4) == magic && size >= least && size <= most ? size : UNTAGGED;
 }
 
-/* The size that one half of a damaged tag still says (no size is 0). */
+/* The size that one half of a damaged tag still has (no size is 0). */
 static uint64_t damaged(const cache *c, const uint8_t *tag, uint32_t magic) {
     uint64_t least = c->least > c->tag - 1 ? c->least : c->tag - 1, size = int_at(tag), other = magic - int_at(tag + 4);
     if (int_at(tag + 4) == FREED)
@@ -42,7 +42,8 @@ static uint64_t damaged(const cache *c, const uint8_t *tag, uint32_t magic) {
     return other > least && other <= c->bufsize ? other : 0;
 }
 
-/* What was asked of umem_alloc(): in a debugging cache the buffer's redzone tells; else the class. */
+/* The size requested of umem_alloc(): from the buffer's redzone in a debugging cache, else the
+ * class's. */
 static uint64_t requested(const cache *c, const uint8_t *chunk) {
     if (c->buftag && c->buftag <= c->chunksize - 8 && c->buftag % 4 == 0) {
         uint32_t encoded = int_at(chunk + c->buftag + 4);
@@ -63,7 +64,7 @@ static int trouble(const output *out, uint64_t code, uint64_t number, uint64_t c
     return words_append(out->troubles, items, 5);
 }
 
-/* A buffer in use without malloc's tag: umem_alloc() gave it out itself, or its tag is damaged. */
+/* A buffer in use without malloc's tag: returned by umem_alloc() itself, or its tag is damaged. */
 static int untagged(const cache *c, const slab *s, uint64_t number, uint64_t at, const uint8_t *chunk, uint32_t magic, const output *out) {
     uint64_t start = s->base + at * c->chunksize, size = requested(c, chunk), said = damaged(c, chunk + c->tag - TAG, magic);
     uint32_t first = int_at(chunk);
@@ -84,7 +85,7 @@ static int untagged(const cache *c, const slab *s, uint64_t number, uint64_t at,
     return failed;
 }
 
-/* Where not exactly the buffers in use have a tag: sizes[] has UNTAGGED for those that have none. */
+/* Slabs in which tags and states disagree: sizes[] is UNTAGGED for buffers without a tag. */
 static int odd(const cache *c, const slab *s, uint64_t number, const uint8_t *data, uint32_t magic, const output *out) {
     uint64_t without = 0, used = 0, tag = c->tag;
     bool broken = false;
@@ -97,7 +98,7 @@ static int odd(const cache *c, const slab *s, uint64_t number, const uint8_t *da
         }
     }
     if (without && without == used && !broken)
-        tag = 0; /* none has: the program calls umem_alloc() itself */
+        tag = 0; /* no tags: the program calls umem_alloc() itself */
     for (uint64_t at = 0; !failed && at < s->chunks; at++) {
         bool none = out->sizes[at] == UNTAGGED;
         out->starts[at] = s->base + at * c->chunksize + tag;
@@ -109,7 +110,7 @@ static int odd(const cache *c, const slab *s, uint64_t number, const uint8_t *da
     return failed;
 }
 
-/* The blocks of a slab whose buffers begin with tags, or would. */
+/* The blocks of a slab whose buffers are expected to have tags. */
 static int tagged(const cache *c, const slab *s, uint64_t number, const uint8_t *data, const output *out) {
     uint32_t magic = c->tag > TAG ? SECOND_MAGIC : MALLOC_MAGIC;
     uint64_t least = c->least + 1 > c->tag ? c->least + 1 : c->tag, most = c->bufsize < MOST_TAGGED ? c->bufsize : MOST_TAGGED;
@@ -130,7 +131,7 @@ static int tagged(const cache *c, const slab *s, uint64_t number, const uint8_t 
     return DONE;
 }
 
-/* Ask for the tags of a slab that will be read soon, or the first of them. */
+/* Prefetch the first tags of a slab. */
 static void expect(const piece *pieces, uint64_t count, const cache *c, const slab *s) {
     const piece *p = c->tag ? piece_holding(pieces, count, s->base) : NULL;
     for (uint64_t at = 0; p && at < s->chunks && at < AHEAD; at++)
@@ -160,7 +161,7 @@ static int slab_read(const piece *pieces, uint64_t count, const cache *c, const 
     return DONE;
 }
 
-/* Room for as many blocks, whatever was there. */
+/* Make space for `count` blocks; contents are not kept. */
 static int widen(output *out, uint64_t count, uint64_t *capacity) {
     if (count <= *capacity)
         return DONE;
@@ -189,8 +190,8 @@ static int append(blocks *b, const output *out, uint64_t count, uint64_t *sum) {
     return DONE;
 }
 
-/* The blocks of users [*next, last) to the directory, of as many slabs as bring it some `enough` blocks; what they have is added to
- * `sums`. DISORDER where other blocks stand there or above. */
+/* Append the blocks of users [*next, last) until some `enough` blocks are added; sums are added to
+ * `sums`. DISORDER if blocks are already there or above. */
 API int fl_read_buffers(blocks *b, const piece *pieces, uint64_t count, const cache *caches, const slab *slabs, const user *users,
                         uint64_t *next, uint64_t last, const uint8_t *states, uint64_t enough, words *troubles, uint64_t *sums) {
     output out = {NULL, NULL, NULL, troubles};

@@ -1,7 +1,7 @@
-/* Slabs with free lists, as libumem makes them (umem_impl.h, umem.c and malloc.c of OpenSolaris' usr/src/lib/libumem/common): a cache's
- * slabs are a ring through its null slab; a slab counts its chunks and has a list of free buffers; magazines hold others; malloc() puts
- * a tag before what it gives out. ../allocators/umem/engine.py says what the calls give.
- */
+/* libumem's slabs (umem_impl.h, umem.c and malloc.c of OpenSolaris' usr/src/lib/libumem/common): a
+ * cache's slabs are a ring through its null slab; a slab counts its chunks and has a list of free
+ * buffers; magazines have others; malloc() puts a tag before each block.
+ * ../allocators/umem/engine.py defines the results. */
 #include "umem_slabs.h"
 
 #include <stdlib.h>
@@ -16,7 +16,8 @@ enum { NOT_MINE = 1, IN_MAGAZINE, ON_LIST };
 int words_append(words *list, const uint64_t *items, unsigned count) {
     if (list->capacity - list->count < count) {
         uint64_t capacity = list->capacity;
-        uint64_t *wider = grow(list->items, capacity, &capacity, sizeof *wider); /* by 64 and more */
+        /* by 64 and more */
+        uint64_t *wider = grow(list->items, capacity, &capacity, sizeof *wider);
         if (!wider)
             return NO_MEMORY;
         list->items = wider;
@@ -32,15 +33,15 @@ static int push_problem(words *wrong, uint64_t code, uint64_t of, uint64_t numbe
     return words_append(wrong, items, 6);
 }
 
-/* ---- slabs ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- slabs ----------------------------------------------------------------------------------- */
 
 typedef struct {
     const piece *pieces;
     uint64_t count;
     words *records, *wrong;
-    words heads;     /* of the free lists, by slab */
+    words heads;     /* heads of the free lists, by slab */
     uint64_t chunks; /* in all records */
-    uint64_t unclaimed;   /* more chunks than memory has bytes there cannot be */
+    uint64_t unclaimed;   /* bytes of memory less chunks: bounds the number of chunks */
 } lister;
 
 static int add_slab(lister *l, const cache *c, uint64_t number, uint64_t address, const uint64_t *raw) {
@@ -52,17 +53,18 @@ static int add_slab(lister *l, const cache *c, uint64_t number, uint64_t address
     return words_append(l->records, items, sizeof(slab) / WORD) || words_push(&l->heads, raw[4]) ? NO_MEMORY : DONE;
 }
 
-/* A cache's list while it is followed as the ring that it should be. All are, side by side: each slab's memory is asked for while others
- * are looked at. */
+/* A cache's ring of slabs, followed on the assumption that it is intact. All rings are followed
+ * side by side: slabs are prefetched while others are read. */
 typedef struct {
     uint64_t address, steps;
-    uint64_t noted, turn; /* a cycle that leaves out the null slab passes some address again that was noted at a power of two */
+    /* Brent: a cycle without the null slab meets again an address noted at a power of two */
+    uint64_t noted, turn;
     const piece *now;     /* where the slab is */
     words found;          /* address of each slab, and what it holds */
     bool open, sound;
 } ring;
 
-/* Ask for the slab at which a ring stands, or close it. */
+/* Prefetch a ring's next slab, or close the ring. */
 static void ring_look(const lister *l, ring *r, const cache *c) {
     r->open = false;
     if (!r->address || r->address % WORD || r->address == r->noted || r->steps >= MOST_SLABS)
@@ -135,7 +137,7 @@ static int list_slabs(lister *l, const ring *r, const cache *c, uint64_t number)
     return failed;
 }
 
-/* The state of the buffer that a node of a free list stands for; NULL if it is none of the slab's. */
+/* The state of the buffer of a free-list node; NULL if it is not in the slab. */
 static uint8_t *state_of(const lister *l, const cache *c, const slab *s, uint64_t node, uint8_t *states, uint64_t *buffer) {
     uint64_t offset = c->flags & HASHED ? 0 : c->bufctl;
     *buffer = node;
@@ -147,7 +149,7 @@ static uint8_t *state_of(const lister *l, const cache *c, const slab *s, uint64_
     return distance % c->chunksize || distance / c->chunksize >= s->chunks ? NULL : &states[s->first + distance / c->chunksize];
 }
 
-/* Mark what is on a slab's free list; false where something is wrong with it, with some marked. */
+/* Mark the buffers on a slab's free list; false, with some marked, if it is damaged. */
 static bool marked(const lister *l, const cache *c, const slab *s, uint64_t head, uint8_t *states) {
     uint64_t buffer;
     for (uint64_t node = head; node;) {
@@ -161,7 +163,7 @@ static bool marked(const lister *l, const cache *c, const slab *s, uint64_t head
     return true;
 }
 
-/* The same, saying what is wrong. */
+/* The same, with problems reported. */
 static int list_free(lister *l, const cache *c, const slab *s, uint64_t number, uint64_t head, uint8_t *states) {
     words nodes = {NULL, 0, 0};
     if (marked(l, c, s, head, states))
@@ -183,8 +185,7 @@ static int list_free(lister *l, const cache *c, const slab *s, uint64_t number, 
 
 #define DIGIT 11u
 
-/* Slabs by base; of equal ones, the first stays first. Digit by digit, for there may be millions; `spare` is as large. The result is
- * `items` or `spare`. */
+/* Radix sort of slabs by base, stable; `spare` is as large. The result is `items` or `spare`. */
 static user *by_base(user *items, user *spare, uint64_t count) {
     uint64_t low = UINT64_MAX, high = 0;
     for (uint64_t at = 0; at < count; at++) {
@@ -222,7 +223,7 @@ static const range *region_of(const range *regions, uint32_t count, uint64_t add
     return low && address < regions[low - 1].end ? &regions[low - 1] : NULL;
 }
 
-/* The program's slabs by base, without those that can stand nowhere. */
+/* The program's slabs by base, without impossible ones. */
 static int place(const cache *caches, const words *records, const range *regions, uint32_t region_count, words *users, words *wrong) {
     const slab *slabs = (const slab *)records->items;
     uint64_t count = records->count / (sizeof(slab) / WORD), found = 0, kept = 0;
@@ -241,7 +242,8 @@ static int place(const cache *caches, const words *records, const range *regions
         user u = placed[at];
         const slab *s = &slabs[u.number];
         const range *region = region_of(regions, region_count, u.base);
-        uint64_t bytes = s->chunks * caches[s->cache].chunksize; /* at most the slab's size: list_slabs */
+        /* at most the slab's size: list_slabs */
+        uint64_t bytes = s->chunks * caches[s->cache].chunksize;
         if (!region || bytes > region->end - u.base || u.base % 8) {
             failed = push_problem(wrong, OUTSIDE, s->cache, u.number, 0, 0, 0);
             continue;
@@ -256,8 +258,9 @@ static int place(const cache *caches, const words *records, const range *regions
     return failed;
 }
 
-/* All slabs to `records`, and where each cache's end there; the state of each chunk to *states (for fl_free), *chunks of them; the
- * program's to `users`; six words to `wrong` of what cannot be: a code, cache, slab, value, why a list ended, after how many nodes. */
+/* All slabs to `records`, each cache's end in it to `ends`; the state of each chunk to *states (to
+ * be freed with fl_free), *chunks of them; the program's slabs to `users`; six words for each
+ * problem to `wrong`: a code, cache, slab, value, why a list ended, after how many nodes. */
 API int fl_read_slabs(const piece *pieces, uint64_t count, const cache *caches, uint64_t cache_count, const range *regions,
                       uint32_t region_count, words *records, uint64_t *ends, uint8_t **states, uint64_t *chunks, words *users, words *wrong) {
     lister l = {pieces, count, records, wrong, {NULL, 0, 0}, 0, 0};
@@ -286,10 +289,10 @@ API int fl_read_slabs(const piece *pieces, uint64_t count, const cache *caches, 
     return failed ? failed : place(caches, records, regions, region_count, users, wrong);
 }
 
-/* ---- magazines ------------------------------------------------------------------------------------------------------------------- */
+/* ---- magazines ------------------------------------------------------------------------------- */
 
-/* Mark buffers of magazines of cache `number`; pairs of a code and the buffer's place to `wrong`, where there is no such buffer, or it
- * was marked before. */
+/* Mark buffers of the magazines of cache `number`; a code and the index in `buffers` to `wrong` if
+ * there is no such buffer or it was marked before. */
 API int fl_mark_cached(const cache *caches, const slab *slabs, const user *users, uint64_t user_count, uint8_t *states, uint64_t number,
                        const uint64_t *buffers, uint64_t count, words *wrong) {
     uint64_t size = caches[number].chunksize;

@@ -1,4 +1,4 @@
-/* Which different values there are, and how often: a radix sort, and sums over runs. */
+/* Distinct values with sums of their weights: a radix sort, then sums over equal values. */
 #include "kernel.h"
 
 enum { BITS = 11, BUCKETS = 1 << BITS, PASSES = (64 + BITS - 1) / BITS };
@@ -7,7 +7,7 @@ INLINE uint32_t digit(uint64_t value, int pass) {
     return (uint32_t)(value >> (pass * BITS)) & (BUCKETS - 1);
 }
 
-/* One pass of the sort, which keeps the order of equal digits; `at` says where each digit's first value goes. */
+/* One stable pass of the sort; `at`: where each digit's next value goes. */
 static void spread(const uint64_t *values, const uint64_t *weights, uint64_t count, uint64_t *at, int pass, uint64_t *to,
                    uint64_t *weights_to) {
     for (uint64_t place = 0; place < count; place++) {
@@ -18,8 +18,9 @@ static void spread(const uint64_t *values, const uint64_t *weights, uint64_t cou
     }
 }
 
-/* The different ones of `count` values, ascending, to `values`, with the sums of their weights to `sums`; their number. The weights stand in
- * `sums`, unless each is 1 (`equal`). `spare` and `spare_sums` have space for as many as there are. */
+/* The distinct values, ascending, to `values`, the sums of their weights to `sums`: their number.
+ * `sums` initially has the weights, unless each is 1 (`equal`). `spare` and `spare_sums` are as
+ * large. */
 API uint64_t fl_sum_by_value(uint64_t *values, uint64_t *sums, uint64_t count, bool equal, uint64_t *spare, uint64_t *spare_sums) {
     uint64_t seen[PASSES][BUCKETS];
     uint64_t *from = values, *to = spare, *weights = sums, *weights_to = spare_sums, found = 0;
@@ -29,7 +30,7 @@ API uint64_t fl_sum_by_value(uint64_t *values, uint64_t *sums, uint64_t count, b
             seen[pass][digit(values[place], pass)]++;
     for (int pass = 0; pass < PASSES && count; pass++) {
         uint64_t *at = seen[pass], next = 0;
-        if (at[digit(values[0], pass)] == count) /* all have the same: nothing moves */
+        if (at[digit(values[0], pass)] == count) /* all equal: nothing moves */
             continue;
         for (int bucket = 0; bucket < BUCKETS; bucket++) {
             uint64_t held = at[bucket];
