@@ -1,6 +1,7 @@
 """Names for root memory: which global variable, whose stack and which frame of it, thread-local storage, mapping or register a word is.
 
-Roots stand in priorities. What a global variable leads to is the variable's, though a frame or a register happens to point to it too: so that
+Roots stand in priorities. What a global variable leads to is the variable's, though a frame or a
+register happens to point to it too: so that
 variables come first, those of a managed language (a Python module's) before all, then mappings, then stacks and registers, which name
 what nothing else holds.
 """
@@ -72,7 +73,8 @@ class Owner:
 
 
 class Owners:
-    """All owners of a session's roots: `bounds` and `numbers` as Graph.dominators takes them, `priorities` the numbers at which the later priorities
+    """All owners of a session's roots: `bounds` and `numbers` as Graph.dominators takes them,
+    `priorities` the numbers at which the later priorities
     begin."""
 
     def __init__(self, found: Iterable[Owner]) -> None:

@@ -1,4 +1,5 @@
-"""What a block holds, told from its first words: a C++ class, a function pointer, an array of objects, a readable string."""
+"""What a block holds, by its first words: a C++ class, a function pointer, an array of objects, a
+readable string."""
 
 from __future__ import annotations
 

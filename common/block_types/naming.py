@@ -1,4 +1,5 @@
-"""The type of a block, from its first word and, for arrays and a few well-known structures, the words after it."""
+"""Type names of blocks, from their first word and, for arrays and a few well-known structures, the
+words after it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _COUNTERS = ("std::_Sp_counted_ptr<", "std::_Sp_counted_deleter<", "std::__1::__
 
 
 class Types:
-    """Types of one target's blocks. Nothing is computed before it is asked for; names are remembered by word."""
+    """Type names of one target's blocks, cached by word."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -41,30 +42,32 @@ class Types:
         return Rtti(self._target, self._ranges)
 
     def ranges(self) -> list[Range]:
-        """Where a block's first word must point to count as its type: vtables and code of all modules. Sorted, disjoint."""
+        """Ranges into which a block's first word must point to identify its type: vtables and code
+        of all modules. Sorted, disjoint."""
         return merged([*self._ranges.tables, *self._ranges.code])
 
     def vtables(self) -> list[Range]:
-        """Where vtables and other tables of functions can lie, without the code. Sorted, disjoint."""
+        """Ranges of vtables and other tables of functions, without code. Sorted, disjoint."""
         return list(self._ranges.tables)
 
     def name(self, word: int) -> str:
-        """The type that `word` tells when it is the first of a block; "" for none.
+        """The type that `word` identifies as a block's first word; "" for none.
 
-        A class by its name; "B in D" for a B under construction inside a D; "function f" for the start of a function and "code in
-        libx.so" for any other code; "table t" for a C table of functions of that name; "class libx.so+0x3d20" and "table
-        libx.so+0x3d20" when only the shape can be told.
-        """
+        A class by its name; "B in D" for a B under construction inside a D; "function f" for the
+        start of a function and "code in libx.so" for any other code; "table t" for a C table of
+        functions of that name; "class libx.so+0x3d20" and "table libx.so+0x3d20" when only the
+        shape is known."""
         found = self._names.get(word)
         if found is None:
             if not (inside(self._ranges.tables, word) or inside(self._ranges.code, word)):
-                return ""  # not remembered: as many words tell nothing as there are blocks
+                return ""  # not cached: there may be as many such words as blocks
             found = self._names[word] = printable(_short(self._name(word)))
         return found
 
     def of_block(self, address: int, size: int) -> str:
-        """The type of a block of `size` usable bytes: as `name` has it for its first word, "Foo[3]" for an array of objects that
-        has its count in front, "FILE" for glibc's, "std::string" for a string object by itself; "" for none."""
+        """The type of a block of `size` usable bytes: as `name` has it for its first word, "Foo[3]"
+        for an array of objects that has its count in front, "FILE" for glibc's, "std::string" for a
+        string object by itself; "" for none."""
         word = self._target.arch.word
         try:
             words = self._target.arch.unpack(self._target.read(address, min(size, 5 * word) // word * word))
@@ -75,7 +78,8 @@ class Types:
         found = self.name(words[0])
         if found:
             return found
-        for skip in (1, 2):  # the count stands right before the objects; they may be aligned to two words
+        # the count is right before the objects, which may be aligned to two words
+        for skip in (1, 2):
             if len(words) > skip and 0 < words[skip - 1] <= size // word and self.is_class(words[skip]):
                 if is_array(self._target, address + skip * word, size - skip * word, words[skip - 1], words[skip]):
                     return f"{self.name(words[skip])}[{words[skip - 1]}]"
@@ -84,13 +88,15 @@ class Types:
         return "std::string" if is_string(self._target, words, address, size) else ""
 
     def hint(self, data: bytes) -> str:
-        """What a block's first bytes look like: '"GET /index.html…"', "zeros", or "". Always safe to print."""
+        """What a block's first bytes look like: '"GET /index.html…"', "zeros", or "". Always safe
+        to print."""
         return text_hint(data, self._target.arch, lambda address: holding(self._target.regions(), address) is not None)
 
-    # -- how names are found ----------------------------------------------------------------------------------------------
+    # -- how names are found
+    # ----------------------------------------------------------------------------------------------
 
     def is_class(self, word: int) -> bool:
-        """`word` points to a vtable (not to code or to a C table): arrays of its objects are told by it."""
+        """Whether `word` points to a vtable (not to code or to a C table)."""
         looks, info = self._rtti.vtable(word)
         if not looks:
             return False
@@ -131,7 +137,8 @@ class Types:
         return _construction(symbol.name) if symbol is not None else ""
 
     def _symbol_class(self, word: int) -> str:
-        """The class of the vtable symbol that covers `word`, at least two words into it; for programs without RTTI."""
+        """The class of the vtable symbol that covers `word`, at least two words into it; for
+        programs without RTTI."""
         symbol = self._symbol(word)
         size = self._target.arch.word
         if symbol is None or word - symbol.address < 2 * size or word % size:
@@ -179,7 +186,8 @@ def _construction(name: str) -> str:
 
 
 def _short(name: str) -> str:
-    """Names of the standard library as everybody writes them: the string class, and the blocks behind std::shared_ptr<T>."""
+    """Short forms of names of the standard library: the string class, and the blocks behind
+    std::shared_ptr<T>."""
     for long in _STRINGS:
         if long in name:
             name = name.replace(long, "std::string").replace("std::string >", "std::string>")

@@ -1,14 +1,16 @@
-"""C++ classes recognised by the shape of vtables and run-time type information, without symbols.
+"""C++ classes, recognised by the shape of vtables and run-time type information, without symbols.
 
-Layout (Itanium C++ ABI, 2.5.2 "Virtual Table Components and Order" and 2.9.5 "RTTI Layout"), W the word size; an object's first word
-points at the address point of a vtable:
+Layout (Itanium C++ ABI, 2.5.2 "Virtual Table Components and Order" and 2.9.5 "RTTI Layout"), W the
+word size; an object's first word points at the address point of a vtable:
 
     vtable:    -2W offset to top (signed)   -W typeinfo   0 first virtual function …
     typeinfo:  0 vtable of its own class    W name (bytes, NUL)   2W what its class adds:
                __si_class_type_info   base typeinfo
-               __vmi_class_type_info  u32 flags, u32 count, then count × {base typeinfo, long flags: bit 0 virtual}
+               __vmi_class_type_info  u32 flags, u32 count, count × {base typeinfo,
+                                      long flags: bit 0 virtual}
 
-A typeinfo's own class is told in the same way: its vtable's typeinfo is named after one of the three classes of __cxxabiv1.
+A typeinfo's own class is recognised the same way: its vtable's typeinfo is named after one of the
+three classes of __cxxabiv1.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _MANGLED = re.compile(rb"[A-Za-z0-9_.$\x80-\xff]+")
 
 
 class TypeInfo(NamedTuple):
-    """`form` is "class", "si" or "vmi", or "" where the C++ library's own data cannot be read; `name` the mangled type."""
+    """`form` is "class", "si" or "vmi", or "" where the C++ library's own data cannot be read;
+    `name` the mangled type."""
 
     address: int
     form: str
@@ -42,7 +45,7 @@ class TypeInfo(NamedTuple):
 
 
 class Rtti:
-    """Looks up classes by vtable address; remembers what it saw."""
+    """Classes by vtable address, cached."""
 
     def __init__(self, target: Target, where: TypeRanges) -> None:
         self._target = target
@@ -53,10 +56,11 @@ class Rtti:
         self._files: Optional[list[Range]] = None
 
     def vtable(self, word: int) -> tuple[bool, int]:
-        """(does `word` look like a vtable's address point?, the typeinfo it names or 0).
+        """(does `word` look like a vtable's address point?, its typeinfo or 0).
 
-        The first function must be code. It may be null, as the destructors are that a class under construction or an abstract one does
-        not need: then the next is looked at, and where that is null, too, the typeinfo must be beyond doubt."""
+        The first function must be code. It may be null, as for destructors that a class under
+        construction or an abstract one does not need: then the next counts, and if that is null
+        too, the typeinfo must be certain."""
         size = self._word
         if word % size or not inside(self._ranges.tables, word):
             return False, 0
@@ -74,13 +78,14 @@ class Rtti:
         return True, info
 
     def typeinfo(self, address: int) -> Optional[TypeInfo]:
-        """The typeinfo of a class at `address`, or None when none stands there."""
+        """The typeinfo at `address`, or None."""
         if address not in self._infos:
             self._infos[address] = self._typeinfo(address)
         return self._infos[address]
 
     def may_be_typeinfo(self, address: int) -> bool:
-        """`address` lies where typeinfos do and begins as one; for those whose name cannot be read."""
+        """Whether `address` may be a typeinfo, by where it lies and how it begins; for those whose
+        name cannot be read."""
         if not inside(self._ranges.tables, address) or address % self._word:
             return False
         try:
@@ -100,7 +105,8 @@ class Rtti:
         return TypeInfo(address, form, name) if form is not None and name else None
 
     def _form(self, own: int) -> Optional[str]:
-        """Which kind of typeinfo has `own` as its vtable: of __cxxabiv1, or "" when that cannot be told, or None if it is no class's."""
+        """The kind of typeinfo with `own` as its vtable: of __cxxabiv1, "" if undecidable, or None
+        if it is no class's."""
         if own not in self._forms:
             self._forms[own] = self._look_at_form(own)
         return self._forms[own]
@@ -119,14 +125,15 @@ class Rtti:
             return ""
 
     def _in_file(self, address: int) -> bool:
-        """In a module, or in a mapped file that the core holds too little of to know it for one."""
+        """Whether an address is in a module, or in a mapped file of which the core has too little
+        to recognise a module."""
         if self._files is None:
             mapped = [Range(r.start, r.end) for r in self._target.regions() if r.name.startswith("/")]
             self._files = merged([*mapped, *(Range(m.start, m.end) for m in self._target.modules())])
         return inside(self._files, address) is not None
 
     def _name(self, address: int) -> str:
-        """The mangled name at `address`, "" when what stands there is none; a leading '*' says that the type is local to a file."""
+        """The mangled name at `address`, or ""; a leading '*' marks a type local to a file."""
         if not address:
             return ""
         data = b""
@@ -136,11 +143,12 @@ class Rtti:
         return name.decode("utf-8", "surrogateescape") if _MANGLED.fullmatch(name) and len(name) <= _LONGEST_NAME else ""
 
     def display_name(self, info: TypeInfo) -> str:
-        """The class as people write it; its mangled name where that cannot be read but the typeinfo is beyond doubt."""
+        """The class's demangled name; the mangled one if that fails and the typeinfo is certain."""
         return demangle_type(info.name) or (info.name if info.form else "")
 
     def has_virtual_bases(self, info: TypeInfo, depth: int = 0) -> bool:
-        """True when the class or one of its bases inherits virtually: then it may also have construction vtables."""
+        """Whether the class or one of its bases inherits virtually: it may have construction
+        vtables, too."""
         if depth > 16 or info.form not in ("si", "vmi"):
             return False
         size = self._word

@@ -1,4 +1,5 @@
-"""Structures told by their contents: arrays of C++ objects, glibc's FILE, libstdc++'s std::string."""
+"""Structures recognised by their contents: arrays of C++ objects, glibc's FILE, libstdc++'s
+std::string."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ _LARGEST_FILE = 1024
 
 
 def is_array(target: Target, start: int, size: int, count: int, vtable: int) -> bool:
-    """`count` objects of one class fill [start, start + size) but for the allocator's rounding, each beginning with `vtable`.
+    """Whether `count` objects of one class fill [start, start + size), less the allocator's
+    rounding, each beginning with `vtable`.
 
-    Their size is the distance at which `vtable` comes again; only the second and the last object are looked at.
-    """
+    Their size is the distance to the next `vtable`; only the second and the last object are
+    read."""
     word = target.arch.word
     try:
         if count == 1:
@@ -25,7 +27,8 @@ def is_array(target: Target, start: int, size: int, count: int, vtable: int) -> 
         most = size // count
         if most < word:
             return False
-        least = max(word, (size - 5 * word) // count // word * word)  # the allocator rounds up by at most so much
+        # the allocator rounds up by at most so much
+        least = max(word, (size - 5 * word) // count // word * word)
         for element in range(most // word * word, least - 1, -word):
             if target.word(start + element) == vtable and target.word(start + (count - 1) * element) == vtable:
                 return True
@@ -35,10 +38,12 @@ def is_array(target: Target, start: int, size: int, count: int, vtable: int) -> 
 
 
 def is_file(target: Target, first: int, address: int, size: int) -> bool:
-    """A FILE of glibc as fopen makes it: its magic in front, and the pointer to its lock and wide data into the same block.
+    """Whether a block is a FILE of glibc as fopen makes it: its magic first, and pointers to its
+    lock and wide data in the same block.
 
-    struct _IO_FILE (glibc 2.36 libio/bits/types/struct_FILE.h): int _flags, 13 pointers …; _lock and _wide_data point behind the FILE
-    in the structure that fopen allocates (libio/iofopen.c, struct locked_FILE)."""
+    struct _IO_FILE (glibc 2.36 libio/bits/types/struct_FILE.h): int _flags, 13 pointers …; _lock
+    and _wide_data point to just after the FILE in the structure that fopen allocates
+    (libio/iofopen.c, struct locked_FILE)."""
     if first & 0xFFFF0000 != _IO_MAGIC or first >> 32 or not _SMALLEST_FILE <= size <= _LARGEST_FILE:
         return False
     word = target.arch.word
@@ -50,12 +55,14 @@ def is_file(target: Target, first: int, address: int, size: int) -> bool:
 
 
 def is_string(target: Target, words: Sequence[int], address: int, size: int) -> bool:
-    """A std::string of libstdc++ alone in its block: {pointer, length, 16 bytes or capacity} (GCC 12 bits/basic_string.h,
-    _Alloc_hider, _M_string_length, _M_local_buf). Short ones point into themselves; of long ones the text must end where it says, and
-    memory must reach as far as their capacity.
+    """Whether a block is a std::string of libstdc++: {pointer, length, 16 bytes or capacity} (GCC
+    12 bits/basic_string.h, _Alloc_hider, _M_string_length, _M_local_buf). Short ones point into
+    themselves; in long ones the text must end at its length, and memory must extend to the
+    capacity.
 
-    A std::function has the same shape in a program at a fixed address: {functor, unused, manager, invoker} (GCC 12 bits/std_function.h,
-    _Function_base), with addresses of code small enough for a capacity. So what points into a loaded file is no capacity."""
+    A std::function has the same shape in a program at a fixed address: {functor, unused, manager,
+    invoker} (GCC 12 bits/std_function.h, _Function_base), with code addresses small enough for a
+    capacity. So a value that points into a loaded file is no capacity."""
     word = target.arch.word
     if len(words) < 4 or not 2 * word + 16 <= size <= 3 * word + 16:
         return False
@@ -74,7 +81,8 @@ def is_string(target: Target, words: Sequence[int], address: int, size: int) -> 
 
 
 def _loaded(target: Target, value: int) -> bool:
-    """`value` is an address in a module or in other code. Most capacities are below all that is mapped, which is asked first."""
+    """Whether `value` is an address in a module or other code. Most capacities are below all
+    mappings, which is tested first."""
     regions = target.regions()
     if not regions or value < regions[0].start:
         return False

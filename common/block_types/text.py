@@ -1,4 +1,5 @@
-"""Readable text in bytes out of a target, made safe: no control character or escape sequence of it may reach a terminal."""
+"""Text hints: readable text in a target's bytes, safe to print: no control character or escape
+sequence."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ _SPACES = "\n\t\r"
 
 
 def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
-    """The text a block begins with, quoted and cut to COLUMNS columns; a short std::string's; "zeros"; or "".
+    """The text at the beginning of a block, quoted and cut to COLUMNS columns; a short
+    std::string's; "zeros"; or "".
 
-    Text has at least 4 characters up to its NUL, or 8 where `data` ends before it does; "+8" precedes text that comes after a first
-    word that is none (a list node's pointer, a length). The six bytes of an address may be printable, too: a first word for which
-    `is_mapped` is true is a pointer, not text.
-    """
+    Text has at least 4 characters up to its NUL, or 8 if `data` ends before it; "+8" precedes text
+    after a first word that is none (a list node's pointer, a length). The six bytes of an address
+    may be printable: a first word for which `is_mapped` is true is a pointer, not text."""
     if not data:
         return ""
     if not data.strip(b"\0"):
@@ -67,12 +68,13 @@ def _escape(character: str) -> str:
 
 
 def character_columns(character: str) -> int:
-    """How many a printable character takes on a terminal."""
+    """Columns of a printable character on a terminal."""
     return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def known_characters() -> bytearray:
-    """Of each of the first 65,536, 0 if it is not printable, else 1 and its columns: for the kernel. Takes some 20 ms."""
+    """For the kernel: of each of the first 65,536 characters, 0 if unprintable, else 1 + columns.
+    Takes some 20 ms."""
     return bytearray(1 + character_columns(c) if c.isprintable() else 0 for c in map(chr, range(1 << 16)))
 
 

@@ -1,11 +1,11 @@
-"""Where in the address space a word must point to say what the block in front of it holds.
+"""Ranges into which a block's first word must point to identify its type.
 
-A vtable needs relocation in position-independent code, so it lies in a segment that was writable while loading: the part that
-PT_GNU_RELRO covers, or all of the writable file data when a module was linked without it. In a program at a fixed address it needs
-none and lies in read-only data. A program may also hold copies (copy relocations) of the vtables of its libraries, in its .bss.
-Sources: System V gABI, "Program Header" and "Relocation"; Linux Standard Base 5, PT_GNU_RELRO; binutils 2.40 elfxx-x86.c
-(when a copy relocation is made).
-"""
+A vtable needs relocation in position-independent code, so it is in a segment that was writable
+while loading: the part that PT_GNU_RELRO covers, or all writable file data of a module linked
+without it. In a program at a fixed address it needs none and is in read-only data. A program may
+also have copies (copy relocations) of its libraries' vtables in its .bss. Sources: System V gABI,
+"Program Header" and "Relocation"; Linux Standard Base 5, PT_GNU_RELRO; binutils 2.40 elfxx-x86.c
+(when a copy relocation is made)."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ _MOST_COPIES = 48
 
 
 class TypeRanges(NamedTuple):
-    """Sorted and disjoint ranges: `tables` may hold vtables and other tables of functions, `code` can be executed."""
+    """Sorted and disjoint ranges: `tables` may hold vtables and other tables of functions, `code`
+    can be executed."""
 
     tables: list[Range]
     code: list[Range]
 
 
 def find_type_ranges(target: Target) -> TypeRanges:
-    """Those of all modules. A module whose headers are not in the target counts with its read-only and executable regions, and so does a
-    mapped file with executable parts that was not even recognised as a module for that reason."""
+    """The ranges of all modules. A module whose headers are not in the target counts with its
+    read-only and executable regions; so does a mapped file with executable parts that was not
+    recognised as a module for that reason."""
     tables: list[Range] = []
     code: list[Range] = []
     known = []
@@ -82,9 +84,8 @@ def _by_segments(
 def _copied_vtables(target: Target, module: Module, head: elf.Header, segments: Sequence[elf.Segment]) -> list[tuple[int, int]]:
     """File addresses of the vtables that copy relocations put into this module.
 
-    A copy relocation is told by its form, as its number differs between architectures: the symbol it names is defined, with a size,
-    at the very address it relocates.
-    """
+    A copy relocation is recognised by its form, as its number differs between architectures: the
+    symbol it names is defined, with a size, at the very address it relocates."""
     tags = elf.dynamic(target.read, head, segments, module.bias)
     wide = head.bits == 64
     rela = _DT_RELA in tags

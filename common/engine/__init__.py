@@ -1,1 +1,2 @@
-"""The hot loops: what an engine does (contract.py), the C kernel that does it, and its Python twin."""
+"""The hot loops: what an engine does (contract.py), the C kernel that does it, and its Python
+twin."""

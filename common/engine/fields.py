@@ -1,8 +1,8 @@
-"""What an owner holds, by field: what both engines' answers to `Dominators.within` have in common.
+"""What an owner retains, by field: what both engines share of `Dominators.within`.
 
-All that a node holds hangs from its children in the tree of dominators, and what leads into a child's part from elsewhere leads to the
-child itself. So it is enough to know which children each field reaches: below them the tree stays what it is.
-"""
+All that a node retains is below its children in the dominator tree, and an edge into a child's
+subtree from elsewhere leads to the child itself. So it is enough to know which fields reach each
+child: the subtrees stay the same."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ Numbers = Union[Sequence[int], memoryview]
 
 
 class Tree(Dominators, Protocol):
-    """The tree that fields belong to. Places stand depth first: what a node retains is right behind it."""
+    """The dominator tree that fields belong to. Places are in preorder: what a node retains
+    directly follows it."""
 
     def place(self, node: int) -> Optional[int]:
-        """Where a node stands; None where no root reaches it."""
+        """The place of a node; None if no root reaches it."""
         ...
 
     def blocks_at(self, first: int, end: int) -> array[int]:
-        """Indices ("I") of the blocks at places [first, end), where no roots are."""
+        """Indices ("I") of the blocks at places [first, end), which must not have roots."""
         ...
 
     def count_at(self, place: int) -> int:
-        """How many places the node there, and what it retains, take."""
+        """The number of places of the node there and what it retains."""
         ...
 
 
 class FieldsTree:
-    """See dominators.Dominators. An engine adds `refer`, `root_words`, `compute`, `part`, and the tables of children."""
+    """See dominators.Dominators. An engine adds `refer`, `root_words`, `compute`, `progress`, and
+    the tables of children."""
 
     def __init__(self, tree: Tree, node: int, fields: int) -> None:
         """`node`: the owner, in `tree`."""
@@ -45,8 +47,10 @@ class FieldsTree:
         self._tree = tree
         self._first, self._span = (0, 0) if place is None else (place, tree.count_at(place))
         self._begun = self._done = False
-        # By place, less the owner's: 0, or 1 + the field that reaches this child, or 1 + fields: several. All children that one reaches,
-        # ascending. By label: where its children begin; these; how many blocks up to the end of each; blocks and bytes, from label 1 on
+        # labels: by place after the owner's: 0, 1 + the field that reaches this child, or 1 +
+        # fields for several; all: labelled children, ascending; starts: by label, into heads and
+        # ends; heads: children by label; ends: cumulated blocks; sums: blocks and bytes from label
+        # 1 on
         self._labels: Numbers = ()
         self._all: Numbers = ()
         self._starts: Numbers = ()
@@ -64,11 +68,11 @@ class FieldsTree:
 
     def merge_into_roots(self, roots: array[int]) -> None:
         """Only for the whole."""
-        raise ValueError("blocks stand for roots of the whole only")
+        raise ValueError("blocks are merged into roots of the whole tree only")
 
-    def set_owners(self, parts: array[int], container_owners: Sequence[int]) -> None:
+    def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
         """Only for the whole."""
-        raise ValueError("parts are kept above `within`")
+        raise ValueError("containers have owners in the whole tree only")
 
     def total(self) -> Totals:
         """See dominators.Dominators."""
@@ -161,7 +165,8 @@ class FieldsTree:
         raise NotImplementedError
 
     def _spread(self, field: int, everything: bool) -> Sequence[Sequence[int]]:
-        """Of a field, or of several, by size: how many children (or all that they retain), what these retain, the lowest."""
+        """Of a field, or of `several`, by size: number of children (or of all blocks retained),
+        what these retain, the lowest."""
         raise NotImplementedError
 
     def _field(self, node: int) -> Optional[int]:

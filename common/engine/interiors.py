@@ -1,10 +1,9 @@
-"""The contract for interior references to possible blocks: at which offsets of blocks of which sizes they aim, and making start
-references of those that a rule names. Both engines give the same answers: `kernel/interiors.py` and `python/interiors.py`.
+"""Interior references to possible blocks: at which offsets of blocks of which sizes they point, and
+changing those that a rule names to start references. Both engines give the same answers.
 
-A *key* is block index << 32 | offset in bytes, for a reference from a reachable or possible block, or a root, into a possible block.
-A *rule* is a pair (size, offset): pointers to this offset of blocks of this usable size count as pointers to their start; size 0 stands
-for any size.
-"""
+A *key* is block index << 32 | offset in bytes, for a reference from a reachable or possible block,
+or a root, into a possible block. A *rule* is a pair (size, offset): pointers to this offset of
+blocks of this usable size count as pointers to their start; size 0 means any size."""
 
 from __future__ import annotations
 
@@ -15,13 +14,14 @@ from typing import NamedTuple, Protocol
 from findleaks.engine.terms import Totals
 
 MOST_OFFSET = (1 << 32) - 1
-"""Offsets from here on are not told apart, and no rule names them."""
+"""Offsets from here on count as this one, and no rule names them."""
 
 Rule = tuple[int, int]
 
 
 class Row(NamedTuple):
-    """So many blocks of `size` have a pointer to `offset`; offset 0: of so many it was looked at. Size 0: of all sizes together."""
+    """`blocks` of `size` have a pointer to `offset`; offset 0: `blocks` were examined. Size 0: all
+    sizes together."""
 
     size: int
     offset: int
@@ -29,11 +29,13 @@ class Row(NamedTuple):
 
 
 class Interiors(Protocol):
-    """What a graph noted that was made with Heuristic.AUTO. Order: `keys` until it is done, `count` over all of them, each once and
-    ascending, `accept` and `promote` until each is done, `effect`."""
+    """The interior references recorded by a graph made with Heuristic.AUTO. Order: `keys` until
+    done, `count` over all of them, sorted and each once, `accept` and `promote` until each is done,
+    `effect`."""
 
     def keys(self, budget: int) -> tuple[array[int], bool]:
-        """Keys ("Q", unsorted, with repetitions) of the next `budget` references that were noted, and whether these were the last."""
+        """Keys ("Q", unsorted, with repetitions) of the next `budget` recorded references, and
+        whether these were the last."""
         ...
 
     def count(self, keys: array[int]) -> None:
@@ -41,23 +43,25 @@ class Interiors(Protocol):
         ...
 
     def rows(self, least: int) -> list[Row]:
-        """What was counted, where it is at least `least` blocks; by size, then offset."""
+        """The rows with at least `least` blocks; by size, then offset."""
         ...
 
     def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
-        """Add to `counts` ("Q", one for each of `sizes`, which ascend, and one for all) how many blocks are reachable or possible, of
-        `budget` blocks from index `first` on; where to go on."""
+        """Add to `counts` ("Q", one for each of `sizes`, which ascend, and one for all) the
+        reachable and possible blocks among `budget` blocks from index `first`; returns the next
+        index."""
         ...
 
     def accept(self, rules: Sequence[Rule], budget: int) -> bool:
-        """Apply the rules, which ascend, to the next `budget` references that were noted; True when these were the last."""
+        """Apply the rules, which ascend, to the next `budget` recorded references; True when these
+        were the last."""
         ...
 
     def promote(self, budget: int) -> bool:
-        """Visit about `budget` possible blocks that are reachable by now; True when all are marked so."""
+        """Visit about `budget` possible blocks that became reachable; True when all are marked."""
         ...
 
     def effect(self, keys: array[int], rules: Sequence[Rule]) -> list[Totals]:
-        """By rule, those of the keys' blocks that it leads to and that `promote` made reachable. Each counts for one rule: the first of its
-        keys that one covers, a rule for any size before that for its own."""
+        """By rule, the keys' blocks that `promote` made reachable. Each counts for one rule: that
+        of the first of its keys with one, a rule for any size before one for its own."""
         ...

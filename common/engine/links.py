@@ -1,4 +1,4 @@
-"""The contract of walking whatever hangs from some nodes by links at given offsets: chains of a hash table, binary trees."""
+"""Walking linked structures along links at given offsets: hash chains, binary trees."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from array import array
 from typing import Protocol
 
 RUN = 100_000
-"""Nodes of a level of which one link after the other is followed; common/kernel/links.c has the same number."""
+"""Nodes of a level whose links are followed one link at a time, as in common/kernel/links.c."""
 
 
 class LinkWalk(Protocol):
-    """A walk from some heads, level by level; of each run of a level the first link of all its nodes, then the second. It ends at a node
-    that was met before, or that cannot be read, and with one node, or one level, too many: what is sound has none of these."""
+    """A walk from some heads, level by level; in each run of a level, the first link of all nodes,
+    then the second. It ends early at a node met before, an unreadable one, or one node or level too
+    many: intact structures have none of these."""
 
     def step(self, budget: int) -> bool:
-        """Look at about `budget` links; True when it is done."""
+        """Follow about `budget` links; True when done."""
         ...
 
     def result(self) -> tuple[array[int], bool]:
-        """The nodes' addresses as they were met, heads first, none twice; and whether all is sound."""
+        """The nodes' addresses in order of discovery, heads first, without duplicates; and whether
+        all is intact."""
         ...

@@ -1,4 +1,5 @@
-"""Choosing the engine: the C kernel where its library loads and fits the target, else its Python twin."""
+"""Choosing the engine: the C kernel where its library loads and fits the target, else its Python
+twin."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ PURE = "FINDLEAKS_PURE"
 
 
 def missing_kernel() -> str:
-    """Why the C kernel does not serve on this machine and what to do about it, in one line; "" where it does, or is switched off."""
+    """Why the C kernel cannot be used on this machine and what to do about it, in one line; "" if
+    it can, or is switched off."""
     if os.environ.get(PURE) == "1":
         return ""
     try:

@@ -1,9 +1,9 @@
-"""Finding arrays of pointers in memory that holds other things, too.
+"""Arrays of pointers among other data.
 
-A *run* is a stretch of words each of which is 0 or points between the lowest block and the highest. Only pointers into blocks in use are
-counted, and a run begins and ends with one: stale pointers, to blocks that were freed, neither count nor end it. A word of any other
-value ends a run, and so do more than `gap` bytes without a pointer that counts.
-"""
+A *run* is a range of words that are 0 or point between the lowest and the highest block. Only
+pointers to blocks in use are counted, and a run starts and ends with one: stale pointers, to freed
+blocks, neither count nor end it. A word of any other value ends a run, as do more than `gap` bytes
+without a pointer that counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from findleaks.target.base import Piece
 
 
 class PointerRun(NamedTuple):
-    """From `start` to `end` (addresses) there are `pointers` to blocks in use, and nothing else but zeros and stale pointers."""
+    """`pointers` to blocks in use between `start` and `end` (addresses), with zeros and stale
+    pointers among them."""
 
     start: int
     end: int
@@ -21,7 +22,8 @@ class PointerRun(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """All blocks lie in [low, high). `least`: pointers of a run that is to be found; `gap`: bytes, see above."""
+    """All blocks lie in [low, high). `least`: pointers of a run to be reported; `gap`: bytes, see
+    above."""
 
     low: int
     high: int
@@ -33,9 +35,10 @@ class PointerRuns(Protocol):
     """Made by `Blocks.pointer_runs`."""
 
     def read(self, piece: Piece) -> list[PointerRun]:
-        """The runs that end in this piece, ascending. Pieces ascend; what lies between two of them counts as zeros."""
+        """The runs that end in this piece, ascending. Pieces ascend; memory between two of them
+        counts as zeros."""
         ...
 
     def finish(self) -> list[PointerRun]:
-        """The run that was going on, if it is long enough. What is read next has nothing to do with it."""
+        """The unfinished run, if it is long enough; the next piece starts anew."""
         ...

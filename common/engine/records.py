@@ -1,8 +1,8 @@
-"""Sorting the records of managed heaps by what some of their words say: a slot's flags and class, an object's type.
+"""Sorting records of managed heaps by key: a slot's flags and class, an object's type.
 
-A *record* is a stretch of memory whose first word's low bits, the *tag*, say which of its other words tell its sort. Its *key* is that
-first word, masked, and up to three more words. Keys get numbers in the order in which they are met; each record gets its key's number.
-"""
+The low bits of a *record*'s first word, its *tag*, determine which other words its key has. Its
+*key* is the first word, masked, and up to three more words. Keys are numbered in order of
+discovery; each record gets its key's number."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from findleaks.target.base import Piece
 
 COLUMNS = 3
 RUN = 4
-"""Words of a run of records: start, stride, count, mark. The mark is or-ed into the first words of its records' keys."""
+"""Words of a run of records: start, stride, count, mark. The mark is or-ed into the first words of
+its records' keys."""
 
 NONE = 0xFFFFFFFF
-"""In place of a number: there are too many keys, and this record's is not among them."""
+"""In place of a number: too many keys, and this record's is not among them."""
 
 MOST = 1 << 20
-"""Keys that are told apart."""
+"""Keys that are distinguished."""
 
 Key = tuple[int, int, int, int]
 
 
 class Shape(NamedTuple):
-    """What makes up the key of a record: the mask of its first word, and the offsets of up to three more words (multiples of a word, above
-    0)."""
+    """The key of a record: the mask of its first word, and the offsets of up to three more words
+    (multiples of a word, above 0)."""
 
     mask: int
     offsets: tuple[int, ...] = ()
@@ -38,27 +39,29 @@ class Records(Protocol):
 
     @property
     def left(self) -> int:
-        """Records that got no number, for there were too many keys."""
+        """Records without a number, for there were too many keys."""
         ...
 
     def read(self, piece: Piece, runs: array[int]) -> array[int]:
-        """The numbers ("I") of the records of these runs (`RUN` words each, "Q"), one behind the other. ValueError, and nothing counted,
-        unless every record lies whole and aligned in `piece` and is as long as the shapes ask for."""
+        """The numbers ("I") of the records of these runs (`RUN` words each, "Q"), in order.
+        ValueError, and nothing counted, unless every record lies in `piece`, is aligned, and
+        contains the words of the shapes."""
         ...
 
     def keys(self) -> list[Key]:
-        """The keys, by number; words that a key does not have are 0."""
+        """The keys, by number; words that a key lacks are 0."""
         ...
 
     def counts(self) -> list[int]:
-        """How many records each key had so far, by number."""
+        """The number of records of each key so far, by number."""
         ...
 
 
 def shape_words(shapes: Mapping[int, Shape], tag_mask: int) -> array[int]:
-    """The shapes of all tags as the kernel takes them; a tag that is not listed has nothing but itself in its key."""
+    """The shapes of all tags for the kernel; a tag that is not listed has only itself in its
+    key."""
     if tag_mask & (tag_mask + 1) or tag_mask > 0xFFF:
-        raise ValueError(f"no mask of low bits: {tag_mask:#x}")
+        raise ValueError(f"not a mask of low bits: {tag_mask:#x}")
     words = array("Q")
     for tag in range(tag_mask + 1):
         mask, offsets = shapes.get(tag, Shape(tag_mask))

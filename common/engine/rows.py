@@ -1,8 +1,8 @@
-"""Blocks that pass filters, as rows of text made many at a time: the contract of common/kernel/rows.c.
+"""Blocks that pass filters, as rows of text made many at a time: the contract of
+common/kernel/rows.c.
 
-The kernel makes the rows that take no more than a look at a block's own words and at what is known already; the others it leaves to its
-caller, which makes every row where there is no kernel.
-"""
+The kernel makes rows that need only a block's own words and tables; the others it leaves to its
+caller, which makes every row if there is no kernel."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from typing import NamedTuple, Protocol
 from findleaks.target.base import Piece, Range
 
 UNWANTED, NO_ARRAY = 1 << 31, 1 << 30
-"""Bits of a text's number: no such row is wanted; objects of what this word tells do not stand in arrays."""
+"""Bits of a text's number: rows with it are filtered out; objects of this type are not in
+arrays."""
 
 NO_TEXT = NO_ARRAY - 1
 
 STATES = 8
-"""Texts that come first: of the five kinds of blocks in use, and of the three other states."""
+"""Number of the first texts: the five kinds of blocks in use, and the three other states."""
 
 MOST_WORDS = 1 << 16
-"""Words whose types are kept. Of more, each block is left to the caller."""
+"""Words whose types are cached; beyond these, blocks are left to the caller."""
 
 
 class Texts:
@@ -33,18 +34,20 @@ class Texts:
         self.ends: array[int] = array("Q")
 
     def add(self, text: str) -> int:
-        """The number of one more."""
+        """Add a text; returns its number."""
         self.data += text.encode("ascii")
         self.ends.append(len(self.data))
         return len(self.ends) - 1
 
 
 class RowRules:
-    """Which rows are wanted, and what they say. `states` and `kinds` have a bit for each wanted; `low` to `high` are usable sizes.
-    `owners` are sorted, disjoint ranges with the number of the text of each (UNWANTED: none of its blocks), `no_owner` is that of none.
-    Words that point into `tables` may tell a type. `mapped`: all memory that can be read lies in these, sorted
-    and disjoint. `untyped`: UNWANTED, or 0. `string`: the text of "std::string". `characters`: of each of
-    the first 65,536, 0 if it is not printable, else 1 and its columns; empty: not known, so that text with such is left to the caller."""
+    """Filters and texts of rows. `states` and `kinds`: a bit for each wanted; `low` to `high`:
+    usable sizes. `owners`: sorted, disjoint ranges; `owner_texts`: the number of each one's text
+    (UNWANTED: none of its blocks), `no_owner`: that of other blocks. Words that point into `tables`
+    may identify a type. `mapped`: sorted, disjoint ranges of all readable memory. `untyped`:
+    UNWANTED, or 0. `string`: the text for "std::string". `characters`: for each of the first
+    65,536, 0 if unprintable, else 1 + columns; empty: not available, so that non-ASCII text is left
+    to the caller."""
 
     def __init__(self, states: int, kinds: int, sizes: tuple[int, int], tables: Sequence[Range], typed: bool) -> None:
         self.states, self.kinds, self.tables, self.typed = states, kinds, tables, typed
@@ -59,7 +62,8 @@ class RowRules:
         self.word_texts: array[int] = array("I")
 
     def learn(self, word: int, number: int) -> None:
-        """What a word that points into `tables` tells: a text's number or NO_TEXT, with UNWANTED and NO_ARRAY."""
+        """Set the text for a word that points into `tables`: its number or NO_TEXT, with UNWANTED
+        and NO_ARRAY."""
         at = bisect_left(self.words, word)
         if len(self.words) < MOST_WORDS and (at == len(self.words) or self.words[at] != word):
             self.words.insert(at, word)
@@ -67,7 +71,8 @@ class RowRules:
 
 
 class RowBatch(NamedTuple):
-    """`text`: whole lines. `at`: where to go on; `rare`: that block is for the caller. `rows`: how many were wanted, without that one."""
+    """`text`: whole lines. `at`: where to continue; `rare`: the block there is left to the caller.
+    `rows`: their number, without that one."""
 
     text: str
     at: int
@@ -85,13 +90,13 @@ class Selected(NamedTuple):
 
 
 class Rows(Protocol):
-    """Of one graph's blocks, once it is classified. `pieces` ascend; `order`, if there is one ("I"), has the blocks' indices, from `at` to
-    `end`, instead of themselves."""
+    """Rows of one graph's blocks, once classified. `pieces` ascend; `order` ("I"), if any, has the
+    blocks' indices from `at` to `end`."""
 
     rules: RowRules
 
     def use(self, pieces: Sequence[Piece]) -> None:
-        """The memory to look at from now on: a block that does not lie in it is left to the caller."""
+        """Set the memory to read from now on: a block that is not in it is left to the caller."""
         ...
 
     def format(self, order: array[int] | None, at: int, end: int, limit: int) -> RowBatch:
@@ -99,9 +104,10 @@ class Rows(Protocol):
         ...
 
     def select(self, at: int, end: int) -> Selected:
-        """The next blocks that pass."""
+        """The next blocks that pass the filters."""
         ...
 
     def largest_first(self, indices: array[int]) -> Iterator[array[int]]:
-        """These indices ordered by size, among equals as they are, step by step: the last is the result. Uses `indices` up."""
+        """Sort these indices by size, stable, step by step: the last result is sorted. Overwrites
+        `indices`."""
         ...

@@ -1,7 +1,7 @@
-"""What both engines share: limits, wording of problems, range lists, and the order of groups.
+"""What both engines share: limits, wording of problems, range sets, and the order of groups.
 
-The kernel returns codes and addresses; the words are made here, so that kernel and twin say the same.
-"""
+The kernel returns codes and addresses; messages are made here, so that both engines have the
+same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ MAX_BLOCKS = 1 << 30
 MAX_EDGES = (1 << 31) - 1
 
 SLACK_WORDS = 3
-"""glibc's usable size exceeds the requested one by less than this many words (alignment to two words, and the least chunk)."""
+"""glibc's usable size exceeds the requested one by less than this many words (alignment to two
+words, and the minimum chunk)."""
 
 # Why following a list stopped; the kernel's follow.c returns the same numbers.
 END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES = range(6)
@@ -69,7 +70,8 @@ def ordered(groups: Iterable[Group]) -> list[Group]:
 
 
 def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequence[int], granule: int, floor: int, limit: int) -> str | None:
-    """What is wrong with blocks to be appended above `floor`, or None: each starts on a granule, at or above the end of the one before."""
+    """What is wrong with blocks to be appended above `floor`, or None: each starts on a granule, at
+    or above the end of the one before."""
     if not len(starts) == len(sizes) == len(states):
         return "starts, sizes and states differ in length"
     for start, size, state in zip(starts, sizes, states):
@@ -82,7 +84,8 @@ def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequenc
 
 
 def check_runs(runs: Sequence[int], bits: int, granule: int, floor: int, limit: int) -> str | None:
-    """What is wrong with runs of blocks to be appended above `floor` with a bitmap of `bits` bits, or None."""
+    """What is wrong with runs of blocks to be appended above `floor` with a bitmap of `bits` bits,
+    or None."""
     if len(runs) % RUN:
         return f"{len(runs)} words are no whole number of runs"
     for at in range(0, len(runs), RUN):

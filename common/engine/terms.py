@@ -1,4 +1,5 @@
-"""The terms of the analysis: the states of blocks and what becomes of them, and the small records that the engines take and give."""
+"""Terms of the analysis: states and kinds of blocks, and the records that engines take and
+return."""
 
 from __future__ import annotations
 
@@ -8,16 +9,20 @@ from typing import NamedTuple
 
 
 class State(IntEnum):
-    """What the allocator thinks of a block. Only IN_USE blocks are scanned, classified and counted."""
+    """State of a block for its allocator. Only IN_USE blocks are scanned, classified and
+    counted."""
 
     IN_USE = 0
     CACHED = 1  # in a thread cache
     FREE = 2
-    METADATA = 3  # the allocator's own (glibc's tcache struct, fenceposts, a chunk that holds an inner allocator's arena)
+    # the allocator's own (glibc's tcache struct, fenceposts, a chunk that holds an inner
+    # allocator's arena)
+    METADATA = 3
 
 
 class Kind(IntEnum):
-    """memcheck's meanings. UNKNOWN: not classified (the block is not in use, or memory that could refer to it is missing)."""
+    """memcheck's meanings. UNKNOWN: not classified (the block is not in use, or memory that could
+    refer to it is missing)."""
 
     UNKNOWN = 0
     REACHABLE = 1
@@ -27,17 +32,22 @@ class Kind(IntEnum):
 
 
 class Heuristic(IntFlag):
-    """Interior pointers p (block start b, usable size sz, word W) that count as start references: memcheck's four, which users choose,
-    and two that allocators ask for (Allocator.heuristics). AUTO: what conventions.py finds to be the program's custom."""
+    """Interior pointers p (block start b, usable size sz, word W) that count as start references:
+    memcheck's four, which users choose, and two that allocators ask for (Allocator.heuristics).
+    AUTO: those that graph/conventions.py finds in use."""
 
     NONE = 0
-    LENGTH64 = 1  # p == b + 8 and *(u64*)b == sz - 8 … compared with the requested size where known; see docs
+    # p == b + 8 and *(u64*)b == sz - 8 … compared with the requested size where known; see docs
+    LENGTH64 = 1
     NEWARRAY = 2  # p == b + W, n = *(word*)b > 0 and (sz - W) % n == 0
     MULTIPLE_INHERITANCE = 4  # *p and *b both point into a range given as `vtables`
     STDSTRING = 8  # old copy-on-write std::string: {length, capacity, refcount} before p
-    OBJECTS = 16  # an object {count, type} begins at b + k, k in 0, 16, 32, 48, type one of `types`; p, less two low bits, in b … b + k
-    DICT_VALUES = 32  # CPython 3.11, 3.12: p, or p + 1, is b + n, n in 8, 16, 24, 32, and the byte at b + n - 1 is n
-    AUTO = 64  # interior references are noted, so that `Graph.interiors` can be asked
+    # an object {count, type} begins at b + k, k in 0, 16, 32, 48, type one of `types`; p, less two
+    # low bits, in b … b + k
+    OBJECTS = 16
+    # CPython 3.11, 3.12: p, or p + 1, is b + n, n in 8, 16, 24, 32, and the byte at b + n - 1 is n
+    DICT_VALUES = 32
+    AUTO = 64  # interior references are recorded for `Graph.interiors`
 
 
 class Totals(NamedTuple):
@@ -46,11 +56,12 @@ class Totals(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Lost blocks alike. `type_word` is the first word of the block where that lies in a range given as `types`, else 0.
+    """Lost blocks with the same key. `type_word` is the first word of the block if it lies in a
+    range of `types`, else 0.
 
-    Of leaders (DEFINITE) `indirect_*` sum what hangs from them; `cycle` is the number of blocks in the leader's cycle
-    (1: none). `examples` are block addresses, lowest first, at most 3.
-    """
+    For leaders (DEFINITE), `indirect_*` sum the indirect blocks counted under them; `cycle` is the
+    number of blocks in the leader's cycle (1: none). `examples` are block addresses, lowest first,
+    at most 3."""
 
     kind: Kind
     type_word: int
@@ -60,7 +71,7 @@ class Group(NamedTuple):
     bytes: int
     indirect_blocks: int
     indirect_bytes: int
-    least_indirect: int  # blocks hanging from the leader with the fewest, the most
+    least_indirect: int  # indirect blocks of the leader with the fewest, the most
     most_indirect: int
     examples: tuple[int, ...]
 
@@ -74,12 +85,12 @@ class Size(NamedTuple):
 
 
 RUN = 6
-"""Words of a run of equal blocks, as `Blocks.append_runs` takes them: start, stride, size, count, bit, states.
+"""Words of a run of equal blocks, as `Blocks.append_runs` takes them: start, stride, size, count,
+bit, states.
 
-`count` blocks of `size` usable bytes stand at start, start + stride, …; the i-th has state (states >> 8) & 255 if bit number bit + i of
-the bitmap is set (bit b is bit b % 8 of byte b / 8, as in any little-endian bitmap), and states & 255 if it is clear. Where both are
-the same, `bit` is not looked at.
-"""
+`count` blocks of `size` usable bytes are at start, start + stride, …; the i-th has state (states >>
+8) & 255 if bit number bit + i of the bitmap is set (bit b is bit b % 8 of byte b / 8), and states &
+255 if it is clear. If both are the same, `bit` is ignored."""
 
 
 def run_states(clear: State, set_: State) -> int:
@@ -88,8 +99,8 @@ def run_states(clear: State, set_: State) -> int:
 
 
 class Lists(NamedTuple):
-    """Many lists followed at once: the nodes of list i are nodes[ends[i - 1]:ends[i]] (from 0 for the first); `problems` has (i, why
-    it ended early)."""
+    """Lists followed together: the nodes of list i are nodes[ends[i - 1]:ends[i]] (from 0 for the
+    first); `problems` has (i, why it ended early)."""
 
     nodes: array[int]
     ends: array[int]

@@ -1,4 +1,4 @@
-"""The contract of walking search trees whose nodes point to their parents, and how what is wrong with one is said."""
+"""Walking search trees whose nodes have parent pointers, and the wording of their problems."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ SOUND, UNREADABLE, WRONG_PARENT, TWICE, BOTH_RED, COLOUR, TOO_MANY = range(7)
 
 
 class TreeLayout(NamedTuple):
-    """Of a node, in words: which are its left and right children, its parent, and its colour (0: red, 1: black, in the bits of the mask);
-    how many are read."""
+    """Layout of a node, in words: left and right child, parent, and colour (0 red, 1 black, in the
+    bits of the mask); and the number of words to read."""
 
     left: int
     right: int
@@ -22,11 +22,11 @@ class TreeLayout(NamedTuple):
 
 
 class TreeWalk(Protocol):
-    """A walk from the root, level by level, left before right. A node counts only where it points back to the one that led to it: so no
-    damage makes this run in circles, for a node has one parent, and is met once."""
+    """A walk from the root, level by level, left before right. A node counts only if its parent
+    pointer leads back: so each node is visited once, and damage cannot cause an endless walk."""
 
     def step(self, budget: int) -> bool:
-        """Look at about `budget` nodes; True when it is done."""
+        """Visit about `budget` nodes; True when done."""
         ...
 
     def result(self) -> tuple[array[int], str]:
@@ -35,7 +35,7 @@ class TreeWalk(Protocol):
 
 
 def tree_problem(code: int, node: int, other: int) -> str:
-    """What is wrong, as users read it; "" for SOUND."""
+    """The problem as users read it; "" for SOUND."""
     said = {
         UNREADABLE: f"node {node:#x} cannot be read",
         WRONG_PARENT: f"node {node:#x} gives {other:#x} as its parent, which does not lead to it",

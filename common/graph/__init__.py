@@ -1,1 +1,2 @@
-"""Blocks, the pointer graph among them, and what it says: reachable, possible, definite, indirect."""
+"""Blocks, the pointer graph among them, and what it says: reachable, possible, definite,
+indirect."""

@@ -1,19 +1,21 @@
-"""Headers of the program's own: to which offset of their blocks a program's pointers aim, where it is not the start.
+"""Program-specific block headers: offsets at which a program's pointers aim at its blocks, instead
+of their start.
 
-SQLite, MariaDB, talloc, C++'s new[] and many more put something of their own in front of what they hand out, so that every pointer to such
-a block is an interior one, and by memcheck's rules the block is *possible*. What tells such a custom from stray numbers is that it is one:
-of the possible blocks that interior pointers lead to, nearly all have one to the same offset. That is looked at for all blocks together and
-for each usable size, as a custom may be that of one library in a program, or of one structure (a list's links inside its nodes). An offset
-that is the rule in several sizes is a library's; it then counts in every size, so that rare ones (large buffers) are recognised, too.
+SQLite, MariaDB, talloc, C++'s new[] and others put a header before what they return, so that every
+pointer to such a block is interior, and by memcheck's rules the block is *possible*. A convention
+shows in the counts: of the possible blocks that interior pointers lead to, nearly all have one to
+the same offset. Counts are taken for all blocks together and for each usable size, since a
+convention may be that of one library in a program, or of one structure (links inside list nodes).
+An offset found in several sizes is a library's; it then counts in every size, so that rare sizes
+(large buffers) are covered, too.
 
-Most of what is held of these sizes must be such blocks: where a few blocks of a size are held by their middle and the many by their start,
-the middle is not the custom.
+Most reachable or possible blocks of these sizes must have such a pointer: where few blocks of a
+size are referred to by their middle and most by their start, the middle is no convention.
 
-Blocks are counted and not pointers: a pool or a text buffer that begins with a header has one pointer behind it, and hundreds to what is
-in it. Stray pointers have no favourite offset; PART leaves room for a few of them.
+Blocks are counted, not pointers: a pool or text buffer with a header has one pointer just after it,
+and hundreds into its contents. Stray pointers favour no offset; MIN_SHARE allows for a few of them.
 
-This only decides between possible and reachable: whether a block is lost is not asked of it.
-"""
+This decides only between possible and reachable, never whether a block is lost."""
 
 from __future__ import annotations
 
@@ -26,32 +28,36 @@ from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.interiors import MOST_OFFSET, Interiors, Row, Rule
 from findleaks.engine.terms import Heuristic, Kind, Totals
 
-LEAST = 16
-"""Blocks from which on one offset can be called a custom: a handful may agree by chance."""
+MIN_BLOCKS = 16
+"""Fewest blocks that make an offset a convention: a handful may agree by chance."""
 
-FEW = 4
-"""Blocks of one size from which on its favourite offset counts as a voice for this offset in all sizes."""
+MIN_BLOCKS_A_SIZE = 4
+"""Fewest blocks of one size that make its favourite offset count for all sizes."""
 
-FINE = 18
-"""Of 2^18 references and more, sizes and offsets with fewer blocks than one in as many are left out: a bound on what is looked at."""
+MIN_SHARE_BITS = 18
+"""With 2^18 references and more, sizes and offsets with less than one block in 2^18 are left out: a
+bound on the work."""
 
-PART = 0.9
-"""Part of the blocks looked at that have a pointer to this offset."""
+MIN_SHARE = 0.9
+"""Share of the examined blocks that must have a pointer to the offset."""
 
-SIZES = 4
-"""Sizes in which an offset is the favourite, in LEAST blocks together, from which on it is one for blocks of any size."""
+MIN_SIZES = 4
+"""Number of sizes with this favourite offset, and MIN_BLOCKS blocks together, that make it count in
+any size."""
 
-MOST_ROWS = 1 << 16
-"""Sizes with a rule of their own, the most frequent first: of more, a damaged or contrived heap is the likelier cause."""
+MAX_RULES = 1 << 16
+"""Most rules, the most frequent first: more mean a damaged or contrived heap."""
 
 SAMPLE = 1 << 11
-"""Keys whose blocks' contents are read, at even distances, to name a custom."""
+"""Keys sampled at even distances, whose blocks' contents name a convention."""
 
-MOSTLY = 2 / 3
-"""Part of the held blocks of the sizes concerned that have a pointer to this offset."""
+MIN_HELD_SHARE = 2 / 3
+"""Share of the reachable and possible blocks of the sizes concerned that must have a pointer to the
+offset."""
 
 HALF, WORTH = 0.5, 0.1
-"""Part of what no offset explains, and part of the whole sample, that a heuristic must explain to be applied to every block."""
+"""Shares that a heuristic must explain to be applied to every block: of what no offset explains,
+and of the whole sample."""
 
 BY_CONTENT = {
     "length64": Heuristic.LENGTH64,
@@ -59,13 +65,13 @@ BY_CONTENT = {
     "multipleinheritance": Heuristic.MULTIPLE_INHERITANCE,
     "newarray": Heuristic.NEWARRAY,
 }
-"""memcheck's heuristics, those first that say more of a block."""
+"""memcheck's heuristics, the most specific first."""
 
 
 class Convention(NamedTuple):
-    """Pointers to `offset` count as pointers to the start of blocks of these usable sizes (none: of any). `heuristic` is memcheck's name
-    for it where the blocks' contents fit, else "". `blocks` and `bytes` are those that such pointers lead to and that are reachable
-    by it."""
+    """Pointers to `offset` count as pointers to the start of blocks of these usable sizes (none:
+    any size). `heuristic` is memcheck's name for it if the blocks' contents fit, else "". `blocks`
+    and `bytes`: those that became reachable by it."""
 
     offset: int
     sizes: tuple[int, ...]
@@ -75,8 +81,9 @@ class Convention(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What was found; `heuristics` were applied to the whole heap, by contents; `held` are the blocks that are reachable by all of this and
-    would be possible without, what hangs from them included."""
+    """The conventions found; `heuristics` were applied to the whole heap, by contents; `held`:
+    blocks that are reachable by all of this and would otherwise be possible, including what only
+    they reach."""
 
     conventions: tuple[Convention, ...] = ()
     heuristics: Heuristic = Heuristic.NONE
@@ -86,12 +93,14 @@ class Learned(NamedTuple):
 NO_CONVENTIONS = Learned()
 
 HeuristicMatcher = Callable[[int, int, int], Heuristic]
-"""Which of memcheck's heuristics fit a block at an address, of a usable size, for a pointer to an offset."""
+"""(address, usable size, offset) -> memcheck's heuristics that fit a pointer to this offset of the
+block."""
 
 
 class Candidate(NamedTuple):
-    """An offset that may be a custom, with the sizes that speak for it, and how many of their blocks have a pointer to it. `common`: it
-    would count in every size. `anywhere`: it does not show in single sizes."""
+    """An offset that may be a convention, the sizes it was found in, and how many of their blocks
+    have a pointer to it. `common`: it would count in every size. `anywhere`: it shows only in all
+    sizes together."""
 
     offset: int
     sizes: tuple[int, ...]
@@ -109,49 +118,50 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
             looked[size] = blocks
         elif (blocks, -offset) > best.get(size, (0, 0)):
             best[size] = (blocks, -offset)
-    voices: dict[int, list[tuple[int, int]]] = {}
+    votes: dict[int, list[tuple[int, int]]] = {}
     for size, (blocks, less) in sorted(best.items()):
-        if blocks >= FEW and blocks >= PART * looked.get(size, blocks + 1):
-            voices.setdefault(-less, []).append((size, blocks))
+        if blocks >= MIN_BLOCKS_A_SIZE and blocks >= MIN_SHARE * looked.get(size, blocks + 1):
+            votes.setdefault(-less, []).append((size, blocks))
     found: list[Candidate] = []
-    for offset, its in voices.items():
+    for offset, its in votes.items():
         every = next((blocks for size, blocks in its if not size), 0)
         single = [(size, blocks) for size, blocks in its if size]
         total = sum(blocks for _, blocks in single)
-        if every >= LEAST and 2 * total < every:
+        if every >= MIN_BLOCKS and 2 * total < every:
             found.append(Candidate(offset, (), every, True, True))
-        elif every >= LEAST or (len(single) >= SIZES and total >= LEAST):
+        elif every >= MIN_BLOCKS or (len(single) >= MIN_SIZES and total >= MIN_BLOCKS):
             found.append(Candidate(offset, tuple(size for size, _ in single), total, True))
         else:
-            found += [Candidate(offset, (size,), blocks, False) for size, blocks in single if blocks >= LEAST]
-    return sorted(found, key=lambda one: (not one.common, -one.blocks, one.offset, one.sizes))[:MOST_ROWS]
+            found += [Candidate(offset, (size,), blocks, False) for size, blocks in single if blocks >= MIN_BLOCKS]
+    return sorted(found, key=lambda one: (not one.common, -one.blocks, one.offset, one.sizes))[:MAX_RULES]
 
 
 def rules_of(found: Iterable[Candidate], held: Callable[[int], int]) -> list[Rule]:
-    """Those candidates whose blocks are most of what is `held` of their sizes (0: of all sizes together), as rules; ascending."""
+    """Rules for the candidates that most reachable and possible blocks of their sizes have a
+    pointer to, ascending; `held(size)`: the number of such blocks (0: of all sizes)."""
     rules: list[Rule] = []
     for one in found:
         every = held(0) if one.anywhere else sum(held(size) for size in one.sizes)
-        if one.blocks >= MOSTLY * every:
+        if one.blocks >= MIN_HELD_SHARE * every:
             rules += [(0, one.offset)] if one.common else [(size, one.offset) for size in one.sizes]
     return sorted(rules)
 
 
 def learn_conventions(
-    graph: Graph, blocks: Blocks, engine: Engine, fits: HeuristicMatcher, budget: int, tell: Callable[[str, float], None]
+    graph: Graph, blocks: Blocks, engine: Engine, fits: HeuristicMatcher, budget: int, progress: Callable[[str, float], None]
 ) -> Learned:
-    """Find the customs of a marked graph that was made with Heuristic.AUTO, and apply them. Where no offset is the rule, and one of
-    memcheck's heuristics explains most of a sample, `heuristics` names it, and nothing is changed: the graph is to be made again with
-    it."""
-    if graph.totals(Kind.POSSIBLE).blocks < LEAST:
+    """Find the conventions of a marked graph made with Heuristic.AUTO, and apply them. If there are
+    none, and one of memcheck's heuristics explains most of a sample, `heuristics` names it and
+    nothing is changed: the graph must be built again with it."""
+    if graph.totals(Kind.POSSIBLE).blocks < MIN_BLOCKS:
         return NO_CONVENTIONS
     interiors = graph.interiors()
-    keys = _all(interiors, engine, budget, tell)
+    keys = _all(interiors, engine, budget, progress)
     for at in range(0, len(keys), budget):
-        tell(PHASE, at / len(keys))
+        progress(PHASE, at / len(keys))
         interiors.count(keys[at : at + budget])
-    found = candidates(interiors.rows(max(FEW, len(keys) >> FINE)))
-    rules = rules_of(found, _held(interiors, found, len(blocks), budget, tell)) if found else []
+    found = candidates(interiors.rows(max(MIN_BLOCKS_A_SIZE, len(keys) >> MIN_SHARE_BITS)))
+    rules = rules_of(found, _held(interiors, found, len(blocks), budget, progress)) if found else []
     chosen = keys[:: max(1, len(keys) // SAMPLE)]
     unexplained = _by_content(blocks, chosen, rules, fits, len(keys))
     if unexplained:
@@ -160,9 +170,9 @@ def learn_conventions(
         return NO_CONVENTIONS
     before = graph.totals(Kind.POSSIBLE)
     while not interiors.accept(rules, budget):
-        tell(PHASE, 0.0)
+        progress(PHASE, 0.0)
     while not interiors.promote(budget):
-        tell(PHASE, 0.0)
+        progress(PHASE, 0.0)
     after = graph.totals(Kind.POSSIBLE)
     effects = interiors.effect(keys, rules)
     names = {offset: _named(blocks, chosen, rules, offset, fits) for offset in {offset for _, offset in rules}}
@@ -172,25 +182,26 @@ def learn_conventions(
 PHASE = "looking for headers"
 
 
-def _all(interiors: Interiors, engine: Engine, budget: int, tell: Callable[[str, float], None]) -> array[int]:
+def _all(interiors: Interiors, engine: Engine, budget: int, progress: Callable[[str, float], None]) -> array[int]:
     """All keys, ascending, each once."""
     keys, done = interiors.keys(budget)
     while not done:
-        tell(PHASE, 0.0)
+        progress(PHASE, 0.0)
         more, done = interiors.keys(budget)
         keys += more
     return engine.sum_by_value(keys, array("Q"))[0]
 
 
 def _held(
-    interiors: Interiors, found: Sequence[Candidate], count: int, budget: int, tell: Callable[[str, float], None]
+    interiors: Interiors, found: Sequence[Candidate], count: int, budget: int, progress: Callable[[str, float], None]
 ) -> Callable[[int], int]:
-    """How many blocks of a size are reachable or possible, for the sizes of these candidates; of size 0: all."""
+    """A function: size -> its reachable and possible blocks, for the sizes of these candidates;
+    size 0: all."""
     sizes = sorted({size for one in found for size in one.sizes})
     counts = array("Q", bytes(8 * len(sizes) + 8))
     at = 0
     while at < count:
-        tell(PHASE, at / count)
+        progress(PHASE, at / count)
         at = interiors.held(sizes, counts, at, budget)
     return dict(zip([*sizes, 0], counts)).__getitem__
 
@@ -200,8 +211,8 @@ def _explained(size: int, offset: int, rules: frozenset[Rule]) -> bool:
 
 
 def _by_content(blocks: Blocks, keys: Sequence[int], rules: Sequence[Rule], fits: HeuristicMatcher, count: int) -> Heuristic:
-    """The heuristic that explains most of what no rule does, if that is HALF of it, WORTH the while, and LEAST blocks; of `count` keys
-    these are a sample."""
+    """The heuristic that explains most of the sampled keys without a rule, if that is enough: HALF
+    of these, WORTH of the sample, MIN_BLOCKS blocks. `count`: all keys."""
     known = frozenset(rules)
     found: dict[Heuristic, int] = {}
     left = 0
@@ -217,12 +228,12 @@ def _by_content(blocks: Blocks, keys: Sequence[int], rules: Sequence[Rule], fits
                 found[one] = found.get(one, 0) + 1
     best = max(found, key=lambda one: found[one], default=Heuristic.NONE)
     most = found.get(best, 0)
-    enough = most * max(1, count // max(1, len(keys))) >= LEAST
+    enough = most * max(1, count // max(1, len(keys))) >= MIN_BLOCKS
     return best if enough and most >= max(HALF * left, WORTH * len(keys)) else Heuristic.NONE
 
 
 def _named(blocks: Blocks, keys: Iterable[int], rules: Sequence[Rule], offset: int, fits: HeuristicMatcher) -> str:
-    """memcheck's name for a custom, where the contents of nearly all blocks of a sample fit."""
+    """memcheck's name for a convention, if the contents of nearly all blocks of a sample fit."""
     known = frozenset(rules)
     seen = 0
     found = dict.fromkeys(BY_CONTENT, 0)
@@ -234,11 +245,11 @@ def _named(blocks: Blocks, keys: Iterable[int], rules: Sequence[Rule], offset: i
         for name, one in BY_CONTENT.items():
             found[name] += bool(fitting & one)
         seen += 1
-    return next((name for name in BY_CONTENT if seen and found[name] >= PART * seen), "")
+    return next((name for name in BY_CONTENT if seen and found[name] >= MIN_SHARE * seen), "")
 
 
 def _conventions(rules: Sequence[Rule], effects: Sequence[Totals], names: dict[int, str]) -> Iterator[Convention]:
-    """One for each offset that made a difference, the most bytes first."""
+    """The conventions that changed a block's kind, most bytes first."""
     sizes: dict[int, list[int]] = {}
     sums: dict[int, Totals] = {}
     for (size, offset), effect in zip(rules, effects):
@@ -253,8 +264,8 @@ def _conventions(rules: Sequence[Rule], effects: Sequence[Totals], names: dict[i
 
 
 def heuristic_matcher(word: int, read: Callable[[int, int], Optional[int]], vtables: Callable[[int], bool]) -> HeuristicMatcher:
-    """Which heuristics fit, by the words that `read` gives (address, bytes; None where memory is missing); see terms.Heuristic. An array's
-    count must be 2 or more, as 1 is what reference counts are."""
+    """A matcher that reads words with `read` (address, bytes; None where memory is missing); see
+    terms.Heuristic. An array's count must be at least 2, as 1 is a common reference count."""
     slack = shared.SLACK_WORDS * word
 
     def fits(start: int, size: int, offset: int) -> Heuristic:

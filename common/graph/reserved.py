@@ -1,9 +1,10 @@
-"""Addresses that are reserved and hold nothing yet: an arena's unopened end, the part of a managed heap that it may still grow into.
+"""Reserved address space that has no contents yet: the unopened end of an arena, the part of a
+managed heap that may still grow.
 
-They are mapped without any access (PROT_NONE), so that the kernel gives them no pages. GDB's gcore writes them all the same, as zeros, and
-flags each segment readable: in its cores they are private anonymous memory that can be read, but not written to. Allocators and runtimes
-tell which addresses they have reserved; what they do not speak for is recognised by the mapping, and in such cores by its zeros.
-"""
+It is mapped without access (PROT_NONE), so the kernel gives it no pages. GDB's gcore writes it all
+the same, as zeros, and flags each segment readable: in its cores it is private anonymous memory
+that is readable but not writable. Allocators and runtimes say what they have reserved; other
+reservations are recognised by the mapping, and in such cores by their zeros."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import intersection, merged, nonzero_pieces, subtract
 
 STEP = 1 << 20
-"""Bytes compared with zeros between two looks whether the user wants to stop."""
+"""Bytes compared with zeros between two checks for Ctrl-C."""
 
 _ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME)
 
 
 class Reserved(NamedTuple):
-    """Addresses reserved by `owner` ("glibc 2.36", "JVM"; "" where that is not known); `ranges` are sorted and disjoint."""
+    """Addresses reserved by `owner` ("glibc 2.36", "JVM"; "" where that is not known); `ranges` are
+    sorted and disjoint."""
 
     owner: str
     ranges: Sequence[Range]
@@ -31,8 +33,8 @@ class Reserved(NamedTuple):
 
 
 def inaccessible_ranges(regions: Iterable[Region], readable: bool) -> list[Range]:
-    """Private anonymous mappings that the program can do nothing with, sorted and disjoint; with `readable` also those that it cannot
-    write to, as in cores that flag all memory readable."""
+    """Private anonymous mappings without access, sorted and disjoint; with `readable` also
+    read-only ones, as in cores that flag all memory readable."""
     return merged(Range(region.start, region.end) for region in regions if _is_inaccessible(region) and (readable or not region.readable))
 
 
@@ -42,7 +44,8 @@ def _is_inaccessible(region: Region) -> bool:
 
 
 def reserved_by_owner(target: Target, owners: Iterable[tuple[str, Sequence[Range]]]) -> list[Reserved]:
-    """What each owner says it has reserved, as far as the mappings agree; each address goes to the first who claims it."""
+    """The reservations of each owner that the mappings confirm; each address goes to the first
+    owner that claims it."""
     left = inaccessible_ranges(target.regions(), not target.live)
     found: dict[str, list[Range]] = {}
     for owner, claimed in owners:
@@ -53,25 +56,26 @@ def reserved_by_owner(target: Target, owners: Iterable[tuple[str, Sequence[Range
     return [Reserved(owner, ranges) for owner, ranges in found.items()]
 
 
-def unowned_reserved(target: Target, taken: Sequence[Reserved], flagged: bool, tell: Callable[[], None]) -> list[Range]:
-    """Reserved addresses of no known owner: what has no access; with `flagged` (a core that may flag all memory readable) also what cannot
-    be written to and is all zeros, unless the core is truncated. `tell` is called for each MiB looked at, and may raise."""
+def unowned_reserved(target: Target, taken: Sequence[Reserved], flagged: bool, progress: Callable[[], None]) -> list[Range]:
+    """Reserved addresses of no known owner: mappings without access; with `flagged` (a core that
+    may flag all memory readable) also read-only memory of zeros, unless the core is truncated.
+    `progress` is called for each MiB examined, and may raise."""
     regions = target.regions()
     holes = merged(part for one in taken for part in one.ranges)
     sure = inaccessible_ranges(regions, False)
     found = subtract(sure, holes)
     if flagged and not (target.live or target.truncated):
         readable = subtract(subtract(inaccessible_ranges(regions, True), sure), holes)
-        found += [part for part in readable if _zeros(target, part, tell)]
+        found += [part for part in readable if _zeros(target, part, progress)]
     return merged(found)
 
 
-def _zeros(target: Target, part: Range, tell: Callable[[], None]) -> bool:
-    """Whether what is there of it is zeros."""
+def _zeros(target: Target, part: Range, progress: Callable[[], None]) -> bool:
+    """Whether its present contents are all zeros."""
     zeros = bytes(STEP)
     for piece in nonzero_pieces(target, *part):
         for low in range(0, len(piece.data), STEP):
-            tell()
+            progress()
             data = piece.data[low : low + STEP].tobytes()
             if data != zeros[: len(data)]:
                 return False

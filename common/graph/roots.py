@@ -1,8 +1,8 @@
-"""Where the scan starts: registers, live stacks, and all writable memory that belongs to no allocator.
+"""Roots of the scan: registers, live stacks, and all writable memory that belongs to no allocator.
 
-A root is any memory the program can still read without going through a heap block. Dead stack (below the stack pointer of a
-live thread, or the cached stack of one that ended) is not: the next call overwrites it, so a pointer left there holds nothing.
-"""
+A root is any memory that the program can read without going through a heap block. Dead stack (below
+the stack pointer of a live thread, or the cached stack of one that ended) is none: the next call
+overwrites it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ _ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME): "[anon
 
 
 def root_regions(regions: Sequence[Region]) -> list[Region]:
-    """Regions that can hold a pointer the program stored.
+    """Regions in which the program may have stored a pointer.
 
-    Writable ones; anonymous ones it has made read-only since; and the RELRO part of a module: relocated, written by ld.so and
-    constructors, then made read-only. It stands directly below the module's writable part.
-    """
+    Writable ones; anonymous ones made read-only since; and the RELRO part of a module, directly
+    below its writable part: relocated, written by ld.so and constructors, then made read-only."""
     found = []
     for region, after in zip(regions, [*regions[1:], None]):
         if not region.readable or region.name.startswith(_KERNEL_PAGES):
@@ -46,8 +45,8 @@ def root_ranges(
     unread: Iterable[Range] = (),
     stack_at: Optional[Callable[[int], Optional[Range]]] = None,
 ) -> list[Range]:
-    """Sorted, disjoint ranges to scan: root regions less what allocators claim, less dead stack and what else of it is `unread`.
-    `stack_at`: as `dead_ranges` takes it."""
+    """Sorted, disjoint ranges to scan: root regions less what allocators claim, dead stack and
+    `unread` words. `stack_at`: as for `dead_ranges`."""
     candidates = root_regions(target.regions())
     dead = dead_ranges(target, engine, candidates, stack_at)
     return subtract([Range(r.start, r.end) for r in candidates], [*claimed, *dead, *unread])
@@ -56,7 +55,8 @@ def root_ranges(
 def dead_ranges(
     target: Target, engine: Engine, candidates: Sequence[Region], stack_at: Optional[Callable[[int], Optional[Range]]] = None
 ) -> list[Range]:
-    """Stack that no live frame uses. `stack_at` gives the stack by a stack pointer where libc does not know it (None: `stack_region`)."""
+    """Stack memory that no live frame uses. `stack_at` finds the stack of a stack pointer that libc
+    does not know (None: `stack_region`)."""
     stacks = thread_stacks(target)
     dead = list(dead_stacks(target, engine, candidates))
     regions = target.regions()
@@ -71,7 +71,8 @@ def dead_ranges(
 
 
 def stack_region(regions: Sequence[Region], sp: int) -> Range | None:
-    """The region `sp` lies in, if it surely is a stack and nothing else: the main thread's, or one right above a guard."""
+    """The region of `sp` if it is certainly a stack: the main thread's, or one right above a
+    guard."""
     index = region_index(regions, sp)
     if index < 0:
         return None
@@ -81,13 +82,13 @@ def stack_region(regions: Sequence[Region], sp: int) -> Range | None:
 
 
 def register_words(target: Target, unread: Unread | None = None) -> list[int]:
-    """Every register of every thread, less those that are `unread`; the address each thread's DTV was allocated at, and those of ld.so's
-    table of loaded files.
+    """Root words: every register of every thread, less those that are `unread`; the address at
+    which each thread's DTV was allocated, and those of ld.so's table of loaded files.
 
-    glibc stores in the thread control block a pointer to the *second* entry of the DTV (elf/dl-tls.c, allocate_dtv), the only
-    reference to it: an interior pointer that would make every thread's DTV "possibly lost", as it does in memcheck. Threads that
-    ended leave theirs behind with their cached stack.
-    """
+    glibc stores in the thread control block a pointer to the *second* entry of the DTV
+    (elf/dl-tls.c, allocate_dtv), the only reference to it: an interior pointer that would make
+    every thread's DTV "possibly lost", as in memcheck. Threads that ended leave theirs behind with
+    their cached stack."""
     words: list[int] = []
     for thread in target.threads():
         words += unread.live(thread) if unread is not None else thread.words or thread.registers.values()

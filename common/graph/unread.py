@@ -1,7 +1,7 @@
-"""Words of threads that no code reads again: left over in registers, in red zones, and in frames that signals interrupted.
+"""Dead words of threads, which no code reads again: left over in registers, in red zones, and in
+frames that signals interrupted. They are no roots.
 
-They are no roots. Code is only looked at where such a word points into a block in use; all other words of threads hold nothing anyway.
-"""
+Code is only analysed where such a word points into a block in use."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.register_words import xsave_words
 
 KEPT = {"rbx", "rbp", "rsp", "rip", "r12", "r13", "r14", "r15", "fs_base", "gs_base", "orig_rax"}
-"""Registers that are roots always: a function gives them back to its caller as it got them."""
+"""Callee-saved registers, always roots."""
 
 DEEPEST = 1 << 20
-"""Bytes of a stack that are searched for signals' frames."""
+"""Bytes of a stack searched for signal frames."""
 
-# struct ucontext: uc_mcontext at 40, which begins with these and ends with the address of the FPU's state
-# (Linux arch/x86/include/uapi/asm/sigcontext.h, struct sigcontext_64)
+# struct ucontext: uc_mcontext at 40, which begins with these and ends with the address of the FPU's
+# state (Linux arch/x86/include/uapi/asm/sigcontext.h, struct sigcontext_64)
 _CONTEXT = 40
 _SAVED = ("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rdi", "rsi", "rbp", "rbx", "rdx", "rax", "rcx")
 _STATE_AT = _CONTEXT + 23 * 8
-_MAGIC = 0x46505853  # FP_XSTATE_MAGIC1, in the bytes 464 on of that state; extended_size, xfeatures and xstate_size follow
+# FP_XSTATE_MAGIC1, in the bytes 464 on of that state; extended_size, xfeatures and xstate_size
+# follow
+_MAGIC = 0x46505853
 _CODE = ("libc.", "libc-", "libpthread", "ld-musl")
 _NO_BLOCK = 0xFFFFFFFF
 
@@ -39,7 +41,8 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Memory that is not read again, and what it is: "below the stack pointer of thread 2, not read again"."""
+    """Memory that is not read again, and a description: "below the stack pointer of thread 2, not
+    read again"."""
 
     start: int
     end: int
@@ -47,20 +50,22 @@ class Place(NamedTuple):
 
 
 class Unread:
-    """`registers` are the names of those of each thread (by tid) that are not read again; `places` is memory, sorted and disjoint.
-    `warning` is "" or why all count as read."""
+    """Dead words: `registers`, the names of dead registers of each thread (by tid); `places`,
+    memory, sorted and disjoint. `warning`: "" or why all words count as live."""
 
     def __init__(self) -> None:
         self.registers: dict[int, frozenset[str]] = {}
         self.places: list[Place] = []
         self.warning = ""
-        self.known: dict[tuple[int, int], frozenset[str]] = {}  # by the names of words (the tuple's identity) and what is read again
+        # by the names of words (the tuple's identity) and what is read again
+        self.known: dict[tuple[int, int], frozenset[str]] = {}
 
     def ranges(self) -> list[Range]:
         return [Range(place.start, place.end) for place in self.places]
 
     def words(self, thread: Thread) -> Iterator[tuple[str, int, bool]]:
-        """(register, value, whether it is read again) of all words of a thread; the register is "" where that is not known."""
+        """(register, value, whether it is live) of all words of a thread; the register is "" where
+        unknown."""
         dead = self.registers.get(thread.tid, frozenset())
         if not thread.names:
             yield from ((name, value, True) for name, value in thread.registers.items())
@@ -72,7 +77,7 @@ class Unread:
             yield name, value, name not in dead
 
     def live(self, thread: Thread) -> Iterable[int]:
-        """The words of a thread's registers that hold what they point to."""
+        """The live words of a thread's registers."""
         return (
             (value for _, value, read in self.words(thread) if read)
             if thread.tid in self.registers
@@ -80,13 +85,13 @@ class Unread:
         )
 
     def what(self, address: int) -> str:
-        """Why a word in memory holds nothing; "" if it is not one of these."""
+        """Description of the dead words at an address; "" if there are none."""
         at = bisect_right(self.places, (address, 1 << 64, "")) - 1
         return self.places[at].what if at >= 0 and self.places[at].start <= address < self.places[at].end else ""
 
 
 def unread(target: Target, engine: Engine, blocks: Blocks) -> Unread:
-    """Look at every thread; errors.Interrupted when the user asked to stop."""
+    """Find the dead words of all threads; errors.Interrupted when the user asked to stop."""
     found = Unread()
     if target.arch.name != "x86-64" or not len(blocks):
         return found
@@ -99,7 +104,8 @@ def unread(target: Target, engine: Engine, blocks: Blocks) -> Unread:
             doubtful.append((thread, signals))
     if not doubtful:
         return found
-    from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone  # it takes 50 ms to import
+    # it takes 50 ms to import
+    from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
 
     capstone = load_capstone()
     if capstone is None:
@@ -159,8 +165,8 @@ def _judge(
 
 
 def _alternate(target: Target, one: Interrupted, thread: Thread, regions: Sequence[Region]) -> Iterator[Range]:
-    """What is below the stack pointers of a handler that runs on a stack of its own (uc_stack in its struct ucontext: address, flags,
-    size), and of what it interrupted."""
+    """Dead stack of a handler that runs on an alternate stack (uc_stack in its struct ucontext:
+    address, flags, size), and of the stack that it interrupted."""
     try:
         low, _, size = target.arch.unpack(target.read(one.context + 16, 24))
     except UnreadableMemory:
@@ -176,7 +182,8 @@ def _alternate(target: Target, one: Interrupted, thread: Thread, regions: Sequen
 
 
 def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iterator[bool]:
-    """Whether a word of a register that may be dead, or of the red zone, points into a block in use; of each thread."""
+    """For each thread, whether a word of its red zone or of a register that may be dead points into
+    a block in use."""
     low = blocks.address(0)
     high = blocks.address(len(blocks) - 1) + blocks.size(len(blocks) - 1)
     for thread in threads:
@@ -191,7 +198,7 @@ def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iter
 
 
 def _restorers(target: Target) -> list[int]:
-    """Where handlers of signals return to: in libc, or in a static program."""
+    """Return addresses of signal handlers: in libc, or in a static program."""
     from findleaks.disasm.system_calls import SIGRETURN
 
     modules = target.modules()
@@ -209,7 +216,7 @@ def _restorers(target: Target) -> list[int]:
 
 
 def _interrupted(target: Target, engine: Engine, thread: Thread, restorers: Sequence[int]) -> bool:
-    """Whether the return address of a signal handler stands on the thread's stack."""
+    """Whether a signal handler's return address is on the thread's stack."""
     if not restorers:
         return False
     end = thread.sp + DEEPEST

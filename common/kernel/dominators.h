@@ -42,8 +42,7 @@ typedef struct dominators {
     uint32_t definite, possible; /* roots of lost blocks, or NO_ROOT */
     /* the caller's: of each block the root it is merged into, NO_ROOT or IGNORED; or NULL */
     const uint32_t *merged;
-    /* the caller's. containers: the container whose node each block is, or NO_ROOT; container_owners: by
-     * container, the node that owns it */
+    /* the caller's: the container of each block, or NO_ROOT; the owner of each container */
     const uint32_t *containers, *container_owners;
     uint32_t *numbers; /* by block */
     /* a bit for each block: it is numbered or barred. Duplicates `numbers`, but fits the cache */

@@ -1,1 +1,2 @@
-"""What the C library and its loader keep of threads and loaded files, whatever malloc the process uses."""
+"""What the C library and its loader keep of threads and loaded files, whatever malloc the process
+uses."""

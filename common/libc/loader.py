@@ -1,9 +1,10 @@
-"""What ld.so itself keeps in malloc's heap behind pointers that are not to the start of a block.
+"""Blocks of ld.so that only interior pointers refer to.
 
-Where `dlopen` was used, glibc 2.35 and later keep the table by which unwinders find loaded files in cache-aligned segments of blocks
-(elf/dl-find_object.c, struct dlfo_mappings_segment: previous, to_free, size, allocated, …). The only pointer to the start of such a
-block is `to_free`, in the segment: without this every program that loads plugins would have a "possible" leak of some 2 KiB.
-"""
+Where `dlopen` was used, glibc 2.35 and later keep the table by which unwinders find loaded files in
+cache-aligned segments of blocks (elf/dl-find_object.c, struct dlfo_mappings_segment: previous,
+to_free, size, allocated, …). The only pointer to the start of such a block is `to_free`, in the
+segment: without this, every program that loads plugins would have a "possible" leak of some 2
+KiB."""
 
 from __future__ import annotations
 
@@ -14,16 +15,17 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
 _LINE = 128
-"""Cache lines that segments are aligned to are no longer than this."""
+"""Longest cache line in bytes; segments are aligned to one."""
 
 _MOST = 1 << 20
-"""Bytes of a linker that are searched: its data has some 10 KiB; a core's headers may say anything."""
+"""Bytes of ld.so's data that are searched: it has some 10 KiB; a core's headers may say
+anything."""
 
 _LINKERS = ("ld-linux", "ld-2.", "ld64.", "ld.so")
 
 
 def table_blocks(target: Target) -> list[int]:
-    """Addresses that segments of the table name as the start of their block."""
+    """Start addresses of the blocks of the table's segments."""
     found: list[int] = []
     word = target.arch.word
     regions = target.regions()
@@ -49,7 +51,8 @@ def table_blocks(target: Target) -> list[int]:
 
 
 def _start(target: Target, segment: int) -> int:
-    """`to_free` of what may be a segment, or 0: it lies at most a cache line before the segment, and malloc aligned it."""
+    """`to_free` of a possible segment, or 0: it is at most a cache line before the segment, and
+    aligned by malloc."""
     word = target.arch.word
     if not segment or segment % (8 * word):
         return 0

@@ -1,13 +1,14 @@
-"""Stacks of glibc's threads, live and cached, from struct pthread (nptl/descr.h), found by structure.
+"""Thread stacks of glibc, live and cached, from struct pthread (nptl/descr.h), found by structure.
 
-A stack's bounds stand in struct pthread as two adjacent words, `stackblock` and `stackblock_size`; the thread pointer is the address
-of struct pthread itself on architectures of TLS variant II (x86-64, i386, s390x), or lies just behind it (variant I). Regions are never
-taken for bounds: since Linux 6.13 and glibc 2.42 guard pages no longer split a mapping, so adjacent stacks are one region.
+A stack's bounds are two adjacent words in struct pthread, `stackblock` and `stackblock_size`; the
+thread pointer is the address of struct pthread on architectures of TLS variant II (x86-64, i386,
+s390x), or just after it (variant I). Regions are never taken for bounds: since Linux 6.13 and glibc
+2.42 guard pages no longer split a mapping, so adjacent stacks are one region.
 
-Stacks of threads that ended are kept for reuse on a ring (nptl/allocatestack.c, `stack_cache`; `_dl_stack_cache` in ld.so's
-_rtld_global since 2.34). Its head lies near the heads of the rings of live threads (`stack_used`, `stack_user`), through
-which every struct pthread is linked by its `list`, the two words in front of `tid`.
-"""
+Stacks of threads that ended are kept for reuse on a ring (nptl/allocatestack.c, `stack_cache`;
+`_dl_stack_cache` in ld.so's _rtld_global since 2.34). Its head is near the heads of the rings of
+live threads (`stack_used`, `stack_user`), through which every struct pthread is linked by its
+`list`, the two words before `tid`."""
 
 from __future__ import annotations
 
@@ -21,34 +22,38 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.ranges import inside, merged, nonzero_pieces
 
-PTHREAD_BYTES = 2560  # more than struct pthread up to stackblock_size: 1696 in 2.31 to 2.43 on x86-64
+# more than struct pthread up to stackblock_size: 1696 in 2.31 to 2.43 on x86-64
+PTHREAD_BYTES = 2560
 NO_OFFSET = -PTHREAD_BYTES - 1
-"""No offset in struct pthread; below the thread pointer they are negative."""
+"""Instead of an offset in struct pthread: none. Below the thread pointer offsets are negative."""
 
 LEAST_STACK = 4096
 MOST_STACK = 1 << 40
 HEADS_WINDOW = 1 << 15
-"""How far apart the heads of the rings may lie: 16 to 48 bytes, but 16,608 in 2.31, which has `stack_cache` in libpthread's .data and
-`__stack_user`, the ring of the main thread, in its .bss."""
+"""Bytes between the heads of the rings at most: 16 to 48, but 16,608 in 2.31, which has
+`stack_cache` in libpthread's .data and `__stack_user`, the ring of the main thread, in its .bss."""
 
 RING_LIMIT = 1 << 20  # nodes of all rings together
 
 MAX_VOTERS = 256
-"""Threads that are asked where in struct pthread something stands, of any number: it is the same in all."""
+"""Threads examined to find an offset in struct pthread, which is the same in all."""
 
 MOST_HEADS = 64
-"""Heads of rings near which further ones are looked for; there are two, or a few more in a core without some struct pthreads."""
+"""Ring heads near which further ones are searched for; there are two, or a few more in a core
+without some struct pthreads."""
 
 EXITING, TERMINATED = 0x10, 0x20
-"""Bits of `cancelhandling` in struct pthread (nptl/descr.h, EXITING_BITMASK and TERMINATED_BITMASK): a thread that ended has the first, one
-that was joined, or was detached, has both (nptl/nptl_free_tcb.c)."""
+"""Bits of `cancelhandling` in struct pthread (nptl/descr.h, EXITING_BITMASK and
+TERMINATED_BITMASK): a thread that ended has the first; one that was joined, or was detached, both
+(nptl/nptl_free_tcb.c)."""
 
 
 def thread_stacks(target: Target) -> dict[int, Range]:
-    """tid -> [stackblock, stackblock + size), guard included, of every live thread that glibc made.
+    """tid -> [stackblock, stackblock + size), guard included, of every live thread that glibc
+    created.
 
-    The main thread's stack is the kernel's and is not here, nor is a thread whose struct pthread cannot be read.
-    """
+    The main thread's stack is the kernel's and not included, nor is a thread whose struct pthread
+    cannot be read."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     found = _stacks_at(target, [thread.thread_pointer for thread in threads], _live_offset(target, threads))
     return {thread.tid: stack for thread, stack in zip(threads, found) if stack is not None}
@@ -57,8 +62,8 @@ def thread_stacks(target: Target) -> dict[int, Range]:
 def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Range]:
     """Sorted stacks of threads that ended, which glibc keeps for reuse: nothing in them is live.
 
-    From the ring of cached stacks where its head is found; else `regions` are searched for struct pthread headers of which
-    no live thread has the address.
+    From the ring of cached stacks where its head is found; else `regions` are searched for struct
+    pthread headers of which no live thread has the address.
     """
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     live = {thread.thread_pointer for thread in threads}
@@ -74,33 +79,37 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
     stacks = set()
     for tcb, stack in zip(ended, _stacks_at(target, ended, offset)):
         if stack is not None:
-            # musl keeps only the stacks of threads that nobody joined yet: what they returned stands in struct pthread, above the stack.
+            # musl keeps only the stacks of threads not yet joined: what they returned is in struct
+            # pthread, above the stack
             stacks.add(Range(stack.start, tcb) if is_musl(target, tcb) else stack)
-    # A thread that runs on it proves a stack live, whatever its thread pointer: some cores have that wrong.
+    # A thread that runs on it proves a stack live, whatever its thread pointer: some cores have
+    # that wrong.
     running = sorted({*live, *(thread.sp for thread in target.threads())})
     return sorted(stack for stack in stacks if bisect_left(running, stack.start) == bisect_left(running, stack.end))
 
 
 def cached_thread_pointers(target: Target) -> list[int]:
-    """struct pthread of each cached stack. glibc keeps such a thread's DTV for the next one, and refers to it from there alone."""
+    """struct pthread of each cached stack. glibc keeps such a thread's DTV for the next one, and
+    refers to it from there alone."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     live = {thread.thread_pointer for thread in threads}
     return sorted(set(_cached_descriptors(target, threads) or []) - live)
 
 
 class Ended(NamedTuple):
-    """A thread that ended: its stack, and the function that it was started with, 0 where that is not known."""
+    """A thread that ended: its stack, and its start function, 0 if unknown."""
 
     stack: Range
     routine: int
 
 
 def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Ended]:
-    """Threads that ended, and that nobody joined or detached, by their stacks: only pthread_join gives such a stack back.
+    """Threads that ended but were neither joined nor detached, by their stacks: only pthread_join
+    releases such a stack.
 
-    `regions` are those that may hold stacks. In struct pthread `cancelhandling` follows `tid` behind robust_prev (64-bit only), the three
-    words of robust_head, cleanup and cleanup_jmp_buf; start_routine stands between it and stackblock (nptl/descr.h, 2.31 to 2.43).
-    """
+    `regions` are those that may contain stacks. In struct pthread `cancelhandling` follows `tid`
+    after robust_prev (64-bit only), the three words of robust_head, cleanup and cleanup_jmp_buf;
+    start_routine is between it and stackblock (nptl/descr.h, 2.31 to 2.43)."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     if any(is_musl(target, thread.thread_pointer) for thread in threads[:1]):
         return [Ended(stack, 0) for stack in dead_stacks(target, engine, regions)]
@@ -129,7 +138,8 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
 
 
 def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) -> dict[int, int]:
-    """start_routine of each: the word of struct pthread in [start, end) that is the address of code in most of them."""
+    """start_routine of each: the word of struct pthread in [start, end) that is the address of code
+    in most of them."""
     word = target.arch.word
     code = [Range(region.start, region.end) for region in target.regions() if region.executable]
     read = {tcb: _words(target, tcb, PTHREAD_BYTES) for tcb in descriptors}
@@ -150,7 +160,8 @@ def _read_u32(target: Target, address: int) -> int:
 
 
 def _words(target: Target, address: int, size: int) -> tuple[int, ...]:
-    """The words of [address, address + size), fewer where memory ends: struct pthread is the last thing in its mapping."""
+    """The words of [address, address + size), fewer where memory ends: struct pthread is at the end
+    of its mapping."""
     data = b""
     for piece in target.pieces(address, address + size):
         if piece.address != address + len(data):
@@ -162,7 +173,8 @@ def _words(target: Target, address: int, size: int) -> tuple[int, ...]:
 def _candidates(target: Target, tcb: int) -> dict[int, Range]:
     """Offset -> range, for every pair of words behind `tcb` that could be stackblock and its size.
 
-    On variant I struct pthread lies *below* the thread pointer: there the words before it are looked at too.
+    On variant I struct pthread lies *below* the thread pointer: there the words before it are
+    looked at too.
     """
     word = target.arch.word
     below = 0 if _variant_two(target, tcb) else PTHREAD_BYTES
@@ -175,7 +187,7 @@ def _candidates(target: Target, tcb: int) -> dict[int, Range]:
 
 
 def _stacks_at(target: Target, descriptors: Sequence[int], offset: int) -> Iterator[Optional[Range]]:
-    """What `_candidates` has at `offset` for each of these, without a look at their other words."""
+    """The stack at `offset` of each descriptor, without reading its other words."""
     word = target.arch.word
     for tcb in descriptors:
         stack = None
@@ -193,12 +205,13 @@ _T = TypeVar("_T")
 
 
 def _sampled(items: Sequence[_T]) -> Sequence[_T]:
-    """All, or MAX_VOTERS of them from the first to the last."""
+    """All, or MAX_VOTERS of them at even distances."""
     return items[:: -(-len(items) // MAX_VOTERS)] if len(items) > MAX_VOTERS else items
 
 
 def _variant_two(target: Target, tcb: int) -> bool:
-    """True where struct pthread starts at the thread pointer: its first word (tcbhead_t.tcb) is its own address."""
+    """True where struct pthread starts at the thread pointer: its first word (tcbhead_t.tcb) is its
+    own address."""
     try:
         return target.word(tcb) == tcb
     except UnreadableMemory:
@@ -206,7 +219,8 @@ def _variant_two(target: Target, tcb: int) -> bool:
 
 
 def _offset(found: Iterable[dict[int, Range]]) -> int:
-    """The offset most descriptors agree on, page-aligned bounds counting double; NO_OFFSET if there is none."""
+    """The offset most descriptors agree on, page-aligned bounds counting double; NO_OFFSET if there
+    is none."""
     votes: Counter[int] = Counter()
     for candidates in found:
         for offset, (start, end) in candidates.items():
@@ -217,8 +231,9 @@ def _offset(found: Iterable[dict[int, Range]]) -> int:
 def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
     """The offset most of these threads agree on; NO_OFFSET if there is none.
 
-    A thread runs on its stack, or has page-aligned bounds that no module lies in. The main thread's stack is not in its struct pthread:
-    of a static program's, whose words are small numbers, two that make a range around it may be anything.
+    A thread runs on its stack, or has page-aligned bounds that no module lies in. The main thread's
+    stack is not in its struct pthread: of a static program's, whose words are small numbers, two
+    that make a range around it may be anything.
     """
     modules = target.modules()
     starts = [module.start for module in modules]
@@ -236,8 +251,9 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
 
 
 def is_musl(target: Target, tcb: int) -> bool:
-    """Whether a thread control block is musl's struct pthread (src/internal/pthread_impl.h): words 2 and 3 are its neighbours on the ring
-    of threads, itself where it is alone. glibc's have a small number for word 3. (False on variant I, whose DTV stands elsewhere.)"""
+    """Whether a thread control block is musl's struct pthread (src/internal/pthread_impl.h): words
+    2 and 3 are its neighbours on the ring of threads, itself if alone. glibc's word 3 is a small
+    number. (False on variant I, whose DTV is elsewhere.)"""
     word = target.arch.word
     try:
         after = target.word(tcb + 3 * word)
@@ -247,7 +263,8 @@ def is_musl(target: Target, tcb: int) -> bool:
 
 
 def _is_descriptor(target: Target, tcb: int) -> bool:
-    """tcbhead_t's `tcb` and `self` (words 0 and 2) both point to it (x86 and s390x keep such a header)."""
+    """tcbhead_t's `tcb` and `self` (words 0 and 2) both point to it (x86 and s390x keep such a
+    header)."""
     word = target.arch.word
     try:
         return tcb > 0 and target.word(tcb) == tcb and target.word(tcb + 2 * word) == tcb
@@ -256,7 +273,8 @@ def _is_descriptor(target: Target, tcb: int) -> bool:
 
 
 def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
-    """Offset of `list` in struct pthread: two words whose neighbours point back, directly in front of the thread's tid; -1 if unseen."""
+    """Offset of `list` in struct pthread: two words whose neighbours point back, directly in front
+    of the thread's tid; -1 if unseen."""
     word = target.arch.word
     for thread in _sampled(threads):
         tcb = thread.thread_pointer
@@ -278,9 +296,11 @@ def _linked(target: Target, node: int, after: int, before: int) -> bool:
 
 
 def _ring(target: Target, first: int, seen: set[int]) -> Iterator[int]:
-    """`first` and what follows it on its ring, up to a node in `seen`, to which all are added, or one that cannot be read.
+    """`first` and what follows it on its ring, up to a node in `seen`, to which all are added, or
+    one that cannot be read.
 
-    Damaged rings may run into each other: each node is visited once, however many threads lead to it."""
+    Damaged rings may run into each other: each node is visited once, however many threads lead to
+    it."""
     node = first
     while node not in seen and len(seen) < RING_LIMIT:
         seen.add(node)
@@ -292,7 +312,7 @@ def _ring(target: Target, first: int, seen: set[int]) -> Iterator[int]:
 
 
 def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[list[int]]:
-    """struct pthread addresses on the ring of cached stacks, or None when the rings cannot be told."""
+    """struct pthread addresses on the ring of cached stacks, or None if the rings are not found."""
     offset = _list_offset(target, threads)
     if offset < 0:
         return None
@@ -318,7 +338,8 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
 
 
 def _in_modules(target: Target, addresses: Iterable[int]) -> set[int]:
-    """Those in a module, as true heads are: of libpthread, libc or ld.so, or a static program."""
+    """The addresses in a module, as true heads are: of libpthread, libc or ld.so, or a static
+    program."""
     modules = target.modules()
     starts = [module.start for module in modules]
     found = set()
@@ -330,13 +351,13 @@ def _in_modules(target: Target, addresses: Iterable[int]) -> set[int]:
 
 
 def _windows(heads: Iterable[int], word: int) -> list[Range]:
-    """Where further heads may lie. Not all between the first and the last: where a struct pthread is missing from a core, what a ring
-    names instead of a head may be anywhere."""
+    """Ranges in which further heads may be. Not all between the first and the last: where a struct
+    pthread is missing from a core, what a ring names instead of a head may be anywhere."""
     return merged(Range(max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW) for head in heads)
 
 
 def _aligned(target: Target, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(address, words) of what is there of [start, end)."""
+    """(address, words) of the present memory of [start, end)."""
     for piece in nonzero_pieces(target, start, end):
         skip = -piece.address % target.arch.word
         yield piece.address + skip, target.arch.unpack(bytes(piece.data[skip:]))

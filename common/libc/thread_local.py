@@ -1,10 +1,10 @@
-"""Where each thread has the thread-local variables of each loaded file.
+"""Thread-local variables: where each thread has those of each loaded file.
 
-ld.so keeps of each file in its struct link_map (glibc 2.36 include/link.h; found by content, as the structure grows with every version):
-l_tls_initimage, l_tls_initimage_size, l_tls_blocksize, l_tls_align, l_tls_firstbyte_offset, l_tls_offset, l_tls_modid. The first four are
-what the file's PT_TLS says. With an offset the variables stand that far below the thread pointer (variant II: x86-64, i386, s390x);
-without one, in memory of their own that the thread's DTV names (elf/dl-tls.c).
-"""
+ld.so keeps for each file in its struct link_map (glibc 2.36 include/link.h; found by content, as
+the structure grows with every version): l_tls_initimage, l_tls_initimage_size, l_tls_blocksize,
+l_tls_align, l_tls_firstbyte_offset, l_tls_offset, l_tls_modid. The first four repeat the file's
+PT_TLS. With an offset the variables are that far below the thread pointer (variant II: x86-64,
+i386, s390x); without one, in separate memory that the thread's DTV names (elf/dl-tls.c)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from findleaks.target.elf import PT_TLS, Segment
 from findleaks.target.modules import headers
 
 LINK_MAP = 1600
-"""Bytes of a struct link_map that are looked at: it has 1,160 in 2.36."""
+"""Bytes of a struct link_map that are read: it has 1,160 in 2.36."""
 
 MOST_MODULES = 1 << 16
 
 MOST_BLOCKS = 1 << 20
-"""Of all threads together: a thousand files in each of a thousand threads."""
+"""Blocks of all threads at most: a thousand files in each of a thousand threads."""
 
 
 class Block(NamedTuple):
@@ -41,7 +41,8 @@ class _Template(NamedTuple):
 
 
 def thread_local_blocks(target: Target) -> list[Block]:
-    """Those of all threads that exist, ascending; [] where ld.so's list of files cannot be read, but for the program's own."""
+    """The existing blocks of all threads, ascending; only the program's own if ld.so's list of
+    files cannot be read."""
     templates = list(_templates(target))
     found: list[Block] = []
     for thread in target.threads():
@@ -76,7 +77,8 @@ def _templates(target: Target) -> Iterator[_Template]:
                 yield _Template(module, segment.memsz, offset if offset < 1 << 40 else 0, words[at + 6])
                 break
     for module, segment in segments.values():
-        if not known and len(segments) == 1:  # a static program, or musl's: its own block stands right below the thread pointer
+        # a static program, or musl's: its own block is right below the thread pointer
+        if not known and len(segments) == 1:
             yield _Template(module, segment.memsz, -(-segment.memsz // max(segment.align, word)) * max(segment.align, word), 0)
 
 
@@ -86,7 +88,8 @@ def _segment(target: Target, module: Module) -> list[Segment]:
 
 
 def _link_maps(target: Target) -> Iterator[int]:
-    """Addresses on the list of loaded files: r_debug.r_map, then l_next (link.h: l_addr, l_name, l_ld, l_next, l_prev)."""
+    """Addresses on the list of loaded files: r_debug.r_map, then l_next (link.h: l_addr, l_name,
+    l_ld, l_next, l_prev)."""
     debug = target.symbol("_r_debug")
     if debug is None:
         return
@@ -103,7 +106,7 @@ def _link_maps(target: Target) -> Iterator[int]:
 
 
 def _start(target: Target, thread: Thread, template: _Template) -> int:
-    """Where this thread has the variables, 0 if nowhere yet."""
+    """Address of the variables in this thread, 0 if they do not exist yet."""
     if template.offset:
         return thread.thread_pointer - template.offset
     word = target.arch.word

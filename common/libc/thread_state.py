@@ -1,4 +1,4 @@
-"""What threads do at the moment they are looked at: wait in the kernel, or run in some file."""
+"""What threads do at the moment of the snapshot: wait in the kernel, or run in a file."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target, Thread
 
 SYSCALLS = {"x86-64": b"\x0f\x05", "i386": b"\xcd\x80", "aarch64": b"\x01\x00\x00\xd4"}
-"""What stands before the program counter of a thread that waits in the kernel. Such a thread is no more inside malloc than any caller."""
+"""The system call instruction, before the program counter of a thread that waits in the kernel.
+Such a thread is no more inside malloc than any caller."""
 
 
 def waits_in_kernel(target: Target, pc: int) -> bool:
-    """Whether the instruction before is the one for system calls."""
+    """Whether the instruction before `pc` is a system call."""
     code = SYSCALLS.get(target.arch.name, b"")
     try:
         return bool(code) and target.read(pc - len(code), len(code)) == code
@@ -19,7 +20,8 @@ def waits_in_kernel(target: Target, pc: int) -> bool:
 
 
 def threads_running_in(target: Target, address: int) -> list[Thread]:
-    """The threads that run in the file that this address is in: what they were changing may look wrong for that moment."""
+    """The threads that run code of the file at this address: what they are changing may be
+    inconsistent for the moment."""
     module = next((one for one in target.modules() if one.start <= address < one.end), None)
     if module is None:
         return []

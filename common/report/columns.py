@@ -1,17 +1,18 @@
-"""How wide text may be: as wide as the terminal that it goes to, and uncut where it goes into a file or a pipe."""
+"""Width of text output: as wide as the terminal, unlimited for a file or a pipe."""
 
 from __future__ import annotations
 
 import os
 
 LEAST = 80
-"""Columns that every table has, however narrow the terminal."""
+"""Fewest columns of a table, however narrow the terminal."""
 UNCUT = 1_000_000
-"""Columns of what is no terminal: nothing is cut, sentences stay on one line."""
+"""Columns where output is no terminal: nothing is cut, sentences stay on one line."""
 
 
 def terminal_columns(wanted: str = "") -> int:
-    """Columns for text on standard output. `wanted`: what the user set instead, as COLUMNS has it; "" or "0" if nothing."""
+    """Columns of standard output. `wanted`: the user's setting, as in COLUMNS; "" or "0" if
+    none."""
     if wanted.isdecimal() and int(wanted[:9]) > 0:
         return max(LEAST, int(wanted[:9]))
     try:

@@ -1,4 +1,4 @@
-"""Text for terminals and files whose character set lacks some of the characters that findleaks writes."""
+"""Substitutes for characters that the terminal's or file's character set lacks."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ _PLAIN = {
 
 
 def plain(text: str, charset: str) -> str:
-    """`text` in characters that `charset` has: substitutes for those of tables and prose, escapes such as \\u4e2d for the rest."""
+    """`text` in characters of `charset`: substitutes for those of tables and prose, escapes such as
+    \\u4e2d for the rest."""
     install()
     return text.encode(charset, HANDLER).decode(charset)
 
 
 def install() -> None:
-    """Register the error handler, for streams too: `sys.stdout.reconfigure(errors=HANDLER)`. Doing so again changes nothing."""
+    """Register the error handler, for streams too: `sys.stdout.reconfigure(errors=HANDLER)`. Doing
+    so again changes nothing."""
     codecs.register_error(HANDLER, _substitute)
 
 

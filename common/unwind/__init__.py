@@ -1,2 +1,2 @@
-"""Stacks without a debugger: call frame information where a module has it, the chain of frame pointers where it has none (code
-made at run time)."""
+"""Unwinding without a debugger: call frame information where a module has it, else the chain of
+frame pointers (code made at run time)."""

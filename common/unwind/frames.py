@@ -1,4 +1,4 @@
-"""Walking a thread's stack, from its registers to the function it began in."""
+"""Unwinding a thread's stack, from its registers to its start function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
 from findleaks.unwind.expression import evaluate
 
 DEEPEST = 4096
-"""Frames of one thread."""
+"""Frames of one thread at most."""
 
 DWARF_REGISTERS = {
     # System V ABI, AMD64 supplement 1.0, figure 3.36; 16 is the return address
@@ -25,8 +25,9 @@ FRAME_POINTERS = {"x86-64": "rbp"}
 
 
 class Frame(NamedTuple):
-    """`pc` is where the frame goes on; `call` the address to name it by: inside the call instruction, for a caller. `sp` is the stack
-    pointer on entry to this frame's part of the stack. `how` it was found: "top", "cfi", "frame pointer", "return address"."""
+    """A stack frame. `pc`: where it continues; `call`: the address to name it by, inside the call
+    instruction for a caller; `sp`: the stack pointer on entry to this frame's part of the stack;
+    `how` it was found: "top", "cfi", "frame pointer", "return address"."""
 
     pc: int
     call: int
@@ -35,23 +36,25 @@ class Frame(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """A thread's frames, innermost first; at least one. `end` is "" where they reach the function the thread began in, else why not."""
+    """A thread's frames, innermost first; at least one. `end`: "" if they reach the thread's start
+    function, else why not."""
 
     frames: tuple[Frame, ...]
     end: str
 
 
 class FrameRegisters(NamedTuple):
-    """What is known of the registers (by DWARF's numbers) in a frame, at its call. `own` are those that its function saved, to use them
-    itself; the others hold what a frame farther out left there. None where nobody knows."""
+    """Register values (by DWARF number) in a frame, at its call. `own`: registers that its function
+    saved to use them itself; the others have values of outer frames. None if unknown."""
 
     registers: Mapping[int, int]
     own: Optional[frozenset[int]]
 
 
 class Unwinder:
-    """Keeps what it read of modules, for the stacks of many threads. Code without call frame information is taken to keep the chain of
-    frame pointers, as V8's builtins and code made at run time do."""
+    """Unwinder for the threads of one target; caches what it read of modules. Code without call
+    frame information is expected to maintain the chain of frame pointers, as V8's builtins and code
+    made at run time do."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -70,7 +73,8 @@ class Unwinder:
         return self.trace_with_registers(thread, [])
 
     def trace_with_registers(self, thread: Thread, kept: list[FrameRegisters], most: int = DEEPEST) -> Trace:
-        """The same, `most` frames at most; what registers hold goes to `kept`, which has one entry a frame in the end."""
+        """The stack of a thread, at most `most` frames; `kept` receives the registers of each
+        frame."""
         registers = {number: thread.registers[name] for number, name in enumerate(self._names) if name in thread.registers}
         pc, sp = thread.pc, thread.sp
         frames = [Frame(pc, pc, sp, "top")]
@@ -85,7 +89,8 @@ class Unwinder:
                 return Trace(tuple(frames), "")
             step = self._by_row(row, registers) if row is not None else self._by_frame_pointer(registers, pc, exact)
             if step is None and row is None and not exact and registers.get(self._fp) == 0:
-                return Trace(tuple(frames), "")  # System V ABI, AMD64 supplement 1.0, 3.4.1: _start's code has a frame pointer of 0
+                # System V ABI, AMD64 supplement 1.0, 3.4.1: _start's code has a frame pointer of 0
+                return Trace(tuple(frames), "")
             if step is None:
                 return Trace(tuple(frames), f"nothing says who called {pc:#x}")
             caller, how = step
@@ -103,7 +108,7 @@ class Unwinder:
         return Trace(tuple(frames), f"more than {most:,} frames")
 
     def row(self, pc: int) -> Optional[Row]:
-        """The call frame information at `pc`."""
+        """The call frame information at `pc`, cached."""
         if pc not in self._rows:
             module = self.module(pc)
             self._rows[pc] = self._table(module).row(pc) if module is not None else None
@@ -118,7 +123,7 @@ class Unwinder:
         return region is not None and region.executable
 
     def extent(self, pc: int) -> Optional[Range]:
-        """What the call frame information at `pc` covers: its function, commonly."""
+        """The range that the call frame information at `pc` covers: usually its function."""
         module = self.module(pc)
         return self._table(module).extent(pc) if module is not None else None
 
@@ -136,7 +141,8 @@ class Unwinder:
         return Range(region.start, region.end) if region is not None else Range(sp, sp)
 
     def _by_row(self, row: Row, registers: dict[int, int]) -> Optional[tuple[dict[int, int], str]]:
-        """The caller's registers by call frame information; None where it says that there is no caller, or memory is missing."""
+        """The caller's registers by call frame information; None if there is no caller, or memory
+        is missing."""
         arch = self.target.arch
         try:
             if row.expression:
@@ -180,8 +186,8 @@ class Unwinder:
         return evaluate(expression, arch.word, arch.byteorder, registers.get, self.target.word, stack)
 
     def _by_frame_pointer(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
-        """The caller where no module speaks: a call to nowhere has its return address on top of the stack; code made at run time keeps
-        the chain of frame pointers."""
+        """The caller without call frame information: a call to an invalid address has its return
+        address on top of the stack; code made at run time maintains frame pointers."""
         word, sp = self.target.arch.word, registers[self._sp]
         returns = len(self._names) - 1
         try:

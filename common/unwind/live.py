@@ -1,14 +1,16 @@
-"""Which registers a thread will read again, and which bytes below its stack pointer; and the same where a signal interrupted it.
+"""Liveness: which registers a thread will read again, and which bytes of its red zone; and the same
+for frames that signals interrupted.
 
-From the place where the thread stands, and behind the end of its function from the return address on, frame by frame, as far as it
-takes. Three facts beside the code itself:
+The analysis starts at the thread's program counter and continues at return addresses, frame by
+frame, as needed. Three facts besides the code itself:
 
-- Who calls a function of another module keeps nothing over the call in registers that the ABI lets it overwrite (System V ABI, AMD64
-  supplement 1.0, 3.2.1). Within a module gcc may know better (-fipa-ra), of those that the function leaves alone. TLS descriptors
-  (`call *(%rax)`) and a few functions of libc keep all registers.
-- A function of libc that makes a system call takes, returns and passes on nothing in vector registers, and returns at most rax.
-- sigreturn loads every register from the signal's frame.
-"""
+- A caller of a function in another module keeps nothing across the call in caller-saved registers
+  (System V ABI, AMD64 supplement 1.0, 3.2.1). Within a module gcc may rely on registers that the
+  function does not change (-fipa-ra). TLS descriptors (`call *(%rax)`) and a few functions of libc
+  keep all registers.
+- A function of libc that makes a system call takes, returns and passes on nothing in vector
+  registers, and returns at most rax.
+- sigreturn loads every register from the signal's frame."""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from findleaks.target.base import Range, Symbol, Target, Thread
 from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
 
 _NEAREST = 3
-"""Frames unwound at first: most threads sleep a few calls deep in libc, and what is behind matters no more."""
+"""Frames unwound at first: most threads sleep a few calls deep in libc."""
 _DEEPEST = 64
 
 _LIBC = re.compile(r"(libc|libpthread|librt|ld)[-.][\w.-]*so[\w.]*|ld-linux-x86-64\.so\.2")
@@ -56,7 +58,8 @@ _LAST = {
 
 
 class Interrupted(NamedTuple):
-    """A frame that a signal interrupted: where the kernel saved its registers (struct ucontext), and what of them is read again."""
+    """A frame that a signal interrupted: where the kernel saved its registers (struct ucontext),
+    and which of them are live."""
 
     context: int
     sp: int
@@ -64,7 +67,8 @@ class Interrupted(NamedTuple):
 
 
 class LiveWords(NamedTuple):
-    """What of a thread's registers and of its red zone is read again (a mask of effects.py), and the same of interrupted frames."""
+    """Live registers and red zone bytes of a thread (a mask of effects.py), and those of
+    interrupted frames."""
 
     live: int
     interrupted: tuple[Interrupted, ...]
@@ -107,8 +111,8 @@ class ProcessCode:
         return row is not None and (row.register, row.offset, row.expression) == (7, 8, b"") and not row.signal
 
     def pointer(self, slot: int, jump: Effect) -> int:
-        """See Code: of a slot that was made read-only (RELRO), or of a stub of the procedure linkage table, whose slot may still change,
-        but to the same function."""
+        """See Code: of a slot that was made read-only (RELRO), or of a stub of the procedure
+        linkage table, whose slot may still change, but to the same function."""
         at = bisect_right(self._writable, (slot, 1 << 64)) - 1
         if at >= 0 and slot < self._writable[at][1] and not self._is_stub(jump):
             return 0
@@ -148,7 +152,7 @@ class ProcessCode:
         return module is not None and _LIBC.fullmatch(module.path.rsplit("/", 1)[-1]) is not None
 
     def bytes_at(self, address: int, size: int) -> bytes:
-        """b"" where they cannot be read."""
+        """The bytes at an address; b"" if unreadable."""
         try:
             return self._target.read(address, size)
         except UnreadableMemory:
@@ -156,8 +160,8 @@ class ProcessCode:
 
 
 class LivenessReader:
-    """What threads read again; what was found out about code is kept, so that many threads asleep at one place cost little more than
-    one."""
+    """Liveness of threads; results for code are cached, so that many threads asleep at one place
+    cost little more than one."""
 
     def __init__(self, target: Target, capstone: ModuleType) -> None:
         self._target = target
@@ -167,11 +171,13 @@ class LivenessReader:
 
     @property
     def exhausted(self) -> bool:
-        """Whether there was too much code to read: of some threads everything counts as read again."""
+        """Whether the limit of code to read was reached: all words of some threads then count as
+        live."""
         return self._liveness.exhausted
 
     def live_words(self, thread: Thread, signals: bool) -> LiveWords:
-        """Of this thread; with `signals`, of the frames on its stack that signals interrupted, too."""
+        """The live words of a thread; with `signals`, also of frames on its stack that signals
+        interrupted."""
         kept: list[FrameRegisters] = []
         most = _DEEPEST if signals else _NEAREST
         trace = self._unwinder.trace_with_registers(thread, kept, most)
@@ -198,7 +204,8 @@ class LivenessReader:
         return row is not None and row.signal and self._code.bytes_at(frame.pc, len(SIGRETURN)) == SIGRETURN
 
     def _from(self, frames: Sequence[Frame], kept: Sequence[FrameRegisters], first: int, registers: Mapping[str, int]) -> int | None:
-        """What is read again from frame `first` on, which was interrupted with these registers; None where further frames would tell."""
+        """Live words from frame `first` on, which was interrupted with these registers; None if
+        more frames are needed to decide."""
         top = frames[first]
         sp, pc = top.sp, top.pc
         called = self._code.bytes_at(pc - 2, 2) == SYSCALL
@@ -231,7 +238,7 @@ class LivenessReader:
         return None if len(frames) < _DEEPEST else live | rest
 
     def _in_call(self, registers: Mapping[str, int]) -> int:
-        """The arguments of a system call that goes on."""
+        """The registers that a restarted system call reads."""
         rax = registers.get("rax", 0)
         signed = rax - (1 << 64) if rax >> 63 else rax
         if signed not in RESTARTED:
@@ -240,7 +247,7 @@ class LivenessReader:
         return taken(-1 if number >> 63 else number, registers)
 
     def _over_return(self, frame: Frame, caller: Frame, plain: bool) -> int:
-        """What a function may leave for its caller to read."""
+        """The registers that a caller may read after the call."""
         before = self._code.bytes_at(caller.pc - 7, 7)
         if caller.how != "cfi" or self._code.extent(caller.call) is None or len(before) < 7 or not _is_call(before):
             return REGISTERS
@@ -259,7 +266,7 @@ class LivenessReader:
         return symbol is not None and symbol.name.split("@")[0] in _KEEPING
 
     def _zone(self, pc: int, sp: int, bp: int | None, use: int, registers: Mapping[str, int], live: int) -> int:
-        """What is read again of the red zone."""
+        """The live part of the red zone."""
         how = self._liveness.below(pc, bp)
         pointing = 0
         for number, name in enumerate(GENERAL):
@@ -281,7 +288,7 @@ def _is_call(before: bytes) -> bool:
 
 
 def zone_bytes(live: int) -> list[Range]:
-    """The parts of the red zone that are not read again, as offsets from the stack pointer (-128 to 0), by words."""
+    """The dead parts of the red zone, as offsets from the stack pointer (-128 to 0), in words."""
     found: list[Range] = []
     for at in range(0, ZONE, 8):
         if not live >> (ZONE_AT + at) & 0xFF:

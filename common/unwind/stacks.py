@@ -13,8 +13,8 @@ from findleaks.wildcards import matches
 
 
 class NamedFrame(NamedTuple):
-    """A frame as people read it: `function` is "" where no symbol covers the place; `offset` is from the function, or from the module's
-    own address 0. `module` is a base name, "" for code of no file."""
+    """A named frame: `function` is "" if no symbol covers the address; `offset` is from the
+    function, or from the module's address 0. `module` is a base name, "" for code of no file."""
 
     address: int
     function: str
@@ -30,7 +30,7 @@ class NamedFrame(NamedTuple):
 
 @dataclass(frozen=True)
 class Stack:
-    """`threads` have this very stack; `end` as in frames.Trace."""
+    """A stack and the threads that have it; `end` as in frames.Trace."""
 
     frames: tuple[NamedFrame, ...]
     end: str
@@ -38,7 +38,7 @@ class Stack:
 
 
 class Namer:
-    """Names frames; each place once."""
+    """Names frames, cached by address."""
 
     def __init__(self, target: Target, unwinder: Unwinder) -> None:
         self._target, self._unwinder = target, unwinder
@@ -55,7 +55,8 @@ class Namer:
 
 
 def group_threads(target: Target) -> list[Stack]:
-    """Every thread's stack; those of most threads first, then in the threads' order. Interrupted when the user asked to stop."""
+    """The stacks of all threads, those of most threads first, then in the threads' order.
+    Interrupted when the user asked to stop."""
     unwinder = Unwinder(target)
     namer = Namer(target, unwinder)
     groups: dict[Trace, list[int]] = {}
@@ -73,7 +74,8 @@ _KEPT = ("(anonymous namespace)", "(lambda", "{lambda")
 
 
 def without_parameters(function: str) -> str:
-    """A C++ function's name without its parameters and template arguments' brackets: "node::Start(int, char**)" is node::Start."""
+    """A C++ function's name without its parameters and template arguments' brackets:
+    "node::Start(int, char**)" is node::Start."""
     depth = 0
     for at, letter in enumerate(function):
         before = function[:at]
@@ -87,8 +89,8 @@ def without_parameters(function: str) -> str:
 
 
 def matches_function(frame: NamedFrame, pattern: str) -> bool:
-    """Does `pattern` name this frame's function? It is the whole name, the name without parameters, or the last part of that (MakeCallback
-    for node::MakeCallback); * and ? stand for any characters."""
+    """Whether `pattern` matches this frame's function: its whole name, the name without parameters,
+    or the last part of that (MakeCallback for node::MakeCallback); * and ? match any characters."""
     if not frame.function:
         return False
     plain = without_parameters(frame.function)
@@ -97,7 +99,8 @@ def matches_function(frame: NamedFrame, pattern: str) -> bool:
 
 
 def filter_stacks(found: Iterable[Stack], function: str, module: str, not_under: Sequence[str]) -> list[Stack]:
-    """The stacks with a frame of `function` and one of `module` ("" for either: any), and with no frame of any of `not_under`."""
+    """The stacks with a frame of `function` and one of `module` ("" for either: any), and with no
+    frame of any of `not_under`."""
     return [
         stack
         for stack in found

@@ -154,7 +154,8 @@ def tree_of(graph: Graph, targets: Sequence[Sequence[int]], budget: int = 1 << 2
 def tiered(
     references: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], priorities: Sequence[int]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """The references, and those of the roots, that count: what an earlier priority reaches is its own, and what only later ones reach does not
+    """The references, and those of the roots, that count: what an earlier priority reaches is its
+    own, and what only later ones reach does not
     refer to it."""
     whose: dict[int, int] = {}
     for priority, (first, end) in enumerate(zip((0, *priorities), (*priorities, len(targets)))):

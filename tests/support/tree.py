@@ -8,10 +8,12 @@ debuggers' modules.
 from __future__ import annotations
 
 import ast
+import io
 import os
 import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +32,50 @@ WRITERS = {
     "lldb/register.py",
 }
 """Files that may write to the user: everything else gives its text to `commands.emit`, or raises a FindleaksError."""
+
+PLAIN_WORDS = {
+    "told": "reported, identified, distinguished",
+    "tell": "report, identify, distinguish",
+    "tells": "reports, identifies",
+    "telling": "reporting, identifying",
+    "stand": "be, represent",
+    "stands": "is, represents",
+    "strange": "unknown, ignored",
+    "nobody": "none, unowned",
+    "of ours": "findleaks'",
+    "of our own": "explicit, findleaks'",
+    "as far as": "if, where",
+    "knot": "join node",
+    "knots": "join nodes",
+    "bush": "collapsed tree",
+    "bushes": "collapsed trees",
+    "silent": "ignored",
+    "tier": "priority",
+    "tiers": "priorities",
+    "keeper": "owner",
+    "keepers": "owners",
+    "memo": "cache",
+    "room": "space, capacity",
+    "roomy": "large",
+}
+"""Words that say too little where the field has a term, and what to say instead."""
+
+PLAIN_ROOMS = (
+    "common/block_types/",
+    "common/engine/",
+    "common/graph/",
+    "common/kernel/",
+    "common/libc/",
+    "common/report/",
+    "common/unwind/__init__.py",
+    "common/unwind/frames.py",
+    "common/unwind/live.py",
+    "common/unwind/stacks.py",
+)
+"""Folders and files of the product without any of PLAIN_WORDS; others are added as they are cleaned."""
+
+LONGEST_PROSE = 100
+"""Columns of comments and docstrings in PLAIN_ROOMS."""
 
 
 def files(root: Path) -> list[str]:
@@ -55,6 +101,8 @@ def problems(root: Path, names: list[str]) -> Iterator[str]:
             yield from debuggers(path, name)
         if re.match(r"(common|gdb|lldb)/.*\.py$", name) and name not in WRITERS:
             yield from writers(path, name)
+        if name.startswith(PLAIN_ROOMS) and path.suffix in (".py", ".c", ".h"):
+            yield from words_to_avoid(path, name)
 
 
 def writers(path: Path, name: str) -> Iterator[str]:
@@ -65,6 +113,61 @@ def writers(path: Path, name: str) -> Iterator[str]:
 
 
 _WRITES = re.compile(r"print|sys\.(std|__std)\w+\.(write|writelines)|gdb\.write|\w*result\w*\.(PutCString|AppendMessage|Print)|os\.write")
+
+
+def words_to_avoid(path: Path, name: str) -> Iterator[str]:
+    """PLAIN_WORDS in the names that a file defines, its comments, docstrings and strings; prose beyond LONGEST_PROSE columns."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.split("\n")
+    for line, said, prose in c_words(text) if path.suffix in (".c", ".h") else python_words(text):
+        for word in _AVOIDED.findall(_separated(said)):
+            yield f"{name}:{line}: {word!r}: say {PLAIN_WORDS[word]}"
+        for at in range(line, line + said.count("\n") + 1) if prose else ():
+            if len(lines[at - 1]) > LONGEST_PROSE:
+                yield f"{name}:{at}: prose of {len(lines[at - 1])} columns (the limit is {LONGEST_PROSE})"
+
+
+def python_words(text: str) -> Iterator[tuple[int, str, bool]]:
+    """(line, text, whether it is prose) of the comments, strings and defined names of a Python file."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string, True
+    for node in ast.walk(ast.parse(text)):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield line, "\n" * ((node.end_lineno or line) - line), True
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield line, node.value.replace("\n", " "), False
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield line, node.name, False
+        elif isinstance(node, ast.arg):
+            yield line, node.arg, False
+        elif isinstance(node, ast.alias) and node.asname:
+            yield line, node.asname, False
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield line, node.id, False
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield line, node.attr, False
+
+
+def c_words(text: str) -> Iterator[tuple[int, str, bool]]:
+    """(line, text, whether it is prose) of the comments and of the other text of a C file."""
+    end = 0
+    for comment in re.finditer(r"/\*.*?\*/", text, re.S):
+        yield from (
+            (text.count("\n", 0, at.start()) + 1, at[0], False) for at in re.compile(r"[^\n]+").finditer(text, end, comment.start())
+        )
+        yield text.count("\n", 0, comment.start()) + 1, re.sub(r"\n *\*(?= )", "\n", comment[0]), True
+        end = comment.end()
+    yield from ((text.count("\n", 0, at.start()) + 1, at[0], False) for at in re.compile(r"[^\n]+").finditer(text, end))
+
+
+def _separated(said: str) -> str:
+    """Text in lower case with names split at _ and camel case, and single spaces."""
+    return " ".join(re.sub(r"_|(?<=[a-z0-9])(?=[A-Z])", " ", said).lower().split())
+
+
+_AVOIDED = re.compile(rf"\b(?:{'|'.join(PLAIN_WORDS)})\b")
 
 
 def debuggers(path: Path, name: str) -> Iterator[str]:

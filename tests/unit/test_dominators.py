@@ -78,7 +78,8 @@ def test_random_heaps_against_the_oracle(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(graphs.share(60)))
 def test_tiers(seed: int) -> None:
-    """What an earlier priority reaches is its own: the oracle gets a heap without the references to it from what only later priorities reach."""
+    """What an earlier priority reaches is its own: the oracle gets a heap without the references
+    to it from what only later priorities reach."""
     priorities = ((1,), (2,), (1, 3), (0, 2, 2), (4,))[seed % 5]
     answers = []
     for engine in engines():

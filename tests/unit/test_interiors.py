@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.interiors import Row, Rule
 from findleaks.engine.terms import Heuristic, Kind
-from findleaks.graph.conventions import LEAST, SIZES, candidates, rules_of
+from findleaks.graph.conventions import MIN_BLOCKS, MIN_SIZES, candidates, rules_of
 
 MOST_OFFSET = (1 << 32) - 1
 
@@ -152,7 +152,7 @@ def rows(*sizes: tuple[int, int, dict[int, int]]) -> list[Row]:
 
 
 def many(count: int, offset: int) -> list[tuple[int, int, dict[int, int]]]:
-    return [(64 + 16 * number, LEAST, {offset: LEAST}) for number in range(count)]
+    return [(64 + 16 * number, MIN_BLOCKS, {offset: MIN_BLOCKS}) for number in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def many(count: int, offset: int) -> list[tuple[int, int, dict[int, int]]]:
         ([(64, 5, {24: 5}), (80, 5, {24: 5}), (96, 6, {24: 6})], [(0, 24)]),  # rare sizes, but all agree
         ([(64, 100, {24: 100}), (80, 100, {8: 50, 16: 50})], [(64, 24)]),  # one structure's links, in a program without a custom
         ([(64, 100, {24: 100}), (80, 100, {40: 100})], [(64, 24), (80, 40)]),
-        ([*many(SIZES, 24), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),  # a library's header: of any size
-        ([*many(SIZES - 1, 24), (1000, 400, {8: 200, 16: 200})], [(64, 24), (80, 24), (96, 24)]),
-        ([*many(SIZES, 24), (1000, 400, {16: 390})], [(0, 24), (1000, 16)]),
+        ([*many(MIN_SIZES, 24), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),  # a library's header: of any size
+        ([*many(MIN_SIZES - 1, 24), (1000, 400, {8: 200, 16: 200})], [(64, 24), (80, 24), (96, 24)]),
+        ([*many(MIN_SIZES, 24), (1000, 400, {16: 390})], [(0, 24), (1000, 16)]),
         ([*((64 + 16 * n, 4, {24: 4}) for n in range(4)), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),  # few of each size
         ([*((64 + 16 * n, 3, {24: 3}) for n in range(9)), (1000, 400, {8: 200, 16: 200})], []),
         ([*((64 + 16 * n, 4, {24: 4}) for n in range(3)), (1000, 400, {8: 200, 16: 200})], []),

@@ -21,6 +21,19 @@ import tree
         ("common/a.py", "import sys\nsys.stdout.write('')\n", "writes by sys.stdout.write"),
         ("gdb/a.py", "import gdb\ngdb.write('')\n", "writes by gdb.write"),
         ("tests/unit/__init__.py", "", "must hold no packages"),
+        ("common/engine/a.py", 'def f():\n    """A.\n\n    What is told.\n    """\n', "common/engine/a.py:2: 'told': say reported"),
+        ("common/engine/a.py", "x = 1  # a second tier\n", "'tier': say priority"),
+        ("common/engine/a.py", "x = 'nobody knows'\n", "'nobody': say none"),
+        ("common/engine/a.py", "x = f'{1} as far' ' as'\n", "'as far as': say if"),
+        ("common/engine/a.py", "class RoomBook: ...\n", "'room': say space"),
+        ("common/engine/a.py", "def f(some_knots): ...\n", "'knots': say join nodes"),
+        ("common/engine/a.py", "def f(self):\n    self._memo = 1\n", "common/engine/a.py:2: 'memo': say cache"),
+        ("common/engine/a.py", "import x as strange\n", "'strange': say unknown"),
+        ("common/engine/a.py", f"x = 1\n# {'x' * 99}\n", "common/engine/a.py:2: prose of 101 columns"),
+        ("common/engine/a.py", f'"""A.\n\n{"x" * 101}\n"""\n', "common/engine/a.py:3: prose of 101 columns"),
+        ("common/kernel/a.c", "int a;\nint is_bush(int x);\n", "common/kernel/a.c:2: 'bush': say collapsed tree"),
+        ("common/kernel/a.c", "int a;\n/* A list\n * of\n * ours. */\n", "common/kernel/a.c:2: 'of ours': say findleaks'"),
+        ("common/kernel/a.h", f"int a; /* {'x' * 90} */\n", "common/kernel/a.h:1: prose of 103 columns"),
         ("conftest.py", "", "belongs in tests/"),
     ],
 )
@@ -39,6 +52,9 @@ def test_what_is_allowed(tmp_path: Path) -> None:
         "common/cli.py": "print()\n",
         "tests/conftest.py": "",
         "LICENSE": "\n" * 1000,
+        "common/audit/a.py": "strange = 1  # nobody\n",
+        "common/engine/a.py": f"import sys\n\nsys.stdin.tell()\nbedrooms = understood = 'roommate'\nlong = '{'x' * 99}'\n",
+        "common/kernel/a.c": "/* a mushroom */\nint bushel;\n",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -1,4 +1,5 @@
-"""musl's groups, slots and chunks in pure Python: the reference that tests hold the kernel (common/kernel/musl_groups.c, musl_oldmalloc.c) to."""
+"""musl's groups, slots and chunks in pure Python: the reference that tests hold the kernel
+(common/kernel/musl_groups.c, musl_oldmalloc.c) to."""
 
 from __future__ import annotations
 

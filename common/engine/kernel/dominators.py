@@ -1,4 +1,5 @@
-"""The dominator tree in the C kernel (common/kernel/{dominators,tree_reduction,semidominators,preorder_layout,dominator_queries}.c)."""
+"""The dominator tree in the C kernel
+(common/kernel/{dominators,tree_reduction,semidominators,preorder_layout,dominator_queries}.c)."""
 
 from __future__ import annotations
 
@@ -84,19 +85,19 @@ class KernelDominators:
             raise RuntimeError("dominators of what is lost only")
         self._library.fl_dominators_lost(self._handle, definite, possible)
 
-    def set_owners(self, parts: array[int], container_owners: Sequence[int]) -> None:
+    def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
         """See dominators.Dominators."""
         self._before()
         sound = self._library.fl_labels_below
         check_containers(
-            parts,
-            container_owners,
+            containers,
+            owners,
             self.roots,
             len(self._graph.blocks),
-            lambda: bool(sound(c_array(parts), len(parts), len(container_owners))),
+            lambda: bool(sound(c_array(containers), len(containers), len(owners))),
         )
-        nodes = array("I", [node if node >= 0 else _ROOT_NODE | node_root(node) for node in container_owners])
-        kept = self._kept["parts"] = c_array(parts), c_array(nodes)
+        nodes = array("I", [node if node >= 0 else _ROOT_NODE | node_root(node) for node in owners])
+        kept = self._kept["containers"] = c_array(containers), c_array(nodes)
         self._library.fl_dominators_set_owners(self._handle, *kept)
 
     def merge_into_roots(self, roots: array[int]) -> None:
@@ -223,7 +224,8 @@ class KernelDominators:
         self._roots_at = kernel_array(arrays[5], self.roots, 4)
 
     def _spread(self, node: int, everything: bool) -> list[tuple[int, ...]]:
-        """Size, how many, what they retain, lowest: of a node's children, or of all that it retains."""
+        """Size, how many, what they retain, lowest: of a node's children, or of all that it
+        retains."""
         place, words = self.place(node), CWords()
         if place is None:
             return []

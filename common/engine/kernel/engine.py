@@ -1,4 +1,5 @@
-"""The engine over the C kernel (common/kernel/*.c), for little-endian 64-bit targets on such hosts."""
+"""The engine over the C kernel (common/kernel/*.c), for little-endian 64-bit targets on such
+hosts."""
 
 from __future__ import annotations
 
@@ -46,8 +47,8 @@ class KernelEngine:
         return KernelGraph(self.library, blocks, heuristics, vtables, types)
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
-        """See contract.Engine; `pieces` ascend (pass the same tuple again for many lists: it is converted once). A node is misaligned
-        when its address is no multiple of the word size."""
+        """See contract.Engine; `pieces` ascend (pass the same tuple again for many lists: it is
+        converted once). A node is misaligned when its address is no multiple of the word size."""
         at, words = c_uint64(head), CWords()
         arguments = (byref(at), next_offset, mangled, max(0, limit), byref(words))
         code = self.library.fl_follow(*self.pass_pieces(pieces), *arguments)

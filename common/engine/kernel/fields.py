@@ -14,7 +14,8 @@ from findleaks.engine.kernel.memory import c_array, kernel_array
 
 
 class KernelFields(FieldsTree):
-    """See dominators.Dominators. 4 bytes for each child that a field reaches, some 12 in the end, and 4 of address space for each block."""
+    """See dominators.Dominators. 4 bytes for each child that a field reaches, some 12 in the end,
+    and 4 of address space for each block."""
 
     def __init__(self, library: ctypes.CDLL, handle: int, blocks: KernelBlocks, tree: Tree, node: int, fields: int) -> None:
         """`handle`: the kernel's own of `tree`."""
@@ -23,7 +24,7 @@ class KernelFields(FieldsTree):
         self._library, self._blocks = library, blocks
         self._handle = library.fl_fields_new(handle, self._first, self._span, fields)
         if not self._handle:
-            raise MemoryError("not enough memory to tell fields apart")
+            raise MemoryError("not enough memory for the fields of an owner")
 
     def __del__(self) -> None:
         if self._handle:

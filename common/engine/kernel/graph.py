@@ -1,4 +1,5 @@
-"""The pointer graph in the C kernel (common/kernel/{scan,mark,classify,groups,heuristics,interiors}.c)."""
+"""The pointer graph in the C kernel
+(common/kernel/{scan,mark,classify,groups,heuristics,interiors}.c)."""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ class KernelGraph:
         return Totals(count.value, size.value)
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        """See contract.Graph; the pieces ascend, and a block whose first word is in none counts as of no type."""
+        """See contract.Graph; the pieces ascend, and a block whose first word is in none counts as
+        of no type."""
         self._after_classifying()
         ranges = _ranges(types)
         handle = self._library.fl_groups_new(self._handle, ranges, len(ranges))
@@ -160,12 +162,13 @@ class KernelGraph:
         return self._listed(self._library.fl_referrers, index)
 
     def references(self, index: int) -> list[tuple[int, bool]]:
-        """See contract.Graph; a block referred to twice stands there twice."""
+        """See contract.Graph; a block referred to twice is listed twice."""
         self._after_scanning()
         return [(edge >> 1, bool(edge & 1)) for edge in self._listed(self._library.fl_references, index)]
 
     def path(self, index: int) -> list[int]:
-        """See contract.Graph; breadth first from the lowest rooted block, references in the order of their words."""
+        """See contract.Graph; breadth first from the lowest rooted block, references in the order
+        of their words."""
         self._after_scanning()
         length = c_uint32()
         chain = self._library.fl_path(self._handle, self._index(index), byref(length))
@@ -188,7 +191,7 @@ class KernelGraph:
         return KernelDominators(self._library, self, self._handle, roots, bounds, owners, lost, priorities)
 
     def _listed(self, function: Callable[..., int], index: int) -> list[int]:
-        """What a function writes of a block where it has capacity, and tells the number of."""
+        """The items that a function writes, called again with more capacity if it reports more."""
         capacity = 64
         while True:
             found = (c_uint32 * capacity)()

@@ -18,7 +18,8 @@ class KernelInteriors:
     """See interiors.Interiors."""
 
     def __init__(self, library: ctypes.CDLL, graph: Graph, handle: int) -> None:
-        self._library, self._graph, self._handle = library, graph, handle  # the graph must outlive what is counted of it
+        # the graph must outlive what is counted of it
+        self._library, self._graph, self._handle = library, graph, handle
         self._read, self._accepted = c_uint64(), c_uint64()
         self._counting = library.fl_interior_count_new(handle)
         if not self._counting:

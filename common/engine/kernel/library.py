@@ -1,4 +1,5 @@
-"""Loading the C kernel's shared library: its functions' signatures, its structures, and what its result codes mean."""
+"""Loading the C kernel's shared library: its functions' signatures, its structures, and what its
+result codes mean."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ class CRunSearch(Structure):
     _fields_ = tuple((name, c_uint64) for name in ("low", "high", "least", "gap", "start", "last", "count"))
 
 
-# Our memory is passed as what owns it: see memory.py. Only what the kernel itself made is named by a number.
+# Python's buffers are passed as objects (see memory.py), the kernel's own structures as handles.
 _U64S, _U32S, _U8S = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte)
 _PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
 _HANDLE = c_void_p
@@ -205,7 +206,8 @@ SIGNATURES = {
 
 
 def library(path: str = "") -> ctypes.CDLL:
-    """The kernel's library, from `path` or beside this file; OSError where it is missing or of another machine."""
+    """The kernel's library, from `path` or beside this file; OSError where it is missing or of
+    another machine."""
     loaded = ctypes.CDLL(path or os.path.join(os.path.dirname(os.path.abspath(__file__)), LIBRARY))
     for name, (result, arguments) in SIGNATURES.items():
         try:
@@ -218,7 +220,8 @@ def library(path: str = "") -> ctypes.CDLL:
 
 
 def check(code: int, what: str) -> int:
-    """Raise what a negative result code means; `what` there may be too many of. DISORDER is the caller's."""
+    """Raise the error of a negative result code; `what`: what TOO_MANY are too many of. DISORDER is
+    left to the caller."""
     if code == NO_MEMORY:
         raise MemoryError("not enough memory for the heap's graph")
     if code == TOO_MANY:
@@ -227,7 +230,7 @@ def check(code: int, what: str) -> int:
 
 
 def take_words(loaded: ctypes.CDLL, words: CWords) -> array[int]:
-    """The words that the kernel allocated, as our own."""
+    """Copy the words that the kernel allocated, and free them."""
     made: array[int] = array("Q")
     if words.items:
         made.frombytes(ctypes.string_at(words.items, words.count * 8))

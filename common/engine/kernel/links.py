@@ -24,7 +24,8 @@ class KernelLinkWalk:
     ) -> None:
         self._handle = 0
         self._library, self._pieces = library, pieces
-        starts, self._offsets = array("Q", heads), c_array(array("Q", offsets))  # the kernel keeps the offsets
+        # the kernel keeps the offsets
+        starts, self._offsets = array("Q", heads), c_array(array("Q", offsets))
         where = (c_array(starts), len(starts), self._offsets, len(offsets))
         self._handle = library.fl_links_new(*where, max(0, most), max(0, deepest))
         if not self._handle:

@@ -36,7 +36,8 @@ class KernelRecords:
         return numbers
 
     def _count(self, piece: Piece, runs: Sequence[int]) -> int:
-        """How many records there are; no more than the piece has words, or the kernel will refuse them."""
+        """How many records there are; no more than the piece has words, or the kernel will refuse
+        them."""
         count = sum(runs[2::RUN])
         if count > len(piece.data):
             raise ValueError("records do not lie in their piece")

@@ -13,10 +13,10 @@ from findleaks.engine.rows import RowBatch, RowRules, Selected
 from findleaks.target.base import Piece, Range
 
 TEXT_BYTES = 256 << 10
-"""Bytes of text made in one call: a millisecond or so."""
+"""Bytes of text made in one call: about a millisecond."""
 
 STEPS = 1 << 16
-"""Blocks looked at in one call."""
+"""Blocks visited in one call."""
 
 RARE = 1
 

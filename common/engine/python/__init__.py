@@ -1,1 +1,2 @@
-"""The engine in Python: the same answers where there is no C library; what tests hold the kernel to."""
+"""The engine in Python: the same answers where there is no C library; what tests hold the kernel
+to."""

@@ -1,4 +1,5 @@
-"""The directory of blocks in pure Python: sorted arrays and bisection. The reference that tests hold the kernel to."""
+"""The directory of blocks in pure Python: sorted arrays and bisection. The reference that tests
+hold the kernel to."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class PureBlocks:
         self.starts: array[int] = array("Q")
         self.sizes: array[int] = array("Q")
         self.states = bytearray()
-        self.pages: dict[int, int] = {}  # address >> PAGE_BITS: first index << COUNT_BITS | starts in it
+        # address >> PAGE_BITS: first index << COUNT_BITS | starts in it
+        self.pages: dict[int, int] = {}
         self.pending = False  # the last block's state awaits the next chunk's PREV_INUSE bit
         self._sealed = False
 

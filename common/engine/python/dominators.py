@@ -1,10 +1,10 @@
-"""The dominator tree in pure Python: the reference that tests hold the kernel to.
+"""The dominator tree in Python: the reference that tests compare the kernel with.
 
-Semi-NCA: a depth-first numbering; semidominators, from the last number down; then, from the first number up, the nearest ancestor of a
-node's parent whose number is not above the node's semidominator. That last search walks up the tree made so far by jumps that double
-(E. Myers, "An applicative random-access stack", 1983): semi-NCA's plain walk is quadratic on a long list whose end refers to many blocks
-that are held elsewhere too.
-"""
+Semi-NCA: a depth-first numbering; semidominators, from the last number down; then, from the first
+number up, each node's idom: the nearest ancestor of its parent whose number is at most the node's
+semidominator. This last search uses skip links (E. Myers, "An applicative random-access stack",
+1983): semi-NCA's plain walk is quadratic on a long list whose end refers to many blocks that others
+refer to, too."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class PureDominators:
         self._bounds, self._owners = bounds, owners
         self._lost = lost
         self._merged: array[int] = array("I")
-        self._parts: Optional[tuple[array[int], Sequence[int]]] = None
+        self._containers: Optional[tuple[array[int], Sequence[int]]] = None
         self._priorities = [*priorities, roots]  # where each ends
-        self._held: dict[int, tuple[int, int]] = {}  # block: priority, and the root of it that refers to the block, or SHARED
+        self._held: dict[int, tuple[int, int]] = {}  # block: priority, and its root or SHARED
         self._work: Iterator[None] | None = None
         self._steps = 0
         self._done = False
-        # The tree, depth first: node at each place, its idom's place, nodes below and itself, bytes of these
+        # By place in preorder: node, its idom's place, nodes retained and their bytes
         self._nodes: list[int] = []
         self._parents: list[int] = []
         self._counts: list[int] = []
@@ -120,20 +120,21 @@ class PureDominators:
                     if graph.kind(target) == Kind.POSSIBLE:
                         self._hold(target, possible)
 
-    def set_owners(self, parts: array[int], container_owners: Sequence[int]) -> None:
+    def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
         """See dominators.Dominators."""
         self._before()
-        sound = all(part < len(container_owners) or part == NO_ROOT for part in set(parts))
-        check_containers(parts, container_owners, self.roots, len(self._graph.blocks), lambda: sound)
-        self._parts = parts, container_owners
+        sound = all(container < len(owners) or container == NO_ROOT for container in set(containers))
+        check_containers(containers, owners, self.roots, len(self._graph.blocks), lambda: sound)
+        self._containers = containers, owners
 
     def edge_ignored(self, index: int, source: int) -> bool:
-        """A reference that does not count: to a part of something, from what is neither another part of it nor its keeper."""
-        if self._parts is None:
+        """Whether an edge is ignored: into a container's node, from neither its owner nor another
+        of its nodes."""
+        if self._containers is None:
             return False
-        parts, container_owners = self._parts
-        part = parts[index]
-        return part != NO_ROOT and container_owners[part] != source and not (source >= 0 and parts[source] == part)
+        containers, owners = self._containers
+        container = containers[index]
+        return container != NO_ROOT and owners[container] != source and not (source >= 0 and containers[source] == container)
 
     def merge_into_roots(self, roots: array[int]) -> None:
         """See dominators.Dominators."""
@@ -259,8 +260,8 @@ class PureDominators:
         if priority <= best and (priority, root) != (best, other):
             self._held[index] = priority, root if priority < best else SHARED
 
-    def _counts_here(self, index: int) -> bool:
-        """Is this block one of those that the tree is about?"""
+    def _is_considered(self, index: int) -> bool:
+        """Whether the tree has this block."""
         if self._merged and self._merged[index] != NO_ROOT:
             return False
         return not self._lost or self._graph.kinds()[index] in _LOST
@@ -279,7 +280,8 @@ class PureDominators:
         ancestors, labels = parents[:], semis[:]
         for number in range(len(nodes) - 1, 0, -1):
             for source in others.get(number, ()):
-                while ancestors[source] > number:  # to what hangs from `number` itself, shortening the way
+                # path compression, up to the children of `number`
+                while ancestors[source] > number:
                     above = ancestors[source]
                     if labels[above] < labels[source]:
                         labels[source] = labels[above]
@@ -300,17 +302,18 @@ class PureDominators:
             jump = jumps[idom]
             jumps[number] = jumps[jump] if depths[idom] - depths[jump] == depths[jump] - depths[jumps[jump]] else idom
             yield
-        yield from self._arrange(nodes, idoms)
+        yield from self._lay_out(nodes, idoms)
 
     def _visit(
         self, numbers: dict[int, int], nodes: list[int], parents: list[int], semis: list[int], others: dict[int, list[int]]
     ) -> Iterator[None]:
-        """Depth first: from each root in turn to the blocks that it alone refers to, lowest first; then to those that several refer to."""
+        """Number the nodes depth first: from each root in turn the blocks that it alone refers to,
+        lowest first; then those that several refer to."""
         targets: list[list[int]] = [[] for _ in range(self.roots)]
         several: list[list[int]] = [[] for _ in self._priorities]
         base = 0  # the first number given in this priority: those before are no business of it
         for index in sorted(self._held):
-            if self._counts_here(index):
+            if self._is_considered(index):
                 priority, root = self._held[index]
                 (several[priority] if root == SHARED else targets[root]).append(index)
 
@@ -341,7 +344,7 @@ class PureDominators:
                     continue
                 number = numbers.get(target)
                 if number is None:
-                    if target < 0 or self._counts_here(target):
+                    if target < 0 or self._is_considered(target):
                         enter(target, source)
                         break
                 elif number < base:
@@ -354,8 +357,8 @@ class PureDominators:
                 calls.pop()
             yield
 
-    def _arrange(self, nodes: list[int], idoms: list[int]) -> Iterator[None]:
-        """Put the tree depth first by itself: what a node retains stands right behind it."""
+    def _lay_out(self, nodes: list[int], idoms: list[int]) -> Iterator[None]:
+        """Lay the tree out in preorder: what a node retains directly follows it."""
         counts = [1] * len(nodes)
         for number in range(len(nodes) - 1, 0, -1):
             counts[idoms[number]] += counts[number]
@@ -386,7 +389,7 @@ class PureDominators:
         return self._places.get(node)
 
     def _below(self, place: int | None) -> Iterator[int]:
-        """Places of the blocks that the node there holds directly."""
+        """Places of the children of the node there."""
         if place is None:
             return
         at, end = place + 1, place + self._counts[place]

@@ -1,4 +1,5 @@
-"""The pure-Python engine: the same answers as the C kernel wherever its library is missing, and for every architecture."""
+"""The pure-Python engine: the same answers as the C kernel wherever its library is missing, and for
+every architecture."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class PureEngine:
         return PureGraph(blocks, heuristics, vtables, types)
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
-        """See contract.Engine; `pieces` ascend. A node is misaligned when its address is no multiple of the word size."""
+        """See contract.Engine; `pieces` ascend. A node is misaligned when its address is no
+        multiple of the word size."""
         return self._follow(pieces, head, next_offset, mangled, limit, 0, self.arch.mask)
 
     def _follow(

@@ -1,4 +1,5 @@
-"""What an owner holds by field, in pure Python: the reference that tests hold the kernel to."""
+"""What an owner holds by field, in pure Python: the reference that tests compare the kernel
+with."""
 
 from __future__ import annotations
 

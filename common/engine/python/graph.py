@@ -1,4 +1,5 @@
-"""References among blocks and reachability in pure Python: the reference that tests hold the kernel to."""
+"""References among blocks and reachability in pure Python: the reference that tests compare the
+kernel with."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from findleaks.engine.terms import NO_POINTERS, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
-_IS = [bytes(byte == kind for byte in range(256)) for kind in Kind]  # tables to translate bytes to 1 or 0 with
+# tables to translate bytes to 1 or 0 with
+_IS = [bytes(byte == kind for byte in range(256)) for kind in Kind]
 _IS_0 = _IS[0]
 SEGMENT_GAP = 1 << 20  # address ranges further apart than this are searched apart
 
@@ -88,8 +90,8 @@ class PureGraph:
             value = words[position]
             page = pages.get(value >> PAGE_BITS)
             if page is None:
-                target = self._far(value)
-            else:  # spelled out here: a call costs as much as the look-up
+                target = self._block_before(value)
+            else:  # inlined: a call costs as much as the look-up
                 low = page >> COUNT_BITS
                 target = bisect_right(starts, value, low, low + (page & COUNT_MASK)) - 1
             if target < 0 or target == source or states[target]:
@@ -174,7 +176,8 @@ class PureGraph:
         return Totals(chosen.count(1), sum(compress(blocks.sizes, chosen)))
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        """See contract.Graph; the pieces ascend, and a block whose first word is in none counts as of no type."""
+        """See contract.Graph; the pieces ascend, and a block whose first word is in none counts as
+        of no type."""
         self._after_classifying()
         return self._lost.groups(pieces, types)
 
@@ -206,12 +209,13 @@ class PureGraph:
         return found
 
     def references(self, index: int) -> list[tuple[int, bool]]:
-        """See contract.Graph; a block referred to twice stands there twice."""
+        """See contract.Graph; a block referred to twice is listed twice."""
         self._after_scanning()
         return [(edge >> 1, bool(edge & 1)) for edge in self.edges_of(self.index(index))]
 
     def path(self, index: int) -> list[int]:
-        """See contract.Graph; breadth first from the lowest rooted block, references in the order of their words."""
+        """See contract.Graph; breadth first from the lowest rooted block, references in the order
+        of their words."""
         self._after_scanning()
         wanted = self.index(index)
         level = sorted(self._roots)
@@ -247,7 +251,8 @@ class PureGraph:
         return self.edges[self.offsets[index] : self.offsets[index + 1]]
 
     def _spans(self) -> tuple[list[int], list[int]]:
-        """Starts and ends of the address ranges that hold blocks, a gap of SEGMENT_GAP apart at least."""
+        """Starts and ends of the address ranges that hold blocks, a gap of SEGMENT_GAP apart at
+        least."""
         starts: list[int] = []
         ends: list[int] = []
         last = -SEGMENT_GAP - 1
@@ -265,8 +270,9 @@ class PureGraph:
         return starts, ends
 
     def _address_byte_table(self) -> bytes:
-        """A table of what the sixth byte of a pointer to a block may be (1) or not (0), or b"" where that tells nothing: for other than
-        little-endian words of 8 bytes, or blocks below 2^40, where small numbers look like pointers."""
+        """A table: can a byte be the sixth byte of a pointer to a block (1) or not (0)? b"" where
+        it does not help: for other than little-endian words of 8 bytes, or blocks below 2^40, where
+        small numbers look like pointers."""
         arch = self.blocks.arch
         if (arch.word, arch.byteorder) != (8, "little") or not self._segments or self._segments[0] >> 40 & 255 == 0:
             return b""
@@ -287,8 +293,9 @@ class PureGraph:
         low, high = self._segments[0], self._ends[-1]
         return compress(range(len(words)), [low <= value < high for value in words])
 
-    def _far(self, value: int) -> int:
-        """The last block that starts at or below `value`, where its page has no start; -1 where no block can be near."""
+    def _block_before(self, value: int) -> int:
+        """The last block that starts at or below `value`, if its page has no start; -1 if no block
+        is near."""
         segment = bisect_right(self._segments, value) - 1
         if segment < 0 or value >= self._ends[segment]:
             return -1
@@ -299,7 +306,7 @@ class PureGraph:
         blocks = self.blocks
         page = blocks.pages.get(value >> PAGE_BITS)
         if page is None:
-            index = self._far(value)
+            index = self._block_before(value)
         else:
             low = page >> COUNT_BITS
             index = bisect_right(blocks.starts, value, low, low + (page & COUNT_MASK)) - 1
@@ -320,7 +327,8 @@ class PureGraph:
             self._roots[edge >> 1] = self._roots.get(edge >> 1, 0) | 1 + (edge & 1)
 
     def _mark(self) -> Iterator[None]:
-        """One step a block: start references from the roots, then whatever an interior one leads to."""
+        """One step a block: start references from the roots, then whatever an interior one leads
+        to."""
         kinds, offsets, edges = self._kinds, self.offsets, self.edges
         interior = {index for index, how in self._roots.items() if how & 2}
         work = []

@@ -1,10 +1,12 @@
-"""memcheck's four interior-pointer heuristics and two of CPython's in pure Python, without random access to memory.
+"""memcheck's four interior-pointer heuristics and two of CPython's in pure Python, without random
+access to memory.
 
-Meanings from Valgrind 3.19 (memcheck/mc_leakcheck.c); memcheck knows the size that was asked for, we only the usable one, which
-exceeds it by less than shared.SLACK_WORDS words: a size that fits within that slack is accepted.
+Meanings from Valgrind 3.19 (memcheck/mc_leakcheck.c); memcheck knows the size that was asked for,
+we only the usable one, which exceeds it by less than shared.SLACK_WORDS words: a size that fits
+within that slack is accepted.
 
-A reference is met before or after the block it points into, so what a block's own words say (a fact) and the interior references
-are collected while memory streams by, and settled before marking.
+A reference is met before or after the block it points into, so what a block's own words say (a
+fact) and the interior references are collected while memory streams by, and settled before marking.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ from findleaks.engine.terms import Heuristic
 from findleaks.target.base import Range
 
 HEAD = 8
-"""Words of a block in which facts stand, but inner vtables."""
+"""Words of a block that facts depend on, except inner vtables."""
 
 OBJECTS_AT = (0, 16, 32, 48)
-"""Bytes into a block at which an object may begin: behind the garbage collector's header, and two pointers more."""
+"""Bytes into a block at which an object may begin: behind the garbage collector's header, and two
+pointers more."""
 
 VALUES_AT = (8, 16, 24, 32)
-"""Bytes into a block at which a dictionary's values may begin; the byte in front of them says which."""
+"""Bytes into a block at which a dictionary's values may begin; the byte in front of them says
+which."""
 
 
 class HeuristicFacts:
@@ -33,13 +37,17 @@ class HeuristicFacts:
     def __init__(self, blocks: PureBlocks, heuristics: Heuristic, vtables: Sequence[Range], types: Sequence[int] = ()) -> None:
         self._blocks = blocks
         self._types = frozenset(types) - {0}
-        self._objects: dict[int, int] = {}  # of a block, the furthest place at which an object begins
-        self._values: set[tuple[int, int]] = set()  # (block, place at which a dictionary's values begin)
+        # of a block, the furthest place at which an object begins
+        self._objects: dict[int, int] = {}
+        # (block, place at which a dictionary's values begin)
+        self._values: set[tuple[int, int]] = set()
         self._heuristics = heuristics
         self._vtables = shared.RangeSet(vtables)
         self._facts: dict[int, int] = {}
-        self._inner_vtables: set[int] = set()  # addresses, beyond a block's first word, of words that point to a vtable
-        self._first: dict[int, int] = {}  # first words of blocks whose second is still to come (it may be in the next piece)
+        # addresses, beyond a block's first word, of words that point to a vtable
+        self._inner_vtables: set[int] = set()
+        # first words of blocks whose second is still to come (it may be in the next piece)
+        self._first: dict[int, int] = {}
         self._edges: list[tuple[int, int, int]] = []  # place among the edges, block, pointer
         self._roots: list[tuple[int, int]] = []  # block, pointer
 
@@ -112,7 +120,8 @@ class HeuristicFacts:
         word = self._blocks.arch.word
         offset = pointer - self._blocks.starts[block]
         if block in self._objects and offset & ~3 in OBJECTS_AT and offset & ~3 <= self._objects[block]:
-            return True  # a reference to the object, or to what precedes it; two low bits may be marks
+            # a reference to the object, or to what precedes it; two low bits may be marks
+            return True
         if (block, offset + 1 if offset % 8 == 7 else offset) in self._values:
             return True  # 3.12 marks it by taking one off
         facts = self._facts.get(block, 0)

@@ -1,4 +1,5 @@
-"""Interior references to possible blocks, in pure Python: the reference that tests hold the kernel to."""
+"""Interior references to possible blocks, in pure Python: the reference that tests compare the
+kernel with."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from findleaks.engine.terms import Kind, Totals
 
 
 class Noted(NamedTuple):
-    """An interior reference: its source (-1: a root), its place among the edges (-1), the block it leads to, and how far into it."""
+    """An interior reference: its source (-1: a root), its place among the edges (-1), the block it
+    leads to, and how far into it."""
 
     source: int
     place: int
@@ -22,7 +24,8 @@ class Noted(NamedTuple):
 
 
 class PureInteriors:
-    """See interiors.Interiors. `edges_of` gives a block's edges, as in PureGraph; `edges` has all of them."""
+    """See interiors.Interiors. `edges_of` gives a block's edges, as in PureGraph; `edges` has all
+    of them."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Walking links in pure Python: the reference that tests hold the kernel to."""
+"""Walking links in pure Python: the reference that tests compare the kernel with."""
 
 from __future__ import annotations
 

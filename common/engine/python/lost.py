@@ -1,4 +1,4 @@
-"""What nothing reaches, in pure Python: leaders of lost structures, what hangs from them, and groups of lost blocks alike."""
+"""Lost blocks in Python: leaders, the indirect blocks counted under them, and groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POSSIBLE_OR_DEFINITE = re.compile(b"[\\x%02x\\x%02x]" % (Kind.POSSIBLE, Kind.DE
 
 
 class Lost:
-    """The blocks in use that marking left. Keyed by block index; memory is proportional to the lost blocks."""
+    """The lost blocks (left by marking), by block index; memory is proportional to their number."""
 
     def __init__(self, blocks: PureBlocks, kinds: bytearray, edges_of: Callable[[int], array[int]]) -> None:
         self._blocks = blocks
@@ -29,7 +29,7 @@ class Lost:
         self._hanging: dict[int, tuple[int, int]] = {}
 
     def classify(self) -> Iterator[None]:
-        """Tell definite from indirect; one step a block or so."""
+        """Classify as definite or indirect; about one step a block."""
         kinds, states, sizes = self._kinds, self._blocks.states, self._blocks.sizes
         lost = [match.start() for match in _UNKNOWN.finditer(kinds) if states[match.start()] == State.IN_USE]
         yield
@@ -71,7 +71,8 @@ class Lost:
         self._component = {}
 
     def _components(self, lost: list[int]) -> Iterator[None]:
-        """Strongly connected components (Tarjan, with a stack of our own): a number for each lost block."""
+        """Strongly connected components (Tarjan, with an explicit stack): a number for each lost
+        block."""
         candidates = set(lost)
         component = self._component
         order: dict[int, int] = {}

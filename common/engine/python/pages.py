@@ -31,7 +31,8 @@ def _overlap(words: Sequence[int], low: int, high: int) -> int:
 
 
 def _blocks(blocks: PureBlocks, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(start, size, state, start of the next or 2^64) of the blocks that reach into [start, end), those without bytes too."""
+    """(start, size, state, start of the next or 2^64) of the blocks that reach into [start, end),
+    those without bytes too."""
     starts, sizes, states = blocks.starts, blocks.sizes, blocks.states
     at = bisect_left(starts, start)
     if at and starts[at - 1] + sizes[at - 1] > start:

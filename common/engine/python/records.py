@@ -10,8 +10,8 @@ from findleaks.engine.records import COLUMNS, MOST, NONE, RUN, Key, Shape, shape
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece
 
-KNOWN = 1 << 16
-"""First words of records whose numbers the twin remembers."""
+CACHED_KEYS = 1 << 16
+"""Keys remembered by the twin, by their first words."""
 
 
 class PureRecords:
@@ -24,7 +24,8 @@ class PureRecords:
         self._reach = max(offset for shape in self._shapes for offset in (0, *shape.offsets)) + arch.word
         self._numbers: dict[Key, int] = {}
         self._counts: list[int] = []
-        self._known: dict[int, dict[tuple[int, ...], int]] = {}  # by mark: numbers by the first words of records
+        # by mark: numbers by the first words of records
+        self._numbers_by_words: dict[int, dict[tuple[int, ...], int]] = {}
         self._left = 0
 
     @property
@@ -47,17 +48,18 @@ class PureRecords:
 
     def _run(self, words: Sequence[int], step: int, mark: int) -> array[int]:
         """The numbers of records of `step` words."""
-        word, tag_mask, shapes, known = self._arch.word, self._tag_mask, self._shapes, self._known.setdefault(mark, {})
+        word, tag_mask, shapes, known = self._arch.word, self._tag_mask, self._shapes, self._numbers_by_words.setdefault(mark, {})
         numbers = array("I")
         for at, (first, second) in enumerate(zip(words[::step], words[1::step] if step > 1 else words)):
             mask, offsets = shapes[first & tag_mask]
-            # Most records have the same few first words, and only one more in their key, if any: the one behind it.
+            # Most records have the same few first words, and only one more in their key, if any:
+            # the one behind it.
             seen = (first, second) if offsets == (word,) else (first,) if not offsets else ()
             number = known.get(seen) if seen else None
             if number is None:
                 more = [*(words[at * step + offset // word] for offset in offsets), *(0 for _ in range(COLUMNS))]
                 number = self._number((first & mask | mark, more[0], more[1], more[2]))
-                if seen and number != NONE and len(known) < KNOWN:
+                if seen and number != NONE and len(known) < CACHED_KEYS:
                     known[seen] = number
             numbers.append(number)
         for number, count in Counter(numbers).items():

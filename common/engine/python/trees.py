@@ -1,4 +1,4 @@
-"""Walking a search tree in pure Python: the reference that tests hold the kernel to."""
+"""Walking a search tree in pure Python: the reference that tests compare the kernel with."""
 
 from __future__ import annotations
 

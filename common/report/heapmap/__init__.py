@@ -1,1 +1,2 @@
-"""Pictures of heaps: in a terminal, as one HTML page, as SVG, as PNG. They share names, colours and cells (`cells.py`)."""
+"""Pictures of heaps: in a terminal, as one HTML page, as SVG, as PNG. They share names, colours and
+cells (`cells.py`)."""

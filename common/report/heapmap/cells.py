@@ -1,4 +1,4 @@
-"""What all pictures of heaps share: states with their names, marks and colours, and cells that stand for a number of pages."""
+"""What all heap maps share: names, marks and colours of page states, and cells of several pages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from findleaks.formatting import number, size
 
 
 class Look(NamedTuple):
-    """How a state is shown: `mark` and `plain` (in ASCII) are a character of the terminal view, `ansi` its colour there; `light` and
-    `dark` are colours on a light and on a dark ground."""
+    """Appearance of a state: `mark` and `plain` (ASCII) are its character in the terminal, `ansi`
+    its colour there; `light` and `dark` are colours on light and dark backgrounds."""
 
     state: PageState
     key: str
@@ -70,12 +70,14 @@ LOOKS = (
 )
 BY_STATE = {look.state: look for look in LOOKS}
 FAINT_LIGHT, FAINT_DARK = "#9dc1f2", "#2b5687"
-"""Colours of a page of which next to nothing is in use: in-use pages go from here to their full colour."""
+"""Colours of a page with almost nothing in use: in-use pages range from here to their full
+colour."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What there is to draw: `title` names the process, `areas` are its heaps, largest resident size first."""
+    """What to draw: `title` names the process, `areas` are its heaps, largest resident size
+    first."""
 
     title: str
     areas: Sequence[Area]
@@ -87,7 +89,7 @@ class Picture:
         return sum(len(area.states) for area in self.areas)
 
     def bytes(self, state: PageState) -> int:
-        """Of the pages in this state, in all areas."""
+        """Bytes of the pages in this state, in all areas."""
         return sum(area.bytes(state) for area in self.areas)
 
     @property
@@ -101,13 +103,14 @@ class Picture:
 
     @property
     def resident(self) -> Optional[int]:
-        """Bytes of all areas in memory; None where that is not known of all."""
+        """Resident bytes of all areas; None if unknown for any."""
         known = [area.resident for area in self.areas]
         return None if None in known else sum(size for size in known if size is not None)
 
     @property
     def headline(self) -> str:
-        """ "191 MiB resident in 17 heaps (271 MiB mapped), 4.3 MiB in use; residency from pagemap" """
+        """ "191 MiB resident in 17 heaps (271 MiB mapped), 4.3 MiB in use; residency from
+        pagemap" """
         count = len(self.areas)
         heaps = f"{number(count)} heap" + ("" if count == 1 else "s")
         first = f"{size(self.mapped)} mapped in {heaps}"
@@ -117,7 +120,7 @@ class Picture:
 
     @property
     def how(self) -> str:
-        """How it is known which pages are in memory."""
+        """Source of residency."""
         source = self.residency.source
         if not self.residency:
             return "which pages are resident is not known"
@@ -126,7 +129,8 @@ class Picture:
 
 
 def sums(area: Area) -> str:
-    """ "22 MiB mapped, 21 MiB resident, 64 KiB in use": to the byte, as every picture says it; in use are blocks with their headers."""
+    """ "22 MiB mapped, 21 MiB resident, 64 KiB in use": to the byte, as every picture says it; in
+    use are blocks with their headers."""
     resident = f", {size(area.resident)} resident" if area.resident is not None else ""
     return f"{size(area.size)} mapped{resident}, {size(area.held(State.IN_USE))} in use"
 
@@ -137,7 +141,8 @@ def page_sums(area: Area) -> str:
 
 
 class Cell(NamedTuple):
-    """Pages of an area from number `first` on: the state that most of them are in, and 0 … 255, how much of its pages in use is in use."""
+    """Pages of an area from number `first` on: the state of most of them, and their average share
+    in use (0 … 255)."""
 
     first: int
     pages: int
@@ -158,22 +163,21 @@ def cells(area: Area, per: int) -> Iterator[Cell]:
         yield Cell(at, len(piece), PageState(state), share)
 
 
-_ORDER = tuple(int(look.state) for look in LOOKS)  # of states that are equally frequent the first is shown
+_ORDER = tuple(int(look.state) for look in LOOKS)  # of equally frequent states the first is shown
 _USED = (PageState.IN_USE, PageState.UNTOUCHED)
 
 
-def pages_per_cell(pages: int, room: int) -> int:
-    """The least power of two by which so many pages fit into `room` cells."""
+def pages_per_cell(pages: int, limit: int) -> int:
+    """The least power of two of pages a cell that fits `pages` into `limit` cells."""
     per = 1
-    while per * room < pages:
+    while per * limit < pages:
         per *= 2
     return per
 
 
 def blend(faint: str, full: str, share: int) -> str:
-    """The colour of a page `share` 255ths of which are in use; colours are "#rrggbb"."""
+    """The colour of a page with `share` / 255 in use; colours are "#rrggbb"."""
     part = min(max(share, 0), 255) / 255
-    ends = ((int(faint[at : at + 2], 16), int(full[at : at + 2], 16)) for at in (1, 3, 5))
     ends = ((int(faint[at : at + 2], 16), int(full[at : at + 2], 16)) for at in (1, 3, 5))
     mixed = (round(low + (high - low) * part) for low, high in ends)
     return "#" + "".join(f"{value:02x}" for value in mixed)

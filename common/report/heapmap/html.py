@@ -1,5 +1,6 @@
-"""Heaps as one HTML page that needs nothing else: a byte of state and share, one of size and one of type for each page of memory, packed;
-and every block, where there are not too many. `page.html`, `page.css` and `page.js` are put together with them."""
+"""Heap map as one self-contained HTML page: for each page of memory a byte each of state and share,
+size, and type, compressed; and every block, if there are not too many. Built from `page.html`,
+`page.css` and `page.js`."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 
 MOST_BLOCKS = 60_000
-"""Blocks that are listed one by one; of a heap with more, the page tells what each page of memory holds."""
+"""Blocks listed one by one at most; with more, only pages of memory are described."""
 
 MOST_SPARE = 4_000
-"""Pieces of an arena that are named which its allocator keeps uncut, the largest."""
+"""Free pieces of an arena named at most, the largest."""
 
 _ENTRIES = 256
 _EXACT = 128  # sizes kept exactly, the most frequent, where not all can be
@@ -33,8 +34,8 @@ _STEP = 1 << 14
 
 
 class Planes(NamedTuple):
-    """What the page's script reads, in its order: blocks' offsets in their part / 4 and sizes ("I"), then bytes a page of state and share,
-    size and type, then bytes a block of state and type."""
+    """Data for the page's script, in its order: blocks' offsets in their part / 4 and sizes ("I"),
+    then bytes a page of state and share, size and type, then bytes a block of state and type."""
 
     offsets: array[int]
     lengths: array[int]
@@ -91,12 +92,12 @@ def _assembled(meta: dict[str, object], data: str) -> str:
         with open(os.path.join(folder, file), encoding="utf-8") as source:
             made[name] = source.read()
     whole = made.pop("")
-    pieces = whole.split("@")  # names stand between, and nowhere else: nothing of the target is searched for them
+    pieces = whole.split("@")  # only the template is searched for names, nothing of the target
     return "".join(made[piece] if at % 2 else piece for at, piece in enumerate(pieces))
 
 
 def _shown(value: object) -> object:
-    """The same with all text `visible`: a page in a browser has no use for it as it is, and marks of direction act there too."""
+    """The value with all text `visible`: marks of text direction act in browsers too."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, (list, tuple)):
@@ -105,7 +106,7 @@ def _shown(value: object) -> object:
 
 
 def _states(picture: Picture) -> list[dict[str, object]]:
-    """By number."""
+    """The states by number: name, meaning, colours, bytes, order in the legend."""
     looks = {look.state: (order, look) for order, look in enumerate(LOOKS)}
     found: list[dict[str, object]] = []
     for state in PageState:
@@ -116,7 +117,8 @@ def _states(picture: Picture) -> list[dict[str, object]]:
 
 
 def _spare(session: Session, areas: Sequence[Area]) -> list[list[tuple[int, int, str]]]:
-    """Of each area what its allocator keeps uncut, by the allocator's own word ("top", "dirty"): the largest, ascending."""
+    """For each area the free memory that its allocator keeps, with the allocator's term ("top",
+    "dirty"): the largest, ascending."""
     found: dict[tuple[int, str], list[tuple[int, int, str]]] = {(id(area.allocator), area.arena): [] for area in areas}
     for allocator in {id(area.allocator): area.allocator for area in areas}.values():
         for spare in allocator.spare(session.directory.blocks):
@@ -139,7 +141,8 @@ def _areas(
 
 
 def _types_of(session: Session, area: Area) -> array[int]:
-    """For each page the word that the blocks of more than half of its bytes in use begin with, if it tells a type; else 0."""
+    """For each page the first word of the blocks with more than half of its bytes in use, if it
+    identifies a type; else 0."""
     ranges = session.types.ranges()
     blocks, found = session.directory.blocks, array("Q", bytes(8 * len(area.states)))
     for part in area.parts if ranges else ():
@@ -152,7 +155,7 @@ def _types_of(session: Session, area: Area) -> array[int]:
 
 
 class _Names:
-    """The types that are told apart: number 0 is none, the last one is all others."""
+    """Types with numbers of their own: 0 is none, the last one is all others."""
 
     def __init__(self, session: Session, words: array[int]) -> None:
         self._numbers: dict[int, int] = {0: 0}
@@ -172,12 +175,13 @@ class _Names:
             self._numbers[word] = known[name]
 
     def numbered(self, words: array[int]) -> bytes:
-        """The number of each of the words that it was made for."""
+        """The type numbers of words passed to the constructor."""
         return bytes(map(self._numbers.__getitem__, words))
 
 
 def _sizes(sizes: array[int]) -> tuple[list[int], list[bool], bytes]:
-    """A table of sizes, which of them are rounded, and each page's number in the table (0: no blocks)."""
+    """A table of sizes, which of them are rounded, and each page's number in the table (0: no
+    blocks)."""
     counts = Counter(sizes)
     counts.pop(0, None)
     table, about = [0], [False]
@@ -201,8 +205,8 @@ def _sizes(sizes: array[int]) -> tuple[list[int], list[bool], bytes]:
 
 
 def _blocks(session: Session, areas: Sequence[Area]) -> tuple[list[list[tuple[int, int]]], array[int], array[int], bytearray, array[int]]:
-    """Where each part's blocks stand among all that are listed (first, how many); of each block the offset in its part / 4, size, state,
-    and, if it is in use, first word."""
+    """By part, its blocks among all listed (first, number); of each block the offset in its part /
+    4, size, state, and first word if in use."""
     blocks = session.directory.blocks
     spans = [[(blocks.at_or_after(part.start), blocks.at_or_after(part.end)) for part in area.parts] for area in areas]
     offsets, lengths = array("I"), array("I")

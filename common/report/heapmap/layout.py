@@ -1,4 +1,4 @@
-"""Where things stand in a picture of a fixed size: SVG and PNG draw the same."""
+"""Layout of heap maps of fixed size: SVG and PNG draw the same."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, cells, pages_pe
 WIDTH = 1200
 MARGIN, GUTTER, LINE = 24, 132, 18
 CELLS = (16, 12, 8, 5)
-"""Pixels of a cell: the largest with which every page has one, else the smallest."""
+"""Pixels of a cell: the largest with which every page has a cell, else the smallest."""
 
 TALL = 800
-"""Pixels that all rows of cells take, beside the last of each heap."""
+"""Pixels of all rows of cells together, except the last of each heap."""
 
 MOST = 64
-"""Heaps drawn, the largest; of the others the sum is told."""
+"""Heaps drawn at most, the largest; the others are summed up."""
 
 
 class Words(NamedTuple):
-    """A line of text with its baseline at (x, y). `look`: the number of a state whose colour stands before it, or -1."""
+    """A line of text with its baseline at (x, y). `look`: index in LOOKS of the colour box before
+    it, or -1."""
 
     x: int
     y: int
@@ -33,7 +34,7 @@ class Words(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """Cells in a row, equal ones joined: `length` of them."""
+    """`length` adjacent equal cells."""
 
     x: int
     y: int
@@ -42,7 +43,7 @@ class Strip(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """All of a picture, WIDTH by `height` pixels."""
+    """Everything to draw, WIDTH by `height` pixels."""
 
     height: int
     cell: int
@@ -51,7 +52,7 @@ class Layout(NamedTuple):
 
 
 def place_picture(picture: Picture) -> Layout:
-    """Place everything."""
+    """The layout of a picture."""
     drawn = list(picture.areas[:MOST])
     words = [Words(MARGIN, 36, printable(picture.title, 110), 18)]
     words.append(Words(MARGIN, 58, printable(picture.headline, 160), faint=True))
@@ -91,7 +92,7 @@ def _columns(side: int) -> int:
 
 
 def _rows(area: Area, per: int, side: int, y: int, words: list[Words], strips: list[Strip]) -> int:
-    """Where it ends."""
+    """Place the cells of an area from `y` on; returns where they end."""
     column = 0
     last = None
     for cell in cells(area, per):

@@ -18,7 +18,7 @@ SCALE = 2
 
 
 def require_pillow() -> None:
-    """FindleaksError where Pillow is missing: told before any work is done."""
+    """FindleaksError if Pillow is missing; called before any work."""
     if importlib.util.find_spec("PIL") is None:
         raise FindleaksError(
             "a .png needs Pillow, which this Python lacks: pip install pillow, or write .svg or .html; "

@@ -1,4 +1,4 @@
-"""Heaps as an SVG: text stays text, and colours follow the reader's light or dark ground."""
+"""Heap map as SVG: text stays text, and colours follow the reader's light or dark theme."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heaps as characters: a row of cells for each stretch of memory, a legend, and totals."""
+"""Heap map in the terminal: rows of cells, a legend, and totals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from findleaks.formatting import number, size, table, wrapped
 from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, cells, page_sums, pages_per_cell, sums
 
 ROWS = 24
-"""Rows of cells that the largest heaps share, if their number is not asked for."""
+"""Rows of cells of all heaps together, by default."""
 
 _MARKS, _PLAIN = ("█", "▓", "▒"), ("#", "+", ":")
 """In use: three quarters of a page and more, a quarter and more, less."""
@@ -55,7 +55,8 @@ def render_lines(picture: Picture, width: int, style: Style, limit: int, rows: i
 
 
 def _rows(area: Area, per: int, columns: int, style: Style) -> Iterator[str]:
-    """Rows with the address of their first page. Equal rows in a row are shown once, with how many there are."""
+    """Rows with the address of their first page. A repeated row is printed once, with the number of
+    repetitions."""
     row: list[Cell] = []
     last, repeated = "", 0
     for cell in cells(area, per):

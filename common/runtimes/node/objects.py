@@ -37,7 +37,8 @@ STORE = "ArrayBuffer (its memory)"
 
 @dataclass
 class Objects:
-    """Of each block the number of the class of the object in it, or NO_ROOT; by number the class's name, its objects, and the bytes of their
+    """Of each block the number of the class of the object in it, or NO_ROOT; by number the class's
+    name, its objects, and the bytes of their
     blocks. `stored`: bytes of all stores' memory, whose blocks are `memory`. Number 0 are the stores, whatever else there is."""
 
     blocks: array[int]
