@@ -77,7 +77,7 @@ def test_random_heaps_against_the_oracle(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(graphs.share(60)))
-def test_tiers(seed: int) -> None:
+def test_priorities(seed: int) -> None:
     """What an earlier priority reaches is its own: the oracle gets a heap without the references
     to it from what only later priorities reach."""
     priorities = ((1,), (2,), (1, 3), (0, 2, 2), (4,))[seed % 5]
@@ -94,8 +94,8 @@ def test_tiers(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(graphs.share(60)))
-def test_parts_that_their_keepers_keep(seed: int) -> None:
-    """References to a part count only from its keeper and from its like: the oracle gets a heap without the others."""
+def test_edges_into_containers_are_ignored_unless_from_the_owner(seed: int) -> None:
+    """The oracle gets a heap without the edges that are ignored."""
     answers = []
     for engine in engines():
         graph, truth = heap_of(engine, seed, 40)
@@ -129,7 +129,7 @@ def test_parts_that_their_keepers_keep(seed: int) -> None:
     assert answers[0] == answers[1]
 
 
-def test_parts_without_keepers_are_refused() -> None:
+def test_containers_without_owners_are_refused() -> None:
     for engine in engines():
         graph, truth = heap_of(engine, 1, 40)
         count = len(truth.blocks)
@@ -141,7 +141,7 @@ def test_parts_without_keepers_are_refused() -> None:
             graph.dominators(2).set_owners(array("I", [0, 0, 0]), [0])
 
 
-def test_tiers_out_of_order_are_refused() -> None:
+def test_priorities_out_of_order_are_refused() -> None:
     for engine in engines():
         graph, _ = heap_of(engine, 1, 40)
         for priorities in ((2, 1), (5,), (-1,)):
@@ -150,7 +150,7 @@ def test_tiers_out_of_order_are_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(graphs.share(40)))
-def test_blocks_that_stand_for_roots(seed: int) -> None:
+def test_blocks_merged_into_roots(seed: int) -> None:
     """Such a block is no node, and what it refers to its root refers to: the oracle gets a heap in which it is so."""
     answers = []
     for engine in engines():
@@ -173,7 +173,7 @@ def test_blocks_that_stand_for_roots(seed: int) -> None:
     assert answers[0] == answers[1]
 
 
-def test_what_stands_for_no_root_is_refused() -> None:
+def test_merging_into_no_root_is_refused() -> None:
     for engine in engines():
         graph, truth = heap_of(engine, 1, 40)
         dominators = graph.dominators(2)

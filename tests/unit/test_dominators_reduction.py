@@ -59,7 +59,7 @@ def counted(
 
 
 @pytest.mark.parametrize("seed", range(graphs.share(150)))
-def test_bushes_against_the_oracle(seed: int) -> None:
+def test_collapsed_trees_against_the_oracle(seed: int) -> None:
     rng = random.Random(seed)
     count = rng.randrange(20, 70)
     references = forest(rng, count)

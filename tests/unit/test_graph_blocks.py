@@ -232,7 +232,7 @@ def test_chunks_that_are_corrupt(seed: int, damage: int, granule: int) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_a_corrupt_chunk_is_told_as(engine: type) -> None:
+def test_what_a_corrupt_chunk_is_reported_as(engine: type) -> None:
     def problem(size: int, chunk: int = 0x10000, end: int = 0x10100) -> str:
         data = struct.pack("<4Q", 0, 0x21, 0, 0) + struct.pack("<4Q", 0, size, 0, 0)
         return str(walk_chunks(engine().blocks(X86_64, 16), graphs.piece(0x10000, data), chunk, end).problem)

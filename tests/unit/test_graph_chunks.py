@@ -20,7 +20,7 @@ WILD = (0, 1, 2, 4, 0x10, 0x18, 0x20, 0x21, 0x30, 0x31, 0x35, 0x3131313131313131
 
 
 class Heap:
-    """Chunks side by side, of which no two free ones meet, as malloc leaves them; the last is in use, and a header stands behind it."""
+    """Chunks side by side, of which no two free ones meet, as malloc leaves them; the last is in use, and a header follows it."""
 
     def __init__(self, rng: random.Random, arena: int) -> None:
         self.chunks: list[int] = []

@@ -58,7 +58,7 @@ def test_bad_lists_end_alike(seed: int, mangled: bool, offset: int) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_a_bad_list_is_told_as(engine: type) -> None:
+def test_what_a_bad_list_is_reported_as(engine: type) -> None:
     data = bytearray(0x100)
     nodes = [BASE, BASE + 0x20, BASE + 0x40]
 

@@ -85,7 +85,7 @@ def plain(blocks: list[Block], where: Range, lists: PageLists) -> tuple[list[int
 
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=graphs.share(150), deadline=None)
-def test_pages_are_told(seed: int) -> None:
+def test_page_states(seed: int) -> None:
     rng = random.Random(seed)
     blocks = some_blocks(rng)
     low = BASE + 16 * rng.randrange(600)

@@ -173,7 +173,7 @@ def test_many_lists_at_once(seed: int, offset: int) -> None:
 @given(seed=SEEDS)
 @settings(max_examples=graphs.share(100))
 def test_lists_that_must_stay_where_they_are(seed: int) -> None:
-    """A list ends before the first node outside of its bounds, whatever stands behind."""
+    """A list ends before the first node outside of its bounds, whatever follows."""
     rng = random.Random(seed)
     data = bytearray(0x1000)
     heads, within, expected = [], [], []

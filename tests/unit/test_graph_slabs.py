@@ -30,7 +30,7 @@ def both() -> list[Engine]:
 
 
 def tag(size: int, tags: int) -> int:
-    """malloc()'s tag of a block, what stands before it included."""
+    """malloc()'s tag of a block, what precedes it included."""
     return size | ((0x16BA7000 if tags == 16 else 0x3A10C000) - size & 0xFFFFFFFF) << 32
 
 

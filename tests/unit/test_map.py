@@ -93,7 +93,7 @@ def test_text() -> None:
 
 
 def test_in_use_means_one_thing_in_every_picture() -> None:
-    """Bytes of blocks, by one function; whole pages are told by their states, and said to be."""
+    """Bytes of blocks, by one function; whole pages are counted by state, and the text says so."""
     from findleaks.audit.pages import areas
     from findleaks.audit.residency import residency
     from findleaks.report.heapmap.html import render_html

@@ -1,4 +1,4 @@
-"""Reserved addresses: what owners claim is believed only where the mappings agree; the rest is told by access and zeros."""
+"""Reserved addresses: what owners claim is believed only where the mappings agree; the rest is recognised by access and zeros."""
 
 from __future__ import annotations
 

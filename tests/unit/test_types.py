@@ -1,4 +1,4 @@
-"""Types told from memory made by hand: the shapes, and what must not be taken for one."""
+"""Types identified in memory made by hand: the shapes, and what must not be taken for one."""
 
 from __future__ import annotations
 
