@@ -170,7 +170,7 @@ FILES = {
         "test_graph_objects.py",
         "test_graph_records.py",
         "test_graph_runs.py",
-        "test_graph_tally.py",
+        "test_graph_sum_by_value.py",
         "test_graph_trees.py",
         "test_pointer_runs.py",
     ),
