@@ -133,7 +133,7 @@ def test_containers_without_owners_are_refused() -> None:
     for engine in engines():
         graph, truth = heap_of(engine, 1, 40)
         count = len(truth.blocks)
-        with pytest.raises(ValueError, match="none of 1 things"):
+        with pytest.raises(ValueError, match="none of 1 containers"):
             graph.dominators(2).set_owners(array("I", [1]) * count, [0])
         with pytest.raises(ValueError, match="does not exist"):
             graph.dominators(2).set_owners(array("I", [0]) * count, [root_node(2)])
