@@ -137,7 +137,7 @@ def test_containers_without_owners_are_refused() -> None:
             graph.dominators(2).set_owners(array("I", [1]) * count, [0])
         with pytest.raises(ValueError, match="does not exist"):
             graph.dominators(2).set_owners(array("I", [0]) * count, [root_node(2)])
-        with pytest.raises(ValueError, match="3 parts"):
+        with pytest.raises(ValueError, match="3 numbers"):
             graph.dominators(2).set_owners(array("I", [0, 0, 0]), [0])
 
 
