@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.allocators.base import Problem
@@ -102,6 +103,41 @@ class Site(NamedTuple):
     bytes: int
 
 
+class ManagedHeap(NamedTuple):
+    """By which files a process has a runtime whose heap is memory of no allocator: the start of their names, the runtime's name in a
+    sentence, and the allocator that serves as its heap where that can be read (CPython's pymalloc)."""
+
+    files: tuple[str, ...]
+    owner: str
+    allocator: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong with a process's memory. `sort` is what it is, for programs; `bytes` what it is about, by which findings are ranked;
+    `title` a sentence, `cause` another or "", `tries` what to try, `shows` the commands that show more (their words), `facts` the numbers
+    behind it."""
+
+    sort: str
+    bytes: int
+    title: str
+    cause: str = ""
+    tries: tuple[str, ...] = ()
+    shows: tuple[str, ...] = ()
+    facts: dict[str, object] = field(default_factory=dict)
+
+    def json(self) -> dict[str, object]:
+        return {
+            "finding": self.sort,
+            "bytes": self.bytes,
+            "text": self.title,
+            "cause": self.cause or None,
+            "try": list(self.tries),
+            "next": list(self.shows),
+            "evidence": self.facts,
+        }
+
+
 class Runtime:
     """One runtime in a process. Subclasses set the attributes and override what they can say; every method may be called any number of
     times, in any order, and raises nothing but Interrupted: what cannot be read becomes a line in `problems`."""
@@ -174,4 +210,20 @@ class Finder(Protocol):
     def __call__(self, target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]: ...
 
 
-__all__ = ["Count", "Engine", "Finder", "Holders", "Iterator", "Part", "Problem", "Range", "Runtime", "Site", "Target", "Type", "Variable"]
+__all__ = [
+    "Count",
+    "Engine",
+    "Finder",
+    "Finding",
+    "Holders",
+    "Iterator",
+    "ManagedHeap",
+    "Part",
+    "Problem",
+    "Range",
+    "Runtime",
+    "Site",
+    "Target",
+    "Type",
+    "Variable",
+]

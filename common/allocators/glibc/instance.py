@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache
 from findleaks.allocators.glibc import caches, in_flight, spans, tcache, version
@@ -24,12 +24,21 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Piece, Range, Target
 
+if TYPE_CHECKING:
+    from findleaks.allocators.retention import FreeMemory, Retention
+    from findleaks.target.runs import Runs
+
 
 class Glibc(Allocator):
     """See allocators.base.Allocator. Made in two steps, since what is nobody's memory is known only when all instances are:
     arenas first, then (`claim`) the main arena's mmapped runs and the chunks mapped one by one."""
 
     name = "glibc"
+    usual_file = "libc.so"
+    remainder_words = 2
+    free_footer_words = 1
+    release_call = "malloc_trim(0)"
+    cache_setting = "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"
     version = ""
 
     def __init__(self, target: Target, engine: Engine, instance: Instance) -> None:
@@ -325,6 +334,18 @@ class Glibc(Allocator):
     def arenas(self, blocks: Blocks) -> list[Arena]:
         """See Allocator."""
         return caches.arenas(self, blocks)
+
+    def released(self, blocks: Blocks) -> Runs:
+        """See Allocator."""
+        from findleaks.allocators.glibc.trim import trimmed  # only `map` and `verdict` need it
+
+        return trimmed(self, blocks)
+
+    def retention(self, free: FreeMemory) -> Retention:
+        """See Allocator."""
+        from findleaks.allocators.glibc.retention import explain_retention
+
+        return explain_retention(free, self.par)
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
         """See Allocator."""

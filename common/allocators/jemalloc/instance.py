@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Allocator, Heap, Problem
@@ -20,6 +20,9 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import RUN, State
 from findleaks.target.base import Range, Target
+
+if TYPE_CHECKING:
+    from findleaks.allocators.retention import FreeMemory, Retention
 
 SHOWN = 16
 
@@ -43,6 +46,8 @@ class Jemalloc(Allocator):
     """See allocators.base.Allocator."""
 
     name = "jemalloc"
+    release_call = 'mallctl("arena.4096.purge")'  # MALLCTL_ARENAS_ALL is 4096
+    cache_setting = 'MALLOC_CONF=tcache_max:4096, or mallctl("thread.tcache.flush") in threads that go idle'
     granule = 8
 
     def __init__(self, target: Target, engine: Engine, parts: Parts, version: str, problems: list[Problem]) -> None:
@@ -175,6 +180,12 @@ class Jemalloc(Allocator):
         seen = self.parts.extents
         idle = [i for i, state in enumerate(seen.state) if state]
         return [base.Spare(seen.start[i], seen.end(i), extents.state_name(seen.state[i]), arenas.name(seen.arena[i])) for i in idle]
+
+    def retention(self, free: FreeMemory) -> Retention:
+        """See Allocator."""
+        from findleaks.allocators.jemalloc.retention import explain_retention  # only `verdict` needs it
+
+        return explain_retention(free, self.release_call, self.memory, self.parts.arenas)
 
     def thread_caches(self, blocks: Blocks) -> list[base.ThreadCache]:
         """See Allocator."""

@@ -68,6 +68,8 @@ class MallocNG(Allocator):
     """See allocators.base.Allocator. Sizes are those that were asked for, as malloc_usable_size says: the rest of a slot is nobody's."""
 
     name = "musl"
+    remainder_words = 2
+    retention_note = "musl gives back what is wholly free by itself, and has no setting for more"
     version = "mallocng"
     granule = UNIT
 

@@ -129,6 +129,8 @@ class OldMalloc(Allocator):
     """See allocators.base.Allocator."""
 
     name = "musl"
+    remainder_words = 2
+    retention_note = "musl gives back what is wholly free by itself, and has no setting for more"
     version = "oldmalloc"
 
     def __init__(self, target: Target, engine: Engine, mal: Mal, segments: list[Segment], mapped: list[Mapped]) -> None:

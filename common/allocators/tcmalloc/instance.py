@@ -30,6 +30,9 @@ class Tcmalloc(Allocator):
     """See allocators.base.Allocator."""
 
     name = "tcmalloc"
+    release_call, releases_free_pages = "MallocExtension::instance()->ReleaseFreeMemory()", True
+    release_settings = ("TCMALLOC_RELEASE_RATE=10 (1 is usual, 0: never)", "TCMALLOC_AGGRESSIVE_DECOMMIT=1")
+    cache_setting = "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES, or MallocExtension::instance()->MarkThreadIdle() in threads that go idle"
     granule = 8
 
     def __init__(self, target: Target, engine: Engine, place: Place) -> None:

@@ -17,6 +17,8 @@ from findleaks.target.base import Range, Target
 LEAST = 1 << 20
 """Bytes of writable memory of the smallest image that can hold it: the page heap takes 2 MiB in any build."""
 
+NAME = "google-tcmalloc"
+
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Allocator]:
     """Every one of Google's tcmallocs in the target; see base.Finder. Most processes have no image with so much data."""

@@ -28,6 +28,9 @@ class GoogleTcmalloc(Allocator):
     """See allocators.base.Allocator."""
 
     name = "google-tcmalloc"
+    release_call = "MallocExtension::ReleaseMemoryToSystem(SIZE_MAX)"
+    release_settings = ("MallocExtension::SetBackgroundReleaseRate, with a thread that runs ProcessBackgroundActions",)
+    cache_setting = "MallocExtension::SetMaxPerCpuCacheSize"
     granule = 8
 
     def __init__(self, target: Target, engine: Engine, place: Place) -> None:

@@ -32,6 +32,7 @@ class Unread(Allocator):
     """A libumem whose structures are others than those of layout.py: named, and not read."""
 
     name = "libumem"
+    release_call = "umem_reap()"
     version = "another layout"
     granule = 8
 
@@ -63,6 +64,7 @@ class Umem(Allocator):
     """See allocators.base.Allocator."""
 
     name = "libumem"
+    release_call = "umem_reap()"
     version = "OpenSolaris layout"
     granule = 8
 

@@ -49,8 +49,8 @@ class Reader:
         self.memory = Memory(session.target)
         self.size = session.target.arch.word
         self.most = len(self.blocks)
-        names = {allocator.name for allocator in session.directory.allocators}
-        self.slack = 0 if names and names.isdisjoint(("glibc", "musl")) else 2 * self.size  # these split no rest that would be too short
+        remainders = (allocator.remainder_words for allocator in session.directory.allocators)
+        self.slack = max(remainders, default=2) * self.size  # bytes by which blocks for the same request may differ in size
         heaps = session.heap_ranges()
         self.low = min((heap.start for heap in heaps), default=0)  # no block lies below, none above `high`
         self.high = max((heap.end for heap in heaps), default=0)

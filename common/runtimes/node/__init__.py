@@ -6,11 +6,11 @@ official binaries have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.base import Runtime
+from findleaks.runtimes.base import Finding, ManagedHeap, Runtime
 from findleaks.target.base import Module, Target
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ADJUST = "_ZN2v87Isolate37AdjustAmountOfExternalAllocatedMemoryEl"
 LEAST = 16 << 20
 """V8 makes a file larger than this; symbols of smaller ones need not be searched."""
+
+HEAP = ManagedHeap(("node",), "V8")
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
@@ -33,6 +35,13 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 
             return [Node(target, engine, directory, module)]
     return []
+
+
+def findings(target: Target) -> Iterator[Finding]:
+    """Scopes that hoard handles: of any V8 whose code is known, in programs other than Node, too."""
+    from findleaks.runtimes.v8.findings import hoarded_handles  # only `verdict` needs it
+
+    return hoarded_handles(target)
 
 
 def _name(module: Module) -> str:
