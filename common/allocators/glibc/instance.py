@@ -11,13 +11,12 @@ from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Sp
 from findleaks.allocators.glibc import caches, in_flight, spans, tcache, version
 from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc import prev_inuse as doubts
-from findleaks.allocators.glibc.arenas import find_heaps, read_top
+from findleaks.allocators.glibc.arenas import Span, find_heaps, read_top
 from findleaks.allocators.glibc.blame import Judge
 from findleaks.allocators.glibc.layout import FIRST
 from findleaks.allocators.glibc.locate import Instance
 from findleaks.allocators.glibc.mmapped import Mapped, agrees
 from findleaks.allocators.glibc.reconcile import Balance, balance, check, count
-from findleaks.allocators.glibc.spans import Span
 from findleaks.allocators.glibc.walk import walk
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine

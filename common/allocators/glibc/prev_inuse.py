@@ -19,8 +19,8 @@ from findleaks.libc.thread_state import running
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:
+    from findleaks.allocators.glibc.arenas import Span
     from findleaks.allocators.glibc.instance import Glibc
-    from findleaks.allocators.glibc.spans import Span
 
 MOST = 20
 """Problems of one span that are told one by one."""

@@ -19,8 +19,8 @@ from findleaks.target.ranges import subtract
 from findleaks.target.runs import Runs
 
 if TYPE_CHECKING:
+    from findleaks.allocators.glibc.arenas import Span
     from findleaks.allocators.glibc.instance import Glibc
-    from findleaks.allocators.glibc.spans import Span
 
 _OFTEN = 1 << 16
 STEP = 256 << 20
