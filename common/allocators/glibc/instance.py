@@ -13,6 +13,7 @@ from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc import prev_inuse as doubts
 from findleaks.allocators.glibc.arenas import Span, find_heaps, read_top
 from findleaks.allocators.glibc.blame import Judge
+from findleaks.allocators.glibc.caches import Free
 from findleaks.allocators.glibc.layout import FIRST
 from findleaks.allocators.glibc.locate import Instance
 from findleaks.allocators.glibc.mmapped import Mapped, agrees
@@ -59,7 +60,7 @@ class Glibc(Allocator):
         self._pieces: Optional[list[Piece]] = None
         self.balances: list[Balance] = []  # one an arena, once sealed
         self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []  # thread caches' lists: index and entries, once sealed
-        self.free: Optional[list[caches.Free]] = None  # what the arenas' lists hold, once asked for
+        self._listed: Optional[list[Free]] = None  # what the arenas' lists hold, once asked for
         self._heaps: Optional[list[Heap]] = None
         self._walked: dict[int, tuple[Heap, Blocks]] = {}  # by a span's start: the heap made of it, and the blocks it was walked into
         self.spans: list[Span] = []
@@ -201,14 +202,14 @@ class Glibc(Allocator):
     def sealed(self, blocks: Blocks) -> None:
         """See Allocator. Totals are taken twice: as walked, to compare with what the arenas say, and after cached blocks are marked."""
         for span in self.spans:
-            for index in {id(one): one for one in (blocks, self._into(span, blocks))}.values():
+            for index in {id(one): one for one in (blocks, self.walked_blocks(span, blocks))}.values():
                 for fence in span.last_free:
                     self._mark_free_before(index, fence)
                 if span.top_unknown:
                     self._mark_free_before(index, span.stop)
                 for chunk in doubts.settle(self, span, index):
                     self._mark_free_before(index, chunk)
-        walked = [balance(self._into(span, blocks), self.memory.size, span) for span in self.spans]
+        walked = [balance(self.walked_blocks(span, blocks), self.memory.size, span) for span in self.spans]
         unknown = self._mark(blocks)
         for address, what in unknown[:20]:
             self.problems.append(Problem(address, f"{what} at {address:#x} is no block: a free list is corrupt, or the heap around it"))
@@ -222,7 +223,7 @@ class Glibc(Allocator):
         wrong = [span.arena for span in self.spans if any(span.first <= place < span.end for place in damaged)]
         self.balances = check(self.instance.arenas, walked, self.problems, wrong)
 
-    def _into(self, span: Span, blocks: Blocks) -> Blocks:
+    def walked_blocks(self, span: Span, blocks: Blocks) -> Blocks:
         """The blocks a span was walked into: an index of its own, where heaps of other allocators stand in its blocks."""
         return self._walked[span.start][1] if span.start in self._walked else blocks
 
@@ -332,7 +333,7 @@ class Glibc(Allocator):
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
         """See Allocator."""
-        return caches.arenas(self, blocks)
+        return caches.arenas(self, self._lists(), blocks)
 
     def released(self, blocks: Blocks) -> Runs:
         """See Allocator."""
@@ -352,7 +353,12 @@ class Glibc(Allocator):
 
     def counted(self) -> dict[str, int]:
         """See Allocator: mallinfo2's figures."""
-        return caches.counted(self)
+        return caches.counted(self, self._lists())
+
+    def _lists(self) -> list[Free]:
+        if self._listed is None:
+            self._listed = caches.follow_lists(self)
+        return self._listed
 
     def spare(self, blocks: Blocks) -> list[Spare]:
         """See Allocator: each arena's top, and what heaps of threads had to give back of their ends."""

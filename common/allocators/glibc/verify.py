@@ -21,13 +21,13 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, subtract
 
 if TYPE_CHECKING:
-    from findleaks.allocators.glibc.instance import Glibc
+    from findleaks.allocators.glibc.view import GlibcView
 
 MOST = 100
 """Problems of one sort that are told one by one."""
 
 
-def verify(heap: Glibc, lists: Lists) -> Iterator[Optional[Problem]]:
+def verify(heap: GlibcView, lists: Lists) -> Iterator[Optional[Problem]]:
     """Everything that is wrong beyond heap.problems; see Allocator.verify. `lists` follows this heap's lists."""
     heap.checked = {
         "chunk headers": 0,
@@ -43,18 +43,18 @@ def verify(heap: Glibc, lists: Lists) -> Iterator[Optional[Problem]]:
     yield from _missing_mapped(heap)
 
 
-def _consequences(heap: Glibc) -> None:
+def _consequences(heap: GlibcView) -> None:
     """Take out what follows from damage that is told already."""
     unread = merged([part for span in heap.spans for part in span.foreign])
     heap.problems[:] = [p for p in heap.problems if p.damaged or not p.corrupt or not _in_unread(p, unread, heap)]
 
 
-def _in_unread(problem: Problem, unread: Sequence[Range], heap: Glibc) -> bool:
+def _in_unread(problem: Problem, unread: Sequence[Range], heap: GlibcView) -> bool:
     """A list's entry that is no block because the memory around it is lost to a wrong size, which is told already."""
     return inside(unread, problem.address) is not None and heap.owns(problem.address)
 
 
-def _arena(heap: Glibc, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
+def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
     """Headers and bins of one arena, each against the other; adds the chunks that are free to `free`."""
     memory, word = heap.memory, heap.memory.size
     spans = [span for span in heap.spans if span.arena is arena]
@@ -82,7 +82,7 @@ def _arena(heap: Glibc, arena: Arena, free: set[int]) -> Iterator[Optional[Probl
             yield Problem(chunk, what, damaged=Range(chunk + word, chunk + 2 * word))
 
 
-def _listed_but_used(heap: Glibc, arena: Arena, chunk: int) -> Problem:
+def _listed_but_used(heap: GlibcView, arena: Arena, chunk: int) -> Problem:
     memory, word = heap.memory, heap.memory.size
     size = (memory.word(chunk + word) or 0) & ~FLAG_BITS
     behind = chunk + size + word
@@ -99,7 +99,7 @@ def _listed_but_used(heap: Glibc, arena: Arena, chunk: int) -> Problem:
     return Problem(behind - word, what, damaged=Range(behind, behind + word), expected=head & ~PREV_INUSE)
 
 
-def _numbers(heap: Glibc, arena: Arena) -> Iterator[Problem]:
+def _numbers(heap: GlibcView, arena: Arena) -> Iterator[Problem]:
     """An arena's counters and pointers that must be in order."""
     word, layout = heap.memory.size, arena.layout
     at = arena.address + layout.system_mem
@@ -123,7 +123,7 @@ def _numbers(heap: Glibc, arena: Arena) -> Iterator[Problem]:
             yield Problem(at, what, damaged=Range(at + 3 * word, at + 4 * word))
 
 
-def _entries(heap: Glibc, lists: Lists, free: set[int]) -> Iterator[Optional[Problem]]:
+def _entries(heap: GlibcView, lists: Lists, free: set[int]) -> Iterator[Optional[Problem]]:
     """Thread caches and fastbins: counts, sizes, keys, and that no block is freed twice."""
     seen: dict[int, str] = {}
     cached: list[tuple[ThreadCache, list[int]]] = []
@@ -154,7 +154,7 @@ def _entries(heap: Glibc, lists: Lists, free: set[int]) -> Iterator[Optional[Pro
                 yield None
 
 
-def _each(heap: Glibc, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
+def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
     """Blocks of one list: of chunks of `size` (0: any), in use by their headers, in no other list."""
     word = heap.memory.size
     heads = _heads(heap, [block - word for block in entries])
@@ -176,7 +176,7 @@ def _each(heap: Glibc, entries: Sequence[int], where: str, size: int, seen: dict
         seen[block] = where
 
 
-def _heads(heap: Glibc, places: Sequence[int]) -> Sequence[int]:
+def _heads(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
     """The words at these places: of many in one go, since each is in another page."""
     if len(places) <= SHORT:
         return [heap.memory.word(place) or 0 for place in places]
@@ -184,7 +184,7 @@ def _heads(heap: Glibc, places: Sequence[int]) -> Sequence[int]:
     return heap.memory.arch.unpack(bytes(records))
 
 
-def _keys(heap: Glibc, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
+def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
     """Each cached block's second word is a mark by which free() tells double frees: one random number for the process (2.34), the
     address of the cache (2.29 to 2.33), or nothing before. What it is, is told by what most have."""
     word = heap.memory.size
@@ -215,7 +215,7 @@ def _keys(heap: Glibc, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> I
                 yield Problem(block + word, what, damaged=Range(block + word, block + 2 * word), expected=should)
 
 
-def _in_libc(heap: Glibc, value: int) -> bool:
+def _in_libc(heap: GlibcView, value: int) -> bool:
     """Whether the word stands in the memory around main_arena, as tcache_key does."""
     start = heap.instance.main.address & -heap.memory.arch.page
     for piece in heap.target.pieces(start - (64 << 10), start + (256 << 10)):
@@ -224,7 +224,7 @@ def _in_libc(heap: Glibc, value: int) -> bool:
     return False
 
 
-def _missing_mapped(heap: Glibc) -> Iterator[Problem]:
+def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
     """A block that was mapped by itself, and whose header is no longer one: memory of the missing size that is nobody's."""
     count, size = heap.par("n_mmaps"), heap.par("mmapped_mem")
     if count is None or size is None or count - len(heap.mapped) != 1:

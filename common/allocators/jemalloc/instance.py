@@ -5,17 +5,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Allocator, Heap, Problem
-from findleaks.allocators.images import Image
-from findleaks.allocators.jemalloc import arenas, extents, in_flight, pageslabs, profile, report, tcache, tree, verify
-from findleaks.allocators.jemalloc.arenas import Arena, Shape
-from findleaks.allocators.jemalloc.base import Bases
-from findleaks.allocators.jemalloc.classes import Classes
-from findleaks.allocators.jemalloc.extents import Extents
+from findleaks.allocators.jemalloc import arenas, extents, in_flight, pageslabs, profile, report, tcache, verify
 from findleaks.allocators.jemalloc.layout import EDATA
+from findleaks.allocators.jemalloc.parts import Parts
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import RUN, State
@@ -25,21 +21,6 @@ if TYPE_CHECKING:
     from findleaks.allocators.retention import FreeMemory, Retention
 
 SHOWN = 16
-
-
-class Parts(NamedTuple):
-    """What was found: where, the table of small classes, the tree with its leaves (and the number of the first page each is about), the
-    base allocator, the extents, the arenas and where things are in them."""
-
-    image: Image
-    classes: Classes
-    root: tree.Root
-    leaves: list[tuple[int, int]]
-    bases: Bases
-    elements: tree.Elements
-    extents: Extents
-    arenas: list[Arena]
-    shape: Shape
 
 
 class Jemalloc(Allocator):

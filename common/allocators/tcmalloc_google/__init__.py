@@ -25,6 +25,6 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
     places = class_tables(target, engine, LEAST)
     if not places:
         return []
-    from findleaks.allocators.tcmalloc_google import locate
+    from findleaks.allocators.tcmalloc_google.instance import allocators
 
-    return locate.allocators(target, engine, places)
+    return allocators(target, engine, places)
