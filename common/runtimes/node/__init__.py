@@ -16,7 +16,6 @@ from findleaks.target.base import Module, Target
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
-ADJUST = "_ZN2v87Isolate37AdjustAmountOfExternalAllocatedMemoryEl"
 LEAST = 16 << 20
 """V8 makes a file larger than this; symbols of smaller ones need not be searched."""
 
@@ -30,6 +29,8 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
         if module.end - module.start < LEAST or _name(module) in asked:
             continue
         asked.add(_name(module))
+        from findleaks.runtimes.node.symbols import ADJUST  # only where some file is large enough
+
         if target.symbol(ADJUST, _name(module)) is not None:
             from findleaks.runtimes.node.instance import Node
 
