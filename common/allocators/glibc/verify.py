@@ -229,27 +229,39 @@ def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
     count, size = heap.par("n_mmaps"), heap.par("mmapped_mem")
     if count is None or size is None or count - len(heap.mapped) != 1:
         return
-    missing, word = size - sum(m.end - m.start for m in heap.mapped), heap.memory.size
-    page = heap.memory.arch.page
-    nobodys = subtract(heap.unclaimed, [Range(m.start, m.end) for m in heap.mapped])
-    if missing <= 0 or missing % page:
+    missing = size - sum(m.end - m.start for m in heap.mapped)
+    if missing <= 0 or missing % heap.memory.arch.page:
         return
-    places = [part.start for part in nobodys if part.end - part.start == missing]
-    neighbours = {m.end for m in heap.mapped}
-    places = places or [part.start for part in nobodys if part.end - part.start > missing and part.start in neighbours]
-    places += [part.end - missing for part in nobodys if part.end - part.start > missing and part.end in {m.start for m in heap.mapped}]
-    for start in places[:1] if len(places) == 1 else []:
-        header = start + -2 * word % heap.granule
-        words = heap.memory.words(header, 2)
-        if words is None:
-            continue
+    places = _unclaimed_places(heap, missing)
+    if len(places) != 1:
+        return
+    header = places[0] + -2 * heap.memory.size % heap.granule
+    words = heap.memory.words(header, 2)
+    if words is not None:
         heap.problems[:] = [p for p in heap.problems if p.address != (heap.instance.par or heap.instance.main.address)]
-        right = missing - (header - start) - (2 * word if heap.instance.layout.since >= (2, 43) else 0) | IS_MMAPPED
-        low = header if words[0] else header + word
-        high = header + 2 * word if words[1] != right else header + word
-        if low < high:
-            what = (
-                f"the header of the mmapped block at {header + 2 * word:#x} is overwritten: its size word is {words[1]:#x}, the "
-                f"{missing:,} bytes of mp_'s count that no other block has say otherwise; free() of it would abort"
-            )
-            yield Problem(header, what, damaged=Range(low, high), expected=right if low == header + word else None)
+        yield from _overwritten_header(heap, places[0], header, (words[0], words[1]), missing)
+
+
+def _unclaimed_places(heap: GlibcView, size: int) -> list[int]:
+    """Where a mapping of this size may begin: unclaimed memory that is as long, or else what is longer, beside a mapped block."""
+    unclaimed = subtract(heap.unclaimed, [Range(m.start, m.end) for m in heap.mapped])
+    longer = [part for part in unclaimed if part.end - part.start > size]
+    starts, ends = {m.start for m in heap.mapped}, {m.end for m in heap.mapped}
+    places = [part.start for part in unclaimed if part.end - part.start == size]
+    places = places or [part.start for part in longer if part.start in ends]
+    return places + [part.end - size for part in longer if part.end in starts]
+
+
+def _overwritten_header(heap: GlibcView, start: int, header: int, words: tuple[int, int], size: int) -> Iterator[Problem]:
+    """Which of the two words of the mapped chunk's header are not what they were; the mapping has `size` bytes from `start` on. Before the
+    chunk is only what aligns it; 2.43 leaves two words at its end out of its size."""
+    word = heap.memory.size
+    right = size - (header - start) - (2 * word if heap.instance.layout.since >= (2, 43) else 0) | IS_MMAPPED
+    low = header if words[0] else header + word
+    high = header + 2 * word if words[1] != right else header + word
+    if low < high:
+        what = (
+            f"the header of the mmapped block at {header + 2 * word:#x} is overwritten: its size word is {words[1]:#x}, the "
+            f"{size:,} bytes of mp_'s count that no other block has say otherwise; free() of it would abort"
+        )
+        yield Problem(header, what, damaged=Range(low, high), expected=right if low == header + word else None)
