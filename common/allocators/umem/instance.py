@@ -32,7 +32,6 @@ class Unread(Allocator):
     """A libumem whose structures are others than those of layout.py: named, and not read."""
 
     name = "libumem"
-    release_call = "umem_reap()"
     version = "another layout"
     granule = 8
 
