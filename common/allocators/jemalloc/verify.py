@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LINKS = 1 << 24  # elements of a list
 
 
-def run(allocator: JemallocView) -> Iterator[Problem]:
+def verify(allocator: JemallocView) -> Iterator[Problem]:
     """Everything, thread caches first: a block freed twice shows there."""
     seen = allocator.parts.extents
     allocator.checked = {
