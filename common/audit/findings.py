@@ -42,7 +42,7 @@ def findings(session: Session, accounting: Accounting, measure: Callable[[Store]
     found = [*_kept(accounting, measure), *_cached(accounting), *_freed(session, accounting)]
     grown = _grown(session, accounting)
     found += [*_native(accounting, grown), *_held(session, accounting, grown), *_threads(accounting), *runtimes.findings(session.target)]
-    found += [Finding(*one) for one in possible(session)]
+    found += possible(session)
     unknown = list(_unknown(session, accounting))
     found += unknown if accounting.known else []
     leaks = _lost(session)
