@@ -24,7 +24,7 @@ class Problem(NamedTuple):
     """What is wrong: where, and one line for the user with what it means for the result. `corrupt` tells damage in the target, which
     `verify` explains, from limits of what could be read or reconciled.
 
-    `damaged` is where the wrong bytes stand, if that is known better than `address`, and `expected` the word that should stand there. An
+    `damaged` is where the wrong bytes are, if that is known better than `address`, and `expected` the word that should be there. An
     empty `damaged` names the block or record that is meant, none of whose bytes need be wrong: a block freed twice.
     """
 
@@ -105,7 +105,7 @@ class Heap:
     `arena` labels it ("main", "arena 3", "mmapped"). `metadata` are the parts that are the allocator's own (heap_info, arena
     headers); the whole of [start, end) is never root memory, but for `foreign`: parts that are somebody else's, or that corruption
     hides, known once `walk` has run. `walk` may be called once; it appends to `blocks`, reports corruption
-    by appending to `problems` and then returns normally, so that the next heap is still walked. Many slabs that stand side by side
+    by appending to `problems` and then returns normally, so that the next heap is still walked. Many slabs side by side
     are one heap: a heap costs microseconds, a slab must not.
     """
 
@@ -118,7 +118,7 @@ class Heap:
     inner: list[Range] = field(default_factory=list)  # heaps of other allocators inside its blocks, once it was walked
 
     def parts(self) -> list[Range]:
-        """[start, end) less `inner`: where its own blocks stand."""
+        """[start, end) less `inner`: where its own blocks are."""
         return subtract([Range(self.start, self.end)], self.inner)
 
     def owned(self) -> list[Range]:
@@ -141,7 +141,7 @@ class Allocator:
     checked: Mapping[str, int] = {}
     """What the last `verify` looked at ("chunk headers", "free-list links", "bitmaps" …), counted as it goes."""
     nested = False
-    """True where its heaps may stand in blocks of another allocator: those blocks then are that one's METADATA."""
+    """True where its heaps may be in blocks of another allocator: those blocks then are that one's METADATA."""
     usual_file = ""
     """How the name of the file begins that it is nearly always in, and that need not be named then ("libc.so"); "" for any."""
     remainder_words = 0

@@ -13,7 +13,7 @@ from findleaks.formatting import size
 
 
 class ArenaUse(NamedTuple):
-    """Resident bytes of an arena, by what stands in them; `mapped` bytes in all, resident or not. `spare` are kept but cut up into no
+    """Resident bytes of an arena, by what they are used for; `mapped` bytes in all, resident or not. `spare` are kept but cut up into no
     blocks, by the allocator's own word for them."""
 
     arena: str

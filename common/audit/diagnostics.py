@@ -124,7 +124,7 @@ def _managed(session: Session) -> list[Part]:
 
 
 def notes(session: Session) -> list[str]:
-    """What managed runtimes say can be told of their memory, and what cannot: a sentence each."""
+    """What can be known of managed runtimes' memory, and what cannot: a sentence each."""
     return list(dict.fromkeys(printable(text) for text in (runtime.note() for runtime in session.runtimes) if text))
 
 

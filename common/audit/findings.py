@@ -1,4 +1,4 @@
-"""What is wrong with a process's memory, and what to try: lost blocks, memory that is held or kept, threads nobody joins. Biggest first.
+"""What is wrong with a process's memory, and what to try: lost blocks, memory that is held or kept, threads never joined. Biggest first.
 
 A finding says what was measured, by whom it can be seen, and never more: a process whose memory is in order has none but "nothing is lost".
 """
@@ -220,7 +220,7 @@ def _held(session: Session, accounting: Accounting, found: Optional[Growth]) -> 
     used = sum(store.in_use for store in accounting.stores)
     if found is None or not found.is_most:
         half = found is not None and used >= GROWTH * _whole(accounting)
-        if half and not any(one.bytes >= HELD for one in accounting.native):  # what a managed heap holds is told by its types
+        if half and not any(one.bytes >= HELD for one in accounting.native):  # the types of a managed heap say more
             yield _of_many(session)
         return
     if found.totals.bytes < HELD:

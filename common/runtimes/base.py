@@ -1,6 +1,6 @@
 """What a managed runtime's reader offers; adding a runtime is adding one file (or folder) whose finder the directory lists.
 
-A runtime has a heap of its own, whose objects hold native blocks, and counters that tell what it knows of them. Nothing is called in the
+A runtime has a heap of its own, whose objects hold native blocks, and counters of what it knows of them. Nothing is called in the
 target: everything is found through exported symbols, the code of exported functions, and invariants. An unknown version says in
 `problems` what could not be read, and offers the rest.
 """
@@ -30,9 +30,9 @@ class Count(NamedTuple):
 class Part(NamedTuple):
     """Memory that is the runtime's own: `used` bytes of these ranges hold live objects (code, metadata); None where that is not known.
 
-    `ranges` are sorted and disjoint. `name` stands in a sentence: "heap pages", "code cache". `inside` tells parts that stand in an
-    allocator's blocks: their bytes are in that allocator's share already. `parts` is what it consists of, as far as that is known: their
-    ranges are among its own. `freed` tells parts that the runtime has freed and not given back to the kernel.
+    `ranges` are sorted and disjoint. `name` is used in a sentence: "heap pages", "code cache". `inside` marks parts that are in an
+    allocator's blocks: their bytes are in that allocator's share already. `parts` is what it is known to consist of: their
+    ranges are among its own. `freed` marks parts that the runtime has freed and not given back to the kernel.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Type(NamedTuple):
 
 class Holders(NamedTuple):
     """Live objects, ascending by address: where each begins, the bytes from there that it may refer to native memory from, and the
-    number of its type in `names`. Objects that surely refer to no native block may be left out. Free slots may stand among them, with
+    number of its type in `names`. Objects that surely refer to no native block may be left out. Free slots may be among them, with
     graph.dominators.NOBODY for a type: what they still hold refers to nothing.
 
     Objects of the first `owning` types free themselves what they refer to, so that it is theirs: references to it from elsewhere, such as
@@ -68,8 +68,7 @@ class Holders(NamedTuple):
 
     `owned` names blocks, by index, that objects of a type own beside what their words refer to.
 
-    Where objects stand many to a block of an allocator's, `pages` are these parts of blocks: what stands there are objects, and no native
-    memory.
+    Where a block of an allocator's has many objects in it, `pages` are these parts of blocks: objects, and no native memory.
 
     Where each object is a block of an allocator's, `blocks` has for every block the number of the type of the object in it, or
     graph.dominators.NOBODY, or SILENT for an object without pointers, and the columns are empty: such blocks are not native memory
@@ -86,7 +85,7 @@ class Holders(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """A variable of the managed language that refers to an object: "shop.orders.cache", where the reference stands, and what it says;
+    """A variable of the managed language that refers to an object: "shop.orders.cache", where the reference is, and its value;
     `table` is the block of memory that this object has for itself (a dictionary's table), or 0."""
 
     name: str
@@ -156,12 +155,12 @@ class Runtime:
         return []
 
     def stack_memory(self) -> Sequence[Range]:
-        """Memory of its heap in which stacks lie beside other things (Go's): a stack pointer there does not tell what is dead below it.
+        """Memory of its heap in which stacks lie beside other things (Go's): what is below a stack pointer there need not be dead.
         Sorted and disjoint."""
         return []
 
     def note(self) -> str:
-        """A sentence for `find`, `verdict` and `map` on what can be told of its memory and what cannot; "" where nothing need be said."""
+        """A sentence for `find`, `verdict` and `map` on what can be known of its memory and what cannot; "" where nothing need be said."""
         return ""
 
     def reserved(self) -> Sequence[Range]:
@@ -173,7 +172,7 @@ class Runtime:
         return []
 
     def holders(self) -> Optional[Holders]:
-        """What may hold native blocks; None where that cannot be told."""
+        """What may hold native blocks; None where that cannot be known."""
         return None
 
     def told(self, name: str) -> Optional[int]:
@@ -182,7 +181,7 @@ class Runtime:
         return None
 
     def dead(self) -> Sequence[Range]:
-        """Parts of its heap that hold no live object (free slots): what stands there refers to nothing. Sorted and disjoint."""
+        """Parts of its heap that hold no live object (free slots): words there refer to nothing. Sorted and disjoint."""
         return []
 
     def sites(self) -> Sequence[Site]:

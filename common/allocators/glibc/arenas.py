@@ -28,7 +28,7 @@ class HeapInfo(NamedTuple):
 class Arena:
     """What one malloc_state says. `top_size` is 0 when there is no valid top chunk.
 
-    `heaps`, of thread arenas only, stand oldest first. `held`: a thread was inside malloc with this arena's lock.
+    `heaps`, of thread arenas only, oldest first. `held`: a thread was inside malloc with this arena's lock.
     """
 
     number: int
@@ -72,7 +72,7 @@ class Arena:
 
 @dataclass
 class Span:
-    """[start, end) belongs to `arena`: chunks from `first` up to `stop`, where top, a fencepost or nothing more stands.
+    """[start, end) belongs to `arena`: chunks from `first` up to `stop`, where top, a fencepost or nothing more is.
 
     `system` bytes of it count in the arena's system_mem (a thread heap's stale tail does not). `top_unknown`: the last chunk before
     `stop` is the top. Filled by the walk: `foreign` (not the arena's, or lost to corruption: root memory), and `last_free`,

@@ -2,7 +2,7 @@
 
 Either that header was, or the size of the chunk before it, which then led into the middle of a block. The chain of sizes settles
 it: a size that leads where the chain breaks is right unless something contradicts it: a chain that passes the place by, a free
-chunk's copy of its size, flags that no chunk of the arena has, too little room for a block. Content alone does not tell: 0x31, a
+chunk's copy of its size, flags that no chunk of the arena has, too little room for a block. Content alone does not show it: 0x31, a
 common size word, is the digit 1, and blocks full of text run up to each other's headers. Where text ends in the first byte of the
 size before, and nothing contradicts that size, a pointer to the block behind shows that one begins there.
 
@@ -27,14 +27,15 @@ LOOK = 1 << 18
 """Bytes behind a header in which the true end of its chunk is looked for."""
 
 MOST = 64
-"""Headers of one heap's instance that are judged; what is wrong more often is taken as it stands."""
+"""Headers of one heap's instance that are judged; what is wrong more often is not judged."""
 
 MOST_SEARCHED = 4
 """Of those, how many are looked for in all memory."""
 
 
 class Verdict(NamedTuple):
-    """`chunk`: the one whose size word was written over; `expected`: that word as it was, if what stands behind tells; `what`: a phrase."""
+    """`chunk`: the one whose size word was written over; `expected`: that word as it was, if what is behind it shows that; `what`: a
+    phrase."""
 
     chunk: int
     expected: Optional[int]
@@ -64,9 +65,9 @@ class Judge:
             return self._earlier(before, chunk, found)
         if self._free_size(span, chunk, chunk + 2 * self.memory.size) is None:
             nearest = self._nearest(span, chunk, end)
-            strange = head & FLAG_BITS & ~PREV_INUSE & ~_arena_flag(span)
-            strange = strange or (not head & PREV_INUSE and not self._behind_free(span, before))
-            if strange or (nearest and nearest - chunk < 4 * self.memory.size):
+            unlikely = head & FLAG_BITS & ~PREV_INUSE & ~_arena_flag(span)
+            unlikely = unlikely or (not head & PREV_INUSE and not self._behind_free(span, before))
+            if unlikely or (nearest and nearest - chunk < 4 * self.memory.size):
                 return self._earlier(before, chunk, nearest - before | PREV_INUSE | _arena_flag(span) if nearest else None)
             doubt = nearest and self._text_into(before, head, nearest - before)
             if doubt and not self._referred(chunk + 2 * self.memory.size):
@@ -96,7 +97,7 @@ class Judge:
         text = f' ("{raw.decode("ascii")}")' if all(32 <= byte < 127 for byte in raw) else ""
         return f"the size word of the block at {chunk + 2 * memory.size:#x} is {head:#x}{text}"
 
-    # -- what tells -------------------------------------------------------------------------------------------------------
+    # -- what shows it ----------------------------------------------------------------------------------------------------
 
     def _passed_by(self, span: Span, before: int, chunk: int) -> Optional[int]:
         """The size word of `before` by a chain of chunks that begins inside it and passes `chunk` by: its size is too large."""

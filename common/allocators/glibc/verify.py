@@ -1,7 +1,7 @@
 """Whether a glibc heap is sound: what malloc itself asserts when it is built for debugging, and more, looked at from outside.
 
 Sources: malloc/malloc.c of glibc 2.26 to 2.43: do_check_malloc_state, do_check_chunk, tcache_get_n, free (e->key, 2.29),
-tcache_key_initialize (2.34). What the reader itself came upon (sizes, lists that run astray, tops, totals) stands in `problems` already.
+tcache_key_initialize (2.34). What the reader itself came upon (sizes, lists that run astray, tops, totals) is in `problems` already.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.glibc.view import GlibcView
 
 MOST = 100
-"""Problems of one sort that are told one by one."""
+"""Problems of one sort that are reported one by one."""
 
 
 def verify(heap: GlibcView, lists: Lists) -> Iterator[Optional[Problem]]:
@@ -44,13 +44,13 @@ def verify(heap: GlibcView, lists: Lists) -> Iterator[Optional[Problem]]:
 
 
 def _consequences(heap: GlibcView) -> None:
-    """Take out what follows from damage that is told already."""
+    """Take out what follows from damage that is reported already."""
     unread = merged([part for span in heap.spans for part in span.foreign])
     heap.problems[:] = [p for p in heap.problems if p.damaged or not p.corrupt or not _in_unread(p, unread, heap)]
 
 
 def _in_unread(problem: Problem, unread: Sequence[Range], heap: GlibcView) -> bool:
-    """A list's entry that is no block because the memory around it is lost to a wrong size, which is told already."""
+    """A list's entry that is no block because the memory around it is lost to a wrong size, which is reported already."""
     return inside(unread, problem.address) is not None and heap.owns(problem.address)
 
 
@@ -185,8 +185,8 @@ def _heads(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
 
 
 def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
-    """Each cached block's second word is a mark by which free() tells double frees: one random number for the process (2.34), the
-    address of the cache (2.29 to 2.33), or nothing before. What it is, is told by what most have."""
+    """Each cached block's second word is a mark by which free() notices double frees: one random number for the process (2.34), the
+    address of the cache (2.29 to 2.33), or nothing before. Which it is, is taken from what most have."""
     word = heap.memory.size
     own = Counter[bool]()
     votes: Counter[int] = Counter()
@@ -204,19 +204,19 @@ def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) 
     for cache, blocks in cached:
         should = cache.address if by_cache else key
         for block in blocks:
-            told = heap.memory.word(block + word) or 0
-            if told != should and found < MOST:
+            mark = heap.memory.word(block + word) or 0
+            if mark != should and found < MOST:
                 found += 1
                 whose = f"thread {cache.tid}'s cache" if cache.tid else f"the thread cache at {cache.address:#x}"
                 what = (
-                    f"the freed block at {block:#x}, in {whose}, has {told:#x} where free() left its mark {should:#x}: written to after "
+                    f"the freed block at {block:#x}, in {whose}, has {mark:#x} where free() left its mark {should:#x}: written to after "
                     "it was freed; a second free() of it would not be noticed"
                 )
                 yield Problem(block + word, what, damaged=Range(block + word, block + 2 * word), expected=should)
 
 
 def _in_libc(heap: GlibcView, value: int) -> bool:
-    """Whether the word stands in the memory around main_arena, as tcache_key does."""
+    """Whether the word is in the memory around main_arena, as tcache_key does."""
     start = heap.instance.main.address & -heap.memory.arch.page
     for piece in heap.target.pieces(start - (64 << 10), start + (256 << 10)):
         if heap.engine.search(piece, value, value + 1):
@@ -225,7 +225,7 @@ def _in_libc(heap: GlibcView, value: int) -> bool:
 
 
 def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
-    """A block that was mapped by itself, and whose header is no longer one: memory of the missing size that is nobody's."""
+    """A block that was mapped by itself, and whose header is no longer one: unclaimed memory of the missing size."""
     count, size = heap.par("n_mmaps"), heap.par("mmapped_mem")
     if count is None or size is None or count - len(heap.mapped) != 1:
         return

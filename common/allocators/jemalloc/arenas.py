@@ -1,6 +1,6 @@
-"""Arenas (arena_s): the table of pointers to them, and where in one its bins, its large classes' counters and its thread caches stand.
+"""Arenas (arena_s): the table of pointers to them, and where in one its bins, its large classes' counters and its thread caches are.
 
-What stands before the bins depends on how jemalloc was built; so the bins are found by the slabs they name, the rest by what agrees with
+What is before the bins depends on how jemalloc was built; so the bins are found by the slabs they name, the rest by what agrees with
 the extents.
 """
 
@@ -35,8 +35,8 @@ class Arena:
 
 
 class Shape(NamedTuple):
-    """Where things are in every arena, from its address on; None where nothing told. `counts` is False of a jemalloc built without
-    statistics: its counters stay 0, and its arenas list no thread caches."""
+    """Where things are in every arena, from its address on; None where that could not be found. `counts` is False of a jemalloc built
+    without statistics: its counters stay 0, and its arenas list no thread caches."""
 
     bins: Optional[int]
     bin: Bin
@@ -111,7 +111,7 @@ def others(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> 
 
 
 class Guess(NamedTuple):
-    """Bins of this layout stand at `offset` in every arena; `score` is how much is for it. `zero` is where arena 0 is then, 0 where that
+    """Bins of this layout are at `offset` in every arena; `score` is how much is for it. `zero` is where arena 0 is then, 0 where that
     did not show."""
 
     score: int
@@ -121,8 +121,8 @@ class Guess(NamedTuple):
 
 
 class Guesses:
-    """Where bins stand in arenas: the best guess by how many size classes count there what there is (`agreed`), and by how many words name
-    slabs where a bin of theirs would (`named`)."""
+    """Where the bins of arenas are: the best guess by how many size classes count there what there is (`agreed`), and by how many words
+    name slabs where a bin of theirs would (`named`)."""
 
     def __init__(self, memory: Memory, extents: Extents) -> None:
         self.memory = memory
@@ -133,7 +133,7 @@ class Guesses:
         self._firsts = [0, *accumulate(small.shards for small in extents.classes.small)]
 
     def look(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> None:
-        """Take what stands in an arena at this address; `naming` are the words there that name slabs, with the slabs' numbers."""
+        """Take in an arena, supposed at this address; `naming` are the words there that name slabs, with the slabs' numbers."""
         votes = self._count(arena, at, naming)
         for offset, row in sorted((key for key in votes if key[0] > 0), key=lambda key: -votes[key])[:CHOICES]:
             if at + offset not in self._scores:
@@ -265,7 +265,7 @@ def _tcaches(memory: Memory, arenas: Sequence[Arena], end: int) -> Optional[int]
 
 def names_arena(memory: Memory, head: int, descriptor: int, arena: int) -> bool:
     """Whether what the two heads point to is a thread cache of this arena: in 5.3 its descriptor follows its own link, and the arena the
-    descriptor (tcache_slow_s); in 5.2 the bins stand first (tcache_s)."""
+    descriptor (tcache_slow_s); in 5.2 the bins come first (tcache_s)."""
     if descriptor - head == 16:
         return memory.word(head + 40) == arena
     return memory.word(descriptor + 32) == arena and memory.word(descriptor + 16) == head + 16

@@ -1,7 +1,7 @@
 """mimalloc 3.x: a page map of two levels leads from every 64 KiB of address space to the descriptor of the page there.
 
-src/page-map.c: an entry of the first level stands for 512 MiB and points to 8192 entries, each a mi_page_t* or 0. Pages lie in arenas
-(src/arena.c), or in mappings of their own where they are large or of large alignment; memid tells which. Descriptors stand at the
+src/page-map.c: an entry of the first level is about 512 MiB and points to 8192 entries, each a mi_page_t* or 0. Pages lie in arenas
+(src/arena.c), or in mappings of their own where they are large or of large alignment; memid says which. Descriptors are at the
 start of the page's memory, since 3.3 in an array at the start of the arena.
 """
 
@@ -93,7 +93,7 @@ def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> 
 
 
 def _indices(writable: Sequence[Range], count: int) -> list[int]:
-    """Entries of the first level that stand for writable memory."""
+    """Entries of the first level that are about writable memory."""
     wanted: dict[int, None] = {}
     for start, end in writable:
         wanted.update(dict.fromkeys(range(start // SUB_SPAN, min((end - 1) // SUB_SPAN + 1, count))))
@@ -132,7 +132,7 @@ def _start(layout: Pages, record: dict[str, int], meta: int) -> int:
 
 
 def _wrong(layout: Pages, record: dict[str, int], meta: int, slice_: int) -> str:
-    """What tells that this is no page, or ""."""
+    """Why this is no page, or ""."""
     start, size, reserved = _start(layout, record, meta), record["size"], record["reserved"]
     if not size or size % 8 or size >> 47 or start >> 48:
         return f"has blocks of {size:#x} bytes"
@@ -149,7 +149,7 @@ def _wrong(layout: Pages, record: dict[str, int], meta: int, slice_: int) -> str
 
 class _Records(NamedTuple):
     """What the map's entries lead to: `pages` as (record, its address, the first of its memory), addresses of the arenas and the mappings
-    that these lie in, and what is no page: (address, why, the heap it may be of). `given_back`: some page is empty and nobody's."""
+    that these lie in, and what is no page: (address, why, the heap it may be of). `given_back`: some page is empty and has no owner."""
 
     pages: list[tuple[dict[str, int], int, int]]
     arenas: set[int]
@@ -161,8 +161,8 @@ class _Records(NamedTuple):
 def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
     """Every page, and the arenas and mappings they lie in.
 
-    3.0.1 has two faults: its map keeps pages that were given back (page-map.c, _mi_page_map_unregister), which are told by their being
-    empty and nobody's, or overwritten; and a page forgets that it has aligned blocks when its thread ends (mi_page_set_heap). Where
+    3.0.1 has two faults: its map keeps pages that were given back (page-map.c, _mi_page_map_unregister), which are seen by their being
+    empty and without an owner, or overwritten; and a page forgets that it has aligned blocks when its thread ends (mi_page_set_heap). Where
     the one shows, every page is taken for one that may have aligned blocks.
     """
     layout = found.layout

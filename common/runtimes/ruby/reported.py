@@ -124,14 +124,14 @@ def _is_indirect(one: Instruction, operation: int) -> bool:
 
 
 def _jumps(one: Instruction) -> bool:
-    """Whether it is a jump whose target stands in it, or a conditional one."""
+    """Whether it is a jump that names its target, or a conditional one."""
     if one.opcode in (JUMP, JUMP_SHORT):
         return one.target is not None
     return 0x70 <= one.opcode <= 0x7F or 0x0F80 <= one.opcode <= 0x0F8F
 
 
 def _step(one: Instruction, known: dict[int, int | Field]) -> None:
-    """What a register holds after an instruction, as far as it is the structure or a word of it."""
+    """What a register holds after an instruction, where that is the structure or a word of it."""
     made: int | Field | None = None
     register = one.reg
     if one.opcode == _MOVE and one.displacement is None:

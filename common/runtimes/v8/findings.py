@@ -1,4 +1,4 @@
-"""What V8's handle scopes tell of memory that is held for nothing."""
+"""V8's handle scopes that hold more and more handles, and with them memory."""
 
 from __future__ import annotations
 
