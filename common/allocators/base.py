@@ -5,12 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import Heuristic, Size, State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
+
+if TYPE_CHECKING:
+    from findleaks.allocators.retention import FreeMemory, Retention
+    from findleaks.target.runs import Runs
 
 PAGE = 4096
 """Bytes without a block from which on memory counts as spare, and not as what rounding leaves over."""
@@ -20,7 +24,7 @@ class Problem(NamedTuple):
     """What is wrong: where, and one line for the user with what it means for the result. `corrupt` tells damage in the target, which
     `verify` explains, from limits of what could be read or reconciled.
 
-    `damaged` is where the wrong bytes stand, if that is known better than `address`, and `expected` the word that should stand there. An
+    `damaged` is where the wrong bytes are, if that is known better than `address`, and `expected` the word that should be there. An
     empty `damaged` names the block or record that is meant, none of whose bytes need be wrong: a block freed twice.
     """
 
@@ -101,7 +105,7 @@ class Heap:
     `arena` labels it ("main", "arena 3", "mmapped"). `metadata` are the parts that are the allocator's own (heap_info, arena
     headers); the whole of [start, end) is never root memory, but for `foreign`: parts that are somebody else's, or that corruption
     hides, known once `walk` has run. `walk` may be called once; it appends to `blocks`, reports corruption
-    by appending to `problems` and then returns normally, so that the next heap is still walked. Many slabs that stand side by side
+    by appending to `problems` and then returns normally, so that the next heap is still walked. Many slabs side by side
     are one heap: a heap costs microseconds, a slab must not.
     """
 
@@ -114,7 +118,7 @@ class Heap:
     inner: list[Range] = field(default_factory=list)  # heaps of other allocators inside its blocks, once it was walked
 
     def parts(self) -> list[Range]:
-        """[start, end) less `inner`: where its own blocks stand."""
+        """[start, end) less `inner`: where its own blocks are."""
         return subtract([Range(self.start, self.end)], self.inner)
 
     def owned(self) -> list[Range]:
@@ -137,7 +141,24 @@ class Allocator:
     checked: Mapping[str, int] = {}
     """What the last `verify` looked at ("chunk headers", "free-list links", "bitmaps" …), counted as it goes."""
     nested = False
-    """True where its heaps may stand in blocks of another allocator: those blocks then are that one's METADATA."""
+    """True where its heaps may be in blocks of another allocator: those blocks then are that one's METADATA."""
+    usual_file = ""
+    """How the name of the file begins that it is nearly always in, and that need not be named then ("libc.so"); "" for any."""
+    remainder_words = 0
+    """Words by which a block may be longer than another that was asked for with the same size, since no rest so short is cut off."""
+    free_footer_words = 0
+    """Words at the end of a block that its size has only while it is in use: in a free one they are the allocator's."""
+
+    release_call = ""
+    """The call by which a program makes it give free pages back to the kernel ("malloc_trim(0)"); "" where it has none."""
+    releases_free_pages = False
+    """Whether `release_call` was seen to give back all free pages, and no more."""
+    release_settings: Sequence[str] = ()
+    """Settings under which it keeps fewer free pages, a phrase each."""
+    retention_note = ""
+    """A phrase on what it keeps or gives back by itself, whatever the settings; or ""."""
+    cache_setting = ""
+    """A phrase on how to make its thread caches smaller; "" where there is no way."""
 
     def heaps(self) -> Sequence[Heap]:
         """Its heaps, disjoint, in any order; the same objects each time."""
@@ -185,6 +206,17 @@ class Allocator:
             for start, end in subtract(heap.parts(), [*heap.metadata, *heap.foreign]):
                 found += [Spare(low, high, "free pages", heap.arena) for low, high in blocks.gaps(start, end, PAGE)]
         return found
+
+    def released(self, blocks: Blocks) -> Optional[Runs]:
+        """The whole pages that `release_call` would give back, resident or not, exact but for what other threads do meanwhile; None where
+        that cannot be foreseen. Raises Interrupted."""
+        return None
+
+    def retention(self, free: FreeMemory) -> Retention:
+        """Why it keeps this free memory, and what to try."""
+        from findleaks.allocators.retention import explain_retention  # only `verdict` needs it
+
+        return explain_retention(free, self)
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
         """What each thread keeps, classes without blocks left out."""

@@ -26,8 +26,9 @@ FINDERS = (
     "findleaks.allocators.pymalloc",
     "findleaks.allocators.glibc",
 )
-"""Modules with a `find(target, engine, taken)`, in the order they are asked; a new allocator adds itself here. glibc comes last: what
-tells its mmapped chunks from other memory is weak, so it should know what is others'."""
+"""Modules with a `find(target, engine, taken)`, in the order they are asked, and a `NAME` where the module's own is not what users call
+the allocator; a new allocator adds itself here. glibc comes last: its mmapped chunks look much like other memory, so it should know what
+is others'."""
 
 
 MOST_CHANGED = 1000
@@ -36,8 +37,7 @@ MOST_CHANGED = 1000
 
 def known() -> list[str]:
     """Names of the allocators that can be read."""
-    names = {"tcmalloc_google": "google-tcmalloc", "umem": "libumem"}
-    return [names.get(name, name) for name in (finder.rsplit(".", 1)[-1] for finder in FINDERS)]
+    return [getattr(importlib.import_module(finder), "NAME", finder.rsplit(".", 1)[-1]) for finder in FINDERS]
 
 
 class Directory:
@@ -78,7 +78,7 @@ class Directory:
         return [Range(owned.start, owned.end) for owned in self.heaps if owned.allocator is allocator]
 
     def _whole(self) -> list[Heap]:
-        """Each heap once: one that others stand in has several parts."""
+        """Each heap once: one with others inside has several parts."""
         return list({id(owned.heap): owned.heap for owned in self.heaps}.values())
 
     def claimed(self) -> list[Range]:

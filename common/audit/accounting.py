@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator
+from findleaks.allocators.retention import ArenaUse
 from findleaks.audit.native import Native, native
 from findleaks.audit.residency import Residency
 from findleaks.engine.terms import State
@@ -36,34 +37,12 @@ NAMED = 5
 """Mappings of no known owner that are named, the largest."""
 
 
-class Kept(NamedTuple):
-    """Resident bytes of an arena, by what stands in them; `mapped` bytes in all, resident or not. `spare` are kept but cut up into no
-    blocks, by the allocator's own word for them."""
-
-    arena: str
-    in_use: int
-    cached: int
-    free: int
-    spare: dict[str, int]
-    own: int
-    mapped: int
-
-    @property
-    def kept(self) -> int:
-        """Bytes that are free, and resident."""
-        return self.free + sum(self.spare.values())
-
-    @property
-    def resident(self) -> int:
-        return self.in_use + self.cached + self.kept + self.own
-
-
 @dataclass(frozen=True)
 class Store:
     """An allocator with its arenas; `outside` are resident bytes of its own outside its heaps."""
 
     allocator: Allocator
-    arenas: list[Kept]
+    arenas: list[ArenaUse]
     outside: int
 
     @property
@@ -94,14 +73,6 @@ class Store:
     def absent(self) -> int:
         """Bytes of its heaps that are mapped and not resident."""
         return sum(arena.mapped - arena.resident for arena in self.arenas)
-
-    def spare(self) -> dict[str, int]:
-        """What is kept uncut, by sort."""
-        sums: dict[str, int] = {}
-        for arena in self.arenas:
-            for sort, size in arena.spare.items():
-                sums[sort] = sums.get(sort, 0) + size
-        return sums
 
 
 class Place(NamedTuple):
@@ -291,7 +262,7 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
                     kept[sort] = min(counter.bytes(_common(ranges, merged(these))), own)
                     own -= kept[sort]
                 mapped = sum(end - start for start, end in ranges)
-                arenas.append(Kept(arena, sums[State.IN_USE], sums[State.CACHED], sums[State.FREE], kept, own, mapped))
+                arenas.append(ArenaUse(arena, sums[State.IN_USE], sums[State.CACHED], sums[State.FREE], kept, own, mapped))
         stores.append(Store(allocator, arenas, 0))
     return [Store(one.allocator, one.arenas, counter.bytes(claimed.take(one.allocator.metadata()))) for one in stores]
 

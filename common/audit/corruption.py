@@ -66,7 +66,7 @@ class Neighbour:
     info: BlockInfo
     content: str
     end: int
-    """Where its memory ends. That of a free block of glibc is a word longer than its usable size, as it was when it was in use."""
+    """Where its memory ends, with what of it the allocator took for itself when it was freed (Allocator.free_footer_words)."""
 
     def json(self) -> dict[str, object]:
         return {**self.info.json(), "content": self.content or None}
@@ -305,11 +305,12 @@ class Explainer:
     def _neighbour(self, index: int) -> Neighbour:
         info = self.describer.block(index)
         data = self._read(info.address, min(info.size, 64))
-        spare = self.target.arch.word if info.allocator == "glibc" and info.state == "free" else 0
+        owner = self.session.directory.owner(info.address)
+        footer = self.target.arch.word * owner.allocator.free_footer_words if owner is not None and info.state == "free" else 0
         return Neighbour(
             info,
             info.type or info.hint or self.session.types.hint(data) or data[:8].hex(" ") + (" …" if len(data) > 8 else ""),
-            info.address + info.size + spare,
+            info.address + info.size + footer,
         )
 
 

@@ -10,14 +10,13 @@ from findleaks.engine.terms import State
 from findleaks.formatting import printable, size
 from findleaks.libc.stacks import thread_stacks
 from findleaks.runtimes.base import Part
+from findleaks.runtimes.directory import heap_owners
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, region_index, subtract
 
 OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "libasan", "liblsan", "libtsan", "libtbbmalloc")
 """Modules with a malloc of their own that findleaks cannot read."""
-
-MANAGED = (("libjvm", "the JVM"), ("node", "V8"), ("libruby", "Ruby"), ("libpython", "CPython"), ("python", "CPython"))
 
 STACK_LOOK = 1 << 20
 """Bytes from a stack pointer up that are looked at."""
@@ -125,7 +124,7 @@ def _managed(session: Session) -> list[Part]:
 
 
 def notes(session: Session) -> list[str]:
-    """What managed runtimes say can be told of their memory, and what cannot: a sentence each."""
+    """What can be known of managed runtimes' memory, and what cannot: a sentence each."""
     return list(dict.fromkeys(printable(text) for text in (runtime.note() for runtime in session.runtimes) if text))
 
 
@@ -156,12 +155,8 @@ def _resident(session: Session, ranges: Sequence[Range]) -> int:
 
 def managed_heaps(session: Session) -> str:
     """ " (the managed heap of Ruby would be such memory)", or "" """
-    names = list(_module_names(session))
-    read = {allocator.name for allocator in session.directory.allocators}
-    if "pymalloc" in read:
-        names = [name for name in names if not name.startswith(("python", "libpython"))]
-    runtimes = list(dict.fromkeys(runtime for module, runtime in MANAGED if any(name.startswith(module) for name in names)))
-    return f" (the managed heap of {' and '.join(runtimes)} would be such memory)" if runtimes else ""
+    owners = heap_owners(_module_names(session), {allocator.name for allocator in session.directory.allocators})
+    return f" (the managed heap of {' and '.join(owners)} would be such memory)" if owners else ""
 
 
 def _module_names(session: Session) -> list[str]:

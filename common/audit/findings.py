@@ -1,4 +1,4 @@
-"""What is wrong with a process's memory, and what to try: lost blocks, memory that is held or kept, threads nobody joins. Biggest first.
+"""What is wrong with a process's memory, and what to try: lost blocks, memory that is held or kept, threads never joined. Biggest first.
 
 A finding says what was measured, by whom it can be seen, and never more: a process whose memory is in order has none but "nothing is lost".
 """
@@ -6,20 +6,21 @@ A finding says what was measured, by whom it can be seen, and never more: a proc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.audit.accounting import Accounting, Share
+from findleaks.allocators.retention import FreeMemory
+from findleaks.audit.accounting import Accounting, Share, Store
 from findleaks.audit.diagnostics import managed_heaps, trusted
 from findleaks.audit.leak import Leak, merge, what
 from findleaks.audit.leak_groups import lost
 from findleaks.audit.owners import Sort
 from findleaks.audit.possible import by_custom, possible
-from findleaks.audit.retention import Asked, retention
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.quoting import shell_quoted
+from findleaks.runtimes import directory as runtimes
+from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 if TYPE_CHECKING:
@@ -34,42 +35,14 @@ NEXT_TO_NOTHING = 64 << 10
 ENDED = 10
 """Threads that ended and were never joined from which on that is no accident of the moment."""
 
-HANDLES = 10_000
-"""V8 handles of one isolate from which on its scopes are looked at."""
 
-
-@dataclass(frozen=True)
-class Finding:
-    """`sort` is what it is, for programs; `bytes` what it is about, by which findings are ranked; `title` a sentence, `cause` another or
-    "", `tries` what to try, `shows` the commands that show more (their words), `facts` the numbers behind it."""
-
-    sort: str
-    bytes: int
-    title: str
-    cause: str = ""
-    tries: tuple[str, ...] = ()
-    shows: tuple[str, ...] = ()
-    facts: dict[str, object] = field(default_factory=dict)
-
-    def json(self) -> dict[str, object]:
-        return {
-            "finding": self.sort,
-            "bytes": self.bytes,
-            "text": self.title,
-            "cause": self.cause or None,
-            "try": list(self.tries),
-            "next": list(self.shows),
-            "evidence": self.facts,
-        }
-
-
-def findings(session: Session, accounting: Accounting, asked: Asked) -> list[Finding]:
+def findings(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> list[Finding]:
     """All of them, the biggest first; what is not wrong, and said all the same, last. Memory of no known owner of which it is not known
-    whether a page was ever touched comes behind all that is known to be there."""
-    found = [*_kept(accounting, asked), *_cached(accounting), *_freed(session, accounting)]
+    whether a page was ever touched comes behind all that is known to be there. `measure` looks at an allocator's free memory."""
+    found = [*_kept(accounting, measure), *_cached(accounting), *_freed(session, accounting)]
     grown = _grown(session, accounting)
-    found += [*_native(accounting, grown), *_held(session, accounting, grown), *_threads(accounting), *_handles(session)]
-    found += [Finding(*one) for one in possible(session)]
+    found += [*_native(accounting, grown), *_held(session, accounting, grown), *_threads(accounting), *runtimes.findings(session.target)]
+    found += possible(session)
     unknown = list(_unknown(session, accounting))
     found += unknown if accounting.known else []
     leaks = _lost(session)
@@ -146,37 +119,25 @@ def _top(leak: Leak, amount: int) -> str:
 # -- kept by allocators
 
 
-def _kept(accounting: Accounting, asked: Asked) -> Iterator[Finding]:
+def _kept(accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> Iterator[Finding]:
     for store in accounting.stores:
         if not _worth(store.kept, accounting):
             continue
-        one = retention(store, asked)
-        facts: dict[str, object] = {
-            "allocator": store.allocator.name,
-            "kept": store.kept,
-            "returnable": one.returns,
-            "call": one.call or None,
-        }
+        name, call = store.allocator.name, store.allocator.release_call
+        one = store.allocator.retention(measure(store))
+        facts: dict[str, object] = {"allocator": name, "kept": store.kept, "returnable": one.returns, "call": call or None}
         facts.update({"causes": list(one.sorts), **one.evidence})
-        title = f"Not a leak: {store.allocator.name} keeps {size(store.kept)} of free memory."
+        title = f"Not a leak: {name} keeps {size(store.kept)} of free memory."
         if not accounting.known:
-            title = f"Not a leak: {store.allocator.name} has {size(store.kept)} of free memory; how much of it is resident is not known."
-        elif one.returns is not None and one.call:
-            title += f" {one.call} would return {size(one.returns)}."
-        yield Finding("kept", store.kept, title, _sentence(one.cause), one.tries, one.shows, facts)
+            title = f"Not a leak: {name} has {size(store.kept)} of free memory; how much of it is resident is not known."
+        elif one.returns is not None and call:
+            title += f" {call} would return {size(one.returns)}."
+        shows = ("map", "caches --by-arena --sort free --limit 10")
+        yield Finding("kept", store.kept, title, _sentence(one.cause), one.tries, shows, facts)
 
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
-
-
-_CACHE_SETTINGS = {
-    "glibc": "GLIBC_TUNABLES=glibc.malloc.tcache_count=0",
-    "jemalloc": 'MALLOC_CONF=tcache_max:4096, or mallctl("thread.tcache.flush") in threads that go idle',
-    "tcmalloc": "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES, or MallocExtension::instance()->MarkThreadIdle() in threads that go idle",
-    "google-tcmalloc": "MallocExtension::SetMaxPerCpuCacheSize",
-    "mimalloc": "mi_collect(true) in threads that go idle",
-}
 
 
 def _cached(accounting: Accounting) -> Iterator[Finding]:
@@ -184,7 +145,7 @@ def _cached(accounting: Accounting) -> Iterator[Finding]:
         if _worth(store.cached, accounting):
             name = store.allocator.name
             title = f"Not a leak: {size(store.cached)} of freed blocks are in {name}'s thread caches, each for its own thread."
-            setting = _CACHE_SETTINGS.get(name)
+            setting = store.allocator.cache_setting
             facts: dict[str, object] = {"allocator": name}
             shows = ("caches --by-thread --sort cached --limit 10",)
             yield Finding("thread-caches", store.cached, title, "", (setting,) if setting else (), shows, facts)
@@ -259,7 +220,7 @@ def _held(session: Session, accounting: Accounting, found: Optional[Growth]) -> 
     used = sum(store.in_use for store in accounting.stores)
     if found is None or not found.is_most:
         half = found is not None and used >= GROWTH * _whole(accounting)
-        if half and not any(one.bytes >= HELD for one in accounting.native):  # what a managed heap holds is told by its types
+        if half and not any(one.bytes >= HELD for one in accounting.native):  # the types of a managed heap say more
             yield _of_many(session)
         return
     if found.totals.bytes < HELD:
@@ -339,28 +300,6 @@ def _threads(accounting: Accounting) -> Iterator[Finding]:
         }
         facts["started"] = [{"function": name, "threads": count} for name, count in started]
         yield Finding("unjoined-threads", held, title, cause, tries, ("stacks",), facts)
-
-
-# -- V8
-
-
-def _handles(session: Session) -> Iterator[Finding]:
-    """Scopes that hoard handles. Without V8 this costs some look-ups of symbols."""
-    from findleaks.runtimes.v8.isolates import isolates
-    from findleaks.runtimes.v8.layout import Underivable, derive
-
-    try:
-        layout = derive(session.target)
-    except Underivable:
-        return
-    for isolate in isolates(session.target, layout):
-        if isolate.handles >= HANDLES:
-            held = len(isolate.blocks) * 8 * layout.handles
-            title = f"V8's handle scopes hold {number(isolate.handles)} handles, {size(held)} of them alone, and what they refer to."
-            facts: dict[str, object] = {"isolate": hex(isolate.address), "handles": isolate.handles, "blocks": len(isolate.blocks)}
-            cause = "Handles made where no nearer scope is open are freed only when the outermost one closes."
-            tries = ("open a HandleScope around each call into JavaScript",)
-            yield Finding("handle-scopes", held, title, cause, tries, ("scopes", "count MakeCallback --outside-scope v8 --for 10"), facts)
 
 
 # -- of no known owner

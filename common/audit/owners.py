@@ -19,9 +19,8 @@ from findleaks.audit import stack_owners, variables
 from findleaks.audit.containers.reader import Reader
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.formatting import printable, size
-from findleaks.graph.roots import dtv_words
 from findleaks.libc.loader import table_blocks
-from findleaks.libc.stacks import cached_thread_pointers
+from findleaks.libc.stacks import cached_thread_pointers, dtv_words
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.ranges import intersection, subtract, subtract_few

@@ -1,4 +1,4 @@
-"""Every heap page by page: in use, cached, free but kept, returned to the kernel; and what malloc_trim would return.
+"""Every heap page by page: in use, cached, free but kept, returned to the kernel; and what a call to give pages back would return.
 
 Bytes are counted with their headers: padding no longer than a granule goes with the block before it. Pages that two heaps share (heaps
 inside blocks of others need not begin at a page) count in each with the bytes that are its own.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.nesting import Owned
+from findleaks.allocators.retention import ArenaUse, FreeMemory
 from findleaks.audit.residency import Residency
 from findleaks.engine.pages import COLUMNS, FOREIGN, PageLists, PageState
+from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Range
@@ -153,18 +155,25 @@ def _add(session: Session, area: Area, owned: Owned, residency: Residency, held:
 
 
 def trimmable(session: Session, allocator: Allocator, residency: Residency) -> Optional[int]:
-    """Bytes by which the resident size falls if this glibc's malloc_trim(0) is called: exact to the page, but for what other threads do
-    meanwhile. None for other allocators, and where residency is not known."""
-    from findleaks.allocators.glibc.instance import Glibc
-    from findleaks.allocators.glibc.trim import trimmed
-
-    if not isinstance(allocator, Glibc) or not residency:
+    """Bytes by which the resident size falls if the allocator's `release_call` is made: exact to the page, but for what other threads do
+    meanwhile. None where the allocator does not foresee that, and where residency is not known."""
+    if not residency:
         return None
-    session.tell("counting what malloc_trim would return", 0.0)
-    pages = trimmed(allocator, session.directory.blocks)
+    if allocator.release_call:
+        session.tell(f"counting what {allocator.release_call.partition('(')[0]} would return", 0.0)
+    pages = allocator.released(session.directory.blocks)
+    if pages is None:
+        return None
     if session.engine.common_bytes(pages.words, residency.known.words) != pages.total:
         return None
     return session.engine.common_bytes(pages.words, residency.resident.words)
 
 
-__all__ = ["FOREIGN", "Area", "PageRun", "PageState", "Part", "areas", "trimmable"]
+def measure_free(session: Session, allocator: Allocator, arenas: Sequence[ArenaUse], residency: Residency) -> FreeMemory:
+    """What Allocator.retention goes by; `arenas` are the allocator's."""
+    returns = trimmable(session, allocator, residency)
+    found = areas(session, residency, lambda one: one is allocator)
+    return FreeMemory(arenas, returns, sum(area.held(State.FREE, PageState.IN_USE) for area in found))
+
+
+__all__ = ["FOREIGN", "Area", "PageRun", "PageState", "Part", "areas", "measure_free", "trimmable"]

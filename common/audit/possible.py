@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from findleaks.audit.conventions import sentences
 from findleaks.audit.leak import merge, what
 from findleaks.audit.leak_groups import lost
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import blocks, number, size
+from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 LEAST, PART = 1 << 20, 0.1
@@ -19,19 +19,7 @@ WORTH = 1 << 20
 """Bytes that count as held by the program's customs, from which on that is said."""
 
 
-class Possible(NamedTuple):
-    """As audit.findings.Finding."""
-
-    sort: str
-    bytes: int
-    title: str
-    cause: str
-    tries: tuple[str, ...]
-    shows: tuple[str, ...]
-    facts: dict[str, object]
-
-
-def possible(session: Session) -> Iterator[Possible]:
+def possible(session: Session) -> Iterator[Finding]:
     """One, where much of what is in use may be lost or held."""
     graph = session.latest
     found = graph.totals(Kind.POSSIBLE)
@@ -49,7 +37,7 @@ def possible(session: Session) -> Iterator[Possible]:
         shows += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
     facts: dict[str, object] = {"blocks": found.blocks, "in_use_bytes": in_use.bytes, "groups": [leak.json() for leak in groups[:3]]}
     tries = ("see by `path` whether what holds them is theirs",)
-    yield Possible("possible", found.bytes, title, cause, tries, tuple(shows), facts)
+    yield Finding("possible", found.bytes, title, cause, tries, tuple(shows), facts)
 
 
 def by_custom(session: Session) -> str:

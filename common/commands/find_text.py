@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import sentences, summary
 from findleaks.audit.inside import in_flight_line
 from findleaks.audit.leak import Leak, add, what
@@ -19,7 +20,7 @@ HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
 def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: int, width: int, door: Door) -> Iterator[str]:
     """Lines for a reader. `body` is what --json prints; `leaks` the groups in it."""
     totals = body["totals"]
-    found = found_allocators(body["allocators"])
+    found = found_allocators(session.directory.allocators, body["allocators"])
     in_use = totals["in_use"]
     seconds = sum(session.seconds.values())
     yield from wrapped(f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s", width)
@@ -98,29 +99,27 @@ def _customs(session: Session, width: int) -> Iterator[str]:
             yield from (indent + part for part in wrapped(line, width - len(indent)))
 
 
-def found_allocators(entries: Sequence[dict[str, Any]]) -> str:
-    """ "glibc 2.36, 5 arenas"; "jemalloc 5.3.0 in libjemalloc.so.2, 8 arenas; glibc 2.36 also present, 1,204 blocks" """
-    ordered = sorted(entries, key=lambda entry: -entry["bytes"])
+def found_allocators(allocators: Sequence[Allocator], entries: Sequence[dict[str, Any]]) -> str:
+    """ "glibc 2.36, 5 arenas"; "jemalloc 5.3.0 in libjemalloc.so.2, 8 arenas; glibc 2.36 also present, 1,204 blocks". `entries` are what
+    --json prints of each."""
+    ordered = sorted(zip(allocators, entries), key=lambda pair: -pair[1]["bytes"])
     if not ordered:
         return "no allocator found"
-    words = [_allocator(ordered[0], len(ordered) > 1)]
-    for entry in ordered[1:]:
+    (first, entry), *others = ordered
+    arenas = entry.get("arenas")
+    count = arenas if isinstance(arenas, int) else len(arenas or ())
+    words = [_named(first, bool(others)) + (f", {count} arena{'' if count == 1 else 's'}" if count else "")]
+    for other, entry in others:
         held = f", {blocks(entry['blocks'])}" if entry["blocks"] else ", no block in use"
-        words.append(f"{_named(entry, entry['name'] == ordered[0]['name'])} also present{held}")
+        words.append(f"{_named(other, other.name == first.name)} also present{held}")
     return "; ".join(words)
 
 
-def _allocator(entry: dict[str, Any], several: bool) -> str:
-    arenas = entry.get("arenas")
-    count = arenas if isinstance(arenas, int) else len(arenas or ())
-    return _named(entry, several) + (f", {count} arena{'' if count == 1 else 's'}" if count else "")
-
-
-def _named(entry: dict[str, Any], place: bool) -> str:
+def _named(allocator: Allocator, place: bool) -> str:
     """Name and version, and where it is unless that goes without saying: glibc alone in libc.so.6."""
-    named = f"{entry['name']} {entry['version']}".strip()
-    where = printable(str(entry["where"]), 60)
-    return f"{named} in {where}" if where and (place or entry["name"] != "glibc" or not where.startswith("libc.so")) else named
+    named = f"{allocator.name} {allocator.version}".strip()
+    where, usual = printable(allocator.where, 60), allocator.usual_file
+    return f"{named} in {where}" if where and (place or not usual or not where.startswith(usual)) else named
 
 
 def _sizes(leak: Leak) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Optional
 
+from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Share, Store, account
 from findleaks.audit.conventions import conventions_json
 from findleaks.audit.diagnostics import notes
 from findleaks.audit.findings import findings
 from findleaks.audit.residency import Residency, residency
-from findleaks.audit.retention import Asked
 from findleaks.commands import command
 from findleaks.commands.result import Plain
 from findleaks.commands.verdict_text import text
@@ -33,9 +32,7 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
     it, or with a file that `map --save-residency` wrote before gcore; otherwise mapped bytes are shown, and said to be."""
     pages = residency(session, args.residency)  # before the heaps are read: that makes pages of files resident
     accounting = account(session, pages)
-    found = findings(
-        session, accounting, Asked(lambda store: _trimmed(session, store, pages), lambda store: _shared(session, store, pages))
-    )
+    found = findings(session, accounting, lambda store: _free_memory(session, store, pages))
     body: dict[str, object] = {
         "resident": accounting.total if accounting.known else None,
         "mapped": None if accounting.known else accounting.total,
@@ -56,19 +53,10 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
     return made
 
 
-def _trimmed(session: Session, store: Store, pages: Residency) -> Optional[int]:
-    """What malloc_trim(0) would return of this glibc; None where residency is not known."""
-    from findleaks.audit.pages import trimmable
+def _free_memory(session: Session, store: Store, pages: Residency) -> FreeMemory:
+    from findleaks.audit.pages import measure_free  # only where an allocator keeps much
 
-    return trimmable(session, store.allocator, pages)
-
-
-def _shared(session: Session, store: Store, pages: Residency) -> int:
-    """Free bytes of an allocator in pages that also hold blocks in use."""
-    from findleaks.audit.pages import PageState, areas
-
-    found = areas(session, pages, lambda allocator: allocator is store.allocator)
-    return sum(area.held(State.FREE, PageState.IN_USE) for area in found)
+    return measure_free(session, store.allocator, store.arenas, pages)
 
 
 def _share(share: Share, total: int) -> dict[str, object]:

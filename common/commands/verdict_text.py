@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.diagnostics import notes
-from findleaks.audit.findings import Finding
 from findleaks.commands import Door
 from findleaks.formatting import number, printable, size, some, wrapped
+from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 BAR = 20

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Optional
 
 from findleaks.engine.contract import Engine
-from findleaks.errors import UnreadableMemory
 from findleaks.graph.unread import Unread
 from findleaks.libc.loader import table_blocks
-from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, is_musl, thread_stacks
+from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words, thread_stacks
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import region_index, subtract
 
@@ -97,14 +96,3 @@ def register_words(target: Target, unread: Unread | None = None) -> list[int]:
     for ended in cached_thread_pointers(target):
         words += dtv_words(target, ended)
     return words + table_blocks(target)
-
-
-def dtv_words(target: Target, thread_pointer: int) -> list[int]:
-    """The address that a thread's DTV was allocated at, in glibc; [] where there is none."""
-    if is_musl(target, thread_pointer):
-        return []  # its DTV begins where the thread control block says
-    try:
-        dtv = target.word(thread_pointer + target.arch.dtv_offset)
-    except UnreadableMemory:
-        return []
-    return [(dtv - 2 * target.arch.word) & target.arch.mask]

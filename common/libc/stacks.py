@@ -250,6 +250,22 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
     )
 
 
+def dtv_words(target: Target, thread_pointer: int) -> list[int]:
+    """The address that a thread's DTV was allocated at, in glibc; [] where there is none.
+
+    glibc stores in the thread control block a pointer to the *second* entry of the DTV
+    (elf/dl-tls.c, allocate_dtv), the only reference to it: an interior pointer that would make
+    every thread's DTV "possibly lost", as it does in memcheck.
+    """
+    if is_musl(target, thread_pointer):
+        return []  # its DTV begins where the thread control block says
+    try:
+        dtv = target.word(thread_pointer + target.arch.dtv_offset)
+    except UnreadableMemory:
+        return []
+    return [(dtv - 2 * target.arch.word) & target.arch.mask]
+
+
 def is_musl(target: Target, tcb: int) -> bool:
     """Whether a thread control block is musl's struct pthread (src/internal/pthread_impl.h): words
     2 and 3 are its neighbours on the ring of threads, itself if alone. glibc's word 3 is a small

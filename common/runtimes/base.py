@@ -1,6 +1,6 @@
 """What a managed runtime's reader offers; adding a runtime is adding one file (or folder) whose finder the directory lists.
 
-A runtime has a heap of its own, whose objects hold native blocks, and counters that tell what it knows of them. Nothing is called in the
+A runtime has a heap of its own, whose objects hold native blocks, and counters of what it knows of them. Nothing is called in the
 target: everything is found through exported symbols, the code of exported functions, and invariants. An unknown version says in
 `problems` what could not be read, and offers the rest.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.allocators.base import Problem
@@ -29,9 +30,9 @@ class Count(NamedTuple):
 class Part(NamedTuple):
     """Memory that is the runtime's own: `used` bytes of these ranges hold live objects (code, metadata); None where that is not known.
 
-    `ranges` are sorted and disjoint. `name` stands in a sentence: "heap pages", "code cache". `inside` tells parts that stand in an
-    allocator's blocks: their bytes are in that allocator's share already. `parts` is what it consists of, as far as that is known: their
-    ranges are among its own. `freed` tells parts that the runtime has freed and not given back to the kernel.
+    `ranges` are sorted and disjoint. `name` is used in a sentence: "heap pages", "code cache". `inside` marks parts that are in an
+    allocator's blocks: their bytes are in that allocator's share already. `parts` is what it is known to consist of: their
+    ranges are among its own. `freed` marks parts that the runtime has freed and not given back to the kernel.
     """
 
     name: str
@@ -67,8 +68,7 @@ class Holders(NamedTuple):
 
     `owned` names blocks, by index, that objects of a type own beside what their words refer to.
 
-    Where objects stand many to a block of an allocator's, `pages` are these parts of blocks: what stands there are objects, and no native
-    memory.
+    Where a block of an allocator's has many objects in it, `pages` are these parts of blocks: objects, and no native memory.
 
     Where each object is a block of an allocator's, `blocks` has for every block the number of the type of the object in it, or
     graph.dominators.NO_ROOT, or IGNORED for an object without pointers, and the columns are empty: such blocks are not native memory
@@ -85,7 +85,7 @@ class Holders(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """A variable of the managed language that refers to an object: "shop.orders.cache", where the reference stands, and what it says;
+    """A variable of the managed language that refers to an object: "shop.orders.cache", where the reference is, and its value;
     `table` is the block of memory that this object has for itself (a dictionary's table), or 0."""
 
     name: str
@@ -100,6 +100,41 @@ class Site(NamedTuple):
     frames: Sequence[str]
     blocks: int
     bytes: int
+
+
+class ManagedHeap(NamedTuple):
+    """By which files a process has a runtime whose heap is memory of no allocator: the start of their names, the runtime's name in a
+    sentence, and the allocator that serves as its heap where that can be read (CPython's pymalloc)."""
+
+    files: tuple[str, ...]
+    owner: str
+    allocator: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong with a process's memory. `sort` is what it is, for programs; `bytes` what it is about, by which findings are ranked;
+    `title` a sentence, `cause` another or "", `tries` what to try, `shows` the commands that show more (their words), `facts` the numbers
+    behind it."""
+
+    sort: str
+    bytes: int
+    title: str
+    cause: str = ""
+    tries: tuple[str, ...] = ()
+    shows: tuple[str, ...] = ()
+    facts: dict[str, object] = field(default_factory=dict)
+
+    def json(self) -> dict[str, object]:
+        return {
+            "finding": self.sort,
+            "bytes": self.bytes,
+            "text": self.title,
+            "cause": self.cause or None,
+            "try": list(self.tries),
+            "next": list(self.shows),
+            "evidence": self.facts,
+        }
 
 
 class Runtime:
@@ -120,12 +155,12 @@ class Runtime:
         return []
 
     def stack_memory(self) -> Sequence[Range]:
-        """Memory of its heap in which stacks lie beside other things (Go's): a stack pointer there does not tell what is dead below it.
+        """Memory of its heap in which stacks lie beside other things (Go's): what is below a stack pointer there need not be dead.
         Sorted and disjoint."""
         return []
 
     def note(self) -> str:
-        """A sentence for `find`, `verdict` and `map` on what can be told of its memory and what cannot; "" where nothing need be said."""
+        """A sentence for `find`, `verdict` and `map` on what can be known of its memory and what cannot; "" where nothing need be said."""
         return ""
 
     def reserved(self) -> Sequence[Range]:
@@ -137,7 +172,7 @@ class Runtime:
         return []
 
     def holders(self) -> Optional[Holders]:
-        """What may hold native blocks; None where that cannot be told."""
+        """What may hold native blocks; None where that cannot be known."""
         return None
 
     def told(self, name: str) -> Optional[int]:
@@ -146,7 +181,7 @@ class Runtime:
         return None
 
     def dead(self) -> Sequence[Range]:
-        """Parts of its heap that hold no live object (free slots): what stands there refers to nothing. Sorted and disjoint."""
+        """Parts of its heap that hold no live object (free slots): words there refer to nothing. Sorted and disjoint."""
         return []
 
     def sites(self) -> Sequence[Site]:
@@ -174,4 +209,20 @@ class Finder(Protocol):
     def __call__(self, target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]: ...
 
 
-__all__ = ["Count", "Engine", "Finder", "Holders", "Iterator", "Part", "Problem", "Range", "Runtime", "Site", "Target", "Type", "Variable"]
+__all__ = [
+    "Count",
+    "Engine",
+    "Finder",
+    "Finding",
+    "Holders",
+    "Iterator",
+    "ManagedHeap",
+    "Part",
+    "Problem",
+    "Range",
+    "Runtime",
+    "Site",
+    "Target",
+    "Type",
+    "Variable",
+]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.base import Finder, Runtime
+from findleaks.runtimes.base import Finder, Finding, ManagedHeap, Runtime
 from findleaks.target.base import Target
 
 FINDERS: tuple[str, ...] = (
@@ -17,12 +17,26 @@ FINDERS: tuple[str, ...] = (
     "findleaks.runtimes.node",
     "findleaks.runtimes.go",
 )
-"""Modules with a `find(target, engine, directory)`; a new runtime adds itself here."""
+"""Modules with a `find(target, engine, directory)`; a new runtime adds itself here. A module may also have `HEAP`, a ManagedHeap, and
+`findings(target)`: what is wrong that shows even where the runtime's heap cannot be read."""
 
 
 def known() -> list[str]:
     """Names of the runtimes that can be read."""
     return [finder.rsplit(".", 1)[-1] for finder in FINDERS]
+
+
+def findings(target: Target) -> Iterator[Finding]:
+    """What the runtimes' modules find wrong."""
+    for module in map(importlib.import_module, FINDERS):
+        yield from getattr(module, "findings", lambda target: ())(target)
+
+
+def heap_owners(files: Sequence[str], allocators: Collection[str]) -> list[str]:
+    """The runtimes that have files among these (names without folders), and a heap of their own that none of these allocators serves."""
+    heaps: list[ManagedHeap] = [module.HEAP for module in map(importlib.import_module, FINDERS) if hasattr(module, "HEAP")]
+    found = {heap.owner for heap in heaps if heap.allocator not in allocators and any(file.startswith(heap.files) for file in files)}
+    return sorted(found, reverse=True)  # the JVM, V8, Ruby, CPython
 
 
 def find(target: Target, engine: Engine, directory: Directory, names: Sequence[str] = ()) -> list[Runtime]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import subprocess
 import sys
@@ -13,21 +15,36 @@ import pytest
 import truth
 
 import cores
+from findleaks import commands
 from findleaks.allocators import directory
+from findleaks.allocators.glibc.instance import Glibc
+from findleaks.allocators.jemalloc.instance import Jemalloc
+from findleaks.allocators.mimalloc.instance import Mimalloc
+from findleaks.allocators.musl.ng import MallocNG
+from findleaks.allocators.pymalloc.instance import Pymalloc
+from findleaks.allocators.tcmalloc.instance import Tcmalloc
+from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
+from findleaks.allocators.umem.instance import Umem
 from findleaks.session import Session
 from findleaks.target.core import open_core
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_example_of_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program with a pool; findleaks has the example's reader."""
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
     module = types.ModuleType("pool_reader")
     exec(compile(textwrap.dedent(re.sub(r"^   ", "", code, flags=re.M)), "CONTRIBUTING.md", "exec"), module.__dict__)
     monkeypatch.setitem(sys.modules, "pool_reader", module)
     monkeypatch.setattr(directory, "FINDERS", ("pool_reader", *directory.FINDERS))
-    program = tmp_path / "pool"
-    subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-O1", "-o", str(program), str(truth.PROGRAMS / "pool.c")], check=True)
+    made = tmp_path / "pool"
+    subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-O1", "-o", str(made), str(truth.PROGRAMS / "pool.c")], check=True)
+    return made
+
+
+def test_the_example_of_a_reader(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program)], tmp_path / "run") as running:
         expected = {int(a, 16): kind for a, kind in (line.split() for line in running.output.splitlines()[:-1])}
         core = running.kernel_core()
@@ -44,3 +61,24 @@ def test_the_example_of_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (cache,) = pool.caches(blocks)
     assert (cache.size, cache.in_use, cache.free) == (48, len(expected), 64 - len(expected))
     session.close()
+
+
+def test_verdict_on_what_the_example_keeps(program: Path, tmp_path: Path) -> None:
+    """Free pages of an allocator that no other room knows are explained, with its own call and setting as what to try."""
+    with cores.Running([str(program), "keeps"], tmp_path / "run") as running:
+        kept = int(running.output.split()[1])
+        core = running.kernel_core()
+    out = io.StringIO()
+    assert commands.execute(lambda: Session(open_core(str(core))), ["verdict", "--json"], out, width=80) == 0
+    (found,) = [one for one in json.loads(out.getvalue())["findings"] if one["finding"] == "kept"]
+    facts = found["evidence"]
+    assert (found["bytes"], facts["allocator"], facts["free_pages"], facts["causes"]) == (kept, "pool", kept, ["page heap"])
+    assert (facts["call"], facts["returnable"]) == ("pool_trim()", kept)
+    assert found["text"].startswith("Not a leak: pool keeps ") and "pool_trim() would return" in found["text"]
+    assert found["try"] == ["POOL_KEEP=0 in the environment", "pool_trim() when the process is idle"]
+
+
+def test_names_of_the_allocators_that_can_be_read(program: Path) -> None:
+    """As the allocators themselves say, and a new one's among them."""
+    classes = [GoogleTcmalloc, Umem, Glibc, Jemalloc, Mimalloc, MallocNG, Pymalloc, Tcmalloc]
+    assert sorted(directory.known()) == sorted(["pool_reader", *(one.name for one in classes)])

@@ -12,6 +12,7 @@ import pytest
 from findleaks.audit import managed as audit
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.runtimes.base import Holders, Runtime, Type
+from findleaks.runtimes.directory import heap_owners
 
 
 class Fake(Runtime):
@@ -76,3 +77,18 @@ def test_columns_go_by_groups_and_what_owns_stays_apart() -> None:
     assert (found.addresses, found.sizes) == (before.addresses, before.sizes)
     assert audit._grouped(before, str) is before
     assert audit._grouped(None, audit.package) is None
+
+
+@pytest.mark.parametrize(
+    ("files", "allocators", "owners"),
+    [
+        (["node"], {"glibc"}, ["V8"]),
+        (["python3.11"], {"glibc"}, ["CPython"]),
+        (["python3.11"], {"glibc", "pymalloc"}, []),
+        (["app", "libpython3.13.so.1.0", "libruby-3.1.so.3.1", "libjvm.so"], {"glibc"}, ["the JVM", "Ruby", "CPython"]),
+        (["app", "libpython3.13.so.1.0", "libruby-3.1.so.3.1"], {"pymalloc", "glibc"}, ["Ruby"]),
+        (["app", "libc.so.6"], {"glibc"}, []),
+    ],
+)
+def test_heaps_that_no_allocator_serves(files: list[str], allocators: set[str], owners: list[str]) -> None:
+    assert heap_owners(files, allocators) == owners

@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.layout import FLAG_BITS, HEAP_INFOS, HEAP_MAXES, NBINS, NONCONTIGUOUS, HeapInfoLayout, StateLayout
 from findleaks.allocators.memory import Memory
+from findleaks.target.base import Range
 
 MAX_ARENAS = 1 << 16
 MAX_HEAPS = 1 << 20  # of one arena: more would span more than the address space
@@ -27,7 +28,7 @@ class HeapInfo(NamedTuple):
 class Arena:
     """What one malloc_state says. `top_size` is 0 when there is no valid top chunk.
 
-    `heaps`, of thread arenas only, stand oldest first. `held`: a thread was inside malloc with this arena's lock.
+    `heaps`, of thread arenas only, oldest first. `held`: a thread was inside malloc with this arena's lock.
     """
 
     number: int
@@ -67,6 +68,29 @@ class Arena:
     def bin_head(self, index: int) -> int:
         """The address a chunk's fd or bk has when it names the bin itself: two words before the pair (malloc.c, bin_at)."""
         return self.address + self.layout.bins + (2 * index - 2) * self.layout.word
+
+
+@dataclass
+class Span:
+    """[start, end) belongs to `arena`: chunks from `first` up to `stop`, where top, a fencepost or nothing more is.
+
+    `system` bytes of it count in the arena's system_mem (a thread heap's stale tail does not). `top_unknown`: the last chunk before
+    `stop` is the top. Filled by the walk: `foreign` (not the arena's, or lost to corruption: root memory), and `last_free`,
+    addresses at which a fencepost says that the chunk before it is free; `unsure`: headers that say so of the chunk before them, but
+    whose copy of its size differs.
+    """
+
+    arena: Arena
+    start: int
+    first: int
+    stop: int
+    end: int
+    system: int
+    top_unknown: bool = False
+    metadata: list[Range] = field(default_factory=list)
+    foreign: list[Range] = field(default_factory=list)
+    last_free: list[int] = field(default_factory=list)
+    unsure: list[int] = field(default_factory=list)
 
 
 def parse(memory: Memory, address: int, layout: StateLayout) -> Optional[Arena]:

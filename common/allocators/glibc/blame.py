@@ -2,7 +2,7 @@
 
 Either that header was, or the size of the chunk before it, which then led into the middle of a block. The chain of sizes settles
 it: a size that leads where the chain breaks is right unless something contradicts it: a chain that passes the place by, a free
-chunk's copy of its size, flags that no chunk of the arena has, too little room for a block. Content alone does not tell: 0x31, a
+chunk's copy of its size, flags that no chunk of the arena has, too little room for a block. Content alone does not show it: 0x31, a
 common size word, is the digit 1, and blocks full of text run up to each other's headers. Where text ends in the first byte of the
 size before, and nothing contradicts that size, a pointer to the block behind shows that one begins there.
 
@@ -11,30 +11,31 @@ malloc/malloc.c of glibc 2.26 to 2.43, struct malloc_chunk.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
-from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE
-from findleaks.allocators.glibc.walk import chained, sound_from
+from findleaks.allocators.glibc.arenas import Span
+from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE, fencepost
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.ranges import nonzero_pieces
 
-if TYPE_CHECKING:
-    from findleaks.allocators.glibc.spans import Span
+HOPS = 24
+"""Chunks in a row that must be sound where a run is picked up again without a known start."""
 
 LOOK = 1 << 18
 """Bytes behind a header in which the true end of its chunk is looked for."""
 
 MOST = 64
-"""Headers of one heap's instance that are judged; what is wrong more often is taken as it stands."""
+"""Headers of one heap's instance that are judged; what is wrong more often is not judged."""
 
 MOST_SEARCHED = 4
 """Of those, how many are looked for in all memory."""
 
 
 class Verdict(NamedTuple):
-    """`chunk`: the one whose size word was written over; `expected`: that word as it was, if what stands behind tells; `what`: a phrase."""
+    """`chunk`: the one whose size word was written over; `expected`: that word as it was, if what is behind it shows that; `what`: a
+    phrase."""
 
     chunk: int
     expected: Optional[int]
@@ -64,9 +65,9 @@ class Judge:
             return self._earlier(before, chunk, found)
         if self._free_size(span, chunk, chunk + 2 * self.memory.size) is None:
             nearest = self._nearest(span, chunk, end)
-            strange = head & FLAG_BITS & ~PREV_INUSE & ~_arena_flag(span)
-            strange = strange or (not head & PREV_INUSE and not self._behind_free(span, before))
-            if strange or (nearest and nearest - chunk < 4 * self.memory.size):
+            unlikely = head & FLAG_BITS & ~PREV_INUSE & ~_arena_flag(span)
+            unlikely = unlikely or (not head & PREV_INUSE and not self._behind_free(span, before))
+            if unlikely or (nearest and nearest - chunk < 4 * self.memory.size):
                 return self._earlier(before, chunk, nearest - before | PREV_INUSE | _arena_flag(span) if nearest else None)
             doubt = nearest and self._text_into(before, head, nearest - before)
             if doubt and not self._referred(chunk + 2 * self.memory.size):
@@ -96,7 +97,7 @@ class Judge:
         text = f' ("{raw.decode("ascii")}")' if all(32 <= byte < 127 for byte in raw) else ""
         return f"the size word of the block at {chunk + 2 * memory.size:#x} is {head:#x}{text}"
 
-    # -- what tells -------------------------------------------------------------------------------------------------------
+    # -- what shows it ----------------------------------------------------------------------------------------------------
 
     def _passed_by(self, span: Span, before: int, chunk: int) -> Optional[int]:
         """The size word of `before` by a chain of chunks that begins inside it and passes `chunk` by: its size is too large."""
@@ -167,6 +168,51 @@ class Judge:
                 if self.engine.search(piece, address, address + 1):
                     return True
         return False
+
+
+def is_sound(memory: Memory, chunk: int, span: Span) -> bool:
+    """A header as a chunk of this span may have it."""
+    head = memory.word(chunk + memory.size)
+    if head is None or (chunk + 2 * memory.size) % span.arena.layout.align:
+        return False
+    size = head & ~FLAG_BITS
+    return 4 * memory.size <= size <= span.stop - chunk and size % (2 * memory.size) == 0
+
+
+def sound_from(memory: Memory, start: int, span: Span) -> Optional[int]:
+    """Where malloc's memory goes on behind corruption, or behind memory that somebody else got from sbrk: the first place from which HOPS
+    chunks in a row are sound and agree with their neighbours, or which reaches top."""
+    word, align = memory.size, span.arena.layout.align
+    flags = FLAG_BITS & ~_arena_flag(span)
+    for base, words in memory.scan(start, span.stop + 2 * word):
+        for index, head in enumerate(words):
+            if head & flags == PREV_INUSE and head > 4 * word:
+                chunk = base + (index - 1) * word
+                if start <= chunk <= span.stop and (chunk + 2 * word) % align == 0 and chained(memory, chunk, span):
+                    return chunk
+    return None
+
+
+def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
+    """Whether chunk after chunk is sound from here, for HOPS of them (counted from `avoid` on, which none of them may be)."""
+    word = memory.size
+    others = FLAG_BITS & ~PREV_INUSE & ~_arena_flag(span)
+    hops = 0
+    while hops < HOPS:
+        if chunk == span.stop:
+            return True
+        if chunk == avoid or chunk > span.stop or fencepost(memory, chunk):
+            return avoid < chunk < span.stop
+        head = memory.word(chunk + word)
+        if head is None or not is_sound(memory, chunk, span) or head & others:
+            return False
+        size = head & ~FLAG_BITS
+        after = memory.words(chunk + size, 2)
+        if after is None or (not after[1] & PREV_INUSE and after[0] != size):
+            return False
+        chunk += size
+        hops += chunk > avoid
+    return True
 
 
 def _arena_flag(span: Span) -> int:

@@ -18,7 +18,7 @@ from findleaks.target.base import Piece
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Arena
-    from findleaks.allocators.glibc.instance import Glibc
+    from findleaks.allocators.glibc.view import GlibcView
 
 MMAPPED = "mmapped"
 SHORT = 1024
@@ -55,7 +55,7 @@ class Classes(NamedTuple):
         return f"{max(low, self.small + 1)}-{2 * low - 1}", 0
 
 
-def caches(glibc: Glibc, blocks: Blocks) -> list[Cache]:
+def caches(glibc: GlibcView, blocks: Blocks) -> list[Cache]:
     """One a class and arena, ascending; then the chunks that were mapped one by one."""
     classes = Classes(glibc.memory.size, glibc.granule)
     arenas: dict[str, dict[int, list[int]]] = {arena.name: {} for arena in glibc.instance.arenas}
@@ -92,10 +92,10 @@ def _arena_caches(arena: str, sizes: dict[int, list[int]], classes: Classes) -> 
         yield Cache(arena, name, size, used, cached, free, used_bytes, cached_bytes, free_bytes, memory)
 
 
-def arenas(glibc: Glibc, blocks: Blocks) -> list[base.Arena]:
+def arenas(glibc: GlibcView, listed: Sequence[Free], blocks: Blocks) -> list[base.Arena]:
     """The arenas in the order of their ring, then what was mapped chunk by chunk. `own` has what malloc_info prints of each."""
     made = []
-    for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, _free(glibc)):
+    for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, listed):
         sums = (held.in_use.bytes, held.cached.bytes, held.free.bytes)
         made.append(base.Arena(arena.name, *sums, arena.system_mem, kept.own(arena), arena.top_size))
     if glibc.mapped:
@@ -106,7 +106,7 @@ def arenas(glibc: Glibc, blocks: Blocks) -> list[base.Arena]:
     return made
 
 
-def thread_caches(glibc: Glibc, blocks: Blocks) -> list[ThreadCache]:
+def thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
     """Each thread's lists, by thread and size. Lists of large chunks (2.42 and later) hold several sizes: they stand in bands."""
     classes = Classes(glibc.memory.size, glibc.granule)
     made = []
@@ -126,16 +126,16 @@ def thread_caches(glibc: Glibc, blocks: Blocks) -> list[ThreadCache]:
     return made
 
 
-def counted(glibc: Glibc) -> dict[str, int]:
+def counted(glibc: GlibcView, listed: Sequence[Free]) -> dict[str, int]:
     """What mallinfo2 returns (its usmblks is always 0), and the sums that malloc_info ends with."""
-    arenas, kept = glibc.instance.arenas, _free(glibc)
+    arenas = glibc.instance.arenas
     system = sum(arena.system_mem for arena in arenas)
-    fast, fast_bytes = sum(one.fast for one in kept), sum(one.fast_bytes for one in kept)
-    free = sum(one.free_bytes for one in kept)
+    fast, fast_bytes = sum(one.fast for one in listed), sum(one.fast_bytes for one in listed)
+    free = sum(one.free_bytes for one in listed)
     aspaces = [_aspace(arena) for arena in arenas]
     return {
         "arena": system,
-        "ordblks": sum(one.rest for one in kept),
+        "ordblks": sum(one.rest for one in listed),
         "smblks": fast,
         "hblks": glibc.par("n_mmaps") or 0,
         "hblkhd": glibc.par("mmapped_mem") or 0,
@@ -143,7 +143,7 @@ def counted(glibc: Glibc) -> dict[str, int]:
         "fsmblks": fast_bytes,
         "uordblks": system - free,
         "fordblks": free,
-        "keepcost": kept[0].top if kept else 0,
+        "keepcost": listed[0].top if listed else 0,
         "system max": sum(arena.max_system_mem for arena in arenas),
         "aspace total": sum(total for total, _ in aspaces),
         "aspace mprotect": sum(reached for _, reached in aspaces),
@@ -197,24 +197,23 @@ def _aspace(arena: Arena) -> tuple[int, int]:
     return sum(heap.end - heap.start for heap in arena.heaps), sum(heap.limit - heap.start for heap in arena.heaps)
 
 
-def _free(glibc: Glibc) -> list[Free]:
-    """Of every arena; followed once. Lists that are cut short or do not agree with the chunks that were walked become problems."""
-    if glibc.free is None:
-        reader = _Bins(glibc)
-        glibc.free = [reader.arena(arena) for arena in glibc.instance.arenas]
-        for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, glibc.free):
-            listed = kept.fast + kept.rest - 1
-            if held.reconciled and listed != held.free.blocks:
-                what = f"{arena.name}: its lists hold {listed:,} free blocks, its heaps {held.free.blocks:,}"
-                inside = "; a thread was inside malloc with it" if arena.held else ""
-                glibc.problems.append(Problem(arena.address, what + inside, False))
-    return glibc.free
+def follow_lists(glibc: GlibcView) -> list[Free]:
+    """What every arena's lists hold. Those that are cut short or do not agree with the chunks that were walked become problems."""
+    reader = _Bins(glibc)
+    found = [reader.arena(arena) for arena in glibc.instance.arenas]
+    for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, found):
+        listed = kept.fast + kept.rest - 1
+        if held.reconciled and listed != held.free.blocks:
+            what = f"{arena.name}: its lists hold {listed:,} free blocks, its heaps {held.free.blocks:,}"
+            inside = "; a thread was inside malloc with it" if arena.held else ""
+            glibc.problems.append(Problem(arena.address, what + inside, False))
+    return found
 
 
 class _Bins:
     """Follows fastbins and bins of one instance."""
 
-    def __init__(self, glibc: Glibc) -> None:
+    def __init__(self, glibc: GlibcView) -> None:
         self.glibc = glibc
         self.memory = glibc.memory
         self._pieces: tuple[Piece, ...] = ()

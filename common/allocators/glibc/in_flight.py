@@ -16,12 +16,12 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import subtract
 
 if TYPE_CHECKING:
-    from findleaks.allocators.glibc.instance import Glibc
+    from findleaks.allocators.glibc.view import GlibcView
 
 MANGLED_BY = 12  # PROTECT_PTR: a link is stored XORed with its own address >> 12
 
 
-def in_hand(heap: Glibc, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+def in_hand(heap: GlibcView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
     """See Allocator.in_hand: blocks whose headers these words name, and those that hang from them as free lists do."""
     header, mask = 2 * heap.memory.size, heap.memory.arch.mask
     yield from ((word + header) & mask for word in words)
@@ -46,7 +46,7 @@ def _starts(blocks: Blocks, address: int) -> bool:
     return index >= 0 and blocks.address(index) == address and blocks.state(index) == State.IN_USE
 
 
-def changing(heap: Glibc, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
+def changing(heap: GlibcView, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
     """See Allocator.changing. What is wrong with an arena as a whole is about its structure and its top; with a thread cache, about
     that; with the count of mapped chunks, about a page where one may begin."""
     if any_within(words, _about(heap, problem, blocks)):
@@ -58,7 +58,7 @@ def changing(heap: Glibc, problem: Problem, words: Sequence[int], blocks: Blocks
     return any(any_within([word], subtract(anonymous, spans)) for word in words if word and word % page == 0)
 
 
-def _about(heap: Glibc, problem: Problem, blocks: Blocks) -> Iterator[Range]:
+def _about(heap: GlibcView, problem: Problem, blocks: Blocks) -> Iterator[Range]:
     header = 2 * heap.memory.size
     yield from around(problem, blocks, header)
     for arena in heap.instance.arenas:

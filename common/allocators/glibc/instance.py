@@ -5,24 +5,28 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache
 from findleaks.allocators.glibc import caches, in_flight, spans, tcache, version
 from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc import prev_inuse as doubts
-from findleaks.allocators.glibc.arenas import find_heaps, read_top
+from findleaks.allocators.glibc.arenas import Span, find_heaps, read_top
 from findleaks.allocators.glibc.blame import Judge
+from findleaks.allocators.glibc.caches import Free
 from findleaks.allocators.glibc.layout import FIRST
 from findleaks.allocators.glibc.locate import Instance
 from findleaks.allocators.glibc.mmapped import Mapped, agrees
 from findleaks.allocators.glibc.reconcile import Balance, balance, check, count
-from findleaks.allocators.glibc.spans import Span
 from findleaks.allocators.glibc.walk import walk
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Piece, Range, Target
+
+if TYPE_CHECKING:
+    from findleaks.allocators.retention import FreeMemory, Retention
+    from findleaks.target.runs import Runs
 
 
 class Glibc(Allocator):
@@ -30,6 +34,11 @@ class Glibc(Allocator):
     arenas first, then (`claim`) the main arena's mmapped runs and the chunks mapped one by one."""
 
     name = "glibc"
+    usual_file = "libc.so"
+    remainder_words = 2
+    free_footer_words = 1
+    release_call = "malloc_trim(0)"
+    cache_setting = "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"
     version = ""
 
     def __init__(self, target: Target, engine: Engine, instance: Instance) -> None:
@@ -51,7 +60,7 @@ class Glibc(Allocator):
         self._pieces: Optional[list[Piece]] = None
         self.balances: list[Balance] = []  # one an arena, once sealed
         self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []  # thread caches' lists: index and entries, once sealed
-        self.free: Optional[list[caches.Free]] = None  # what the arenas' lists hold, once asked for
+        self._listed: Optional[list[Free]] = None  # what the arenas' lists hold, once asked for
         self._heaps: Optional[list[Heap]] = None
         self._walked: dict[int, tuple[Heap, Blocks]] = {}  # by a span's start: the heap made of it, and the blocks it was walked into
         self.spans: list[Span] = []
@@ -193,14 +202,14 @@ class Glibc(Allocator):
     def sealed(self, blocks: Blocks) -> None:
         """See Allocator. Totals are taken twice: as walked, to compare with what the arenas say, and after cached blocks are marked."""
         for span in self.spans:
-            for index in {id(one): one for one in (blocks, self._into(span, blocks))}.values():
+            for index in {id(one): one for one in (blocks, self.walked_blocks(span, blocks))}.values():
                 for fence in span.last_free:
                     self._mark_free_before(index, fence)
                 if span.top_unknown:
                     self._mark_free_before(index, span.stop)
                 for chunk in doubts.settle(self, span, index):
                     self._mark_free_before(index, chunk)
-        walked = [balance(self._into(span, blocks), self.memory.size, span) for span in self.spans]
+        walked = [balance(self.walked_blocks(span, blocks), self.memory.size, span) for span in self.spans]
         unknown = self._mark(blocks)
         for address, what in unknown[:20]:
             self.problems.append(Problem(address, f"{what} at {address:#x} is no block: a free list is corrupt, or the heap around it"))
@@ -214,7 +223,7 @@ class Glibc(Allocator):
         wrong = [span.arena for span in self.spans if any(span.first <= place < span.end for place in damaged)]
         self.balances = check(self.instance.arenas, walked, self.problems, wrong)
 
-    def _into(self, span: Span, blocks: Blocks) -> Blocks:
+    def walked_blocks(self, span: Span, blocks: Blocks) -> Blocks:
         """The blocks a span was walked into: an index of its own, where heaps of other allocators stand in its blocks."""
         return self._walked[span.start][1] if span.start in self._walked else blocks
 
@@ -324,7 +333,19 @@ class Glibc(Allocator):
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
         """See Allocator."""
-        return caches.arenas(self, blocks)
+        return caches.arenas(self, self._lists(), blocks)
+
+    def released(self, blocks: Blocks) -> Runs:
+        """See Allocator."""
+        from findleaks.allocators.glibc.trim import trimmed  # only `map` and `verdict` need it
+
+        return trimmed(self, blocks)
+
+    def retention(self, free: FreeMemory) -> Retention:
+        """See Allocator."""
+        from findleaks.allocators.glibc.retention import explain_retention
+
+        return explain_retention(free, self.par)
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
         """See Allocator."""
@@ -332,7 +353,12 @@ class Glibc(Allocator):
 
     def counted(self) -> dict[str, int]:
         """See Allocator: mallinfo2's figures."""
-        return caches.counted(self)
+        return caches.counted(self, self._lists())
+
+    def _lists(self) -> list[Free]:
+        if self._listed is None:
+            self._listed = caches.follow_lists(self)
+        return self._listed
 
     def spare(self, blocks: Blocks) -> list[Spare]:
         """See Allocator: each arena's top, and what heaps of threads had to give back of their ends."""

@@ -185,3 +185,20 @@ def span_text(since: Version, until: Version) -> str:
 def first_chunk(memory: Memory, address: int, align: int) -> int:
     """The first place for a chunk at or behind `address`: its user pointer is aligned."""
     return address + -(address + 2 * memory.size) % align
+
+
+def fencepost(memory: Memory, chunk: int) -> int:
+    """Bytes of the fencepost at `chunk`, 0 if there is none: two chunks of two words each, up to a page's end, which finish a run of the
+    main arena; three when two words were left of the old top, too few to be freed (malloc.c, sysmalloc)."""
+    words = memory.words(chunk, 4)
+    small = 2 * memory.size
+    if words is None or words[1] & ~PREV_INUSE != small or words[3] != small | PREV_INUSE:
+        return 0
+    page = memory.arch.page
+    if (
+        (chunk + 2 * small) % page
+        and (chunk + 3 * small) % page == 0
+        and memory.word(chunk + 2 * small + memory.size) == small | PREV_INUSE
+    ):
+        return 3 * small
+    return 2 * small

@@ -19,14 +19,14 @@ from findleaks.libc.thread_state import threads_running_in
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:
-    from findleaks.allocators.glibc.instance import Glibc
-    from findleaks.allocators.glibc.spans import Span
+    from findleaks.allocators.glibc.arenas import Span
+    from findleaks.allocators.glibc.view import GlibcView
 
 MOST = 20
 """Problems of one span that are told one by one."""
 
 
-def settle(heap: Glibc, span: Span, blocks: Blocks) -> Iterator[int]:
+def settle(heap: GlibcView, span: Span, blocks: Blocks) -> Iterator[int]:
     """Those of the span's headers in doubt that are right: the chunk before them is free. Tells what is wrong, once."""
     if not span.unsure:
         return

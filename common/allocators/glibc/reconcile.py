@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.glibc.arenas import Arena
-from findleaks.allocators.glibc.spans import Span
+from findleaks.allocators.glibc.arenas import Arena, Span
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State, Totals
 from findleaks.target.base import Range

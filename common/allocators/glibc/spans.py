@@ -9,40 +9,16 @@ arena ends in one fencepost of two words and a header of size 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.glibc.arenas import Arena
-from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, first_chunk
-from findleaks.allocators.glibc.walk import advance, fencepost
+from findleaks.allocators.glibc.arenas import Arena, Span
+from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, fencepost, first_chunk
+from findleaks.allocators.glibc.walk import advance
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 from findleaks.target.ranges import holding
-
-
-@dataclass
-class Span:
-    """[start, end) belongs to `arena`: chunks from `first` up to `stop`, where top, a fencepost or nothing more stands.
-
-    `system` bytes of it count in the arena's system_mem (a thread heap's stale tail does not). `top_unknown`: the last chunk before
-    `stop` is the top. Filled by the walk: `foreign` (not the arena's, or lost to corruption: root memory), and `last_free`,
-    addresses at which a fencepost says that the chunk before it is free; `unsure`: headers that say so of the chunk before them, but
-    whose copy of its size differs.
-    """
-
-    arena: Arena
-    start: int
-    first: int
-    stop: int
-    end: int
-    system: int
-    top_unknown: bool = False
-    metadata: list[Range] = field(default_factory=list)
-    foreign: list[Range] = field(default_factory=list)
-    last_free: list[int] = field(default_factory=list)
-    unsure: list[int] = field(default_factory=list)
 
 
 def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[Span]:

@@ -19,15 +19,15 @@ from findleaks.target.ranges import subtract
 from findleaks.target.runs import Runs
 
 if TYPE_CHECKING:
-    from findleaks.allocators.glibc.instance import Glibc
-    from findleaks.allocators.glibc.spans import Span
+    from findleaks.allocators.glibc.arenas import Span
+    from findleaks.allocators.glibc.view import GlibcView
 
 _OFTEN = 1 << 16
 STEP = 256 << 20
 """Bytes of heap looked at between two looks at Ctrl-C: 50 ms where all of it is small blocks."""
 
 
-def trimmed(glibc: Glibc, blocks: Blocks) -> Runs:
+def trimmed(glibc: GlibcView, blocks: Blocks) -> Runs:
     """The whole pages that malloc_trim(0) would give back, resident or not. Raises Interrupted."""
     found: array[int] = array("Q")  # a heap may have a million such chunks
     page, word = glibc.memory.arch.page, glibc.memory.size
@@ -48,7 +48,7 @@ def trimmed(glibc: Glibc, blocks: Blocks) -> Runs:
     return Runs(found)
 
 
-def _at_break(glibc: Glibc, span: Span) -> int:
+def _at_break(glibc: GlibcView, span: Span) -> int:
     """The main arena's top, if systrim would shorten it: it stands in this span, and ends where the break is; else 0."""
     arena = span.arena
     if arena.number or not arena.top_size or not span.first <= arena.top < span.end:
@@ -59,7 +59,7 @@ def _at_break(glibc: Glibc, span: Span) -> int:
     return arena.top if arena.contiguous and at >= 0 and regions[at].end == end else 0
 
 
-def _free(glibc: Glibc, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]:
+def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]:
     """Ascending runs of adjacent free chunks of a page or more, each from its first chunk's header to the header behind it."""
     word, page = glibc.memory.size, glibc.memory.arch.page
     taken = [*span.foreign, *span.metadata, *_inner(glibc, span, blocks)]
@@ -83,11 +83,11 @@ def _free(glibc: Glibc, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]
                 yield low, high
 
 
-def _inner(glibc: Glibc, span: Span, blocks: Blocks) -> list[Range]:
+def _inner(glibc: GlibcView, span: Span, blocks: Blocks) -> list[Range]:
     """The chunks in which heaps of other allocators stand."""
     heaps = glibc.heaps()
     at = bisect_left([heap.start for heap in heaps], span.start)
-    outer = glibc._into(span, blocks)
+    outer = glibc.walked_blocks(span, blocks)
     found = []
     for start, end in heaps[at].inner if at < len(heaps) and heaps[at].start == span.start else ():
         index = outer.find(start)

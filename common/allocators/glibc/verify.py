@@ -1,7 +1,7 @@
 """Whether a glibc heap is sound: what malloc itself asserts when it is built for debugging, and more, looked at from outside.
 
 Sources: malloc/malloc.c of glibc 2.26 to 2.43: do_check_malloc_state, do_check_chunk, tcache_get_n, free (e->key, 2.29),
-tcache_key_initialize (2.34). What the reader itself came upon (sizes, lists that run astray, tops, totals) stands in `problems` already.
+tcache_key_initialize (2.34). What the reader itself came upon (sizes, lists that run astray, tops, totals) is in `problems` already.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, subtract
 
 if TYPE_CHECKING:
-    from findleaks.allocators.glibc.instance import Glibc
+    from findleaks.allocators.glibc.view import GlibcView
 
 MOST = 100
-"""Problems of one sort that are told one by one."""
+"""Problems of one sort that are reported one by one."""
 
 
-def verify(heap: Glibc, lists: Lists) -> Iterator[Optional[Problem]]:
+def verify(heap: GlibcView, lists: Lists) -> Iterator[Optional[Problem]]:
     """Everything that is wrong beyond heap.problems; see Allocator.verify. `lists` follows this heap's lists."""
     heap.checked = {
         "chunk headers": 0,
@@ -43,18 +43,18 @@ def verify(heap: Glibc, lists: Lists) -> Iterator[Optional[Problem]]:
     yield from _missing_mapped(heap)
 
 
-def _consequences(heap: Glibc) -> None:
-    """Take out what follows from damage that is told already."""
+def _consequences(heap: GlibcView) -> None:
+    """Take out what follows from damage that is reported already."""
     unread = merged([part for span in heap.spans for part in span.foreign])
     heap.problems[:] = [p for p in heap.problems if p.damaged or not p.corrupt or not _in_unread(p, unread, heap)]
 
 
-def _in_unread(problem: Problem, unread: Sequence[Range], heap: Glibc) -> bool:
-    """A list's entry that is no block because the memory around it is lost to a wrong size, which is told already."""
+def _in_unread(problem: Problem, unread: Sequence[Range], heap: GlibcView) -> bool:
+    """A list's entry that is no block because the memory around it is lost to a wrong size, which is reported already."""
     return inside(unread, problem.address) is not None and heap.owns(problem.address)
 
 
-def _arena(heap: Glibc, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
+def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
     """Headers and bins of one arena, each against the other; adds the chunks that are free to `free`."""
     memory, word = heap.memory, heap.memory.size
     spans = [span for span in heap.spans if span.arena is arena]
@@ -82,7 +82,7 @@ def _arena(heap: Glibc, arena: Arena, free: set[int]) -> Iterator[Optional[Probl
             yield Problem(chunk, what, damaged=Range(chunk + word, chunk + 2 * word))
 
 
-def _listed_but_used(heap: Glibc, arena: Arena, chunk: int) -> Problem:
+def _listed_but_used(heap: GlibcView, arena: Arena, chunk: int) -> Problem:
     memory, word = heap.memory, heap.memory.size
     size = (memory.word(chunk + word) or 0) & ~FLAG_BITS
     behind = chunk + size + word
@@ -99,7 +99,7 @@ def _listed_but_used(heap: Glibc, arena: Arena, chunk: int) -> Problem:
     return Problem(behind - word, what, damaged=Range(behind, behind + word), expected=head & ~PREV_INUSE)
 
 
-def _numbers(heap: Glibc, arena: Arena) -> Iterator[Problem]:
+def _numbers(heap: GlibcView, arena: Arena) -> Iterator[Problem]:
     """An arena's counters and pointers that must be in order."""
     word, layout = heap.memory.size, arena.layout
     at = arena.address + layout.system_mem
@@ -123,7 +123,7 @@ def _numbers(heap: Glibc, arena: Arena) -> Iterator[Problem]:
             yield Problem(at, what, damaged=Range(at + 3 * word, at + 4 * word))
 
 
-def _entries(heap: Glibc, lists: Lists, free: set[int]) -> Iterator[Optional[Problem]]:
+def _entries(heap: GlibcView, lists: Lists, free: set[int]) -> Iterator[Optional[Problem]]:
     """Thread caches and fastbins: counts, sizes, keys, and that no block is freed twice."""
     seen: dict[int, str] = {}
     cached: list[tuple[ThreadCache, list[int]]] = []
@@ -154,7 +154,7 @@ def _entries(heap: Glibc, lists: Lists, free: set[int]) -> Iterator[Optional[Pro
                 yield None
 
 
-def _each(heap: Glibc, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
+def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
     """Blocks of one list: of chunks of `size` (0: any), in use by their headers, in no other list."""
     word = heap.memory.size
     heads = _heads(heap, [block - word for block in entries])
@@ -176,7 +176,7 @@ def _each(heap: Glibc, entries: Sequence[int], where: str, size: int, seen: dict
         seen[block] = where
 
 
-def _heads(heap: Glibc, places: Sequence[int]) -> Sequence[int]:
+def _heads(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
     """The words at these places: of many in one go, since each is in another page."""
     if len(places) <= SHORT:
         return [heap.memory.word(place) or 0 for place in places]
@@ -184,9 +184,9 @@ def _heads(heap: Glibc, places: Sequence[int]) -> Sequence[int]:
     return heap.memory.arch.unpack(bytes(records))
 
 
-def _keys(heap: Glibc, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
-    """Each cached block's second word is a mark by which free() tells double frees: one random number for the process (2.34), the
-    address of the cache (2.29 to 2.33), or nothing before. What it is, is told by what most have."""
+def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
+    """Each cached block's second word is a mark by which free() notices double frees: one random number for the process (2.34), the
+    address of the cache (2.29 to 2.33), or nothing before. Which it is, is taken from what most have."""
     word = heap.memory.size
     own = Counter[bool]()
     votes: Counter[int] = Counter()
@@ -204,19 +204,19 @@ def _keys(heap: Glibc, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> I
     for cache, blocks in cached:
         should = cache.address if by_cache else key
         for block in blocks:
-            told = heap.memory.word(block + word) or 0
-            if told != should and found < MOST:
+            mark = heap.memory.word(block + word) or 0
+            if mark != should and found < MOST:
                 found += 1
                 whose = f"thread {cache.tid}'s cache" if cache.tid else f"the thread cache at {cache.address:#x}"
                 what = (
-                    f"the freed block at {block:#x}, in {whose}, has {told:#x} where free() left its mark {should:#x}: written to after "
+                    f"the freed block at {block:#x}, in {whose}, has {mark:#x} where free() left its mark {should:#x}: written to after "
                     "it was freed; a second free() of it would not be noticed"
                 )
                 yield Problem(block + word, what, damaged=Range(block + word, block + 2 * word), expected=should)
 
 
-def _in_libc(heap: Glibc, value: int) -> bool:
-    """Whether the word stands in the memory around main_arena, as tcache_key does."""
+def _in_libc(heap: GlibcView, value: int) -> bool:
+    """Whether the word is in the memory around main_arena, as tcache_key does."""
     start = heap.instance.main.address & -heap.memory.arch.page
     for piece in heap.target.pieces(start - (64 << 10), start + (256 << 10)):
         if heap.engine.search(piece, value, value + 1):
@@ -224,32 +224,44 @@ def _in_libc(heap: Glibc, value: int) -> bool:
     return False
 
 
-def _missing_mapped(heap: Glibc) -> Iterator[Problem]:
-    """A block that was mapped by itself, and whose header is no longer one: memory of the missing size that is nobody's."""
+def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
+    """A block that was mapped by itself, and whose header is no longer one: unclaimed memory of the missing size."""
     count, size = heap.par("n_mmaps"), heap.par("mmapped_mem")
     if count is None or size is None or count - len(heap.mapped) != 1:
         return
-    missing, word = size - sum(m.end - m.start for m in heap.mapped), heap.memory.size
-    page = heap.memory.arch.page
-    nobodys = subtract(heap.unclaimed, [Range(m.start, m.end) for m in heap.mapped])
-    if missing <= 0 or missing % page:
+    missing = size - sum(m.end - m.start for m in heap.mapped)
+    if missing <= 0 or missing % heap.memory.arch.page:
         return
-    places = [part.start for part in nobodys if part.end - part.start == missing]
-    neighbours = {m.end for m in heap.mapped}
-    places = places or [part.start for part in nobodys if part.end - part.start > missing and part.start in neighbours]
-    places += [part.end - missing for part in nobodys if part.end - part.start > missing and part.end in {m.start for m in heap.mapped}]
-    for start in places[:1] if len(places) == 1 else []:
-        header = start + -2 * word % heap.granule
-        words = heap.memory.words(header, 2)
-        if words is None:
-            continue
+    places = _unclaimed_places(heap, missing)
+    if len(places) != 1:
+        return
+    header = places[0] + -2 * heap.memory.size % heap.granule
+    words = heap.memory.words(header, 2)
+    if words is not None:
         heap.problems[:] = [p for p in heap.problems if p.address != (heap.instance.par or heap.instance.main.address)]
-        right = missing - (header - start) - (2 * word if heap.instance.layout.since >= (2, 43) else 0) | IS_MMAPPED
-        low = header if words[0] else header + word
-        high = header + 2 * word if words[1] != right else header + word
-        if low < high:
-            what = (
-                f"the header of the mmapped block at {header + 2 * word:#x} is overwritten: its size word is {words[1]:#x}, the "
-                f"{missing:,} bytes of mp_'s count that no other block has say otherwise; free() of it would abort"
-            )
-            yield Problem(header, what, damaged=Range(low, high), expected=right if low == header + word else None)
+        yield from _overwritten_header(heap, places[0], header, (words[0], words[1]), missing)
+
+
+def _unclaimed_places(heap: GlibcView, size: int) -> list[int]:
+    """Where a mapping of this size may begin: unclaimed memory that is as long, or else what is longer, beside a mapped block."""
+    unclaimed = subtract(heap.unclaimed, [Range(m.start, m.end) for m in heap.mapped])
+    longer = [part for part in unclaimed if part.end - part.start > size]
+    starts, ends = {m.start for m in heap.mapped}, {m.end for m in heap.mapped}
+    places = [part.start for part in unclaimed if part.end - part.start == size]
+    places = places or [part.start for part in longer if part.start in ends]
+    return places + [part.end - size for part in longer if part.end in starts]
+
+
+def _overwritten_header(heap: GlibcView, start: int, header: int, words: tuple[int, int], size: int) -> Iterator[Problem]:
+    """Which of the two words of the mapped chunk's header are not what they were; the mapping has `size` bytes from `start` on. Before the
+    chunk is only what aligns it; 2.43 leaves two words at its end out of its size."""
+    word = heap.memory.size
+    right = size - (header - start) - (2 * word if heap.instance.layout.since >= (2, 43) else 0) | IS_MMAPPED
+    low = header if words[0] else header + word
+    high = header + 2 * word if words[1] != right else header + word
+    if low < high:
+        what = (
+            f"the header of the mmapped block at {header + 2 * word:#x} is overwritten: its size word is {words[1]:#x}, the "
+            f"{size:,} bytes of mp_'s count that no other block has say otherwise; free() of it would abort"
+        )
+        yield Problem(header, what, damaged=Range(low, high), expected=right if low == header + word else None)

@@ -23,7 +23,7 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Piece, Range
 
 if TYPE_CHECKING:
-    from findleaks.allocators.glibc.spans import Span
+    from findleaks.allocators.glibc.arenas import Span
 
 MOST = 200
 """Problems of one span: what is wrong more often is wrong everywhere."""

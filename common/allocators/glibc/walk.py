@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.glibc.arenas import Span
+from findleaks.allocators.glibc.blame import Judge, Verdict, is_sound, sound_from
 from findleaks.allocators.glibc.engine import ChunkWalk, walk_chunks
-from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE
+from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, fencepost
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 
-if TYPE_CHECKING:
-    from findleaks.allocators.glibc.blame import Judge, Verdict
-    from findleaks.allocators.glibc.spans import Span
-
 ABSENT = "its memory is absent from the target"
-HOPS = 24  # chunks in a row that must be sound where a run is picked up again without a known start
 MOST_PROBLEMS = 20  # of one span: what is wrong more often is wrong everywhere
 
 
@@ -42,23 +39,6 @@ def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Option
         if walked.chunk <= chunk:
             return ChunkWalk(chunk, False, ABSENT)
         chunk = walked.chunk
-
-
-def fencepost(memory: Memory, chunk: int) -> int:
-    """Bytes of the fencepost at `chunk`, 0 if there is none: two chunks of two words each, up to a page's end, which finish a run of the
-    main arena; three when two words were left of the old top, too few to be freed (malloc.c, sysmalloc)."""
-    words = memory.words(chunk, 4)
-    small = 2 * memory.size
-    if words is None or words[1] & ~PREV_INUSE != small or words[3] != small | PREV_INUSE:
-        return 0
-    page = memory.arch.page
-    if (
-        (chunk + 2 * small) % page
-        and (chunk + 3 * small) % page == 0
-        and memory.word(chunk + 2 * small + memory.size) == small | PREV_INUSE
-    ):
-        return 3 * small
-    return 2 * small
 
 
 def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Sequence[int]], judge: Judge, problems: list[Problem]) -> None:
@@ -104,59 +84,9 @@ def _anchor(memory: Memory, bad: int, span: Span, anchors: Sequence[int]) -> Opt
     for chunk in anchors[bisect_right(anchors, bad) :]:
         if chunk >= span.stop:
             return None
-        if _sound(memory, chunk, span):
+        if is_sound(memory, chunk, span):
             return chunk
     return None
-
-
-def _sound(memory: Memory, chunk: int, span: Span) -> bool:
-    """A header as a chunk of this span may have it."""
-    head = memory.word(chunk + memory.size)
-    if head is None or (chunk + 2 * memory.size) % span.arena.layout.align:
-        return False
-    size = head & ~FLAG_BITS
-    return 4 * memory.size <= size <= span.stop - chunk and size % (2 * memory.size) == 0
-
-
-def sound_from(memory: Memory, start: int, span: Span) -> Optional[int]:
-    """Where malloc's memory goes on behind corruption, or behind memory that somebody else got from sbrk: the first place from which HOPS
-    chunks in a row are sound and agree with their neighbours, or which reaches top."""
-    word, align = memory.size, span.arena.layout.align
-    flags = FLAG_BITS & ~_own_flag(span)
-    for base, words in memory.scan(start, span.stop + 2 * word):
-        for index, head in enumerate(words):
-            if head & flags == PREV_INUSE and head > 4 * word:
-                chunk = base + (index - 1) * word
-                if start <= chunk <= span.stop and (chunk + 2 * word) % align == 0 and chained(memory, chunk, span):
-                    return chunk
-    return None
-
-
-def _own_flag(span: Span) -> int:
-    """The flag that chunks of this arena may have beside PREV_INUSE."""
-    return NON_MAIN_ARENA if span.arena.number else 0
-
-
-def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
-    """Whether chunk after chunk is sound from here, for HOPS of them (counted from `avoid` on, which none of them may be)."""
-    word = memory.size
-    strange = FLAG_BITS & ~PREV_INUSE & ~_own_flag(span)
-    hops = 0
-    while hops < HOPS:
-        if chunk == span.stop:
-            return True
-        if chunk == avoid or chunk > span.stop or fencepost(memory, chunk):
-            return avoid < chunk < span.stop
-        head = memory.word(chunk + word)
-        if head is None or not _sound(memory, chunk, span) or head & strange:
-            return False
-        size = head & ~FLAG_BITS
-        after = memory.words(chunk + size, 2)
-        if after is None or (not after[1] & PREV_INUSE and after[0] != size):
-            return False
-        chunk += size
-        hops += chunk > avoid
-    return True
 
 
 def _before(memory: Memory, blocks: Blocks, chunk: int) -> int:

@@ -1,13 +1,13 @@
-"""Arenas (arena_s): the table of pointers to them, and where in one its bins, its large classes' counters and its thread caches stand.
+"""Arenas (arena_s): the table of pointers to them, and where in one its bins, its large classes' counters and its thread caches are.
 
-What stands before the bins depends on how jemalloc was built; so the bins are found by the slabs they name, the rest by what agrees with
+What is before the bins depends on how jemalloc was built; so the bins are found by the slabs they name, the rest by what agrees with
 the extents.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple, Optional
@@ -35,8 +35,8 @@ class Arena:
 
 
 class Shape(NamedTuple):
-    """Where things are in every arena, from its address on; None where nothing told. `counts` is False of a jemalloc built without
-    statistics: its counters stay 0, and its arenas list no thread caches."""
+    """Where things are in every arena, from its address on; None where that could not be found. `counts` is False of a jemalloc built
+    without statistics: its counters stay 0, and its arenas list no thread caches."""
 
     bins: Optional[int]
     bin: Bin
@@ -110,52 +110,89 @@ def others(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> 
     return sorted(found)
 
 
+class Guess(NamedTuple):
+    """Bins of this layout are at `offset` in every arena; `score` is how much is for it. `zero` is where arena 0 is then, 0 where that
+    did not show."""
+
+    score: int
+    offset: int
+    zero: int
+    bin: Bin
+
+
+class Guesses:
+    """Where the bins of arenas are: the best guess by how many size classes count there what there is (`agreed`), and by how many words
+    name slabs where a bin of theirs would (`named`)."""
+
+    def __init__(self, memory: Memory, extents: Extents) -> None:
+        self.memory = memory
+        self.extents = extents
+        self.counts = count(extents)
+        self.agreed = self.named = Guess(0, 0, 0, BINS[0])
+        self._scores: dict[int, int] = {}  # by the address of the bins
+        self._firsts = [0, *accumulate(small.shards for small in extents.classes.small)]
+
+    def look(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> None:
+        """Take in an arena, supposed at this address; `naming` are the words there that name slabs, with the slabs' numbers."""
+        votes = self._count(arena, at, naming)
+        for offset, row in sorted((key for key in votes if key[0] > 0), key=lambda key: -votes[key])[:CHOICES]:
+            if at + offset not in self._scores:
+                self._scores[at + offset] = _agreement(self.memory, self.extents.classes, self.counts, arena.index, at + offset, BINS[row])
+            self.agreed = _better(self.agreed, self._scores[at + offset], offset, at, arena, BINS[row])
+            self.named = _better(self.named, votes[offset, row], offset, at, arena, BINS[row])
+
+    def _count(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
+        """By offset of the first bin and number of the layout: how many of the words would be of the slab's own bin."""
+        votes: dict[tuple[int, int], int] = {}
+        for place, i in naming:
+            if self.extents.arena[i] == arena.index:
+                before = self._firsts[self.extents.szind[i]] + self.extents.shard(i)
+                for row, layout in enumerate(BINS):
+                    if layout.extent is self.extents.layout:
+                        for field in (layout.slabcur, layout.nonfull):  # a bin that just gave its slab back has the others only
+                            key = place - at - field - before * layout.size, row
+                            votes[key] = votes.get(key, 0) + 1
+        return votes
+
+
+def _better(best: Guess, score: int, offset: int, at: int, arena: Arena, layout: Bin) -> Guess:
+    """The better guess. Of several words in base 0 the nearest below the bins is the arena."""
+    if (score, -offset) <= (best.score, -best.offset):
+        return best
+    return Guess(score, offset, at if arena.index == 0 else best.zero, layout)
+
+
 def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], firsts: Sequence[int], extents: Extents) -> Shape:
     """Find out; where only arena 0 is there, also which of `firsts` it is."""
-    counts = count(extents)
     slabs = {extents.descriptors[i]: i for i in extents.blocks if extents.slab[i]}
     if not slabs:
         return Shape(None, BINS[0], None, LARGES[0], None)
     low, high = min(slabs), max(slabs) + 1
-    best: tuple[int, int, int, Bin] = (0, 0, 0, BINS[0])
-    named: tuple[int, int, int, Bin] = (0, 0, 0, BINS[0])  # likewise, by how many words name slabs where a bin of theirs does
     tried = [(arena, arena.address) for arena in arenas]
     if len(arenas) == 1 and arenas[0].index == 0:
         tried += [(arenas[0], at) for at in firsts if at != arenas[0].address]
-    known: dict[int, int] = {}
-    firsts_of = [0, *accumulate(small.shards for small in extents.classes.small)]
+    guesses = Guesses(memory, extents)
     for arena, at in tried:
-        votes: dict[tuple[int, int], int] = {}
-        for place, i in _named(memory, engine, at, slabs, low, high):
-            if extents.arena[i] == arena.index:
-                before = firsts_of[extents.szind[i]] + extents.shard(i)
-                for row, layout in enumerate(BINS):
-                    if layout.extent is extents.layout:
-                        for field in (layout.slabcur, layout.nonfull):  # a bin that just gave its slab back has the others only
-                            key = place - at - field - before * layout.size, row
-                            votes[key] = votes.get(key, 0) + 1
-        for offset, row in sorted((key for key in votes if key[0] > 0), key=lambda key: -votes[key])[:CHOICES]:
-            if at + offset not in known:
-                known[at + offset] = _agreement(memory, extents.classes, counts, arena.index, at + offset, BINS[row])
-            score = known[at + offset]
-            # Of several words in base 0 the nearest below the bins is the arena.
-            if (score, -offset) > (best[0], -best[1]):
-                best = score, offset, at if arena.index == 0 else best[2], BINS[row]
-            if (votes[offset, row], -offset) > (named[0], -named[1]):
-                named = votes[offset, row], offset, at if arena.index == 0 else named[2], BINS[row]
-        if best[0] >= len(extents.classes.small) and len(arenas) > 1:
+        guesses.look(arena, at, _named(memory, engine, at, slabs, low, high))
+        if guesses.agreed.score >= len(extents.classes.small) and len(arenas) > 1:
             break
-    if not named[0]:
+    return _chosen(memory, arenas, guesses)
+
+
+def _chosen(memory: Memory, arenas: list[Arena], guesses: Guesses) -> Shape:
+    """The shape by the best guess; sets arena 0's address by it."""
+    agreed, named, classes = guesses.agreed, guesses.named, guesses.extents.classes
+    if not named.score:
         return Shape(None, BINS[0], None, LARGES[0], None)
-    real = [named[2] or arena.address if arena.index == 0 else arena.address for arena in arenas]
-    counting = best[0] > 0 and any(_counting(memory, extents.classes, at + named[1], named[3]) for at in real)
-    _, offset, zero, layout = best if counting else named
-    if zero and arenas and arenas[0].index == 0:
-        arenas[0].address = zero
+    real = [named.zero or arena.address if arena.index == 0 else arena.address for arena in arenas]
+    counting = agreed.score > 0 and any(_counting(memory, classes, at + named.offset, named.bin) for at in real)
+    best = agreed if counting else named
+    if best.zero and arenas and arenas[0].index == 0:
+        arenas[0].address = best.zero
     if not counting:
-        return Shape(offset, layout, None, LARGES[0], None, False)
-    large, row_large = _large(memory, extents.classes, counts, arenas, offset)
-    return Shape(offset, layout, large, row_large, _tcaches(memory, arenas, offset))
+        return Shape(best.offset, best.bin, None, LARGES[0], None, False)
+    large, row_large = _large(memory, classes, guesses.counts, arenas, best.offset)
+    return Shape(best.offset, best.bin, large, row_large, _tcaches(memory, arenas, best.offset))
 
 
 def _named(memory: Memory, engine: Engine, at: int, slabs: dict[int, int], low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -228,7 +265,7 @@ def _tcaches(memory: Memory, arenas: Sequence[Arena], end: int) -> Optional[int]
 
 def names_arena(memory: Memory, head: int, descriptor: int, arena: int) -> bool:
     """Whether what the two heads point to is a thread cache of this arena: in 5.3 its descriptor follows its own link, and the arena the
-    descriptor (tcache_slow_s); in 5.2 the bins stand first (tcache_s)."""
+    descriptor (tcache_slow_s); in 5.2 the bins come first (tcache_s)."""
     if descriptor - head == 16:
         return memory.word(head + 40) == arena
     return memory.word(descriptor + 32) == arena and memory.word(descriptor + 16) == head + 16

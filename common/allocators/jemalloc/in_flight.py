@@ -15,10 +15,10 @@ from findleaks.allocators.base import starts
 from findleaks.engine.contract import Blocks
 
 if TYPE_CHECKING:
-    from findleaks.allocators.jemalloc.instance import Jemalloc
+    from findleaks.allocators.jemalloc.parts import JemallocView
 
 
-def in_hand(heap: Jemalloc, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+def in_hand(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
     """See Allocator.in_hand: all that stands on the stacks of caches that a word points into; the block of a descriptor it names."""
     for cache in heap.caches_found:
         low = cache.stacks_at

@@ -5,44 +5,30 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Allocator, Heap, Problem
-from findleaks.allocators.images import Image
-from findleaks.allocators.jemalloc import arenas, extents, in_flight, pageslabs, profile, report, tcache, tree, verify
-from findleaks.allocators.jemalloc.arenas import Arena, Shape
-from findleaks.allocators.jemalloc.base import Bases
-from findleaks.allocators.jemalloc.classes import Classes
-from findleaks.allocators.jemalloc.extents import Extents
+from findleaks.allocators.jemalloc import arenas, extents, in_flight, pageslabs, profile, report, tcache
 from findleaks.allocators.jemalloc.layout import EDATA
+from findleaks.allocators.jemalloc.parts import Parts
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import RUN, State
 from findleaks.target.base import Range, Target
 
+if TYPE_CHECKING:
+    from findleaks.allocators.retention import FreeMemory, Retention
+
 SHOWN = 16
-
-
-class Parts(NamedTuple):
-    """What was found: where, the table of small classes, the tree with its leaves (and the number of the first page each is about), the
-    base allocator, the extents, the arenas and where things are in them."""
-
-    image: Image
-    classes: Classes
-    root: tree.Root
-    leaves: list[tuple[int, int]]
-    bases: Bases
-    elements: tree.Elements
-    extents: Extents
-    arenas: list[Arena]
-    shape: Shape
 
 
 class Jemalloc(Allocator):
     """See allocators.base.Allocator."""
 
     name = "jemalloc"
+    release_call = 'mallctl("arena.4096.purge")'  # MALLCTL_ARENAS_ALL is 4096
+    cache_setting = 'MALLOC_CONF=tcache_max:4096, or mallctl("thread.tcache.flush") in threads that go idle'
     granule = 8
 
     def __init__(self, target: Target, engine: Engine, parts: Parts, version: str, problems: list[Problem]) -> None:
@@ -176,6 +162,12 @@ class Jemalloc(Allocator):
         idle = [i for i, state in enumerate(seen.state) if state]
         return [base.Spare(seen.start[i], seen.end(i), extents.state_name(seen.state[i]), arenas.name(seen.arena[i])) for i in idle]
 
+    def retention(self, free: FreeMemory) -> Retention:
+        """See Allocator."""
+        from findleaks.allocators.jemalloc.retention import explain_retention  # only `verdict` needs it
+
+        return explain_retention(free, self.release_call, self.memory, self.parts.arenas)
+
     def thread_caches(self, blocks: Blocks) -> list[base.ThreadCache]:
         """See Allocator."""
         sizes = self.parts.classes.sizes
@@ -198,4 +190,6 @@ class Jemalloc(Allocator):
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:
         """See Allocator."""
-        return verify.run(self)
+        from findleaks.allocators.jemalloc.verify import verify  # only `verify` needs it
+
+        return verify(self)

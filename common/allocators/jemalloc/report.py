@@ -12,7 +12,7 @@ from findleaks.allocators.jemalloc.classes import Small
 from findleaks.allocators.jemalloc.layout import ACTIVE, DIRTY, KEPT, MUZZY, RETAINED
 
 if TYPE_CHECKING:
-    from findleaks.allocators.jemalloc.instance import Jemalloc
+    from findleaks.allocators.jemalloc.parts import JemallocView
 
 Key = tuple[int, int, bool]
 """Arena, size class, and whether the blocks stand in slabs."""
@@ -25,7 +25,7 @@ class Row:
         self.extents = self.blocks = self.total = self.memory = self.bytes = self.cached = self.internal = 0
 
 
-def rows(allocator: Jemalloc) -> dict[Key, Row]:
+def rows(allocator: JemallocView) -> dict[Key, Row]:
     """By arena and class, slabs and extents of single blocks apart."""
     seen = allocator.parts.extents
     found: dict[Key, Row] = {}
@@ -57,7 +57,7 @@ def rows(allocator: Jemalloc) -> dict[Key, Row]:
     return found
 
 
-def caches(allocator: Jemalloc) -> list[base.Cache]:
+def caches(allocator: JemallocView) -> list[base.Cache]:
     """A row for each small class of each arena, as malloc_stats_print's table of bins has it; for each large class; and for small
     blocks that the profiler sampled, which have an extent each. What jemalloc counts as in use (curregs) here is in use, cached, or
     (own["internal"]) holds the stacks of thread caches."""
@@ -132,7 +132,7 @@ def _large(arena: int, name: str, szind: int, row: Row, counters: dict[str, int]
     )
 
 
-def pages(allocator: Jemalloc) -> dict[tuple[int, int], int]:
+def pages(allocator: JemallocView) -> dict[tuple[int, int], int]:
     """Bytes of extents by (arena, state)."""
     seen = allocator.parts.extents
     found: dict[tuple[int, int], int] = {}
@@ -141,7 +141,7 @@ def pages(allocator: Jemalloc) -> dict[tuple[int, int], int]:
     return found
 
 
-def of_hugepages(allocator: Jemalloc) -> dict[int, int]:
+def of_hugepages(allocator: JemallocView) -> dict[int, int]:
     """Bytes of active extents that come from the hugepage allocator, by arena."""
     seen = allocator.parts.extents
     found: dict[int, int] = {}
@@ -151,7 +151,7 @@ def of_hugepages(allocator: Jemalloc) -> dict[int, int]:
     return found
 
 
-def arenas_of(allocator: Jemalloc) -> list[base.Arena]:
+def arenas_of(allocator: JemallocView) -> list[base.Arena]:
     """An arena's bytes: `free` are free regions of slabs, `spare` dirty and muzzy pages; `mapped` counts jemalloc's own memory, and not
     what it gave back to the kernel (retained)."""
     memory, parts = allocator.memory, allocator.parts
@@ -195,7 +195,7 @@ def arenas_of(allocator: Jemalloc) -> list[base.Arena]:
     return found
 
 
-def totals(allocator: Jemalloc) -> dict[str, int]:
+def totals(allocator: JemallocView) -> dict[str, int]:
     """stats.allocated, active, metadata, resident, mapped, retained, in bytes (ctl.c, ctl_refresh; arena.c, arena_stats_merge). What
     jemalloc adds up from counters is added up from the extents where those have it."""
     of_arenas = [arena.own for arena in arenas_of(allocator)]
@@ -219,7 +219,7 @@ def totals(allocator: Jemalloc) -> dict[str, int]:
     }
 
 
-def reconcile(allocator: Jemalloc) -> Iterator[Problem]:
+def reconcile(allocator: JemallocView) -> Iterator[Problem]:
     """Where an arena's counters and its extents differ: a thread was inside malloc, or something wrote over either."""
     memory, parts = allocator.memory, allocator.parts
     counts = arenas.count(parts.extents)
@@ -238,7 +238,7 @@ def reconcile(allocator: Jemalloc) -> Iterator[Problem]:
             yield Problem(arena.address, f"arena {arena.index} counts {off[0]}{more}", False)
 
 
-def summary(allocator: Jemalloc) -> dict[str, object]:
+def summary(allocator: JemallocView) -> dict[str, object]:
     """For `allocators[]` in the JSON."""
     parts = allocator.parts
     return {

@@ -14,12 +14,12 @@ from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:
-    from findleaks.allocators.jemalloc.instance import Jemalloc
+    from findleaks.allocators.jemalloc.parts import JemallocView
 
 LINKS = 1 << 24  # elements of a list
 
 
-def run(allocator: Jemalloc) -> Iterator[Problem]:
+def verify(allocator: JemallocView) -> Iterator[Problem]:
     """Everything, thread caches first: a block freed twice shows there."""
     seen = allocator.parts.extents
     allocator.checked = {
@@ -34,7 +34,7 @@ def run(allocator: Jemalloc) -> Iterator[Problem]:
     yield from _bins(allocator)
 
 
-def _cached(allocator: Jemalloc) -> Iterator[Problem]:
+def _cached(allocator: JemallocView) -> Iterator[Problem]:
     """Each cached block is a region that counts as in use, of the stack's class, and is cached once."""
     seen = allocator.parts.extents
     times = Counter(entry for cache in allocator.caches_found for entry in cache.entries())
@@ -76,7 +76,7 @@ def _bitmaps(seen: Extents) -> Iterator[Problem]:
             yield Problem(seen.descriptors[i], what + ": freed twice, or its descriptor was written over")
 
 
-def _tree(allocator: Jemalloc) -> Iterator[Problem]:
+def _tree(allocator: JemallocView) -> Iterator[Problem]:
     """The tree's elements name descriptors of the extents they are about; slabs have all their pages in it, others the first and last."""
     parts = allocator.parts
     seen, page = parts.extents, parts.classes.page
@@ -99,7 +99,7 @@ def _tree(allocator: Jemalloc) -> Iterator[Problem]:
                 break
 
 
-def _lists(allocator: Jemalloc) -> Iterator[Problem]:
+def _lists(allocator: JemallocView) -> Iterator[Problem]:
     """Large extents of an arena other than the automatic ones are linked in a ring, both ways."""
     seen = allocator.parts.extents
     index = {descriptor: i for i, descriptor in enumerate(seen.descriptors)}
@@ -117,7 +117,7 @@ def _lists(allocator: Jemalloc) -> Iterator[Problem]:
             yield Problem(seen.descriptors[i], f"{at} links back to {before:#x}, which does not link to it")
 
 
-def _bins(allocator: Jemalloc) -> Iterator[Problem]:
+def _bins(allocator: JemallocView) -> Iterator[Problem]:
     """Each bin's current slab is a slab of its class and arena; its counters add up."""
     memory: Memory = allocator.memory
     parts = allocator.parts

@@ -10,23 +10,32 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Optional
+from typing import Optional, Protocol
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.aligned import Live
 from findleaks.allocators.mimalloc.layout import Page
-from findleaks.allocators.mimalloc.lists import encode
+from findleaks.allocators.mimalloc.lists import Lists, encode
 from findleaks.engine.contract import Blocks
 from findleaks.target.base import Range
-
-if TYPE_CHECKING:
-    from findleaks.allocators.mimalloc.instance import Mimalloc
 
 VOTES, VOTES_A_PAGE = 64, 4
 BREATH = 0.1
 FILL = 0xDE
 FILLED = 16
+
+
+class MimallocView(Protocol):
+    """What is checked of instance.Mimalloc; `checked` is set."""
+
+    memory: Memory
+    lists: Lists
+    pages: list[Page]
+    padding: bool
+    checked: dict[str, int]
+
+    def live_now(self) -> Live: ...
 
 
 def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]]:
@@ -61,7 +70,7 @@ def usable(memory: Memory, page: Page, block: int) -> int:
     return page.size - 8 if size is None else size
 
 
-def verify(allocator: Mimalloc, blocks: Blocks) -> Iterator[Optional[Problem]]:
+def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem]]:
     """Counts of each page against its lists, blocks that are on two lists, canaries."""
     breath = time.monotonic() + BREATH
     checked = allocator.checked = {"pages": 0, "free-list links": 0}
@@ -93,7 +102,7 @@ def verify(allocator: Mimalloc, blocks: Blocks) -> Iterator[Optional[Problem]]:
         yield from spilt
 
 
-def twice(allocator: Mimalloc) -> Iterator[Problem]:
+def twice(allocator: MimallocView) -> Iterator[Problem]:
     """Blocks that stand on two lists, or twice on one: freed twice."""
     nodes = sorted([*allocator.lists.free, *allocator.lists.remote])
     for before, node in zip(nodes, nodes[1:]):
@@ -102,14 +111,14 @@ def twice(allocator: Mimalloc) -> Iterator[Problem]:
             yield Problem(node, what, damaged=Range(node, node))
 
 
-def _fills(allocator: Mimalloc, page: Page, spilt: list[Problem]) -> int:
+def _fills(allocator: MimallocView, page: Page, spilt: list[Problem]) -> int:
     """How many blocks of a page have the bytes behind them as they were filled; those that do not go to `spilt`."""
     if page.capacity < 2:
         return 0
-    free, right = allocator._live_now().free(page), 0
+    free, right = allocator.live_now().free(page), 0
     for block in range(page.start, page.end, page.size):
-        size = None if block in free else _padding(allocator._memory, page, block)[1]
-        words = None if size is None else allocator._memory.words(block + size & -8, 3)
+        size = None if block in free else _padding(allocator.memory, page, block)[1]
+        words = None if size is None else allocator.memory.words(block + size & -8, 3)
         if size is None or words is None:
             continue
         end = block + size
@@ -123,13 +132,13 @@ def _fills(allocator: Mimalloc, page: Page, spilt: list[Problem]) -> int:
     return right
 
 
-def _canaries(allocator: Mimalloc, page: Page) -> Iterator[Problem]:
-    free = allocator._live_now().free(page)
+def _canaries(allocator: MimallocView, page: Page) -> Iterator[Problem]:
+    free = allocator.live_now().free(page)
     for block in range(page.start, page.end, page.size):
         if block in free:
             continue
         allocator.checked["canaries"] = allocator.checked.get("canaries", 0) + 1
-        word, size = _padding(allocator._memory, page, block)
+        word, size = _padding(allocator.memory, page, block)
         if size is None:
             at = block + page.size - 8
             what = f"block {block:#x} ({page.size} bytes) has {word:#x} for its canary: it was written past its end"

@@ -42,6 +42,9 @@ class Mimalloc(Allocator):
     """See base.Allocator. `pages` ascend and do not overlap; `moved` says where the pointers of aligned blocks are."""
 
     name = "mimalloc"
+    release_call = "mi_collect(true)"  # it gives back all free pages, a part or none, by version and setting
+    release_settings = ("MIMALLOC_PURGE_DELAY=0 (before 2.1: MIMALLOC_RESET_DELAY=0, MIMALLOC_PAGE_RESET=1)",)
+    cache_setting = "mi_collect(true) in threads that go idle"
     granule = 8
 
     def __init__(
@@ -53,7 +56,7 @@ class Mimalloc(Allocator):
         self.checked: dict[str, int] = {}
         self._target = target
         self._engine = engine
-        self._memory = Memory(target)
+        self.memory = Memory(target)
         self._spans = sorted(spans, key=lambda span: span.start)
         self._own = own
         self._segments: Optional[Segments] = None
@@ -98,7 +101,7 @@ class Mimalloc(Allocator):
         if self._segments is not None:
             self._read_delayed(self._segments)
         if any(any(page.keys) for page in self.pages):
-            self.padding = checks.padded(self._memory, self.pages, self._live())
+            self.padding = checks.padded(self.memory, self.pages, self._live())
         if self.forgetful or any(page.aligned for page in self.pages):
             self._find_moved()
         for span in self._spans:
@@ -123,7 +126,7 @@ class Mimalloc(Allocator):
 
     def _read_delayed(self, layout: Segments) -> None:
         """Blocks on the heaps' lists of blocks that other threads freed (thread_delayed_free): those of full pages."""
-        word = self._memory.word
+        word = self.memory.word
         for heap in sorted({page.heap for page in self.pages if page.heap}):
             owners = {page.owner for page in self.pages if page.heap == heap}
             at = next((heap + offset for offset in layout.delayed if word(heap + offset + 8) in owners), 0)
@@ -180,18 +183,18 @@ class Mimalloc(Allocator):
 
     def _walk_padded(self, page: Page, blocks: Blocks) -> None:
         """Debug and secure builds: the last 8 bytes of a block say how much of it was asked for, and that is what is usable."""
-        free = self._live_now().free(page)
+        free = self.live_now().free(page)
         starts, sizes = [], []
         for block in range(page.start, page.end, page.size):
             usable = page.size - 8
             if block not in free:
-                usable = checks.usable(self._memory, page, block)
+                usable = checks.usable(self.memory, page, block)
             spot = self.moved.get(block, block)
             starts.append(spot)
             sizes.append(max(block + usable - spot, 1))
         blocks.append(starts, sizes, [State.IN_USE] * len(starts))
 
-    def _live_now(self) -> aligned.Live:
+    def live_now(self) -> aligned.Live:
         if not hasattr(self, "_kept"):
             self._kept = self._live()
         return self._kept

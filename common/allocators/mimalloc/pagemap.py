@@ -1,7 +1,7 @@
 """mimalloc 3.x: a page map of two levels leads from every 64 KiB of address space to the descriptor of the page there.
 
-src/page-map.c: an entry of the first level stands for 512 MiB and points to 8192 entries, each a mi_page_t* or 0. Pages lie in arenas
-(src/arena.c), or in mappings of their own where they are large or of large alignment; memid tells which. Descriptors stand at the
+src/page-map.c: an entry of the first level is about 512 MiB and points to 8192 entries, each a mi_page_t* or 0. Pages lie in arenas
+(src/arena.c), or in mappings of their own where they are large or of large alignment; memid says which. Descriptors are at the
 start of the page's memory, since 3.3 in an array at the start of the arena.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
@@ -93,7 +93,7 @@ def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> 
 
 
 def _indices(writable: Sequence[Range], count: int) -> list[int]:
-    """Entries of the first level that stand for writable memory."""
+    """Entries of the first level that are about writable memory."""
     wanted: dict[int, None] = {}
     for start, end in writable:
         wanted.update(dict.fromkeys(range(start // SUB_SPAN, min((end - 1) // SUB_SPAN + 1, count))))
@@ -132,7 +132,7 @@ def _start(layout: Pages, record: dict[str, int], meta: int) -> int:
 
 
 def _wrong(layout: Pages, record: dict[str, int], meta: int, slice_: int) -> str:
-    """What tells that this is no page, or ""."""
+    """Why this is no page, or ""."""
     start, size, reserved = _start(layout, record, meta), record["size"], record["reserved"]
     if not size or size % 8 or size >> 47 or start >> 48:
         return f"has blocks of {size:#x} bytes"
@@ -147,24 +147,53 @@ def _wrong(layout: Pages, record: dict[str, int], meta: int, slice_: int) -> str
     return ""
 
 
+class _Records(NamedTuple):
+    """What the map's entries lead to: `pages` as (record, its address, the first of its memory), addresses of the arenas and the mappings
+    that these lie in, and what is no page: (address, why, the heap it may be of). `given_back`: some page is empty and has no owner."""
+
+    pages: list[tuple[dict[str, int], int, int]]
+    arenas: set[int]
+    mappings: list[Range]
+    bad: list[tuple[int, str, int]]
+    given_back: bool
+
+
 def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
     """Every page, and the arenas and mappings they lie in.
 
-    3.0.1 has two faults: its map keeps pages that were given back (page-map.c, _mi_page_map_unregister), which are told by their being
-    empty and nobody's, or overwritten; and a page forgets that it has aligned blocks when its thread ends (mi_page_set_heap). Where
+    3.0.1 has two faults: its map keeps pages that were given back (page-map.c, _mi_page_map_unregister), which are seen by their being
+    empty and without an owner, or overwritten; and a page forgets that it has aligned blocks when its thread ends (mi_page_set_heap). Where
     the one shows, every page is taken for one that may have aligned blocks.
     """
-    layout, arenas = found.layout, set()
-    pages: list[tuple[dict[str, int], int, int]] = []
-    bad: list[tuple[int, str, int]] = []
-    stale = False
+    layout = found.layout
+    records = _sort_records(memory, layout, entries)
+    overwritten = _report_bad(memory, found, records)
+    stale = (records.given_back or overwritten) and layout.version == OLDEST
+    found.forgetful = stale and any(record["owner"] & 2 for record, _, _ in records.pages)
+    found.arenas = _arenas(memory, layout, records.arenas, found.problems)
+    found.mappings = [m for m in merged(records.mappings) if not any(a.start < m.end and m.start < a.end for a in found.arenas)]
+    spans = sorted([(a.start, a.end, f"arena {a.number}") for a in found.arenas] + [(m.start, m.end, "mappings") for m in found.mappings])
+    starts = [span[0] for span in spans]
+    for record, meta, slice_ in records.pages:
+        start = _start(layout, record, meta)
+        index = bisect_right(starts, start) - 1
+        if index < 0 or start + record["size"] * record["capacity"] > spans[index][1]:
+            found.problems.append(Problem(meta, f"page {meta:#x} lies in no arena and no mapping of mimalloc's: its blocks are not read"))
+        else:
+            found.pages.append(_page(layout, record, meta, slice_, spans[index][2]))
+    found.pages.sort(key=lambda page: page.start)
+
+
+def _sort_records(memory: Memory, layout: Pages, entries: dict[int, int]) -> _Records:
+    """Read what each entry of the map leads to."""
+    pages, arenas, mappings, bad, given_back = [], set(), [], [], False
     for meta, record in _records(memory, layout, entries):
         why = "cannot be read" if record is None else _wrong(layout, record, meta, entries[meta])
         if record is None or why:
             bad.append((meta, why, record["heap"] if record and record["size"] else 0))
             continue
         if not record["used"] and not record["owner"] & ~0x3F:  # given back: 3.0.1 leaves such pages in its map
-            stale = True
+            given_back = True
             continue
         pages.append((record, meta, entries[meta]))
         if record["kind"] == layout.arena_kind:
@@ -173,65 +202,51 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
             low = min(record["base"], meta)
             end = max(record["base"] + record["extent"], _start(layout, record, meta) + record["size"] * record["reserved"])
             if end - low < 1 << 44:
-                found.mappings.append(Range(low, end))
-    homes = {record["heap"] for record, _, _ in pages} - {0}
-    for meta, why, home in bad:
-        if layout.version == OLDEST and home not in homes:
-            stale = True
-        elif why == "cannot be read" or home in homes or memory.words(meta, layout.bytes // 8) != (0,) * (layout.bytes // 8):
+                mappings.append(Range(low, end))
+    return _Records(pages, arenas, mappings, bad, given_back)
+
+
+def _report_bad(memory: Memory, found: Found, records: _Records) -> bool:
+    """Say what is no page; whether some of these are pages that 3.0.1 gave back and that were written over since."""
+    homes = {record["heap"] for record, _, _ in records.pages} - {0}
+    empty = (0,) * (found.layout.bytes // 8)
+    overwritten = False
+    for meta, why, home in records.bad:
+        if found.layout.version == OLDEST and home not in homes:
+            overwritten = True
+        elif why == "cannot be read" or home in homes or memory.words(meta, found.layout.bytes // 8) != empty:
             found.problems.append(Problem(meta, f"page {meta:#x} {why}: its blocks are not read"))
-    found.forgetful = stale and layout.version == OLDEST and any(record["owner"] & 2 for record, _, _ in pages)
-    found.arenas = _arenas(memory, layout, arenas, found.problems)
-    found.mappings = [m for m in merged(found.mappings) if not any(a.start < m.end and m.start < a.end for a in found.arenas)]
-    spans = sorted([(a.start, a.end, f"arena {a.number}") for a in found.arenas] + [(m.start, m.end, "mappings") for m in found.mappings])
-    starts = [span[0] for span in spans]
-    for record, meta, slice_ in pages:
-        start = _start(layout, record, meta)
-        index = bisect_right(starts, start) - 1
-        if index < 0 or start + record["size"] * record["capacity"] > spans[index][1]:
-            found.problems.append(Problem(meta, f"page {meta:#x} lies in no arena and no mapping of mimalloc's: its blocks are not read"))
-            continue
-        keys = (record["key0"], record["key1"]) if layout.keyed else (0, 0)
-        size = -(-(start - slice_ + record["size"] * record["reserved"]) // SLICE) * SLICE
-        found.pages.append(
-            Page(
-                meta,
-                start,
-                record["size"],
-                record["capacity"],
-                record["reserved"],
-                record["used"],
-                record["free"],
-                record["local"],
-                record["thread"] & ~1,
-                keys,
-                bool(record["owner"] & 2),
-                record["owner"] & ~0x3F,
-                record["heap"],
-                size,
-                spans[index][2],
-            )
-        )
-    found.pages.sort(key=lambda page: page.start)
+    return overwritten
+
+
+def _page(layout: Pages, record: dict[str, int], meta: int, slice_: int, label: str) -> Page:
+    """The page of a record, which lies in the span with this label."""
+    start = _start(layout, record, meta)
+    return Page(
+        meta,
+        start,
+        record["size"],
+        record["capacity"],
+        record["reserved"],
+        record["used"],
+        record["free"],
+        record["local"],
+        record["thread"] & ~1,
+        (record["key0"], record["key1"]) if layout.keyed else (0, 0),
+        bool(record["owner"] & 2),
+        record["owner"] & ~0x3F,
+        record["heap"],
+        -(-(start - slice_ + record["size"] * record["reserved"]) // SLICE) * SLICE,
+        label,
+    )
 
 
 def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Problem]) -> list[Arena]:
     """The arenas that pages name, and the others of the same process' list (mi_subproc_t.arenas), which may hold no page now."""
     order: list[int] = []
     for address in sorted(known):
-        if address in order:
-            continue
-        subproc = memory.word(address + ARENA_SUBPROC)
-        words = memory.words(subproc, SUBPROC_WORDS + MOST_ARENAS) if subproc else None
-        listed: list[int] = []
-        if words is not None and subproc is not None and address in words:
-            at = words.index(address)
-            while at and _is_arena(memory, words[at - 1], subproc):
-                at -= 1
-            while at < len(words) and len(listed) < MOST_ARENAS and (not words[at] or _is_arena(memory, words[at], subproc)):
-                listed += [words[at]] if words[at] else []
-                at += 1
-        order += [a for a in listed or [address] if a not in order]
+        if address not in order:
+            order += [a for a in _listed_with(memory, address) or [address] if a not in order]
     found = []
     for number, address in enumerate(order):
         sizes = [memory.word(address + offset) or 0 for offset in ARENA_SIZES]
@@ -253,6 +268,22 @@ def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Probl
             continue
         kept.append(arena)
     return kept
+
+
+def _listed_with(memory: Memory, address: int) -> list[int]:
+    """The arenas of the list that has this one; [] where it is not found."""
+    subproc = memory.word(address + ARENA_SUBPROC)
+    words = memory.words(subproc, SUBPROC_WORDS + MOST_ARENAS) if subproc else None
+    if words is None or subproc is None or address not in words:
+        return []
+    at = words.index(address)
+    while at and _is_arena(memory, words[at - 1], subproc):
+        at -= 1
+    listed: list[int] = []
+    while at < len(words) and len(listed) < MOST_ARENAS and (not words[at] or _is_arena(memory, words[at], subproc)):
+        listed += [words[at]] if words[at] else []
+        at += 1
+    return listed
 
 
 def _is_arena(memory: Memory, address: int, subproc: int) -> bool:

@@ -7,6 +7,7 @@ oldmalloc: src/malloc/malloc.c and src/internal/malloc_impl.h of 0.9 to 1.2.0, s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from findleaks.allocators.musl.engine import AREA as AREA
 from findleaks.allocators.musl.engine import HEADER as HEADER
@@ -133,3 +134,25 @@ def bin_of(size: int, align: int) -> int:
     if units < 512:
         return _TABLE[units // 8 - 4]
     return 63 if units > 0x1C00 else _TABLE[units // 128 - 4] + 16
+
+
+class LocatedContext:
+    """Where a context is, and the areas that its list names."""
+
+    def __init__(self, where: str, address: int, layout: Context, secret: int) -> None:
+        self.where = where
+        self.address = address
+        self.layout = layout
+        self.secret = secret
+
+
+class Mal(NamedTuple):
+    """Where `mal` is: binmap, then the bins."""
+
+    where: str
+    address: int
+    layout: Old
+
+    def bin(self, number: int) -> int:
+        """What the ends of a bin's list name in place of a chunk (BIN_TO_CHUNK): its head and tail are this one's next and prev."""
+        return self.address + 8 + number * self.layout.bin + 8 - self.layout.overhead

@@ -11,7 +11,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import ng_verify
 from findleaks.allocators.musl.engine import GROUP
 from findleaks.allocators.musl.groups import Batch, Groups, read_groups
-from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, UNIT, Context, Meta, contexts
+from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, UNIT, Context, LocatedContext, Meta, contexts
 from findleaks.allocators.musl.slots import Slots
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target
@@ -20,20 +20,10 @@ from findleaks.target.ranges import nonzero_pieces
 MOST_AREAS = 1 << 22
 
 
-class Found:
-    """Where a context is, and the areas that its list names."""
-
-    def __init__(self, where: str, address: int, layout: Context, secret: int) -> None:
-        self.where = where
-        self.address = address
-        self.layout = layout
-        self.secret = secret
-
-
 def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocator]:
     """Every mallocng whose secret is one of these."""
     memory = Memory(target)
-    found: dict[int, Found] = {}
+    found: dict[int, LocatedContext] = {}
     for image in images(target):
         for start, end in image.data:
             for piece in nonzero_pieces(target, start, end):
@@ -42,7 +32,7 @@ def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocat
                     for address in engine.search(piece, low, low + 1):
                         for layout in contexts(memory.size):
                             if address not in found and _is_context(memory, address, layout, secret):
-                                found[address] = Found(image.name, address, layout, secret)
+                                found[address] = LocatedContext(image.name, address, layout, secret)
     return [MallocNG(target, engine, one) for _, one in sorted(found.items())]
 
 
@@ -68,10 +58,12 @@ class MallocNG(Allocator):
     """See allocators.base.Allocator. Sizes are those that were asked for, as malloc_usable_size says: the rest of a slot is nobody's."""
 
     name = "musl"
+    remainder_words = 2
+    retention_note = "musl gives back what is wholly free by itself, and has no setting for more"
     version = "mallocng"
     granule = UNIT
 
-    def __init__(self, target: Target, engine: Engine, found: Found) -> None:
+    def __init__(self, target: Target, engine: Engine, found: LocatedContext) -> None:
         self.target = target
         self.engine = engine
         self.memory = Memory(target)

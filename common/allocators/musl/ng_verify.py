@@ -8,22 +8,35 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Optional
+from typing import Optional, Protocol
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.musl.groups import Batch, Group
-from findleaks.allocators.musl.layout import CLASSES, HEADER, UNIT
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.musl.groups import Batch, Group, Groups
+from findleaks.allocators.musl.layout import CLASSES, HEADER, UNIT, LocatedContext, Meta
+from findleaks.allocators.musl.slots import Slots
+from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
-
-if TYPE_CHECKING:
-    from findleaks.allocators.musl.ng import MallocNG
 
 SHOWN = 16
 """Bytes written behind a block that are shown."""
 
 
-def verify(allocator: MallocNG, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+class MallocNGView(Protocol):
+    """What is checked of ng.MallocNG."""
+
+    memory: Memory
+    engine: Engine
+    context: LocatedContext
+    meta: Meta
+    areas: list[int]
+    groups: Groups
+    slots: Slots
+    problems: list[Problem]
+
+
+def verify(allocator: MallocNGView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """Groups first, then lists, then every slot in ascending order; counts in `checked` what was looked at."""
     for number, group in enumerate(allocator.groups.all):
         yield from _group(group)
@@ -52,7 +65,7 @@ def _group(group: Group) -> Iterator[Problem]:
         yield Problem(group.meta, f"{name} has slots available beyond active_idx {group.active}: bits {group.avail:#x}")
 
 
-def _lists(allocator: MallocNG, checked: dict[str, int]) -> Iterator[Problem]:
+def _lists(allocator: MallocNGView, checked: dict[str, int]) -> Iterator[Problem]:
     """The rings of groups with free slots, one a class, and that of unused metas: links both ways, and who must be on them."""
     memory, context = allocator.memory, allocator.context
     by_meta = {group.meta: group for group in allocator.groups.all}
@@ -82,7 +95,7 @@ def _lists(allocator: MallocNG, checked: dict[str, int]) -> Iterator[Problem]:
     checked["list links"] = len(on_list)
 
 
-def _ring(allocator: MallocNG, head: int, limit: int) -> Iterator[tuple[int, str]]:
+def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int, str]]:
     """(meta, "" or what is wrong with its links) of a ring; ends at the first that is broken."""
     memory = allocator.memory
     areas = set(allocator.areas)
@@ -106,7 +119,7 @@ def _ring(allocator: MallocNG, head: int, limit: int) -> Iterator[tuple[int, str
         node = after
 
 
-def _slots(allocator: MallocNG, batch: Batch, checked: dict[str, int]) -> Iterator[Problem]:
+def _slots(allocator: MallocNGView, batch: Batch, checked: dict[str, int]) -> Iterator[Problem]:
     """Every slot: the byte in front of it, and of blocks in use the header and what follows what was asked for."""
     read, pieces = allocator.slots.read(batch, True)
     gather = allocator.engine.gather
@@ -148,7 +161,7 @@ def _slots(allocator: MallocNG, batch: Batch, checked: dict[str, int]) -> Iterat
             number += 1
 
 
-def _block(allocator: MallocNG, group: Group, number: int, address: int, size: int) -> Iterator[Problem]:
+def _block(allocator: MallocNGView, group: Group, number: int, address: int, size: int) -> Iterator[Problem]:
     """A block in use, as get_meta and get_nominal_size look at it when it is freed."""
     memory = allocator.memory
     slot = group.slot(number)
@@ -190,7 +203,7 @@ def _told(what: str, address: int, size: int, why: str = ": overwritten") -> str
     return f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash"
 
 
-def _behind(allocator: MallocNG, at: int, end: int) -> bytes:
+def _behind(allocator: MallocNGView, at: int, end: int) -> bytes:
     """What was written at an address, up to the next 0 or the end of the slot."""
     data = bytearray()
     while len(data) < SHOWN and at + len(data) <= end:
@@ -201,7 +214,7 @@ def _behind(allocator: MallocNG, at: int, end: int) -> bytes:
     return bytes(data)
 
 
-def _byte(allocator: MallocNG, address: int) -> int:
+def _byte(allocator: MallocNGView, address: int) -> int:
     """A byte; 0 where memory is absent."""
     word = allocator.memory.int32(address & -4)
     return 0 if word is None else word >> 8 * (address & 3) & 0xFF

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
 from findleaks.allocators.images import Image, images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import old_verify
-from findleaks.allocators.musl.layout import Old, bin_of
+from findleaks.allocators.musl.layout import Mal, Old, bin_of
 from findleaks.allocators.musl.old_heaps import Mapped, Segment, find_heaps
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
@@ -21,18 +21,6 @@ _FEW = 512 << 10
 
 _MOST_BINS = 4096
 """Words that look like an empty bin's head and are looked at, a file: there are 64."""
-
-
-class Mal(NamedTuple):
-    """Where `mal` is: binmap, then the bins."""
-
-    where: str
-    address: int
-    layout: Old
-
-    def bin(self, number: int) -> int:
-        """What the ends of a bin's list name in place of a chunk (BIN_TO_CHUNK): its head and tail are this one's next and prev."""
-        return self.address + 8 + number * self.layout.bin + 8 - self.layout.overhead
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> list[Allocator]:
@@ -129,6 +117,8 @@ class OldMalloc(Allocator):
     """See allocators.base.Allocator."""
 
     name = "musl"
+    remainder_words = 2
+    retention_note = "musl gives back what is wholly free by itself, and has no setting for more"
     version = "oldmalloc"
 
     def __init__(self, target: Target, engine: Engine, mal: Mal, segments: list[Segment], mapped: list[Mapped]) -> None:

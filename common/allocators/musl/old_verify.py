@@ -6,15 +6,22 @@ Sources: src/malloc/oldmalloc/malloc.c (bin_chunk, unbin, lock_bin), musl 1.2.1 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Optional
+from typing import Optional, Protocol
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.musl.layout import bin_of
+from findleaks.allocators.musl.layout import Mal, bin_of
+from findleaks.allocators.musl.old_heaps import Mapped, Segment
 from findleaks.engine.terms import State
 
-if TYPE_CHECKING:
-    from findleaks.allocators.musl.old import OldMalloc
+
+class OldMallocView(Protocol):
+    """What is checked of old.OldMalloc."""
+
+    memory: Memory
+    mal: Mal
+    segments: list[Segment]
+    mapped: list[Mapped]
 
 
 def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) -> set[int]:
@@ -27,7 +34,7 @@ def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) 
     return found
 
 
-def verify(allocator: OldMalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def verify(allocator: OldMallocView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """Each bin's ring both ways, sizes, the bitmap; then the free chunks that are in no bin."""
     memory, mal, layout = allocator.memory, allocator.mal, allocator.mal.layout
     header = layout.overhead

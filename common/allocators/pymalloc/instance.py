@@ -29,6 +29,7 @@ class Pymalloc(Allocator):
     """See allocators.base.Allocator. `number`: 0 for the main interpreter's, or that of all (up to 3.11), then the newest first."""
 
     name = "pymalloc"
+    retention_note = "CPython gives back an arena only when nothing in it is in use"
     nested = True
 
     def __init__(

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.pymalloc.pools import carved
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.pymalloc.layout import Layout
+from findleaks.allocators.pymalloc.locate import ArenaObject, State
+from findleaks.allocators.pymalloc.pools import Pools, carved
 
-if TYPE_CHECKING:
-    from findleaks.allocators.pymalloc.instance import Pymalloc
+
+class PymallocView(Protocol):
+    """What is checked of instance.Pymalloc."""
+
+    memory: Memory
+    layout: Layout
+    state: State
+    arena_objects: list[ArenaObject]
+    pools: Pools
 
 
-def verify(allocator: Pymalloc) -> Iterator[Problem]:
+def verify(allocator: PymallocView) -> Iterator[Problem]:
     """Pools with room stand in the ring of their size class, linked both ways; those that are full in none; free ones in their arena's
     list, as many as it counts."""
     yield from _rings(allocator)
     yield from _free_pools(allocator)
 
 
-def _rings(allocator: Pymalloc) -> Iterator[Problem]:
+def _rings(allocator: PymallocView) -> Iterator[Problem]:
     pools, layout = allocator.pools, allocator.layout
     word = layout.word
     memory = allocator.memory
@@ -35,7 +45,7 @@ def _rings(allocator: Pymalloc) -> Iterator[Problem]:
                 yield Problem(pool, f"pymalloc pool {pool:#x} has room, but its {what} {link:#x} does not link back: its {other} {told}")
 
 
-def _free_pools(allocator: Pymalloc) -> Iterator[Problem]:
+def _free_pools(allocator: PymallocView) -> Iterator[Problem]:
     memory, size, word = allocator.memory, allocator.state.pool, allocator.layout.word
     in_use = set(allocator.pools.address)
     for arena in allocator.arena_objects:

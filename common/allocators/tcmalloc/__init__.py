@@ -24,6 +24,6 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
     places = class_tables(target, engine, LEAST)
     if not places:
         return []
-    from findleaks.allocators.tcmalloc import locate
+    from findleaks.allocators.tcmalloc.instance import allocators
 
-    return locate.allocators(target, engine, places)
+    return allocators(target, engine, places)

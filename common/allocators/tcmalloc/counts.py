@@ -11,10 +11,10 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 
 if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc.instance import Tcmalloc
+    from findleaks.allocators.tcmalloc.view import TcmallocView
 
 
-def central(one: Tcmalloc, number: int) -> dict[str, int]:
+def central(one: TcmallocView, number: int) -> dict[str, int]:
     """What a central list counts: spans, blocks free on them, blocks in chains of its transfer cache; and bytes at the ends of its spans
     that are too few for a block (tcmalloc.cc, ExtractStats; central_freelist.cc, OverheadBytes)."""
     memory, place = one.memory, one.place
@@ -27,13 +27,13 @@ def central(one: Tcmalloc, number: int) -> dict[str, int]:
     return {"central": counter, "transfer": used * moved, "spans": spans, "overhead": spans * rest}
 
 
-def page_heap(one: Tcmalloc) -> dict[str, int]:
+def page_heap(one: TcmallocView) -> dict[str, int]:
     """PageHeap::Stats."""
     at = one.place.root + one.place.layout.stats
     return {name: one.memory.word(at + WORD * number) or 0 for number, name in enumerate(PAGE_HEAP_STATS)}
 
 
-def properties(one: Tcmalloc) -> dict[str, int]:
+def properties(one: TcmallocView) -> dict[str, int]:
     """As MallocExtension::GetNumericProperty says (tcmalloc.cc)."""
     pages = page_heap(one)
     numbers = range(1, len(one.place.sizes))
@@ -55,13 +55,13 @@ def properties(one: Tcmalloc) -> dict[str, int]:
     return found
 
 
-def summary(one: Tcmalloc) -> dict[str, object]:
+def summary(one: TcmallocView) -> dict[str, object]:
     """For the JSON."""
     pages = page_heap(one)
     return {name: pages[name] for name in ("system_bytes", "free_bytes", "unmapped_bytes")}
 
 
-def reconcile(one: Tcmalloc) -> None:
+def reconcile(one: TcmallocView) -> None:
     """Name where tcmalloc's own counts and the walk differ: a thread that was stopped in malloc, or damage."""
     pages = page_heap(one)
     spans = {"system_bytes": 0, "free_bytes": 0, "unmapped_bytes": 0}
@@ -89,7 +89,7 @@ def reconcile(one: Tcmalloc) -> None:
             one.problems.append(Problem(heap.address, f"{whose} counts {heap.size:,} bytes, its lists hold {size:,}", False))
 
 
-def rows(one: Tcmalloc, blocks: Blocks) -> list[Cache]:
+def rows(one: TcmallocView, blocks: Blocks) -> list[Cache]:
     """A row a size class, and "large" for blocks that have a span of their own."""
     sizes = one.place.sizes
     numbers = {size: number for number, size in enumerate(sizes) if number}
@@ -126,14 +126,14 @@ def _add(tally: dict[int, list[int]], number: int, size: int, state: State, coun
     row[3 + state] += size * count
 
 
-def _own(one: Tcmalloc, number: int) -> Mapping[str, int]:
+def _own(one: TcmallocView, number: int) -> Mapping[str, int]:
     if not number:
         return {"spans": sum(not span.number and span.location == IN_USE for span in one.spans)}
     length = sum(this.length for heap in one.found.heaps for this in heap.lists if this.number == number)
     return {"class": number, **central(one, number), "thread": length}
 
 
-def arenas(one: Tcmalloc, blocks: Blocks) -> list[Arena]:
+def arenas(one: TcmallocView, blocks: Blocks) -> list[Arena]:
     """The one page heap."""
     found = rows(one, blocks)
     spare = sum(span.end - span.start for span in one.spans if span.location != IN_USE)
@@ -143,7 +143,7 @@ def arenas(one: Tcmalloc, blocks: Blocks) -> list[Arena]:
     return [Arena("page heap", used, cached, free, mapped, {**properties(one), "returned": returned}, spare)]
 
 
-def thread_caches(one: Tcmalloc) -> list[ThreadCache]:
+def thread_caches(one: TcmallocView) -> list[ThreadCache]:
     """What each thread keeps, by the lists that were followed."""
     found = []
     for heap in one.found.heaps:

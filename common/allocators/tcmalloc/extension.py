@@ -20,7 +20,7 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
 
 if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc.instance import Tcmalloc
+    from findleaks.allocators.tcmalloc.view import TcmallocView
 
 LEAST_SLOTS = 20
 """Virtual functions that a MallocExtension has at least: 27 in 2.7, 29 in 2.8 to 2.15. A table as long tells it from classes of a program
@@ -29,7 +29,7 @@ into which tcmalloc is linked."""
 MOST_VARIABLES = 100_000
 
 
-def replaced(one: Tcmalloc, blocks: Blocks) -> list[int]:
+def replaced(one: TcmallocView, blocks: Blocks) -> list[int]:
     """The address of the lost MallocExtension, if it is there."""
     spans = [span for span in one.spans if span.number == 1 and span.location == IN_USE]
     if not spans:
@@ -48,7 +48,7 @@ def replaced(one: Tcmalloc, blocks: Blocks) -> list[int]:
     return []
 
 
-def _bases(one: Tcmalloc, blocks: Blocks) -> Iterator[int]:
+def _bases(one: TcmallocView, blocks: Blocks) -> Iterator[int]:
     """Run-time types that are the one base of an object which a variable of the image's refers to."""
     memory, module = one.memory, one.place.image.module
     low, high = min(span.start for span in one.spans), max(span.end for span in one.spans)
@@ -67,7 +67,7 @@ def _bases(one: Tcmalloc, blocks: Blocks) -> Iterator[int]:
                         yield base
 
 
-def _tables(one: Tcmalloc, kind: int) -> Iterator[int]:
+def _tables(one: TcmallocView, kind: int) -> Iterator[int]:
     """Tables of virtual functions of this run-time type."""
     module = one.place.image.module
     for region in one.target.regions():
@@ -79,7 +79,7 @@ def _tables(one: Tcmalloc, kind: int) -> Iterator[int]:
                         yield at + WORD
 
 
-def _slots(one: Tcmalloc, table: int) -> bool:
+def _slots(one: TcmallocView, table: int) -> bool:
     """Whether a table of at least so many functions of the image begins here."""
     module = one.place.image.module
     words = one.memory.words(table, LEAST_SLOTS)
@@ -89,7 +89,7 @@ def _slots(one: Tcmalloc, table: int) -> bool:
 MMAP = b"MmapSysAllocator"
 
 
-def hints(one: Tcmalloc) -> list[Range]:
+def hints(one: TcmallocView) -> list[Range]:
     """Where the system allocator for mappings keeps the end of its last one (system-alloc.cc, MmapSysAllocator::hint_, since 2.16): a
     block may begin there. Told by the name of its run-time type, where that can be read."""
     memory, module, found = one.memory, one.place.image.module, []

@@ -9,12 +9,13 @@ from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache, any_within, starts
 from findleaks.allocators.bulk import clusters
+from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc import caches, counts, extension, integrity
 from findleaks.allocators.tcmalloc.caches import FreeList
 from findleaks.allocators.tcmalloc.layout import CACHE, CLASSES, DEBUG_MAGIC, HEADER, IN_USE, NORMAL, RELEASES, SPAN, STACK
 from findleaks.allocators.tcmalloc.lists import Lists
-from findleaks.allocators.tcmalloc.locate import Place
+from findleaks.allocators.tcmalloc.locate import Place, locate, size_classes
 from findleaks.allocators.tcmalloc.spans import Span, bridged, contiguous, read_spans, read_tree, runs, sampled_sizes
 from findleaks.allocators.tcmallocs import mark
 from findleaks.engine.contract import Blocks, Engine
@@ -30,6 +31,9 @@ class Tcmalloc(Allocator):
     """See allocators.base.Allocator."""
 
     name = "tcmalloc"
+    release_call, releases_free_pages = "MallocExtension::instance()->ReleaseFreeMemory()", True
+    release_settings = ("TCMALLOC_RELEASE_RATE=10 (1 is usual, 0: never)", "TCMALLOC_AGGRESSIVE_DECOMMIT=1")
+    cache_setting = "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES, or MallocExtension::instance()->MarkThreadIdle() in threads that go idle"
     granule = 8
 
     def __init__(self, target: Target, engine: Engine, place: Place) -> None:
@@ -202,3 +206,17 @@ class Tcmalloc(Allocator):
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """See Allocator."""
         return integrity.verify(self)
+
+
+def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[Tcmalloc]:
+    """The tcmallocs whose class_to_size_ is at one of these addresses."""
+    memory = Memory(target)
+    found: list[Tcmalloc] = []
+    for image, table in places:
+        sizes = size_classes(memory, table)
+        if not sizes:
+            continue
+        place = locate(memory, engine, image, table, sizes)
+        if place is not None:
+            found.append(Tcmalloc(target, engine, place))
+    return found

@@ -14,13 +14,13 @@ from findleaks.allocators.tcmalloc.spans import Span
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc.instance import Tcmalloc
+    from findleaks.allocators.tcmalloc.view import TcmallocView
 
 STEP = 1 << 16
 """Words looked at between two chances to stop."""
 
 
-def verify(one: Tcmalloc) -> Iterator[Optional[Problem]]:
+def verify(one: TcmallocView) -> Iterator[Optional[Problem]]:
     """See Allocator.verify."""
     checked = dict.fromkeys(("pages", "spans on lists", "free-list links"), 0)
     one.checked = checked
@@ -34,7 +34,7 @@ def verify(one: Tcmalloc) -> Iterator[Optional[Problem]]:
     yield from _tails(one)
 
 
-def _page_map(one: Tcmalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _page_map(one: TcmallocView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """Every page of a span with a size class names it (page_heap.cc, RegisterSizeClass)."""
     pages, pointers, shift = one.tree.pages, one.tree.pointers, one.place.layout.shift
     at = said = 0
@@ -60,7 +60,7 @@ def _page_map(one: Tcmalloc, checked: dict[str, int]) -> Iterator[Optional[Probl
         checked["pages"] += last - first
 
 
-def _chain(one: Tcmalloc, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:
+def _chain(one: TcmallocView, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:
     """Follow a ring of spans (span.cc, DLL_*) from its header; `seen` gets those whose link back agrees."""
     before, at = header, one.memory.word(header + NEXT)
     members: set[int] = set()
@@ -90,7 +90,7 @@ def _chain(one: Tcmalloc, header: int, name: str, limit: int, seen: list[int]) -
         )
 
 
-def _central(one: Tcmalloc, number: int, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _central(one: TcmallocView, number: int, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """A size class's rings of spans: all of its spans, on the ring that fits."""
     central, size, total = one.place.of_class(number), one.place.sizes[number], 0
     mine = {span.address for span in one.spans_of(number)}
@@ -120,7 +120,7 @@ def _central(one: Tcmalloc, number: int, known: dict[int, Span], checked: dict[s
         yield Problem(central + NUM_SPANS, what, damaged=_word(central + NUM_SPANS), expected=total)
 
 
-def _page_heap(one: Tcmalloc, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _page_heap(one: TcmallocView, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """Free spans: those of few pages on rings by length, the others counted by two sets (page_heap.h)."""
     layout = one.place.layout
     free = [span for span in one.spans if span.location != IN_USE]
@@ -152,7 +152,7 @@ def _page_heap(one: Tcmalloc, known: dict[int, Span], checked: dict[str, int]) -
             yield Problem(at + 40, what)
 
 
-def _lists(one: Tcmalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _lists(one: TcmallocView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """Each freed block is on one list, and on one of its own size."""
     for count, (address, number) in enumerate(one.lists.cached_blocks()):
         span = one.span_at(address)
@@ -174,7 +174,7 @@ def _lists(one: Tcmalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]
                 yield Problem(address, what, damaged=Range(address, address))
 
 
-def _tails(one: Tcmalloc) -> Iterator[Optional[Problem]]:
+def _tails(one: TcmallocView) -> Iterator[Optional[Problem]]:
     """The second word of a transfer cache's slot is the last block of its chain."""
     last = one.lists.tails
     for slot in transfers(one.memory, one.place, []):

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from findleaks.allocators.base import Allocator
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc.layout import (
@@ -27,7 +26,7 @@ from findleaks.allocators.tcmalloc.layout import (
     pages_table,
 )
 from findleaks.engine.contract import Engine
-from findleaks.target.base import Range, Target
+from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
 
 SAMPLES = 24
@@ -60,22 +59,6 @@ class Place:
     def of_class(self, number: int) -> int:
         """Address of a size class's central list."""
         return self.central + number * self.layout.central
-
-
-def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[Allocator]:
-    """The tcmallocs whose class_to_size_ is at one of these addresses."""
-    from findleaks.allocators.tcmalloc.instance import Tcmalloc
-
-    memory = Memory(target)
-    found: list[Allocator] = []
-    for image, table in places:
-        sizes = size_classes(memory, table)
-        if not sizes:
-            continue
-        place = locate(memory, engine, image, table, sizes)
-        if place is not None:
-            found.append(Tcmalloc(target, engine, place))
-    return found
 
 
 def size_classes(memory: Memory, table: int) -> list[int]:

@@ -17,12 +17,14 @@ from findleaks.target.base import Range, Target
 LEAST = 1 << 20
 """Bytes of writable memory of the smallest image that can hold it: the page heap takes 2 MiB in any build."""
 
+NAME = "google-tcmalloc"
+
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Allocator]:
     """Every one of Google's tcmallocs in the target; see base.Finder. Most processes have no image with so much data."""
     places = class_tables(target, engine, LEAST)
     if not places:
         return []
-    from findleaks.allocators.tcmalloc_google import locate
+    from findleaks.allocators.tcmalloc_google.instance import allocators
 
-    return locate.allocators(target, engine, places)
+    return allocators(target, engine, places)

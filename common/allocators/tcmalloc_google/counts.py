@@ -12,7 +12,7 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 
 if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
+    from findleaks.allocators.tcmalloc_google.view import GoogleView
 
 KINDS = {
     "cpu": "tcmalloc.cpu_free",
@@ -22,13 +22,13 @@ KINDS = {
 }
 
 
-def central(one: GoogleTcmalloc, number: int) -> dict[str, int]:
+def central(one: GoogleView, number: int) -> dict[str, int]:
     """A central list's own counts: free blocks in its spans, and its spans."""
     at, word = one.place.of_class(number), one.memory.word
     return {"central": word(at + COUNTER) or 0, "spans": (word(at + REQUESTED) or 0) - (word(at + RETURNED) or 0)}
 
 
-def properties(one: GoogleTcmalloc) -> dict[str, int]:
+def properties(one: GoogleView) -> dict[str, int]:
     """Bytes by name of property (global_stats.cc, ExtractStats and GetNumericProperty): what spans have behind their last block counts as
     on the central list."""
     sizes, found = one.place.sizes, dict.fromkeys(KINDS.values(), 0)
@@ -44,7 +44,7 @@ def properties(one: GoogleTcmalloc) -> dict[str, int]:
     return {"generic.current_allocated_bytes": pages - sum(found.values()), **found}
 
 
-def reconcile(one: GoogleTcmalloc) -> None:
+def reconcile(one: GoogleView) -> None:
     """Name where tcmalloc's own counts and the walk differ: a thread that was stopped in malloc, or damage."""
     known = len(one.place.sizes)
     free, spans = [0] * known, [0] * known
@@ -65,7 +65,7 @@ def reconcile(one: GoogleTcmalloc) -> None:
             one.problems.append(Problem(heap.address, f"{whose} counts {heap.size:,} bytes, its lists hold {held:,}", False))
 
 
-def rows(one: GoogleTcmalloc, blocks: Blocks) -> list[Cache]:
+def rows(one: GoogleView, blocks: Blocks) -> list[Cache]:
     """A row a size, and "large" for blocks that have a span of their own. Classes of one size (for cold memory, for NUMA nodes) are a
     row together: blocks do not tell their class."""
     tally: dict[int, list[int]] = {}
@@ -103,7 +103,7 @@ def _add(tally: dict[int, list[int]], row: int, size: int, state: State, count: 
     counts[3 + state] += size * count
 
 
-def _own(one: GoogleTcmalloc, numbers: list[int], kept: Mapping[tuple[str, int], int]) -> dict[str, int]:
+def _own(one: GoogleView, numbers: list[int], kept: Mapping[tuple[str, int], int]) -> dict[str, int]:
     found: Counter[str] = Counter(dict.fromkeys(("central", "spans", *KINDS), 0))
     for number in numbers:
         found.update(central(one, number))
@@ -112,7 +112,7 @@ def _own(one: GoogleTcmalloc, numbers: list[int], kept: Mapping[tuple[str, int],
     return {"class": numbers[0] if numbers else 0, **found}
 
 
-def arenas(one: GoogleTcmalloc, blocks: Blocks) -> list[Arena]:
+def arenas(one: GoogleView, blocks: Blocks) -> list[Arena]:
     """The one page heap."""
     found = rows(one, blocks)
     regions = sum(end - start for start, end in one.regions)
@@ -124,7 +124,7 @@ def arenas(one: GoogleTcmalloc, blocks: Blocks) -> list[Arena]:
     return [Arena("page heap", used, cached, free, mapped, properties(one), spare)]
 
 
-def thread_caches(one: GoogleTcmalloc) -> list[ThreadCache]:
+def thread_caches(one: GoogleView) -> list[ThreadCache]:
     """What each thread and each CPU keeps."""
     found = []
     for held in one.held():

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, ThreadCache, starts
+from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google import caches, counts, integrity
 from findleaks.allocators.tcmalloc_google.caches import Held
-from findleaks.allocators.tcmalloc_google.layout import HUGE_PAGE
+from findleaks.allocators.tcmalloc_google.layout import HUGE_PAGE, LAYOUTS
 from findleaks.allocators.tcmalloc_google.lists import Lists
-from findleaks.allocators.tcmalloc_google.locate import Place
+from findleaks.allocators.tcmalloc_google.locate import Place, locate, size_classes
 from findleaks.allocators.tcmalloc_google.lowlevel import region_records
 from findleaks.allocators.tcmalloc_google.spans import Span, Spans, read_tree
 from findleaks.allocators.tcmallocs import mark
@@ -28,6 +29,9 @@ class GoogleTcmalloc(Allocator):
     """See allocators.base.Allocator."""
 
     name = "google-tcmalloc"
+    release_call = "MallocExtension::ReleaseMemoryToSystem(SIZE_MAX)"
+    release_settings = ("MallocExtension::SetBackgroundReleaseRate, with a thread that runs ProcessBackgroundActions",)
+    cache_setting = "MallocExtension::SetMaxPerCpuCacheSize"
     granule = 8
 
     def __init__(self, target: Target, engine: Engine, place: Place) -> None:
@@ -184,3 +188,17 @@ class GoogleTcmalloc(Allocator):
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """See Allocator."""
         return integrity.verify(self)
+
+
+def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[GoogleTcmalloc]:
+    """The tcmallocs whose class_to_size_ is at one of these addresses."""
+    memory = Memory(target)
+    found: list[GoogleTcmalloc] = []
+    for image, table in places:
+        for layout in LAYOUTS:
+            sizes, pages = size_classes(target, layout, table)
+            place = locate(memory, engine, image, layout, table, sizes, pages) if sizes else None
+            if place is not None:
+                found.append(GoogleTcmalloc(target, engine, place))
+                break
+    return found

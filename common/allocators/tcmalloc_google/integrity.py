@@ -14,13 +14,13 @@ from findleaks.allocators.tcmalloc_google.locate import SPAN_MASK
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
+    from findleaks.allocators.tcmalloc_google.view import GoogleView
 
 STEP = 1 << 16
 """So much is looked at between two chances to stop."""
 
 
-def verify(one: GoogleTcmalloc) -> Iterator[Optional[Problem]]:
+def verify(one: GoogleView) -> Iterator[Optional[Problem]]:
     """See Allocator.verify."""
     checked = dict.fromkeys(("pages", "bitmaps", "spans on lists", "cached blocks"), 0)
     one.checked = checked
@@ -41,7 +41,7 @@ def verify(one: GoogleTcmalloc) -> Iterator[Optional[Problem]]:
     yield from _cached(one, checked)
 
 
-def _page_map(one: GoogleTcmalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _page_map(one: GoogleView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """Every page of a span with a size class names it and the class, twice (pagemap.cc, RegisterSizeClass)."""
     tree, shift, said = one.tree, one.place.layout.shift, 0
     for span in one.spans.found:
@@ -64,7 +64,7 @@ def _page_map(one: GoogleTcmalloc, checked: dict[str, int]) -> Iterator[Optional
             yield None
 
 
-def _central(one: GoogleTcmalloc, number: int, known: dict[int, int], checked: dict[str, int]) -> Iterator[Problem]:
+def _central(one: GoogleView, number: int, known: dict[int, int], checked: dict[str, int]) -> Iterator[Problem]:
     """The rings of spans with free blocks: linked both ways, of this size class, and each such span on one."""
     word, listed, broken = one.memory.word, set(), False
     for which in range(NUM_LISTS):
@@ -91,7 +91,7 @@ def _central(one: GoogleTcmalloc, number: int, known: dict[int, int], checked: d
         yield Problem(left[0].address, what)
 
 
-def _cached(one: GoogleTcmalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _cached(one: GoogleView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """Each freed block is in one cache, and in one of its size class."""
     times: Counter[int] = Counter(one.free)
     for held in one.held():

@@ -8,11 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from findleaks.allocators.base import Allocator
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google.layout import (
-    LAYOUTS,
     LISTS,
     NUM_LISTS,
     OBJECT_SIZE,
@@ -63,22 +61,6 @@ class Place:
     def objects(self, number: int) -> int:
         """Blocks in a span of a size class."""
         return (self.pages[number] << self.layout.shift) // self.sizes[number]
-
-
-def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[Allocator]:
-    """The tcmallocs whose class_to_size_ is at one of these addresses."""
-    from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
-
-    memory = Memory(target)
-    found: list[Allocator] = []
-    for image, table in places:
-        for layout in LAYOUTS:
-            sizes, pages = size_classes(target, layout, table)
-            place = locate(memory, engine, image, layout, table, sizes, pages) if sizes else None
-            if place is not None:
-                found.append(GoogleTcmalloc(target, engine, place))
-                break
-    return found
 
 
 def size_classes(target: Target, layout: Layout, table: int) -> tuple[list[int], list[int]]:

@@ -13,6 +13,8 @@ from findleaks.target.ranges import merged, nonzero_pieces, subtract
 
 MARK = re.compile(b"invalid_cache\0")
 
+NAME = "libumem"
+
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
     """See base.Finder. umem_null_cache is initialised statically with a name, so it is in a file's own pages: few bytes to search."""

@@ -63,6 +63,7 @@ class Umem(Allocator):
     """See allocators.base.Allocator."""
 
     name = "libumem"
+    release_call = "umem_reap()"
     version = "OpenSolaris layout"
     granule = 8
 

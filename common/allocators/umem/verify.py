@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
 from findleaks.allocators.umem.arenas import Vmem, seg_records
-from findleaks.allocators.umem.caches import Slab, UmemCache
+from findleaks.allocators.umem.caches import Rounds, Slab, Slabs, UmemCache
 from findleaks.allocators.umem.layout import (
     BUFTAG,
     DEADBEEF,
@@ -19,17 +20,31 @@ from findleaks.allocators.umem.layout import (
     TAG_ALLOC,
     TAG_FREE,
 )
+from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UnreadableMemory
-
-if TYPE_CHECKING:
-    from findleaks.allocators.umem.instance import Umem
+from findleaks.target.base import Piece, Target
 
 MOST_CHAIN = 1 << 26
 FACE = REDZONE_PATTERN & 0xFFFFFFFF
 
 
-def verify(umem: Umem) -> Iterator[Problem]:
+class UmemView(Protocol):
+    """What is checked of instance.Umem."""
+
+    target: Target
+    engine: Engine
+    memory: Memory
+    pieces: tuple[Piece, ...]
+    null: int
+    vmem: list[Vmem]
+    umem_caches: list[UmemCache]
+    kept: list[UmemCache]
+    slabs: Slabs
+    rounds: list[Rounds]
+
+
+def verify(umem: UmemView) -> Iterator[Problem]:
     """Everything that is wrong, by arena, then cache, then slab."""
     for arena in umem.vmem:
         if arena.heap:
@@ -50,12 +65,12 @@ def verify(umem: Umem) -> Iterator[Problem]:
             yield from _buffers(umem, slab)
 
 
-def _poll(umem: Umem) -> None:
+def _poll(umem: UmemView) -> None:
     if umem.target.interrupted():
         raise Interrupted
 
 
-def _arena(umem: Umem, arena: Vmem) -> Iterator[Problem]:
+def _arena(umem: UmemView, arena: Vmem) -> Iterator[Problem]:
     """Segments are linked both ways, tile their spans, and add up to vk_mem_inuse."""
     nodes, values = seg_records(umem.engine, umem.pieces, arena)
     word = umem.memory.size
@@ -83,7 +98,7 @@ def _arena(umem: Umem, arena: Vmem) -> Iterator[Problem]:
         yield Problem(arena.address, f"libumem: arena {arena.name} counts {arena.inuse:,} bytes in use; its segments have {inuse:,}")
 
 
-def _lists(umem: Umem, cache: UmemCache) -> Iterator[Problem]:
+def _lists(umem: UmemView, cache: UmemCache) -> Iterator[Problem]:
     """Each slab's links, and its count of buffers handed out; the hash table has them all."""
     expected = cache.nullslab
     for slab in map(umem.slabs.slab, umem.slabs.of(cache)):
@@ -116,7 +131,7 @@ def _lists(umem: Umem, cache: UmemCache) -> Iterator[Problem]:
                 yield Problem(buffer, f"libumem: buffer {buffer:#x} of {cache.name} {told} in the cache's hash table")
 
 
-def _magazines(umem: Umem) -> Iterator[Problem]:
+def _magazines(umem: UmemView) -> Iterator[Problem]:
     """The depot has as many full magazines as it counts."""
     for cache in umem.kept:
         if cache.own:
@@ -126,7 +141,7 @@ def _magazines(umem: Umem) -> Iterator[Problem]:
             yield Problem(cache.address, f"libumem: the depot of {cache.name} counts {cache.full_total:,} full magazines; it has {found:,}")
 
 
-def _buffers(umem: Umem, slab: Slab) -> Iterator[Problem]:
+def _buffers(umem: UmemView, slab: Slab) -> Iterator[Problem]:
     """Tags and patterns of a slab of a cache with debugging."""
     cache, word, order = slab.cache, umem.memory.size, umem.memory.arch.byteorder
     try:
@@ -165,7 +180,7 @@ def _buffers(umem: Umem, slab: Slab) -> Iterator[Problem]:
                 yield _names(cache, buffer, bufctl)
 
 
-def _tag(umem: Umem, slab: Slab, buffer: int, state: State, bufctl: int, stat: int) -> Iterator[Problem]:
+def _tag(umem: UmemView, slab: Slab, buffer: int, state: State, bufctl: int, stat: int) -> Iterator[Problem]:
     wanted = TAG_ALLOC if state == State.IN_USE else TAG_FREE
     if bufctl ^ stat == wanted:
         return
@@ -178,7 +193,7 @@ def _tag(umem: Umem, slab: Slab, buffer: int, state: State, bufctl: int, stat: i
         yield Problem(place, f"{what}: written past its end")
 
 
-def _redzone(umem: Umem, cache: UmemCache, buffer: int, chunk: bytes) -> Iterator[Problem]:
+def _redzone(umem: UmemView, cache: UmemCache, buffer: int, chunk: bytes) -> Iterator[Problem]:
     """Behind a buffer in use: the pattern, in the size classes with the size that was asked for, and a byte right behind that."""
     order = umem.memory.arch.byteorder
     low = int.from_bytes(chunk[cache.buftag : cache.buftag + 4], order)
@@ -200,7 +215,7 @@ def _redzone(umem: Umem, cache: UmemCache, buffer: int, chunk: bytes) -> Iterato
         yield Problem(buffer + size, f"{past}, which has {size} bytes: the byte behind it is {chunk[size]:#x}, not {REDZONE_BYTE:#x}")
 
 
-def _bufctls(umem: Umem, slab: Slab, bufctls: Sequence[int]) -> Iterator[Problem]:
+def _bufctls(umem: UmemView, slab: Slab, bufctls: Sequence[int]) -> Iterator[Problem]:
     """Each buffer's bufctl names it and its slab."""
     word, cache = umem.memory.size, slab.cache
     mask = umem.memory.arch.mask

@@ -49,8 +49,8 @@ class Reader:
         self.memory = Memory(session.target)
         self.size = session.target.arch.word
         self.most = len(self.blocks)
-        names = {allocator.name for allocator in session.directory.allocators}
-        self.slack = 0 if names and names.isdisjoint(("glibc", "musl")) else 2 * self.size  # these split no rest that would be too short
+        remainders = (allocator.remainder_words for allocator in session.directory.allocators)
+        self.slack = max(remainders, default=2) * self.size  # bytes by which blocks for the same request may differ in size
         heaps = session.heap_ranges()
         self.low = min((heap.start for heap in heaps), default=0)  # no block lies below, none above `high`
         self.high = max((heap.end for heap in heaps), default=0)
@@ -67,7 +67,7 @@ class Reader:
         return self.memory.words(address, count)
 
     def zeros(self, start: int, end: int) -> bool:
-        """Nothing but zeros stands in [start, end), which is at most 64 KiB."""
+        """[start, end) is all zeros, which is at most 64 KiB."""
         if start >= end:
             return start == end
         words = self.words(start, (end - start) // self.size) if end - start <= 1 << 16 else None
@@ -86,7 +86,7 @@ class Reader:
         return other is not None and ((other.block, other.offset) == (one.block, one.offset) or self.alike(one, other))
 
     def columns(self, places: Sequence[int], offset: int, count: int) -> tuple[list[array[int]], list[int]]:
-        """Columns of the `count` words that stand `offset` bytes from each place, and the numbers of those places of which a word is
+        """Columns of the `count` words `offset` bytes from each place, and the numbers of those places of which a word is
         absent: their words are 0."""
         mask = self.target.arch.mask
         wanted = array("Q", [(place + offset) & mask for place in places]) if offset else places
@@ -124,7 +124,7 @@ class Reader:
         return tuple(self.session.pieces(self.session.heap_ranges(), "reading containers", whole=True))
 
     def follow(self, head: int, offset: int, most: int) -> tuple[array[int], str]:
-        """Places on the singly linked list from `head`, whose links stand at `offset`, up to a link of 0; and "" or why it ended before.
+        """Places on the singly linked list from `head`, whose links are at `offset`, up to a link of 0; and "" or why it ended before.
         No more than `most`, which must be finite: that ends a list that runs into itself."""
         nodes: array[int] = array("Q")
         if self.target.live:

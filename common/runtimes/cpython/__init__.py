@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from findleaks.allocators import pymalloc
 from findleaks.allocators.images import images
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.base import Runtime
+from findleaks.runtimes.base import ManagedHeap, Runtime
 from findleaks.target.base import Range, Target
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
+
+HEAP = ManagedHeap(("libpython", "python"), "CPython", "pymalloc")
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.base import Runtime
+from findleaks.runtimes.base import ManagedHeap, Runtime
 from findleaks.target.base import Target
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
 TABLE = "gHotSpotVMStructs"
+
+HEAP = ManagedHeap(("libjvm",), "the JVM")
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:

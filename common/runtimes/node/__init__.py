@@ -6,19 +6,20 @@ official binaries have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.base import Runtime
+from findleaks.runtimes.base import Finding, ManagedHeap, Runtime
 from findleaks.target.base import Module, Target
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
-ADJUST = "_ZN2v87Isolate37AdjustAmountOfExternalAllocatedMemoryEl"
 LEAST = 16 << 20
 """V8 makes a file larger than this; symbols of smaller ones need not be searched."""
+
+HEAP = ManagedHeap(("node",), "V8")
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
@@ -28,11 +29,20 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
         if module.end - module.start < LEAST or _name(module) in asked:
             continue
         asked.add(_name(module))
+        from findleaks.runtimes.node.symbols import ADJUST  # only where some file is large enough
+
         if target.symbol(ADJUST, _name(module)) is not None:
             from findleaks.runtimes.node.instance import Node
 
             return [Node(target, engine, directory, module)]
     return []
+
+
+def findings(target: Target) -> Iterator[Finding]:
+    """Scopes that hoard handles: of any V8 whose code is known, in programs other than Node, too."""
+    from findleaks.runtimes.v8.findings import hoarded_handles  # only `verdict` needs it
+
+    return hoarded_handles(target)
 
 
 def _name(module: Module) -> str:

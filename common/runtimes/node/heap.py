@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.runtimes.node import ADJUST
+from findleaks.runtimes.node.symbols import ADJUST
 from findleaks.runtimes.v8.decode import CALL, Instruction
 from findleaks.runtimes.v8.layout import FAR, code_of
 from findleaks.runtimes.v8.listing import listing

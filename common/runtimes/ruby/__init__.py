@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.runtimes.base import Engine, Runtime, Target
+from findleaks.runtimes.base import Engine, ManagedHeap, Runtime, Target
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
 MARK = "ruby"
 """Stands in the path of some file that is loaded: the program's, libruby's, or an extension's from the standard library."""
+
+HEAP = ManagedHeap(("libruby",), "Ruby")
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:

@@ -70,39 +70,37 @@ class _Search:
                 self._steps -= 1
                 if self._steps < 0:
                     return None
-                if one.opcode in (CALL, JUMP) and one.target is not None and self._is_adjust(one.target):
-                    given = known.get(_RDI)
-                    if isinstance(given, Field) and given.negated:
-                        return given.offset
-                if (
-                    one.opcode == 0xFF
-                    and one.reg & 7 in (2, 4)
-                    and one.base == RIP
-                    and self._memory.word(one.displacement or 0) == self._adjust
-                ):
-                    given = known.get(_RDI)
-                    if isinstance(given, Field) and given.negated:
-                        return given.offset
+                given = known.get(_RDI)
+                if isinstance(given, Field) and given.negated and self._adjusts(one):
+                    return given.offset
                 if one.opcode == _RETURN:
                     break
-                if one.opcode in (JUMP, JUMP_SHORT) and one.target is not None:
-                    waiting.append((one.target, dict(known)))
-                    break
-                if 0x70 <= one.opcode <= 0x7F or 0x0F80 <= one.opcode <= 0x0F8F:
-                    if one.target is not None:
-                        waiting.append((one.target, dict(known)))
-                    continue
-                if one.opcode == CALL or (one.opcode == 0xFF and one.reg & 7 == 2):
-                    inner = None
-                    if one.target is not None and depth < CALLS and known.get(_RDI) == THIS and self._inside(one.target):
-                        inner = self.offset(one.target, depth + 1)
+                if _jumps(one):
+                    waiting += [(one.target, dict(known))] if one.target is not None else []
+                    if one.opcode in (JUMP, JUMP_SHORT):
+                        break
+                elif one.opcode == CALL or _is_indirect(one, 2):
+                    inner = self._called(one, known, depth)
                     if inner is not None:
                         return inner
                     for register in _SCRATCH:
                         known.pop(register, None)
-                    continue
-                _step(one, known)
+                else:
+                    _step(one, known)
         return None
+
+    def _called(self, call: Instruction, known: dict[int, int | Field], depth: int) -> Optional[int]:
+        """`offset` in a function of the extension's that is handed the structure; None for other calls."""
+        if call.target is None or depth >= CALLS or known.get(_RDI) != THIS or not self._inside(call.target):
+            return None
+        return self.offset(call.target, depth + 1)
+
+    def _adjusts(self, one: Instruction) -> bool:
+        """Does it call rb_gc_adjust_memory_usage, or jump there, by its address, a stub, or through a pointer?"""
+        if one.opcode in (CALL, JUMP) and one.target is not None:
+            return self._is_adjust(one.target)
+        through = (_is_indirect(one, 2) or _is_indirect(one, 4)) and one.base == RIP
+        return through and self._memory.word(one.displacement or 0) == self._adjust
 
     def _code(self, address: int) -> Iterator[Instruction]:
         return iter(code(self._target, address) if self._inside(address) else [])
@@ -115,13 +113,25 @@ class _Search:
         if address == self._adjust:
             return True
         for one in code(self._target, address, 16)[:3] if self._inside(address) else []:
-            if one.opcode == 0xFF and one.reg & 7 == 4 and one.base == RIP:
+            if _is_indirect(one, 4) and one.base == RIP:
                 return self._memory.word(one.displacement or 0) == self._adjust
         return False
 
 
+def _is_indirect(one: Instruction, operation: int) -> bool:
+    """Whether it calls (2) or jumps (4) to where a register or a word in memory says."""
+    return one.opcode == 0xFF and one.reg & 7 == operation
+
+
+def _jumps(one: Instruction) -> bool:
+    """Whether it is a jump that names its target, or a conditional one."""
+    if one.opcode in (JUMP, JUMP_SHORT):
+        return one.target is not None
+    return 0x70 <= one.opcode <= 0x7F or 0x0F80 <= one.opcode <= 0x0F8F
+
+
 def _step(one: Instruction, known: dict[int, int | Field]) -> None:
-    """What a register holds after an instruction, as far as it is the structure or a word of it."""
+    """What a register holds after an instruction, where that is the structure or a word of it."""
     made: int | Field | None = None
     register = one.reg
     if one.opcode == _MOVE and one.displacement is None:

@@ -1,0 +1,78 @@
+"""Why a glibc keeps free memory, and what to try.
+
+malloc/malloc.c: free gives back only an arena's top, once it is longer than trim_threshold; mtrim also whole free pages between blocks
+in use. malloc/arena.c: threads get arenas of their own, at most eight a processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Optional
+
+from findleaks.allocators.retention import FreeMemory, Retention
+from findleaks.formatting import size
+
+ARENAS = 2
+"""A process with more arenas than this has too many for what they hold: MALLOC_ARENA_MAX=2 is what is advised."""
+
+Parameter = Callable[[str], Optional[int]]
+"""A field of mp_ by its name; see Glibc.par."""
+
+
+def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
+    """See Allocator.retention."""
+    kept, returns = free.kept, free.returns
+    count = sum(arena.mapped > 0 for arena in free.arenas if arena.arena != "mmapped")
+    in_threads = sum(arena.kept for arena in free.arenas if arena.arena not in ("main", "mmapped"))
+    top = free.spare().get("top", 0)
+    main = sum(arena.spare.get("top", 0) for arena in free.arenas if arena.arena == "main")
+    evidence: dict[str, object] = {
+        "arenas": count,
+        "kept_in_thread_arenas": in_threads,
+        "top": top,
+        "main_top": main,
+        "shared": free.shared,
+        "trim_threshold": parameter("trim_threshold"),
+        "mmap_threshold": parameter("mmap_threshold"),
+        "arena_max": parameter("arena_max"),
+    }
+    sorts, causes, tries = [], [], []
+    if count > ARENAS and 2 * in_threads >= kept:
+        sorts.append("arenas")
+        causes.append(f"{count} arenas: threads freed into {count - 1} of their own, which hold {_percent(in_threads, kept)} of it")
+        tries.append(f"MALLOC_ARENA_MAX={ARENAS} in the environment")
+    if 2 * top >= kept:
+        sorts.append("top")
+        whose = "the main arena" if main == top else f"{count} arenas"
+        causes.append(f"{size(top)} at the end of {whose} (top){_explain_top(parameter)}")
+        tries.append("M_TRIM_THRESHOLD and M_MMAP_THRESHOLD by mallopt, or MALLOC_TRIM_THRESHOLD_=131072 in the environment")
+    shared = min(free.shared, kept - top)
+    if 4 * shared >= kept > 0:
+        sorts.append("fragmentation")
+        causes.append(f"fragmentation: {size(shared)} of it shares pages with blocks in use, and no call gives that back")
+        tries.append("pools for what lives long; another allocator may fare better, or not: measure it")
+    elif not sorts:
+        sorts.append("between")
+        causes.append("whole free pages between blocks in use: by itself glibc gives back only the end of an arena")
+    if returns is not None and 2 * returns >= kept:
+        tries.append("malloc_trim(0) when the process is idle")
+        if "fragmentation" not in sorts:
+            causes.append(f"not fragmentation: {_percent(returns, kept)} of it is wholly free pages")
+    return Retention(returns, tuple(sorts), "; ".join(causes), tuple(tries), evidence)
+
+
+def _explain_top(parameter: Parameter) -> str:
+    """Why top is not given back: the threshold grows with what was mapped and freed (malloc.c, __libc_free, "dynamic threshold")."""
+    trim, mapped = parameter("trim_threshold"), parameter("mmap_threshold")
+    if trim is None or trim >= 1 << 60:
+        return ", which it never gives back by itself" if trim else ""
+    grown = (
+        " (it has grown by itself, as large blocks were freed)"
+        if mapped and trim == 2 * mapped and not parameter("no_dyn_threshold")
+        else ""
+    )
+    return f", which it gives back by itself only beyond trim_threshold, {size(trim)}{grown}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{min(100 * part // max(whole, 1), 100)} %"

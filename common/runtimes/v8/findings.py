@@ -1,0 +1,30 @@
+"""V8's handle scopes that hold more and more handles, and with them memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from findleaks.formatting import number, size
+from findleaks.runtimes.base import Finding
+from findleaks.runtimes.v8.isolates import isolates
+from findleaks.runtimes.v8.layout import Underivable, derive
+from findleaks.target.base import Target
+
+HANDLES = 10_000
+"""Handles of one isolate from which on its scopes are looked at."""
+
+
+def hoarded_handles(target: Target) -> Iterator[Finding]:
+    """Scopes that hoard handles. Without V8 this costs some look-ups of symbols."""
+    try:
+        layout = derive(target)
+    except Underivable:
+        return
+    for isolate in isolates(target, layout):
+        if isolate.handles >= HANDLES:
+            held = len(isolate.blocks) * 8 * layout.handles
+            title = f"V8's handle scopes hold {number(isolate.handles)} handles, {size(held)} of them alone, and what they refer to."
+            facts: dict[str, object] = {"isolate": hex(isolate.address), "handles": isolate.handles, "blocks": len(isolate.blocks)}
+            cause = "Handles made where no nearer scope is open are freed only when the outermost one closes."
+            tries = ("open a HandleScope around each call into JavaScript",)
+            yield Finding("handle-scopes", held, title, cause, tries, ("scopes", "count MakeCallback --outside-scope v8 --for 10"), facts)

@@ -1,0 +1,70 @@
+"""Modules of an allocator or a runtime import one another in one direction, whatever the kind of import: at the top, in a function, or
+for types."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Set
+from pathlib import Path
+
+COMMON = Path(__file__).parents[2] / "common"
+
+
+def imports(root: Path) -> dict[str, set[str]]:
+    """By module of `root`, all modules of `root` that it imports anywhere."""
+    files = {_name(path.relative_to(root)): path for path in root.rglob("*.py")}
+    found = {}
+    for name, path in files.items():
+        taken: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                taken.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                members = {f"{node.module}.{alias.name}" for alias in node.names}
+                taken |= members & files.keys() or {node.module}
+        found[name] = taken & files.keys() - {name}
+    return found
+
+
+def _name(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(("findleaks", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+
+
+def circles(graph: Mapping[str, Set[str]]) -> Iterator[set[str]]:
+    """Sets of modules each of which leads to all the others of its set."""
+    left = set(graph)
+    while left:
+        start = left.pop()
+        forth = _reached(start, graph)
+        circle = {start, *(one for one in forth if start in _reached(one, graph))} if start in forth else {start}
+        left -= circle
+        if len(circle) > 1:
+            yield circle
+
+
+def _reached(start: str, graph: Mapping[str, Set[str]]) -> set[str]:
+    found: set[str] = set()
+    todo = [start]
+    while todo:
+        new = graph[todo.pop()] - found
+        found |= new
+        todo += new
+    return found
+
+
+def test_no_circles() -> None:
+    rooms = ("findleaks.allocators.", "findleaks.runtimes.")
+    graph = imports(COMMON)
+    assert len([name for name in graph if name.startswith(rooms)]) > 100
+    assert [sorted(one) for one in circles(graph) if any(name.startswith(rooms) for name in one)] == []
+
+
+def test_circles_are_seen(tmp_path: Path) -> None:
+    """By an import for types, and by one in a function."""
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room/__init__.py").write_text("def find():\n    from findleaks.room.one import look\n")
+    (tmp_path / "room/one.py").write_text("if TYPE_CHECKING:\n    from findleaks.room import two\n")
+    (tmp_path / "room/two.py").write_text("import findleaks.room.one\nimport os\n")
+    (tmp_path / "room/three.py").write_text("from findleaks.room.two import Two\n")
+    assert list(circles(imports(tmp_path))) == [{"findleaks.room.one", "findleaks.room.two"}]
