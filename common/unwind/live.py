@@ -22,7 +22,6 @@ from findleaks.disasm.effects import (
     ALL_VECTORS,
     ALL_ZONE,
     CALLEE_SAVED,
-    GENERAL,
     REGISTERS,
     RETURNED,
     ZONE,
@@ -31,6 +30,7 @@ from findleaks.disasm.effects import (
     general,
 )
 from findleaks.disasm.liveness import Liveness
+from findleaks.disasm.registers import GENERAL
 from findleaks.disasm.system_calls import ENDING, RESTARTED, SIGRETURN, SYSCALL, taken
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Symbol, Target, Thread
@@ -84,9 +84,9 @@ class ProcessCode:
     def read(self, address: int, size: int) -> bytes:
         """See Code."""
         try:
-            return self._target.read(address, size)
+            return self._target.read_code(address, size)
         except UnreadableMemory:
-            return self._target.read(address, min(size, 4096 - address % 4096))
+            return self._target.read_code(address, min(size, 4096 - address % 4096))
 
     def extent(self, pc: int) -> Range | None:
         """See Code."""

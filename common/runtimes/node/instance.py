@@ -9,6 +9,7 @@ from typing import Optional
 
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.memory import Memory
+from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NOBODY
 from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Type
@@ -40,16 +41,27 @@ class Node(Runtime):
         self.where = module.path.rsplit("/", 1)[-1]
         self.problems: list[Problem] = []
         self._target, self._engine, self._directory, self._module = target, engine, directory, module
-        self._heap = heaps.derive(target)
         self._unwinder = Unwinder(target)
+        self._heap: Optional[heaps.Heap] = None
+        self._isolates: list[Isolate] = []
+        self._derived = False
+        try:
+            self._derive(module)
+            self._derived = True
+        except CapstoneMissing as error:
+            self._problem(module, f"V8's heap and handles are not read: {error}")
+        self._in_flux = any(self._collects(thread) for isolate in self._isolates for thread in isolate.threads)
+        if self._in_flux:
+            self._problem(module, "V8 was stopped in the middle of a collection: what its objects keep is in flux")
+
+    def _derive(self, module: Module) -> None:
+        """Learn from V8's code where its heap and its handles are."""
+        self._heap = heaps.derive(self._target)
         if self._heap is None:
             self._problem(
                 module, "v8::Isolate::AdjustAmountOfExternalAllocatedMemory is not the code that was expected: V8's heap is not read"
             )
         self._isolates = self._found(module)
-        self._in_flux = any(self._collects(thread) for isolate in self._isolates for thread in isolate.threads)
-        if self._in_flux:
-            self._problem(module, "V8 was stopped in the middle of a collection: what its objects keep is in flux")
 
     def _problem(self, module: Module, what: str) -> None:
         self.problems.append(Problem(module.start, f"{self.where}: {what}", False))
@@ -74,7 +86,7 @@ class Node(Runtime):
             found["external memory that V8 was told of"] = Count(self._sum(self._heap.told), "bytes")
         found["memory of ArrayBuffers"] = Count(self.objects.stored, "bytes")
         found["handles"] = Count(sum(isolate.handles for isolate in self._isolates))
-        nodes = globals_.derive(self._target)
+        nodes = globals_.derive(self._target) if self._derived else None
         if nodes is not None:
             kept = [globals_.read(self._target, nodes, isolate.address) for isolate in self._isolates]
             found["global handles"] = Count(sum(one.handles for one in kept))

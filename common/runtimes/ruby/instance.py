@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
 from findleaks.engine.dominators import NOBODY
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.runtimes.base import Count, Engine, Holders, Part, Problem, Range, Runtime, Target, Type
@@ -52,7 +53,9 @@ class Ruby(Runtime):
         self._counters = Counters(self._memory, layout, self.problems)
         at = layout.objspace
         if not at:
-            self._problem(layout.module.start, "rb_gc_count is not the code that was expected: nothing of its heap can be read")
+            expected = "rb_gc_count is not the code that was expected: nothing of its heap can be read"
+            missing = f"nothing of its heap can be read: {CAPSTONE_MISSING}"
+            self._problem(layout.module.start, expected if load_capstone() is not None else missing)
         elif not layout.sorted:
             self._problem(at, f"no array of heap pages in its object space at {at:#x}: this version's heap cannot be read")
         if at and not layout.increase:
