@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from findleaks.disasm.mnemonics import CHANGED, CHANGES_MORE, SET, SET_VECTOR, SET_VEX, SILENT, STOPS, STORES, ZEROING
-from findleaks.disasm.registers import GENERAL, NARROW, WIDE
+from findleaks.disasm.registers import GENERAL, NARROW, WIDE, general
 
 X87 = 1 << 16
 """The x87 stack, whose registers are MMX's too, as one."""
@@ -29,11 +29,6 @@ ZONE = 128
 """Bytes of the red zone: the mask's bits from ZONE_AT on stand for them, the lowest address first."""
 ZONE_AT = 160
 ALL_ZONE = ((1 << ZONE) - 1) << ZONE_AT
-
-
-def general(*names: str) -> int:
-    """The mask of general registers."""
-    return sum(1 << GENERAL.index(name) for name in names)
 
 
 def vector(number: int, parts: int = LOW | MIDDLE | HIGH) -> int:

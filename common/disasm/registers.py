@@ -31,3 +31,8 @@ WIDE = {f"e{name[1:]}": name for name in GENERAL[:8]} | {f"{name}d": name for na
 
 NUMBERS = {name: GENERAL.index(whole) for name, whole in (NARROW | WIDE).items()} | {"rip": RIP, "eip": RIP}
 """Capstone's name of a register, or of a part of it -> its number."""
+
+
+def general(*names: str) -> int:
+    """The mask of these registers: the bits of their numbers."""
+    return sum(1 << GENERAL.index(name) for name in names)

@@ -27,10 +27,9 @@ from findleaks.disasm.effects import (
     ZONE,
     ZONE_AT,
     Effect,
-    general,
 )
 from findleaks.disasm.liveness import Liveness
-from findleaks.disasm.registers import GENERAL
+from findleaks.disasm.registers import GENERAL, general
 from findleaks.disasm.system_calls import ENDING, RESTARTED, SIGRETURN, SYSCALL, taken
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Symbol, Target, Thread

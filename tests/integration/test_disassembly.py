@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import truth
 from debuggers import findleaks, gdb, lldb, objects
 
 from cores import Running
+from findleaks.disasm.capstone_loader import CAPSTONE_MISSING
 from findleaks.runtimes import gil
 from findleaks.runtimes.v8.layout import COUNT, CURRENT, ENTER
 from findleaks.target.core import open_core
@@ -24,6 +26,13 @@ INSIDE = [f"leaks {command} --json" for command in COMMANDS]
 SCOPES = INSIDE[0]
 QUICKLY = ("-O", "settings set target.preload-symbols false")
 """Options by which LLDB does not index Node's symbols, which takes it longer than all that is asked of it."""
+WITHOUT_CAPSTONE = """
+import sys; sys.modules["capstone"] = None
+from findleaks.cli import main
+for command in ("scopes", "runtime", "find"):
+    print("next", flush=True)
+    main([command, "--json", sys.argv[1]])
+"""
 OLDER = [version for version in nodes.VERSIONS if version != nodes.NEWEST]
 
 
@@ -53,6 +62,9 @@ def test_nodes_own_code(version: str, tmp_path: Path) -> None:
     assert here[0]["isolates"][0]["globals"]["handles"] > 0
     assert answers(gdb(INSIDE, program, core)) == here
     assert answers(lldb(INSIDE, *QUICKLY, program, "-c", core)) == here
+    done = subprocess.run([sys.executable, "-c", WITHOUT_CAPSTONE, core], capture_output=True, text=True)
+    assert done.stderr.count("Traceback") == 0
+    assert [line.count(CAPSTONE_MISSING) >= 1 for line in done.stdout.split("next")[1:]] == [True] * 3
 
 
 def test_breakpoints_are_not_code(tmp_path: Path) -> None:

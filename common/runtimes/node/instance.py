@@ -44,12 +44,12 @@ class Node(Runtime):
         self._unwinder = Unwinder(target)
         self._heap: Optional[heaps.Heap] = None
         self._isolates: list[Isolate] = []
-        self._derived = False
+        self._missing = ""
         try:
             self._derive(module)
-            self._derived = True
         except CapstoneMissing as error:
-            self._problem(module, f"V8's heap and handles are not read: {error}")
+            self._missing = f"V8's heap and handles are not read: {error}"
+            self._problem(module, self._missing)
         self._in_flux = any(self._collects(thread) for isolate in self._isolates for thread in isolate.threads)
         if self._in_flux:
             self._problem(module, "V8 was stopped in the middle of a collection: what its objects keep is in flux")
@@ -78,6 +78,10 @@ class Node(Runtime):
         found = (self._target.symbolize(frame.pc) for frame in self._unwinder.trace(thread).frames)
         return any(symbol is not None and symbol.name.startswith(COLLECTS) for symbol in found)
 
+    def note(self) -> str:
+        """See Runtime: what is missing to read it."""
+        return self._missing
+
     def counters(self) -> Mapping[str, Count]:
         """See Runtime: of all isolates together, as process.memoryUsage() has them."""
         found = {"isolates": Count(len(self._isolates))}
@@ -86,7 +90,7 @@ class Node(Runtime):
             found["external memory that V8 was told of"] = Count(self._sum(self._heap.told), "bytes")
         found["memory of ArrayBuffers"] = Count(self.objects.stored, "bytes")
         found["handles"] = Count(sum(isolate.handles for isolate in self._isolates))
-        nodes = globals_.derive(self._target) if self._derived else None
+        nodes = globals_.derive(self._target) if not self._missing else None
         if nodes is not None:
             kept = [globals_.read(self._target, nodes, isolate.address) for isolate in self._isolates]
             found["global handles"] = Count(sum(one.handles for one in kept))

@@ -54,8 +54,7 @@ class Ruby(Runtime):
         at = layout.objspace
         if not at:
             expected = "rb_gc_count is not the code that was expected: nothing of its heap can be read"
-            missing = f"nothing of its heap can be read: {CAPSTONE_MISSING}"
-            self._problem(layout.module.start, expected if load_capstone() is not None else missing)
+            self._problem(layout.module.start, self.note() or expected)
         elif not layout.sorted:
             self._problem(at, f"no array of heap pages in its object space at {at:#x}: this version's heap cannot be read")
         if at and not layout.increase:
@@ -65,6 +64,11 @@ class Ruby(Runtime):
             self._problem(
                 at, f"stopped in the middle of a garbage collection ({doing}): objects that are dead already may still be counted"
             )
+
+    def note(self) -> str:
+        """See base.Runtime: what is missing to read it."""
+        missing = not self._layout.objspace and load_capstone() is None
+        return f"nothing of Ruby's heap can be read: {CAPSTONE_MISSING}" if missing else ""
 
     def _problem(self, address: int, what: str) -> None:
         self.problems.append(Problem(address, f"Ruby {self.version}: {what}", False))
