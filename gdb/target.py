@@ -124,10 +124,11 @@ class GdbProcess(LiveTarget):
 
     def read_code(self, address: int, size: int) -> bytes:
         """See Target: GDB gives back what its breakpoints replaced."""
+        code = self.read(address, size)  # which says what cannot be read; GDB's own calls differ in that
         try:
-            return bytes(self._inferior.read_memory(address, size))
+            return bytes(self._inferior.read_memory(address, size)) if code else code
         except gdb.MemoryError:
-            return self.read(address, size)
+            return code
 
     def threads(self) -> Sequence[Thread]:
         """All threads in the order of their ids, which is the order /proc has them in."""

@@ -118,8 +118,9 @@ class LldbProcess(LiveTarget):
 
     def read_code(self, address: int, size: int) -> bytes:
         """See Target: LLDB gives back what its breakpoints replaced."""
-        data = self._process.ReadMemory(address, size, lldb.SBError())
-        return bytes(data) if data and len(data) == size else self.read(address, size)
+        code = self.read(address, size)  # which says what cannot be read; LLDB takes no size of 0
+        data = self._process.ReadMemory(address, size, lldb.SBError()) if code else None
+        return bytes(data) if data and len(data) == size else code
 
     def threads(self) -> Sequence[Thread]:
         """All threads in the order of their ids, which is the order /proc has them in."""
