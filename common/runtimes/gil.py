@@ -2,7 +2,7 @@
 
 `PyThreadState_Get`, exported by every version, and `PyThreadState_GetUnchecked` load the current thread state (Python/pystate.c). Up to
 3.11 that is one variable for all threads, which belongs to the thread that holds the lock, and names it: `thread_id`, what
-pthread_self() gave, stands within the first words (Include/cpython/pystate.h, struct _ts). From 3.12 on it is thread-local, and 0 while
+pthread_self() gave, is among the first words (Include/cpython/pystate.h, struct _ts). From 3.12 on it is thread-local, and 0 while
 the thread does not hold the lock. Where the variable is, the operands of that code tell.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from findleaks.disasm.functions import instructions_at, resolve_stub
-from findleaks.disasm.instruction import NONE
+from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import RAX, RDI, RIP
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import Arch
@@ -28,7 +28,7 @@ LONGEST = 64
 """Bytes of a getter that are looked at."""
 
 ENTRY, VALUE = 16, 0
-"""The vector of thread-local storage: bytes of an entry, and where its block's address stands (glibc, sysdeps/generic/dl-dtv.h)."""
+"""The vector of thread-local storage: bytes of an entry, and where in it the block's address is (glibc, sysdeps/generic/dl-dtv.h)."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _lock(target: Target, address: int, size: int) -> Optional[Lock]:
     base: Optional[Lock] = None  # found, but for an offset
     register, variable, index = NONE, 0, 0
     for one in instructions_at(target, address, size):
-        offset = one.displacement if one.loads and one.wide and one.scaled < 0 else None
+        offset = _offset(one)
         if base is not None:
             if offset is not None and one.base == RAX:
                 return replace(base, offset=base.offset + offset)
@@ -97,6 +97,11 @@ def _lock(target: Target, address: int, size: int) -> Optional[Lock]:
         elif variable:
             break
     return Lock(target.arch, variable) if variable else None
+
+
+def _offset(one: Instruction) -> Optional[int]:
+    """The displacement of a load of a whole word without an index."""
+    return one.displacement if one.loads and one.wide and one.scaled < 0 else None
 
 
 def _through_slot(target: Target, slot: int, offset: int, local: bool) -> Optional[Lock]:

@@ -28,7 +28,7 @@ EIGHTH = 56
 CHUNK = 256 << 10
 PAGE = 4096
 HEADER = 32
-"""Words of a chunk, or of what one of its first four points to, among which the heap's address stands."""
+"""Words of a chunk, or of what one of its first four points to, among which the heap's address is."""
 
 FIRST = 8
 """Of these words the size of the chunk is among the first."""
@@ -38,7 +38,7 @@ HIGHEST = 1 << 64
 
 
 class Heap(NamedTuple):
-    """Offsets from the isolate: of the heap, of the bytes of external memory that it was told of, and of those of backing stores, which
+    """Offsets from the isolate: of the heap, of the bytes of external memory that was reported to it, and of those of backing stores, which
     process.memoryUsage() calls external (0: not known)."""
 
     heap: int

@@ -90,7 +90,7 @@ def _compares(one: Instruction) -> bool:
 
 
 def _slots(code: Sequence[Instruction]) -> dict[int, int]:
-    """Of the words of the statistics that are the result of a virtual function: where its address stands in the table."""
+    """Of the words of the statistics that are the result of a virtual function: where its address is in the table."""
     found: dict[int, int] = {}
     called: Optional[int] = None
     for one in code:

@@ -1,7 +1,7 @@
 """Where this Ruby keeps its heap and its collector's counters: taken from the code of exported functions, and from what must hold.
 
 `rb_gc_count` is three or four loads: the pointer to the VM, the VM, the object space, the counter. `rb_gc_adjust_memory_usage` adds to
-malloc_increase and oldmalloc_increase. Between those stands `heap_pages`, known by its sorted array of pages, each of which has a header
+malloc_increase and oldmalloc_increase. Between those is `heap_pages`, known by its sorted array of pages, each of which has a header
 that points back to it. The rest has fixed distances from these (gc.c of 2.7.4, 3.1.2 and 3.3.8: struct rb_objspace, struct heap_page,
 struct rb_size_pool_struct, struct rb_heap_struct), which changed only in what is distinguished here.
 """

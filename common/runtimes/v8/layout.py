@@ -62,7 +62,7 @@ OTHER = "not the code that was expected: this V8 is not known; please report its
 class Layout:
     """Offsets in bytes. `implementer`, `next`, `limit` and `level` from the isolate; `blocks` and `count` from the implementer.
 
-    The current isolate of a thread is in thread-specific data under the key that stands at `key` (0: not so), or in thread-local
+    The current isolate of a thread is in thread-specific data under the key that is at `key` (0: not so), or in thread-local
     storage at `tls` from the thread pointer (0: not so).
     """
 

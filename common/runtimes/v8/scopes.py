@@ -1,6 +1,6 @@
 """The handle scopes that are open: which frame opened each, and how many handles it will free when it closes.
 
-`v8::HandleScope` is three words that its constructor writes where the object stands, on the stack or (Node-API's) on the heap: the
+`v8::HandleScope` is three words that its constructor writes where the object is, on the stack or (Node-API's) on the heap: the
 isolate, and the `next` and `limit` there were before (V8 3.14 to 13, include/v8-local-handle.h: isolate_, prev_next_, prev_limit_).
 `limit` is the end of the block that `next` is in, or equals `next` (a sealed scope), or both are 0 (no scope before). V8's own scopes
 are often taken to pieces by the compiler: the code of the function tells in which registers and stack slots it keeps `next` and
@@ -40,12 +40,12 @@ DWARF = (0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15)
 
 
 class Candidate(NamedTuple):
-    """What looks like an open scope: `before` handles had been made when it was opened. It stands at `address`, in the frame of this
+    """What looks like an open scope: `before` handles had been made when it was opened. It is at `address`, in the frame of this
     number; -1 on the heap."""
 
     address: int
     before: int
-    certain: bool  # the isolate stands with the two words, in a frame whose function can open scopes
+    certain: bool  # the isolate is beside the two words, in a frame whose function can open scopes
     frame: int = 0
 
 
@@ -201,7 +201,7 @@ UNTOLD = Opening()
 
 
 class Openers:
-    """Which functions can open a scope, told by their code; each is looked at once."""
+    """Which functions can open a scope, by their code; each is looked at once."""
 
     def __init__(self, target: Target, layout: Layout, unwinder: Unwinder) -> None:
         self._target, self._layout, self._unwinder = target, layout, unwinder
