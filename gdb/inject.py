@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
-from collections.abc import Iterable
 from typing import Any, Optional
 
 import gdb
 from findleaks.counting.base import Outcome
-from findleaks.counting.relocate import Line
 from findleaks.counting.remote_syscall import Place, Remote
 from findleaks.errors import TargetError
 from findleaks.gdb.counting import Counting
 
-_TARGET = re.compile(r"^(?:bnd |notrack |data16 )*(?:j\w+|call\w*|loop\w*|xbegin)\s+(?:\w+,\s*)?\*?(0x[0-9a-f]+)\b")
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -56,14 +52,6 @@ class Injecting(Counting):
         if self._ending:
             os.kill(os.getpid(), self._ending)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
-
-    def lines(self, start: int, end: int) -> list[Line]:
-        """GDB's disassembly."""
-        try:
-            rows = gdb.selected_inferior().architecture().disassemble(start, end - 1)
-        except (gdb.error, gdb.MemoryError, AttributeError) as error:
-            raise TargetError(f"{start:#x} cannot be disassembled: {' '.join(str(error).split())}") from None
-        return list(_lines(rows))
 
     def write(self, address: int, data: bytes) -> None:
         """By GDB, which may have breakpoints there."""
@@ -119,9 +107,3 @@ class Injecting(Counting):
         if self._runs and self._last is None and not self._interrupting and self._inferior.is_valid():
             self._interrupting = True
             gdb.execute("interrupt", to_string=True)
-
-
-def _lines(rows: Iterable[dict[str, Any]]) -> Iterable[Line]:
-    for row in rows:
-        match = _TARGET.match(row["asm"])
-        yield Line(int(row["addr"]), int(row["length"]), int(match[1], 16) if match is not None else None)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import gdb
-from findleaks.gdb.disassembly import Disassembly
 from findleaks.gdb.target import printed, sysroot, threads
 from findleaks.target.arch import Arch
 from findleaks.target.base import Region, Thread
@@ -34,9 +33,7 @@ def open_remote(pid: int, inferior: Any) -> DistantTarget:
     def all_threads(arch: Arch) -> Sequence[Thread]:
         return list(threads(inferior, arch))
 
-    target = DistantTarget(pid, regions(pid), read, all_threads, "behind GDB's remote target", sysroot())
-    target.disassembler = Disassembly(inferior)
-    return target
+    return DistantTarget(pid, regions(pid), read, all_threads, "behind GDB's remote target", sysroot())
 
 
 def regions(pid: int) -> list[Region]:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Optional
 import gdb
 from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.errors import TargetError, UsageError
-from findleaks.gdb.disassembly import Disassembly
 from findleaks.quoting import shell_quoted
 from findleaks.target.arch import Arch
 from findleaks.target.base import Target, Thread
@@ -43,7 +42,7 @@ def subject() -> Subject:
     if "core" in strata:
         path = core_path(inferior)
         exe, root = _exe(), sysroot()
-        return Subject(inferior.num, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root, inferior))
+        return Subject(inferior.num, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root))
     if any(thread.is_running() for thread in inferior.threads()):
         raise TargetError(f"{RUNNING} (Ctrl-C, or `interrupt`)")
     pid = inferior.pid
@@ -52,12 +51,10 @@ def subject() -> Subject:
     return Subject(inferior.num, ("remote", pid), True, lambda: _open_remote(pid, inferior))
 
 
-def _open_core(path: str, exe: str, sysroot: str, inferior: Any) -> Target:
+def _open_core(path: str, exe: str, sysroot: str) -> Target:
     from findleaks.target.core import open_core
 
-    target = open_core(path, exe=exe, sysroot=sysroot, remedy=SET_SYSROOT)
-    target.disassembler = Disassembly(inferior, same=True)
-    return target
+    return open_core(path, exe=exe, sysroot=sysroot, remedy=SET_SYSROOT)
 
 
 def _open_remote(pid: int, inferior: Any) -> Target:
@@ -123,8 +120,15 @@ class GdbProcess(LiveTarget):
     def __init__(self, pid: int, inferior: Any) -> None:
         super().__init__(pid, stopped=True)
         self._inferior = inferior
-        self.disassembler = Disassembly(inferior)
         self._threads: Optional[list[Thread]] = None
+
+    def read_code(self, address: int, size: int) -> bytes:
+        """See Target: GDB gives back what its breakpoints replaced."""
+        code = self.read(address, size)  # which says what cannot be read; GDB's own calls differ in that
+        try:
+            return bytes(self._inferior.read_memory(address, size)) if code else code
+        except gdb.MemoryError:
+            return code
 
     def threads(self) -> Sequence[Thread]:
         """All threads in the order of their ids, which is the order /proc has them in."""

@@ -8,7 +8,6 @@ from typing import Any
 import lldb
 from findleaks.debugger_session import NO_PROCESS
 from findleaks.errors import TargetError
-from findleaks.lldb.disassembly import Disassembly
 from findleaks.lldb.target import threads
 from findleaks.target.arch import Arch
 from findleaks.target.base import Region, Thread
@@ -37,7 +36,6 @@ def open_remote(pid: int, process: Any, root: str) -> DistantTarget:
     if not mapped and process.GetTarget().GetPlatform().GetName() == "host" and ended(pid):
         raise TargetError(NO_PROCESS)  # killed, which LLDB hears in a moment, or when the process is to go on
     target = DistantTarget(pid, mapped, read, all_threads, f"behind {where}", root, offsets=False)
-    target.disassembler = Disassembly(process.GetTarget(), process)
     return target
 
 

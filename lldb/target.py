@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Optional
 import lldb
 from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, file_state, held_by
 from findleaks.errors import TargetError, UsageError
-from findleaks.lldb.disassembly import Disassembly
 from findleaks.target.arch import Arch
 from findleaks.target.base import Target, Thread
 from findleaks.target.files import open_regular
@@ -45,7 +44,7 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
     if process.GetPluginName() == "elf-core":
         path = core_path(process)
         exe, root = _exe(target), sysroot(debugger)
-        return Subject(owner, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root, target))
+        return Subject(owner, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root))
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
         if ended(pid):
@@ -54,12 +53,10 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
     return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process, sysroot(debugger)), told=False)
 
 
-def _open_core(path: str, exe: str, sysroot: str, holder: Any) -> Target:
+def _open_core(path: str, exe: str, sysroot: str) -> Target:
     from findleaks.target.core import open_core
 
-    target = open_core(path, exe=exe, sysroot=sysroot, remedy=SELECT_SYSROOT)
-    target.disassembler = Disassembly(holder)
-    return target
+    return open_core(path, exe=exe, sysroot=sysroot, remedy=SELECT_SYSROOT)
 
 
 def _open_remote(pid: int, process: Any, root: str) -> Target:
@@ -117,8 +114,13 @@ class LldbProcess(LiveTarget):
     def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         super().__init__(pid, stopped=True)
         self._process, self._interrupts = process, interrupts
-        self.disassembler = Disassembly(process.GetTarget(), process)
         self._threads: Optional[list[Thread]] = None
+
+    def read_code(self, address: int, size: int) -> bytes:
+        """See Target: LLDB gives back what its breakpoints replaced."""
+        code = self.read(address, size)  # which says what cannot be read; LLDB takes no size of 0
+        data = self._process.ReadMemory(address, size, lldb.SBError()) if code else None
+        return bytes(data) if data and len(data) == size else code
 
     def threads(self) -> Sequence[Thread]:
         """All threads in the order of their ids, which is the order /proc has them in."""

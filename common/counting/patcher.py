@@ -16,7 +16,7 @@ from findleaks.counting import remote_syscall as remote
 from findleaks.counting import stubcode
 from findleaks.counting.base import Outcome
 from findleaks.counting.free_range import room
-from findleaks.counting.relocate import ROOM, Line, Patch, Refused, jump, relocated
+from findleaks.counting.relocate import ROOM, Patch, Refused, jump, relocated
 from findleaks.counting.remote_syscall import Place, checked, entry, mapped
 from findleaks.counting.table import ENABLED, SHARED, Layout
 from findleaks.errors import TargetError
@@ -47,10 +47,6 @@ class Host(Protocol):
 
     def opened(self) -> Target:
         """The process as it is now, as a target of the caller's to close; it is read only."""
-        ...
-
-    def lines(self, start: int, end: int) -> list[Line]:
-        """The instructions from `start` up to `end`; TargetError when they cannot be disassembled."""
         ...
 
     def write(self, address: int, data: bytes) -> None:

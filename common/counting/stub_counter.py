@@ -12,7 +12,7 @@ from findleaks.counting.counter import Counted, Table, Wanted
 from findleaks.counting.functions import Function, functions
 from findleaks.counting.guard import Guard
 from findleaks.counting.patcher import Injectable, Memory, Plan, Stub, enable, install
-from findleaks.counting.relocate import LONGEST, Patch, Refused, plan
+from findleaks.counting.relocate import Patch, Refused, plan
 from findleaks.counting.rule_server import Rules, Service
 from findleaks.counting.scope import BASELINE, Depth, scope
 from findleaks.counting.stub_removal import clean, taken_out
@@ -121,8 +121,10 @@ class Injected:
             end = extent.end
         end = min(end, address + LONGEST_FUNCTION)
         assert self._memory is not None
-        code = self._memory.read(address, min(end - address, 4 * LONGEST))
-        return plan(name, address, end, code, self.host.lines(address, end))
+        made = plan(name, address, end, target.read_code(address, end - address))
+        if self._memory.read(made.address, made.size) != made.code:
+            raise Refused(f"{name}: a breakpoint lies where the jump is to be: delete it")
+        return made
 
     def tables(self) -> Iterator[Table]:
         """The table every `every` seconds, and a last one. The process stands whenever one is given."""

@@ -8,7 +8,6 @@ from typing import Optional
 
 from findleaks.counting.base import Outcome
 from findleaks.counting.patcher import PAUSE, TRIES, Host, Injectable, Memory, Stub, enable, found, restore, settle, standing, unmap
-from findleaks.counting.relocate import Line
 from findleaks.counting.remote_syscall import Place, Remote, mapped
 from findleaks.errors import TargetError
 from findleaks.target.arch import X86_64
@@ -26,9 +25,6 @@ class Standing:
 
     def opened(self) -> Target:
         return self._target
-
-    def lines(self, start: int, end: int) -> list[Line]:
-        raise TargetError("there is no disassembler")
 
     def write(self, address: int, data: bytes) -> None:
         self._memory.write(address, data)

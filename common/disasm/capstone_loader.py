@@ -1,9 +1,10 @@
-"""Capstone, if this Python has it: on the command line, and inside GDB and LLDB (`findleaks.bootstrap` looks for it there)."""
+"""Loads capstone, if this Python has it: on the command line, and inside GDB and LLDB (by findleaks.bootstrap's finder)."""
 
 from __future__ import annotations
 
 from types import ModuleType
 
+from findleaks.errors import TargetError
 from findleaks.libraries import in_working_folder
 
 MAJOR = 5
@@ -16,13 +17,28 @@ CAPSTONE_MISSING = (
 """For a warning, behind what the answer lacks without it and a colon; one line, no full stop."""
 
 
+class CapstoneMissing(TargetError):
+    """Code cannot be read; the message is CAPSTONE_MISSING."""
+
+    def __init__(self) -> None:
+        super().__init__(CAPSTONE_MISSING)
+
+
+def require_capstone() -> ModuleType:
+    """The module `capstone`; CapstoneMissing where `load_capstone` gives none."""
+    capstone = load_capstone()
+    if capstone is None:
+        raise CapstoneMissing
+    return capstone
+
+
 def load_capstone() -> ModuleType | None:
     """The module `capstone`, of which Cs can be created; None if it is missing, of another release, or fails to load.
 
     One that lies in the working folder is not loaded.
 
-    Takes some 50 ms the first time: call it where code has to be decoded, never while importing. Submodules (`capstone.x86`) may be
-    imported once it is there.
+    Takes some 50 ms the first time: call it where code has to be decoded, never while importing. Submodules
+    (`capstone.x86_const`) may be imported once it is there.
     """
     try:
         if in_working_folder("capstone"):

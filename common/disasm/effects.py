@@ -15,9 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from findleaks.disasm.mnemonics import CHANGED, CHANGES_MORE, SET, SET_VECTOR, SET_VEX, SILENT, STOPS, STORES, ZEROING
-
-GENERAL = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
-"""General registers by their bit in a mask."""
+from findleaks.disasm.registers import GENERAL, NARROW, WIDE, general
 
 X87 = 1 << 16
 """The x87 stack, whose registers are MMX's too, as one."""
@@ -31,11 +29,6 @@ ZONE = 128
 """Bytes of the red zone: the mask's bits from ZONE_AT on stand for them, the lowest address first."""
 ZONE_AT = 160
 ALL_ZONE = ((1 << ZONE) - 1) << ZONE_AT
-
-
-def general(*names: str) -> int:
-    """The mask of general registers."""
-    return sum(1 << GENERAL.index(name) for name in names)
 
 
 def vector(number: int, parts: int = LOW | MIDDLE | HIGH) -> int:
@@ -52,22 +45,15 @@ ALL_VECTORS = sum(vector(number) for number in range(VECTORS)) | sum(opmask(numb
 RETURNED = general("rax", "rdx") | vector(0) | vector(1) | X87
 """Registers that a function of the ABI may return something in."""
 
-_NARROW = {
-    **{f"{letter}{half}": f"r{letter}x" for letter in "abcd" for half in "lh"},
-    **{f"{letter}x": f"r{letter}x" for letter in "abcd"},
-    **{name: f"r{name[:2]}" for name in ("si", "di", "bp", "sp", "sil", "dil", "bpl", "spl")},
-    **{f"r{number}{size}": f"r{number}" for number in range(8, 16) for size in "bw"},
-}
-_WIDE = {f"e{name[1:]}": name for name in GENERAL[:8]} | {f"{name}d": name for name in GENERAL[8:]} | {name: name for name in GENERAL}
 _NEUTRAL = {"rip", "eip", "rflags", "eflags", "fpsw", "mxcsr", "cs", "ds", "es", "fs", "gs", "ss", ""}
 
 
 def register(name: str) -> tuple[int, int]:
     """(what reading it reads, what writing it whole overwrites by an instruction that is not VEX-coded), by capstone's name."""
-    if name in _WIDE:
-        return (general(_WIDE[name]),) * 2
-    if name in _NARROW:
-        return general(_NARROW[name]), 0
+    if name in WIDE:
+        return (general(WIDE[name]),) * 2
+    if name in NARROW:
+        return general(NARROW[name]), 0
     match = re.fullmatch(r"([xyz])mm(\d+)", name)
     if match:
         number = int(match[2])
@@ -333,8 +319,8 @@ def _set(insn: Any, name: str, names: Sequence[str], through: int, whole: bool, 
     if name in ("mov", "movabs") and kills & ALL_GENERAL:
         if insn.operands[1].type == _IMM:
             rest["constant"] = insn.operands[1].imm & ((1 << 8 * insn.operands[0].size) - 1)
-        elif names[1] in _WIDE:
-            rest["copied"] = GENERAL.index(_WIDE[names[1]])
+        elif names[1] in WIDE:
+            rest["copied"] = GENERAL.index(WIDE[names[1]])
     return Effect(insn.address, insn.size, reads, kills)._replace(**rest)
 
 

@@ -21,8 +21,8 @@ from findleaks.disasm.effects import (
     ZONE_AT,
     Effect,
     effect,
-    general,
 )
+from findleaks.disasm.registers import general
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from findleaks.disasm.effects import general
+from findleaks.disasm.registers import general
 
 SYSCALL = b"\x0f\x05"
 SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"

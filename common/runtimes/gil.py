@@ -2,7 +2,7 @@
 
 `PyThreadState_Get`, exported by every version, and `PyThreadState_GetUnchecked` load the current thread state (Python/pystate.c). Up to
 3.11 that is one variable for all threads, which belongs to the thread that holds the lock, and names it: `thread_id`, what
-pthread_self() gave, stands within the first words (Include/cpython/pystate.h, struct _ts). From 3.12 on it is thread-local, and 0 while
+pthread_self() gave, is among the first words (Include/cpython/pystate.h, struct _ts). From 3.12 on it is thread-local, and 0 while
 the thread does not hold the lock. Where the variable is, the operands of that code tell.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Optional
 
+from findleaks.disasm.functions import instructions_at, resolve_stub
+from findleaks.disasm.instruction import NONE, Instruction
+from findleaks.disasm.registers import RAX, RDI, RIP
 from findleaks.errors import UnreadableMemory
-from findleaks.runtimes.v8.decode import CALL, RIP
-from findleaks.runtimes.v8.layout import through
-from findleaks.runtimes.v8.listing import listing
 from findleaks.target.arch import Arch
 from findleaks.target.base import Target
 
@@ -28,9 +28,7 @@ LONGEST = 64
 """Bytes of a getter that are looked at."""
 
 ENTRY, VALUE = 16, 0
-"""The vector of thread-local storage: bytes of an entry, and where its block's address stands (glibc, sysdeps/generic/dl-dtv.h)."""
-
-ARGUMENT, RESULT = 7, 0  # rdi, rax
+"""The vector of thread-local storage: bytes of an entry, and where in it the block's address is (glibc, sysdeps/generic/dl-dtv.h)."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Lock:
 
 
 def derive(target: Target) -> Optional[Lock]:
-    """None where there is no CPython, or its code is not what was expected."""
+    """None where there is no CPython, or its code is not what was expected. Raises CapstoneMissing."""
     if target.arch.name != "x86-64":
         return None
     for name in GETTERS:
@@ -76,33 +74,34 @@ def derive(target: Target) -> Optional[Lock]:
 
 
 def _lock(target: Target, address: int, size: int) -> Optional[Lock]:
-    try:
-        code = listing(target, address, size)
-    except UnreadableMemory:
-        return None
     base: Optional[Lock] = None  # found, but for an offset
-    register, variable, index = -1, 0, 0
-    for one in code:
-        offset = one.displacement if one.loads and one.wide and one.scaled < 0 else None
+    register, variable, index = NONE, 0, 0
+    for one in instructions_at(target, address, size):
+        offset = _offset(one)
         if base is not None:
-            if offset is not None and one.base == RESULT:
+            if offset is not None and one.base == RAX:
                 return replace(base, offset=base.offset + offset)
             break
-        if offset is not None and one.fs and one.base == -1:
+        if offset is not None and one.fs and one.base == NONE:
             return Lock(target.arch, offset=offset)
         if offset is not None and one.base == RIP and not variable:
-            register, variable = one.reg, offset
+            register, variable = one.destination, offset
         elif offset is not None and one.base == register >= 0:
             return _through_slot(target, variable, offset, one.fs)
-        elif one.opcode == 0x8D and one.base == RIP and one.reg == ARGUMENT and one.displacement is not None:
+        elif one.name == "lea" and one.base == RIP and one.destination == RDI and one.displacement is not None:
             index = one.displacement
-        elif one.opcode == CALL and one.target is not None and index:
+        elif one.name == "call" and one.target is not None and index:
             base = _through_index(target, index, one.target)
             if base is None:
                 return None
         elif variable:
             break
     return Lock(target.arch, variable) if variable else None
+
+
+def _offset(one: Instruction) -> Optional[int]:
+    """The displacement of a load of a whole word without an index."""
+    return one.displacement if one.loads and one.wide and one.scaled < 0 else None
 
 
 def _through_slot(target: Target, slot: int, offset: int, local: bool) -> Optional[Lock]:
@@ -118,7 +117,7 @@ def _through_slot(target: Target, slot: int, offset: int, local: bool) -> Option
 def _through_index(target: Target, index: int, called: int) -> Optional[Lock]:
     """`tls_index`, the argument of __tls_get_addr: a module's number, and an offset in its block."""
     getter = target.symbol("__tls_get_addr")
-    if getter is None or through(target, called) != getter.address:
+    if getter is None or resolve_stub(target, called) != getter.address:
         return None
     try:
         module, offset = target.word(index), target.word(index + target.arch.word)

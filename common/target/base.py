@@ -5,7 +5,7 @@ All addresses are integers in the target's address space, all sizes are bytes, r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Union
 
@@ -97,19 +97,6 @@ class Piece(NamedTuple):
     data: memoryview
 
 
-class Disassembled(NamedTuple):
-    """An instruction as a debugger prints it, of x86 in AT&T's flavor: `text` is "mov 0x8(%rdi),%rax", and whatever the debugger adds
-    behind it."""
-
-    address: int
-    length: int
-    text: str
-
-
-Disassembler = Callable[[int, bytes], Optional[Iterable[Disassembled]]]
-"""(address, what the target reads there) -> the instructions that stand there, up to what is none; None where it cannot tell."""
-
-
 class Target(Protocol):
     """A process image. Everything is read only."""
 
@@ -122,7 +109,6 @@ class Target(Protocol):
     truncated: bool  # the core ends before its headers say
     warnings: list[str]  # what the user must know: unread memory, a truncated core, files that do not match
     crashed: int  # the thread that a fault of its own, or abort(), ended; 0: none, or not known
-    disassembler: Optional[Disassembler]  # of the debugger that has the process; None where there is none
 
     def regions(self) -> Sequence[Region]:
         """Sorted by address, disjoint."""
@@ -130,6 +116,10 @@ class Target(Protocol):
 
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes, or UnreadableMemory; never short."""
+        ...
+
+    def read_code(self, address: int, size: int) -> bytes:
+        """What `read` gives, without the breakpoints that a debugger has put there."""
         ...
 
     def word(self, address: int) -> int:

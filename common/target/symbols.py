@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.target.base import Disassembler, Module, Region, Symbol
+from findleaks.target.base import Module, Region, Symbol
 from findleaks.target.elf import Table, text
 from findleaks.target.ranges import holding
 
@@ -173,12 +173,19 @@ def _values(table: Table) -> Sequence[int]:
 class Symbolic:
     """`symbol` and `symbolize` of the Target protocol over `modules()` and `symbol_tables(module)`, loaded when first asked for."""
 
-    disassembler: Optional[Disassembler] = None
     crashed = 0
 
     def run_on(self, seconds: float) -> bool:
         """See Target."""
         return False
+
+    def read(self, address: int, size: int) -> bytes:
+        """See Target."""
+        raise NotImplementedError
+
+    def read_code(self, address: int, size: int) -> bytes:
+        """See Target."""
+        return self.read(address, size)
 
     def __init__(self) -> None:
         self._symbols: dict[int, ModuleSymbols] = {}

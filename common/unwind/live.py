@@ -24,15 +24,14 @@ from findleaks.disasm.effects import (
     ALL_VECTORS,
     ALL_ZONE,
     CALLEE_SAVED,
-    GENERAL,
     REGISTERS,
     RETURNED,
     ZONE,
     ZONE_AT,
     Effect,
-    general,
 )
 from findleaks.disasm.liveness import Liveness
+from findleaks.disasm.registers import GENERAL, general
 from findleaks.disasm.system_calls import ENDING, RESTARTED, SIGRETURN, SYSCALL, taken
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Symbol, Target, Thread
@@ -88,9 +87,9 @@ class ProcessCode:
     def read(self, address: int, size: int) -> bytes:
         """See Code."""
         try:
-            return self._target.read(address, size)
+            return self._target.read_code(address, size)
         except UnreadableMemory:
-            return self._target.read(address, min(size, 4096 - address % 4096))
+            return self._target.read_code(address, min(size, 4096 - address % 4096))
 
     def extent(self, pc: int) -> Range | None:
         """See Code."""

@@ -20,7 +20,7 @@ import truth
 from debuggers import findleaks, gdb, lldb, objects
 
 from cores import PATIENCE, Running
-from findleaks.runtimes.v8.decode import instructions
+from findleaks.disasm.x86 import instructions
 from findleaks.runtimes.v8.globals import MAKERS, STATS
 from findleaks.runtimes.v8.layout import COUNT, CURRENT, ENTER, SEAL
 

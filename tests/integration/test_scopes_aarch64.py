@@ -28,8 +28,6 @@ FUNCTIONS = (layout.COUNT, layout.ENTER, layout.SEAL, layout.CURRENT, globals_.S
 class Program:
     """A file as it would be loaded, as far as the functions that offsets are taken from."""
 
-    disassembler = None
-
     def __init__(self, path: str, name: str) -> None:
         self.arch = replace(X86_64, name=name)
         with open(path, "rb") as file:
@@ -61,6 +59,8 @@ class Program:
                 at = address - load.vaddr + load.offset
                 return self.data[at : at + size]
         raise UnreadableMemory(address, size)
+
+    read_code = read
 
     def word(self, address: int) -> int:
         return self.relocated.get(address) or int.from_bytes(self.read(address, 8), "little")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Optional
 
 from findleaks.target.arch import X86_64, Arch
-from findleaks.target.base import Disassembler, Module, Range, Region, Symbol, Thread
+from findleaks.target.base import Module, Range, Region, Symbol, Thread
 from findleaks.target.reader import Extent, ExtentReader, Source, disjoint
 from findleaks.target.residency.presence import Presence
 
@@ -30,7 +30,6 @@ class FakeTarget(ExtentReader):
     `absent` are ranges that are mapped but cannot be read. `stop_after` makes `interrupted()` true from that many polls on.
     """
 
-    disassembler: Optional[Disassembler] = None
     crashed = 0
 
     def __init__(
@@ -119,6 +118,9 @@ class FakeTarget(ExtentReader):
 
     def threads(self) -> Sequence[Thread]:
         return self._threads
+
+    def read_code(self, address: int, size: int) -> bytes:
+        return self.read(address, size)
 
     def run_on(self, seconds: float) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""x86-64 instructions as objdump reads them, to hold our decoder to."""
+"""x86-64 instructions as objdump reads them, to compare the decoder with."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 import subprocess
 from collections.abc import Iterable
 
-from findleaks.runtimes.v8.decode import RIP, Instruction
+from findleaks.disasm.instruction import Instruction
+from findleaks.disasm.registers import GENERAL, RIP
 
-REGISTERS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *(f"r{number}" for number in range(8, 16)), "rip")
-NUMBERS = {name: number for number, name in enumerate(REGISTERS)}
+NUMBERS = {name: number for number, name in enumerate((*GENERAL, "rip"))}
 OPERAND = re.compile(r"(%fs:)?(-?0x[0-9a-f]+)?\((?:%(\w+))?(?:,%(\w+),\d)?\)")
 
 
@@ -35,7 +35,7 @@ def compared(ours: Iterable[Instruction], truth: dict[int, tuple[bytes, str]]) -
     seen = operands = jumps = 0
     for one in ours:
         real, text = truth[one.address]
-        assert one.length == len(real), text
+        assert one.size == len(real), text
         seen += 1
         if one.target is not None:
             assert f" {one.target:x}" in text
@@ -52,8 +52,3 @@ def compared(ours: Iterable[Instruction], truth: dict[int, tuple[bytes, str]]) -
             assert one.scaled == NUMBERS.get(match[4] or "", -1), text
             operands += 1
     return seen, operands, jumps
-
-
-def as_gdb(text: str) -> str:
-    """An instruction's text as GDB has it, which differs in where jumps and calls go: objdump leaves out 0x."""
-    return re.sub(r"^((?:[a-z0-9.]+ )*?(?:j\w+|call\w*|loop\w*|xbegin)(?:,p[nt])? +)([0-9a-f]+)", r"\g<1>0x\2", text)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from findleaks.disasm.capstone_loader import load_capstone
-from findleaks.disasm.effects import GENERAL, REGISTERS, ZONE, ZONE_AT, mask_of
+from findleaks.disasm.effects import REGISTERS, ZONE, ZONE_AT, mask_of
+from findleaks.disasm.registers import GENERAL
 from findleaks.graph.unread import KEPT
 from findleaks.target.arch import NT_X86_XSTATE, X86_64
 from findleaks.target.base import Thread

@@ -14,24 +14,20 @@ from findleaks.counting import patcher as implant
 from findleaks.counting.base import Outcome
 from findleaks.counting.counter import Table
 from findleaks.counting.free_range import GROWTH, room
-from findleaks.counting.relocate import Line, Refused, jump, plan, relocated
+from findleaks.counting.relocate import Refused, jump, plan, relocated
 from findleaks.counting.remote_syscall import Place
 from findleaks.counting.table import BY_FP, BY_SP, LAST, SIGNAL, THROUGH_FP, Layout, Node, answer, pack, paths
 from findleaks.counting.unwind_rules import CHAINED, _near, _value, follow
-from findleaks.runtimes.v8.decode import RIP, instructions
+from findleaks.disasm.x86 import instructions
 from findleaks.target.base import Region
 from findleaks.unwind.cfi import Row, Rule
 
 AT, TO = 0x555555554000, 0x555500000000
 
 
-def lines(code: bytes, at: int = AT) -> list[Line]:
-    return [Line(one.address, one.length, one.target) for one in instructions(code, at)]
-
-
 def planned(text: str, end: int = 64) -> Optional[bytes]:
     code = bytes.fromhex(text).ljust(end, b"\x90")
-    return relocated(plan("f", AT, AT + end, code, lines(code)), TO)
+    return relocated(plan("f", AT, AT + end, code), TO)
 
 
 @pytest.mark.parametrize(
@@ -53,22 +49,17 @@ def planned(text: str, end: int = 64) -> Optional[bytes]:
 def test_moved_instructions_do_the_same(code: str, moved: Optional[str]) -> None:
     made = planned(code)
     assert made is not None
-    before = [one for one in instructions(bytes.fromhex(code).ljust(64, b"\x90"), AT) if one.opcode != 0x0F1E]
+    before = [one for one in instructions(bytes.fromhex(code).ljust(64, b"\x90"), AT) if one.name != "endbr64"]
     after = list(instructions(made, TO))
     size = 0
     for one, other in zip(before, after):
-        assert (one.opcode & 15, one.reg, one.rm, one.base, one.immediate, one.target) == (
-            *(other.opcode & 15, other.reg, other.rm, other.base, other.immediate),
-            other.target,
-        ) or (one.opcode == 0xEB and (other.opcode, other.target) == (0xE9, one.target))
-        if one.base == RIP:
-            assert one.displacement == other.displacement  # the address itself
-        size += one.length
+        assert one[2:] == other[2:]  # with the base RIP, the displacement is the address itself
+        size += one.size
         if size >= 5:
             break
     start = AT + 4 if code.startswith("f30f1efa") else AT
     back = after[before.index(one) + 1]
-    assert (back.opcode, back.target) == (0xE9, start + size)
+    assert (back.name, back.size, back.target) == ("jmp", 5, start + size)
     if moved is not None:
         assert made.startswith(bytes.fromhex(moved))
 
@@ -83,7 +74,9 @@ REFUSED = {
     "b801000000 0f05": "",
     "31c0 0f05 90": "it enters the kernel",
     "cc 90 90 90 90": "it is a breakpoint",
-    "c5f877 90 90": "cannot be moved: it is not known",
+    "06 90 90 90 90": "f: the instruction at 0x555555554000 is not known",
+    "90 90 90 90 90 06": "f: the instruction at 0x555555554005 is not known",
+    "c5f877 c5fd6f00": "",  # vzeroupper; vmovdqa
     "90 90 90 90 90 ebfc": "0x555555554005 jumps to 0x555555554003, which would be overwritten",
     "90 90 90 90 90 ebf9": "",  # to the beginning itself
 }
@@ -93,21 +86,16 @@ REFUSED = {
 def test_refused(code: str) -> None:
     data = bytes.fromhex(code)
     try:
-        plan("f", AT, AT + len(data), data, lines(data))
+        plan("f", AT, AT + len(data), data)
     except Refused as error:
         assert REFUSED[code] and REFUSED[code] in str(error)
     else:
         assert not REFUSED[code]
 
 
-def test_what_the_debugger_reads_otherwise_is_refused() -> None:
-    with pytest.raises(Refused, match="the debugger reads another one there"):
-        plan("f", AT, AT + 8, bytes.fromhex("554889e54883ec10"), [Line(AT, 2, None)])
-
-
 def test_too_far() -> None:
     code = bytes.fromhex("8b0510000000c3")
-    made = plan("f", AT, AT + len(code), code, lines(code))
+    made = plan("f", AT, AT + len(code), code)
     with pytest.raises(Refused, match="too far"):
         relocated(made, AT + (1 << 31) + 4096)
     with pytest.raises(Refused, match="too far"):

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from findleaks.disasm.capstone_loader import load_capstone
-from findleaks.disasm.effects import ALL_ZONE, REGISTERS, ZONE, ZONE_AT, Effect, general, mask_of
+from findleaks.disasm.effects import ALL_ZONE, REGISTERS, ZONE, ZONE_AT, Effect, mask_of
 from findleaks.disasm.liveness import UNKNOWN, Liveness
+from findleaks.disasm.registers import general
 from findleaks.disasm.system_calls import taken
 from findleaks.target.base import Range
 from findleaks.target.register_words import vector_words, xsave_words

@@ -1,4 +1,4 @@
-"""V8's handle scopes in made-up processes, whole and damaged; the decoder of instructions against objdump on real code."""
+"""V8's handle scopes in made-up processes, whole and damaged."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import random
 from array import array
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Any
 
-import objdump
 import pytest
 import v8image
 from fake import FakeTarget, thread
@@ -19,9 +18,7 @@ from v8image import BLOCKS, CODE, HANDLES, NEXT, TLS, UNDEFINED, Image
 from findleaks import commands
 from findleaks.engine.python.engine import PureEngine
 from findleaks.errors import Interrupted
-from findleaks.runtimes.v8 import aarch64
 from findleaks.runtimes.v8 import values as values_
-from findleaks.runtimes.v8.decode import instructions
 from findleaks.runtimes.v8.layout import Layout, derive
 from findleaks.runtimes.v8.scopes import Candidate, chain, fitting
 from findleaks.session import Session
@@ -328,40 +325,6 @@ def test_no_more_scopes_than_are_open() -> None:
     assert fitting(found, 3) == [found[1], found[3], found[4]]
 
 
-def test_the_decoder_sees_what_objdump_sees() -> None:
-    """Instruction by instruction of a library: where it ends, its operand in memory, where it jumps to."""
-    truth, starts = objdump.disassembled("/lib/x86_64-linux-gnu/libc.so.6")
-    sums = [0, 0, 0]
-    stopped = 0
-    for start, following in zip(starts, starts[1:]):
-        if following - start > 1 << 14:  # a function and all that is local behind it
-            continue
-        code = b"".join(truth[address][0] for address in range(start, following) if address in truth)
-        ours = list(instructions(code, start))
-        sums = [one + more for one, more in zip(sums, objdump.compared(ours, truth))]
-        stopped += sum(one.length for one in ours) < following - start
-    seen, operands, jumps = sums
-    assert seen > 50_000
-    assert operands > 10_000
-    assert jumps > 5_000
-    assert stopped <= len(starts) // 200
-
-
-def test_the_decoder_stops_at_what_it_does_not_know() -> None:
-    def lengths(code: str) -> list[int]:
-        return [one.length for one in instructions(bytes.fromhex(code), 0)]
-
-    assert lengths("488b4218 06") == [4]
-    assert lengths("488b42") == []
-    assert lengths("e80000") == []
-    assert lengths("64488b0425") == []
-    assert lengths("48b80102030405060708 90") == [10, 1]
-    assert lengths("66") == []
-    assert lengths("") == []
-    target: Optional[int] = next(instructions(bytes.fromhex("ebfe"), 0x1000)).target
-    assert target == 0x1000
-
-
 @pytest.mark.parametrize("slice_", [7, 1 << 20])
 def test_values_are_counted(slice_: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(values_, "SLICE", slice_)
@@ -390,18 +353,3 @@ def test_what_many_handles_of_many_kinds_hold() -> None:
     assert isolate["values"][0] == {"value": "undefined", "handles": values_.MANY + 4, "objects": 1}
     assert {(value["handles"], value["objects"]) for value in isolate["values"][1:]} == {(2, 1)}
     assert len(isolate["values"]) == values_.MANY + 5
-
-
-ARM_COUNT = (
-    "e20300aa 00204091 03e471f9 610c40f9 e003012a a1010034 630440f9 240400d1 00809cd2 4200008b "
-    "21040051 637864f8 20581753 42805af8 0100014b 400003cb 00fc4393 0004010b c0035fd6"
-)
-
-
-def test_far_offsets_and_products_on_aarch64() -> None:
-    """Sums over several instructions: the distance from the argument, and 1022 of shifts."""
-    listed = list(aarch64.instructions(bytes.fromhex(ARM_COUNT), 0x1000))
-    loads = [(one.base, one.displacement, one.wide, one.scaled >= 0) for one in listed if one.loads]
-    assert loads == [(7, 0xE3C8, True, False), (1, 24, True, False), (1, 8, True, False), (1, -8, True, True), (7, 0xE3A8, True, False)]
-    assert [one.immediate for one in listed if one.opcode == 0x69][-1] == 1022
-    assert [one.address for one in listed] == list(range(0x1000, 0x1000 + 4 * len(listed), 4))

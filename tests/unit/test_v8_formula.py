@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from fake import FakeTarget
 
+from findleaks.disasm.formula import LONGEST, value
 from findleaks.errors import UnreadableMemory
-from findleaks.runtimes.v8.formula import LONGEST, value
 from findleaks.target.arch import X86_64
 
 SOURCE = """

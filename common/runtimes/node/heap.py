@@ -11,25 +11,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.disasm.functions import instructions_at
+from findleaks.disasm.instruction import Instruction
+from findleaks.errors import Interrupted
 from findleaks.runtimes.node.symbols import ADJUST
-from findleaks.runtimes.v8.decode import CALL, Instruction
 from findleaks.runtimes.v8.layout import FAR, code_of
-from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
-LEA, STORE, ADDS = 0x8D, 0x89, 0x0FC1
 STATISTICS = "_ZN2v87Isolate17GetHeapStatisticsEPNS_14HeapStatisticsE"
 EIGHTH = 56
 CHUNK = 256 << 10
 PAGE = 4096
 HEADER = 32
-"""Words of a chunk, or of what one of its first four points to, among which the heap's address stands."""
+"""Words of a chunk, or of what one of its first four points to, among which the heap's address is."""
 
 FIRST = 8
 """Of these words the size of the chunk is among the first."""
@@ -39,7 +38,7 @@ HIGHEST = 1 << 64
 
 
 class Heap(NamedTuple):
-    """Offsets from the isolate: of the heap, of the bytes of external memory that it was told of, and of those of backing stores, which
+    """Offsets from the isolate: of the heap, of the bytes of external memory that was reported to it, and of those of backing stores, which
     process.memoryUsage() calls external (0: not known)."""
 
     heap: int
@@ -48,16 +47,16 @@ class Heap(NamedTuple):
 
 
 def derive(target: Target) -> Optional[Heap]:
-    """None where the function is not the code that was expected."""
+    """None where the function is not the code that was expected. Raises CapstoneMissing."""
     code = code_of(target, (ADJUST,)) or []
-    heap = next((one.displacement for one in code if one.opcode == LEA and _far(one)), None)
+    heap = next((one.displacement for one in code if one.name == "lea" and _far(one)), None)
     if heap is None:
         return None
     total = _added(code, heap)
     if total is None:
         for one in code:
-            if one.opcode == CALL and one.target is not None:
-                total = _added(_called(target, one.target), heap, True)
+            if one.name == "call" and one.target is not None:
+                total = _added(instructions_at(target, one.target, LENGTH), heap, True)
                 if total is not None:
                     break
     return Heap(heap, total, _stores(code_of(target, (STATISTICS,)) or [])) if total is not None else None
@@ -68,9 +67,9 @@ def _stores(code: list[Instruction]) -> int:
     loaded: dict[int, int] = {}
     for one in code:
         if one.loads and _far(one):
-            loaded[one.reg] = one.displacement or 0
-        elif one.opcode == STORE and one.displacement == EIGHTH:
-            return loaded.get(one.reg, 0)
+            loaded[one.destination] = one.displacement or 0
+        elif one.stores and one.displacement == EIGHTH:
+            return loaded.get(one.source, 0)
     return 0
 
 
@@ -78,19 +77,12 @@ def _far(one: Instruction) -> bool:
     return one.displacement is not None and one.displacement >= FAR and one.base >= 0
 
 
-def _added(code: list[Instruction], heap: int, inside: bool = False) -> Optional[int]:
+def _added(code: Iterable[Instruction], heap: int, inside: bool = False) -> Optional[int]:
     """Where something is added to: relative to the isolate, or to the heap."""
     for one in code:
-        if one.opcode == ADDS and one.displacement is not None:
+        if one.name == "xadd" and one.displacement is not None:
             return one.displacement if one.displacement >= FAR and not inside else heap + one.displacement
     return None
-
-
-def _called(target: Target, address: int) -> list[Instruction]:
-    try:
-        return list(listing(target, address, LENGTH))
-    except UnreadableMemory:
-        return []
 
 
 Header = tuple[int, int]

@@ -9,6 +9,7 @@ from typing import Optional
 
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.memory import Memory
+from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Type
@@ -40,16 +41,27 @@ class Node(Runtime):
         self.where = module.path.rsplit("/", 1)[-1]
         self.problems: list[Problem] = []
         self._target, self._engine, self._directory, self._module = target, engine, directory, module
-        self._heap = heaps.derive(target)
         self._unwinder = Unwinder(target)
+        self._heap: Optional[heaps.Heap] = None
+        self._isolates: list[Isolate] = []
+        self._missing = ""
+        try:
+            self._derive(module)
+        except CapstoneMissing as error:
+            self._missing = f"V8's heap and handles are not read: {error}"
+            self._problem(module, self._missing)
+        self._in_flux = any(self._collects(thread) for isolate in self._isolates for thread in isolate.threads)
+        if self._in_flux:
+            self._problem(module, "V8 was stopped in the middle of a collection: what its objects keep is in flux")
+
+    def _derive(self, module: Module) -> None:
+        """Learn from V8's code where its heap and its handles are."""
+        self._heap = heaps.derive(self._target)
         if self._heap is None:
             self._problem(
                 module, "v8::Isolate::AdjustAmountOfExternalAllocatedMemory is not the code that was expected: V8's heap is not read"
             )
         self._isolates = self._found(module)
-        self._in_flux = any(self._collects(thread) for isolate in self._isolates for thread in isolate.threads)
-        if self._in_flux:
-            self._problem(module, "V8 was stopped in the middle of a collection: what its objects keep is in flux")
 
     def _problem(self, module: Module, what: str) -> None:
         self.problems.append(Problem(module.start, f"{self.where}: {what}", False))
@@ -66,6 +78,10 @@ class Node(Runtime):
         found = (self._target.symbolize(frame.pc) for frame in self._unwinder.trace(thread).frames)
         return any(symbol is not None and symbol.name.startswith(COLLECTS) for symbol in found)
 
+    def note(self) -> str:
+        """See Runtime: what is missing to read it."""
+        return self._missing
+
     def counters(self) -> Mapping[str, Count]:
         """See Runtime: of all isolates together, as process.memoryUsage() has them."""
         found = {"isolates": Count(len(self._isolates))}
@@ -74,7 +90,7 @@ class Node(Runtime):
             found["external memory that V8 was told of"] = Count(self._sum(self._heap.told), "bytes")
         found["memory of ArrayBuffers"] = Count(self.objects.stored, "bytes")
         found["handles"] = Count(sum(isolate.handles for isolate in self._isolates))
-        nodes = globals_.derive(self._target)
+        nodes = globals_.derive(self._target) if not self._missing else None
         if nodes is not None:
             kept = [globals_.read(self._target, nodes, isolate.address) for isolate in self._isolates]
             found["global handles"] = Count(sum(one.handles for one in kept))

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.disasm.functions import instructions_at
+from findleaks.disasm.instruction import NONE, Instruction, is_call_or_jump
+from findleaks.disasm.registers import RAX, RIP
 from findleaks.errors import UnreadableMemory
-from findleaks.runtimes.v8.decode import CALL, JUMP, RIP, Instruction
-from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Target
 
 STATISTICS = "_ZN2v87Isolate22GetHeapSpaceStatisticsEPNS_19HeapSpaceStatisticsEm"
@@ -31,7 +32,6 @@ FREE_ONE = "_ZN2v88internal13MainAllocator24FreeLinearAllocationAreaEv"
 COMMITTED, USED = 8, 16
 """Where the statistics have them."""
 
-LEA, STORE, INDIRECT, COMPARE = 0x8D, 0x89, 0xFF, 0x83
 LONGEST = 512
 """Bytes of a function that are looked at."""
 
@@ -82,24 +82,21 @@ def _code(target: Target, name: str) -> list[Instruction]:
     symbol = target.symbol(name) if target.arch.name == "x86-64" else None
     if symbol is None:
         return []
-    try:
-        return list(listing(target, symbol.address, min(symbol.size or LONGEST, LONGEST)))
-    except UnreadableMemory:
-        return []
+    return list(instructions_at(target, symbol.address, min(symbol.size or LONGEST, LONGEST)))
 
 
 def _compares(one: Instruction) -> bool:
-    return one.opcode == COMPARE and one.reg & 7 == 7 and one.displacement is None
+    return one.name == "cmp" and one.displacement is None
 
 
 def _slots(code: Sequence[Instruction]) -> dict[int, int]:
-    """Of the words of the statistics that are the result of a virtual function: where its address stands in the table."""
+    """Of the words of the statistics that are the result of a virtual function: where its address is in the table."""
     found: dict[int, int] = {}
     called: Optional[int] = None
     for one in code:
-        if one.opcode == INDIRECT and one.reg & 7 == 2 and one.base not in (-1, RIP):
+        if one.name == "call" and one.base not in (NONE, RIP):
             called = one.displacement
-        elif one.opcode == STORE and one.reg == 0 and one.displacement is not None and called is not None:
+        elif one.stores and one.source == RAX and one.displacement is not None and called is not None:
             found.setdefault(one.displacement, called)
             called = None
     return found
@@ -110,10 +107,10 @@ def _tables(code: Sequence[Instruction]) -> tuple[int, Optional[int]]:
     named: dict[int, int] = {}
     table, array = 0, None
     for one in code:
-        if one.opcode == LEA and one.base == RIP and one.displacement is not None:
-            named[one.reg] = one.displacement
+        if one.name == "lea" and one.base == RIP and one.displacement is not None:
+            named[one.destination] = one.displacement
         elif one.loads and one.wide and one.scaled >= 0 and one.displacement is not None:
-            if one.base in (-1, *named):
+            if one.base in (NONE, *named):
                 table = table or one.displacement + named.get(one.base, 0)
             elif one.displacement > 0 and array is None:
                 array = one.displacement
@@ -142,7 +139,7 @@ def _name(target: Target, place: int) -> str:
 
 def _size(target: Target) -> int:
     """Which virtual function Space::SizeOfObjects asks: Size."""
-    return next((one.displacement or 0 for one in _code(target, SIZE) if one.opcode == INDIRECT and one.reg & 7 == 4), 0)
+    return next((one.displacement or 0 for one in _code(target, SIZE) if one.name == "jmp" and one.target is None), 0)
 
 
 def _areas(target: Target, code: Sequence[Instruction]) -> Optional[tuple[int, Sequence[int], int]]:
@@ -152,9 +149,9 @@ def _areas(target: Target, code: Sequence[Instruction]) -> Optional[tuple[int, S
     one_of, made = target.symbol(FREE_ONE), []
     loaded = 0
     for one in _code(target, FREE_ALL):
-        if one.opcode == LEA and one.base not in (RIP, -1):
+        if one.name == "lea" and one.base not in (RIP, NONE):
             loaded = one.displacement or 0
-        elif one.opcode in (CALL, JUMP) and one_of is not None and one.target == one_of.address and loaded:
+        elif is_call_or_jump(one) and one_of is not None and one.target == one_of.address and loaded:
             made.append(loaded)
     holder = next((one.displacement for one in _code(target, FREE) if one.loads), None)
     pointer = next((one.displacement for one in _code(target, FREE_ONE) if one.loads), None)

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional, TypeVar
 
 from findleaks.allocators.memory import Memory
+from findleaks.disasm.formula import value
 from findleaks.errors import Interrupted
 from findleaks.runtimes.node.heap import CHUNK, HEADER, PAGE
 from findleaks.runtimes.node.shape import MOST, Shape
-from findleaks.runtimes.v8.formula import value
 from findleaks.target.base import Range, Target
 
 READ_ONLY = ("_ZTVN2v88internal19SharedReadOnlySpaceE", "_ZTVN2v88internal13ReadOnlySpaceE")

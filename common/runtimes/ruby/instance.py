@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.runtimes.base import Count, Engine, Holders, Part, Problem, Range, Runtime, Target, Type
@@ -52,7 +53,8 @@ class Ruby(Runtime):
         self._counters = Counters(self._memory, layout, self.problems)
         at = layout.objspace
         if not at:
-            self._problem(layout.module.start, "rb_gc_count is not the code that was expected: nothing of its heap can be read")
+            expected = "rb_gc_count is not the code that was expected: nothing of its heap can be read"
+            self._problem(layout.module.start, self.note() or expected)
         elif not layout.sorted:
             self._problem(at, f"no array of heap pages in its object space at {at:#x}: this version's heap cannot be read")
         if at and not layout.increase:
@@ -62,6 +64,11 @@ class Ruby(Runtime):
             self._problem(
                 at, f"stopped in the middle of a garbage collection ({doing}): objects that are dead already may still be counted"
             )
+
+    def note(self) -> str:
+        """See base.Runtime: what is missing to read it."""
+        missing = not self._layout.objspace and load_capstone() is None
+        return f"nothing of Ruby's heap can be read: {CAPSTONE_MISSING}" if missing else ""
 
     def _problem(self, address: int, what: str) -> None:
         self.problems.append(Problem(address, f"Ruby {self.version}: {what}", False))

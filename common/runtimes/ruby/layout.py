@@ -1,9 +1,9 @@
 """Where this Ruby keeps its heap and its collector's counters: taken from the code of exported functions, and from what must hold.
 
 `rb_gc_count` is three or four loads: the pointer to the VM, the VM, the object space, the counter. `rb_gc_adjust_memory_usage` adds to
-malloc_increase and oldmalloc_increase. Between those stands `heap_pages`, known by its sorted array of pages, each of which has a header
+malloc_increase and oldmalloc_increase. Between those is `heap_pages`, known by its sorted array of pages, each of which has a header
 that points back to it. The rest has fixed distances from these (gc.c of 2.7.4, 3.1.2 and 3.3.8: struct rb_objspace, struct heap_page,
-struct rb_size_pool_struct, struct rb_heap_struct), which did not change but for what is told apart here.
+struct rb_size_pool_struct, struct rb_heap_struct), which changed only in what is distinguished here.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.disasm.capstone_loader import CapstoneMissing
+from findleaks.disasm.functions import instructions_at
+from findleaks.disasm.instruction import Instruction
+from findleaks.disasm.registers import CALLER_SAVED, RIP
 from findleaks.errors import UnreadableMemory
-from findleaks.runtimes.v8.decode import CALL, JUMP, RIP, Instruction
-from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Module, Symbol, Target
 
 LONGEST = 256
 """Bytes of a function that are looked at."""
+
+SHORT = 3
+"""Bytes of a jump that stays in its function, at most; a longer one ends it by a call of another."""
 
 SMALL_PAGE, LARGE_PAGE = 1 << 14, 1 << 16
 """HEAP_PAGE_SIZE up to 3.1, and since."""
@@ -36,14 +41,6 @@ LARGEST = 1 << 13
 
 FLAGS = 16
 """Offset of its flags: mode (none, marking, sweeping, compacting) in two bits; bit 5 is during_gc."""
-
-_LEA, _MOVE, _STORE, _ADD, _RETURN = 0x8D, 0x8B, 0x89, 0x83, 0xC3
-_COMPARING = (0x38, 0x39, 0x3A, 0x3B, 0x84, 0x85)
-_READING = (0x03, 0x0B, 0x13, 0x1B, 0x23, 0x2B, 0x33, 0x63, 0x69, 0x6B, *range(0x0F40, 0x0F50), *range(0x0FB6, 0x0FB8), 0x0FBE, 0x0FBF)
-"""Instructions that put what they make of memory into a register."""
-
-_SCRATCH = (0, 1, 2, 6, 7, 8, 9, 10, 11)
-"""Registers that a call may change."""
 
 
 class PageFields(NamedTuple):
@@ -89,7 +86,7 @@ def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
     version = _text(target, exported(target, files, "ruby_version"))
     memory = Memory(target)
     run = _Run(memory)
-    run.through(code(target, symbol.address, symbol.size))
+    run.run(code(target, symbol.address, symbol.size))
     if run.last is None or not FLAGS < run.last[1] < LARGEST:
         return Layout(module, version, 0, 0, 0, 0, 0, 0, 0, OLD_PAGE)
     objspace, offset = run.last
@@ -108,15 +105,14 @@ def exported(target: Target, files: Sequence[Module], name: str) -> Optional[Sym
 
 
 def code(target: Target, address: int, size: int = 0) -> list[Instruction]:
-    """The instructions from there on; [] where the code cannot be read, or is not of x86-64."""
+    """The instructions from there on; [] where the code cannot be read, or is not of x86-64, or capstone is missing."""
     if target.arch.name != "x86-64":
         return []
-    for length in (min(size or LONGEST, LONGEST), 64):
-        try:
-            return list(listing(target, address, length))
-        except UnreadableMemory:
-            continue
-    return []
+    try:
+        lengths = (min(size or LONGEST, LONGEST), 64)
+        return next((found for found in (list(instructions_at(target, address, length)) for length in lengths) if found), [])
+    except CapstoneMissing:
+        return []
 
 
 def _text(target: Target, symbol: Optional[Symbol]) -> str:
@@ -137,15 +133,15 @@ class _Run:
         self.last: Optional[tuple[int, int]] = None  # base and displacement of the last load through a register
         self.locked: set[int] = set()  # addresses that are changed under a lock
 
-    def through(self, listing: Sequence[Instruction]) -> Optional[int]:
+    def run(self, code: Sequence[Instruction]) -> Optional[int]:
         """Run until the function returns with no branch leading further, or jumps for good: then where to."""
         further = 0
-        for one in listing:
-            if one.opcode == JUMP:
+        for one in code:
+            if one.name == "jmp" and one.size > SHORT:
                 return one.target
-            if one.opcode == _RETURN and one.address >= further:
+            if one.name == "ret" and one.address >= further:
                 return None
-            if one.target is not None and one.opcode != CALL:
+            if one.target is not None and one.name != "call":
                 further = max(further, one.target)
             self._step(one)
         return None
@@ -153,31 +149,28 @@ class _Run:
     def _step(self, one: Instruction) -> None:
         where = self._address(one)
         value: Optional[int] = None
-        register = one.reg
-        if one.opcode == _LEA:
-            value = where
-        elif one.opcode == _MOVE:
-            value = self.known.get(one.rm) if one.displacement is None else self._memory.word(where) if where is not None else None
-            if one.base in self.known and value is not None:
-                self.last = self.known[one.base], one.displacement or 0
-        elif one.opcode == _STORE and one.displacement is None:
-            register, value = one.rm, self.known.get(one.reg)
-        elif one.opcode == _ADD and one.displacement is None and one.reg & 7 == 0 and one.rm in self.known:
-            register, value = one.rm, self.known[one.rm] + (one.immediate or 0)
-        elif one.opcode in _COMPARING or (one.displacement is not None and one.opcode not in _READING):
+        if one.name in ("cmp", "test") or one.writes_memory:
             if where is not None and one.base != RIP and one.locked:
                 self.locked.add(where)
             return
-        elif one.opcode == CALL:
-            for scratch in _SCRATCH:
+        if one.name == "call":
+            for scratch in CALLER_SAVED:
                 self.known.pop(scratch, None)
             return
-        elif one.displacement is None and one.rm >= 0:
-            self.known.pop(one.rm, None)
+        if one.name == "lea":
+            value = where
+        elif one.loads:
+            value = self._memory.word(where) if where is not None else None
+            if one.base in self.known and value is not None:
+                self.last = self.known[one.base], one.displacement or 0
+        elif one.name == "mov":
+            value = self.known.get(one.source)
+        elif one.name == "add" and one.immediate is not None and one.destination in self.known:
+            value = self.known[one.destination] + one.immediate
         if value is None:
-            self.known.pop(register, None)
+            self.known.pop(one.destination, None)
         else:
-            self.known[register] = value & self._memory.arch.mask
+            self.known[one.destination] = value & self._memory.arch.mask
 
     def _address(self, one: Instruction) -> Optional[int]:
         """Of its operand in memory."""
@@ -192,9 +185,9 @@ def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple
     if symbol is None:
         return 0, 0
     run = _Run(Memory(target))
-    further = run.through(code(target, symbol.address, symbol.size))
+    further = run.run(code(target, symbol.address, symbol.size))
     if not run.locked and further is not None:
-        run.through(code(target, further))
+        run.run(code(target, further))
     found = sorted(address for address in run.locked if objspace < address < objspace + LARGEST)
     return (found[0], found[1]) if len(found) >= 2 else (0, 0)
 

@@ -11,12 +11,12 @@ doc/extension.rdoc; the extension pg, ext/pg_result.c, is one that does so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.disasm.instruction import Instruction, is_call_or_jump
+from findleaks.disasm.registers import CALLER_SAVED, RDI, RIP
 from findleaks.runtimes.ruby.layout import code
-from findleaks.runtimes.v8.decode import CALL, JUMP, JUMP_SHORT, RIP, Instruction
 from findleaks.target.base import Module, Target
 
 FREE = 16
@@ -24,10 +24,6 @@ FREE = 16
 
 CALLS, PATHS, STEPS = 3, 64, 2000
 """Calls within the extension that are followed, stretches of one function, and instructions in all."""
-
-_RAX, _RCX, _RDX, _RSP, _RBP, _RSI, _RDI = 0, 1, 2, 4, 5, 6, 7
-_SCRATCH = (_RAX, _RCX, _RDX, _RSI, _RDI, 8, 9, 10, 11)
-_MOVE, _STORE, _RETURN, _NEGATE, _SUBTRACT, _CLEAR = 0x8B, 0x89, 0xC3, 0xF7, 0x2B, (0x31, 0x33)
 
 THIS = -1
 
@@ -59,111 +55,75 @@ class _Search:
 
     def offset(self, function: int, depth: int = 0) -> Optional[int]:
         """Follow the code of a function that gets the structure in rdi."""
-        waiting: list[tuple[int, dict[int, int | Field]]] = [(function, {_RDI: THIS})]
+        waiting: list[tuple[int, dict[int, int | Field]]] = [(function, {RDI: THIS})]
         seen: set[int] = set()
         while waiting and len(seen) < PATHS:
             at, known = waiting.pop()
             if at in seen:
                 continue
             seen.add(at)
-            for one in self._code(at):
+            for one in code(self._target, at) if self._inside(at) else ():
                 self._steps -= 1
                 if self._steps < 0:
                     return None
-                given = known.get(_RDI)
-                if isinstance(given, Field) and given.negated and self._adjusts(one):
+                given = known.get(RDI)
+                if isinstance(given, Field) and given.negated and self._goes_to_adjust(one):
                     return given.offset
-                if one.opcode == _RETURN:
+                if one.name in ("jmp", "ret") and (one.name == "ret" or one.target is not None):
+                    if one.target is not None:
+                        waiting.append((one.target, dict(known)))
                     break
-                if _jumps(one):
-                    waiting += [(one.target, dict(known))] if one.target is not None else []
-                    if one.opcode in (JUMP, JUMP_SHORT):
-                        break
-                elif one.opcode == CALL or _is_indirect(one, 2):
-                    inner = self._called(one, known, depth)
+                if one.name == "call":
+                    inner = self._called(one, given, depth)
                     if inner is not None:
                         return inner
-                    for register in _SCRATCH:
+                    for register in CALLER_SAVED:
                         known.pop(register, None)
+                elif one.target is not None:
+                    waiting.append((one.target, dict(known)))
                 else:
                     _step(one, known)
         return None
 
-    def _called(self, call: Instruction, known: dict[int, int | Field], depth: int) -> Optional[int]:
-        """`offset` in a function of the extension's that is handed the structure; None for other calls."""
-        if call.target is None or depth >= CALLS or known.get(_RDI) != THIS or not self._inside(call.target):
+    def _called(self, one: Instruction, given: int | Field | None, depth: int) -> Optional[int]:
+        """The offset, where the function that is called gets the structure, and is the one that reports."""
+        if one.target is None or depth >= CALLS or given != THIS or not self._inside(one.target):
             return None
-        return self.offset(call.target, depth + 1)
-
-    def _adjusts(self, one: Instruction) -> bool:
-        """Does it call rb_gc_adjust_memory_usage, or jump there, by its address, a stub, or through a pointer?"""
-        if one.opcode in (CALL, JUMP) and one.target is not None:
-            return self._is_adjust(one.target)
-        through = (_is_indirect(one, 2) or _is_indirect(one, 4)) and one.base == RIP
-        return through and self._memory.word(one.displacement or 0) == self._adjust
-
-    def _code(self, address: int) -> Iterator[Instruction]:
-        return iter(code(self._target, address) if self._inside(address) else [])
+        return self.offset(one.target, depth + 1)
 
     def _inside(self, address: int) -> bool:
         return self._module.start <= address < self._module.end
 
-    def _is_adjust(self, address: int) -> bool:
-        """Is this the function, or a stub that jumps to it?"""
-        if address == self._adjust:
-            return True
-        for one in code(self._target, address, 16)[:3] if self._inside(address) else []:
-            if _is_indirect(one, 4) and one.base == RIP:
-                return self._memory.word(one.displacement or 0) == self._adjust
-        return False
+    def _goes_to_adjust(self, one: Instruction) -> bool:
+        """Whether it calls or jumps to the function: directly, through a stub, or through a slot."""
+        if is_call_or_jump(one) and one.target is not None:
+            stub = code(self._target, one.target, 16)[:3] if self._inside(one.target) else []
+            return one.target == self._adjust or any(map(self._through_slot, stub))
+        return self._through_slot(one)
 
-
-def _is_indirect(one: Instruction, operation: int) -> bool:
-    """Whether it calls (2) or jumps (4) to where a register or a word in memory says."""
-    return one.opcode == 0xFF and one.reg & 7 == operation
-
-
-def _jumps(one: Instruction) -> bool:
-    """Whether it is a jump that names its target, or a conditional one."""
-    if one.opcode in (JUMP, JUMP_SHORT):
-        return one.target is not None
-    return 0x70 <= one.opcode <= 0x7F or 0x0F80 <= one.opcode <= 0x0F8F
+    def _through_slot(self, one: Instruction) -> bool:
+        indirect = one.name in ("call", "jmp") and one.base == RIP and one.displacement is not None
+        return indirect and self._memory.word(one.displacement or 0) == self._adjust
 
 
 def _step(one: Instruction, known: dict[int, int | Field]) -> None:
-    """What a register holds after an instruction, where that is the structure or a word of it."""
-    made: int | Field | None = None
-    register = one.reg
-    if one.opcode == _MOVE and one.displacement is None:
-        made = known.get(one.rm)
-    elif one.opcode == _STORE and one.displacement is None:
-        register, made = one.rm, known.get(one.reg)
-    elif one.opcode == _MOVE and one.scaled < 0 and known.get(one.base) == THIS and one.wide:
-        made = Field(one.displacement or 0, False)
-    elif one.opcode == _NEGATE and one.reg & 7 == 3 and one.displacement is None:
-        register, before = one.rm, known.get(one.rm)
-        made = Field(before.offset, not before.negated) if isinstance(before, Field) else None
-    elif one.opcode in _CLEAR and one.displacement is None and one.reg == one.rm:
-        made = 0  # and then the field is subtracted from it
-    elif one.opcode == _SUBTRACT and known.get(one.reg) == 0 and known.get(one.base) == THIS and one.wide:
-        made = Field(one.displacement or 0, True)
-    elif not _writes(one):
+    """What a register holds after an instruction, as far as it is the structure or a word of it."""
+    if one.destination < 0 or one.name in ("cmp", "test"):
         return
-    elif one.opcode not in (_MOVE, 0x8D) and one.displacement is None and one.rm >= 0:
-        register = one.rm if one.opcode in _INTO_RM else one.reg
+    made: int | Field | None = None
+    before = known.get(one.destination)
+    field = Field(one.displacement or 0, False) if one.wide and one.scaled < 0 and known.get(one.base) == THIS else None
+    if one.loads:
+        made = field
+    elif one.name == "mov":
+        made = known.get(one.source)
+    elif one.name == "neg" and isinstance(before, Field):
+        made = Field(before.offset, not before.negated)
+    elif one.name in ("xor", "sub") and one.source == one.destination:
+        made = 0  # and then the field is subtracted from it
+    elif one.name == "sub" and before == 0 and field is not None:
+        made = field._replace(negated=True)
     if made is None:
-        known.pop(register, None)
+        known.pop(one.destination, None)
     else:
-        known[register] = made
-
-
-_INTO_RM = (0x01, 0x09, 0x11, 0x19, 0x21, 0x29, 0x31, 0x80, 0x81, 0x83, 0xB8, 0xC1, 0xC7, 0xD1, 0xD3, 0xF7, 0xFF, *range(0x58, 0x60))
-
-
-def _writes(one: Instruction) -> bool:
-    """Can it change a register that is known? Stores, comparisons and tests do not."""
-    if one.opcode in (0x38, 0x39, 0x3A, 0x3B, 0x84, 0x85, 0xF6, 0x88) or 0x50 <= one.opcode <= 0x57:
-        return False
-    if one.opcode in (0x80, 0x81, 0x83, 0xC6, 0xC7, _STORE, 0x01, 0x09, 0x21, 0x29) and one.displacement is not None:
-        return False
-    return not (one.opcode in (0x80, 0x81, 0x83) and one.reg & 7 == 7)
+        known[one.destination] = made

@@ -8,12 +8,15 @@ calls `GlobalHandles::Create`. A node's state is 0 where it is free, 1 where it 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from findleaks.disasm.functions import resolve_stub
+from findleaks.disasm.instruction import NONE, Instruction, is_call_or_jump
+from findleaks.disasm.registers import RDI, RIP
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.runtimes.v8.decode import CALL, JUMP, RIP
-from findleaks.runtimes.v8.layout import FAR, code_of, through
+from findleaks.runtimes.v8.layout import FAR, code_of
 from findleaks.target.base import Target
 
 STATS = ("_ZN2v88internal13GlobalHandles11RecordStatsEPNS0_9HeapStatsE",)
@@ -30,9 +33,6 @@ CREATE = (
     "_ZN2v88internal13GlobalHandles6CreateENS0_6ObjectE",
     "_ZN2v88internal13GlobalHandles6CreateEPNS0_6ObjectE",
 )
-ARGUMENT = 7
-"""The register of a function's first argument, rdi (System V ABI, AMD64 supplement 1.0, figure 3.36)."""
-
 LARGEST = 1 << 16
 """Bytes of a block of nodes, at most (V8: 256 nodes of 24 or 32)."""
 
@@ -70,33 +70,58 @@ class Globals:
 
 
 def derive(target: Target) -> Optional[Nodes]:
-    """None where this V8's code could not be understood."""
+    """None where this V8's code could not be understood. Raises CapstoneMissing."""
     holder = _holder(target)
     code = code_of(target, STATS)
     if not holder or not code:
         return None
-    chain: list[int] = []
-    register, stride, following = ARGUMENT, 0, 0
-    state: Optional[int] = None
-    mask = 0
-    for one in code:
-        near = one.loads and one.wide and one.scaled < 0 and one.displacement is not None and 0 < one.displacement < FAR
-        if near and state is None and one.base == register and len(chain) < 3 and one.displacement is not None:
-            chain.append(one.displacement)
-            register = one.reg
-        elif one.opcode == 0x0FB6 and one.displacement is not None and state is None and register in (one.base, one.scaled):
-            state = one.displacement
-        elif one.opcode == 0x83 and one.reg & 7 == 4 and state is not None and not mask:
-            mask = (one.immediate or 0) & 0xFF
-        elif one.opcode == 0xC1 and one.reg & 7 == 4 and not stride and one.immediate is not None:
-            stride = 1 << (one.immediate & 31)
-        elif one.opcode == 0x83 and one.reg & 7 == 0 and one.displacement is None and not stride and (one.immediate or 0) >= 16:
-            stride = one.immediate or 0
-        elif one.loads and one.base == register == one.reg and one.displacement is not None and one.displacement >= FAR:
-            following = one.displacement
-    if not chain or state is None or not mask or not 16 <= stride <= 64 or not state < stride or not 16 * stride <= following < LARGEST:
+    chain, register, rest = _to_first_block(code)
+    state = next((at for at, one in enumerate(rest) if one.name == "movzx" and register in (one.base, one.scaled)), None)
+    if not chain or state is None:
         return None
-    return Nodes(holder, tuple(chain), stride, state, mask, following)
+    offset, mask = rest[state].displacement, _state_mask(rest[state + 1 :])
+    stride, following = _stride(code), _next_block(rest, register)
+    if offset is None or not mask or not 16 <= stride <= 64 or not offset < stride or not 16 * stride <= following < LARGEST:
+        return None
+    return Nodes(holder, chain, stride, offset, mask, following)
+
+
+def _to_first_block(code: Sequence[Instruction]) -> tuple[tuple[int, ...], int, Sequence[Instruction]]:
+    """The offsets that lead from the first argument to the first block, the register that has its address, and the code
+    from there on."""
+    chain: list[int] = []
+    register, end = RDI, 0
+    for at, one in enumerate(code):
+        if one.name == "movzx" and register in (one.base, one.scaled):
+            break
+        near = one.loads and one.wide and one.scaled < 0 and one.displacement is not None and 0 < one.displacement < FAR
+        if near and one.base == register and len(chain) < 3 and one.displacement is not None:
+            chain.append(one.displacement)
+            register, end = one.destination, at + 1
+    return tuple(chain), register, code[end:]
+
+
+def _state_mask(code: Sequence[Instruction]) -> int:
+    """What a node's byte is masked with before it is compared."""
+    masks = (one.immediate & 0xFF for one in code if one.name == "and" and one.immediate is not None)
+    return next((mask for mask in masks if mask), 0)
+
+
+def _stride(code: Sequence[Instruction]) -> int:
+    """Bytes of a node: its number is shifted by their logarithm, or its address grows by them."""
+    for one in code:
+        if one.immediate is not None and one.displacement is None:
+            if one.name == "shl":
+                return 1 << (one.immediate & 31)
+            if one.name == "add" and 16 <= one.immediate <= 64:
+                return one.immediate
+    return 0
+
+
+def _next_block(code: Sequence[Instruction], register: int) -> int:
+    """Where a block has the address of the next, which takes its place in the register."""
+    found = [one.displacement for one in code if one.loads and one.base == register == one.destination]
+    return next((offset for offset in reversed(found) if offset is not None and offset >= FAR), 0)
 
 
 def _holder(target: Target) -> int:
@@ -104,10 +129,10 @@ def _holder(target: Target) -> int:
     loaded = 0
     calls: dict[int, int] = {}
     for one in code_of(target, MAKERS) or ():
-        if one.loads and one.wide and one.reg == ARGUMENT and one.base not in (RIP, -1) and one.displacement is not None:
+        if one.loads and one.wide and one.destination == RDI and one.base not in (RIP, NONE) and one.displacement is not None:
             loaded = one.displacement
-        elif one.opcode in (CALL, JUMP) and one.target is not None and loaded >= FAR:
-            calls[through(target, one.target)] = loaded
+        elif is_call_or_jump(one) and one.target is not None and loaded >= FAR:
+            calls[resolve_stub(target, one.target)] = loaded
     makers = (target.symbol(name) for name in CREATE) if calls else ()
     return next((calls[symbol.address] for symbol in makers if symbol is not None and symbol.address in calls), 0)
 

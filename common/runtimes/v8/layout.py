@@ -12,9 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from findleaks.disasm.capstone_loader import CapstoneMissing
+from findleaks.disasm.functions import instructions_at
+from findleaks.disasm.instruction import NONE, Instruction, is_call_or_jump
+from findleaks.disasm.registers import RIP
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.runtimes.v8.decode import JUMP, JUMP_SHORT, RIP, Instruction
-from findleaks.runtimes.v8.listing import listing
 from findleaks.target.base import Region, Symbol, Target
 from findleaks.target.ranges import holding, nonzero_pieces
 
@@ -60,7 +62,7 @@ OTHER = "not the code that was expected: this V8 is not known; please report its
 class Layout:
     """Offsets in bytes. `implementer`, `next`, `limit` and `level` from the isolate; `blocks` and `count` from the implementer.
 
-    The current isolate of a thread is in thread-specific data under the key that stands at `key` (0: not so), or in thread-local
+    The current isolate of a thread is in thread-specific data under the key that is at `key` (0: not so), or in thread-local
     storage at `tls` from the thread pointer (0: not so).
     """
 
@@ -91,7 +93,15 @@ def derive(target: Target) -> Layout:
     symbol = first(target, COUNT)
     if symbol is None:
         raise Underivable(_absent(target))
-    fields = _count_fields(_code(target, symbol))
+    try:
+        return _derived(target, symbol)
+    except CapstoneMissing as error:
+        raise Underivable(str(error)) from None
+
+
+def _derived(target: Target, counter: Symbol) -> Layout:
+    """`counter` is NumberOfHandles."""
+    fields = _count_fields(_code(target, counter))
     if fields is None:
         raise Underivable(f"v8::HandleScope::NumberOfHandles is {OTHER}")
     implementer, following, blocks, count, size, handles = fields
@@ -101,7 +111,7 @@ def derive(target: Target) -> Layout:
         raise Underivable(f"v8::Isolate::GetCurrent is {OTHER}")
     if key and target.arch.name == "AArch64":
         raise Underivable("isolates are not found in AArch64's thread-specific data, where V8 keeps them up to Node 18")
-    resets = (one.opcode == 0xC7 and one.displacement == level for one in code_of(target, SEAL) or ())
+    resets = (one.name == "mov" and one.immediate is not None and one.displacement == level for one in code_of(target, SEAL) or ())
     return Layout(implementer, following, level, blocks, count, size, handles, key, tls, not any(resets))
 
 
@@ -142,32 +152,28 @@ def first(target: Target, names: Iterable[str]) -> Optional[Symbol]:
 
 
 def _code(target: Target, symbol: Symbol) -> list[Instruction]:
-    size = min(symbol.size or LONGEST, LONGEST)
-    try:
-        return list(listing(target, symbol.address, size))
-    except UnreadableMemory:
-        return []
+    return list(instructions_at(target, symbol.address, min(symbol.size or LONGEST, LONGEST)))
 
 
 def _count_fields(code: Sequence[Instruction]) -> Optional[tuple[int, int, int, int, int, int]]:
     """implementer, next, blocks, count, count's size, handles a block; None where the code is another."""
     far: list[int] = []
     near: list[tuple[int, int]] = []  # offset, size; of what the implementer's register points to
-    holder = -1
+    holder = NONE
     handles = 0
     for one in code:
-        if one.opcode == 0x69 and one.immediate is not None:
+        if one.name == "imul" and one.immediate is not None:
             handles = one.immediate
-        if not one.loads or one.base in (RIP, -1) or one.displacement is None:
+        if not one.loads or one.base in (RIP, NONE) or one.displacement is None:
             continue
         if one.displacement >= FAR:
             if not far:
-                holder = one.reg
+                holder = one.destination
             far.append(one.displacement)
         elif one.base == holder and one.scaled < 0:
             near.append((one.displacement, 8 if one.wide else 4))
-            if one.reg == holder:
-                holder = -1
+            if one.destination == holder:
+                holder = NONE
     vectors = [offset for offset, size in near[1:] if size == 8]
     if len(far) < 2 or not near or not vectors or not 16 <= handles <= 1 << 20:
         return None
@@ -177,8 +183,8 @@ def _count_fields(code: Sequence[Instruction]) -> Optional[tuple[int, int, int, 
 def _level(code: Sequence[Instruction], following: int) -> int:
     """Where the constructor adds 1 (addl $1, or incl); two words behind `next` if it cannot be seen."""
     for one in code:
-        adds = one.opcode == 0x83 and one.reg & 7 == 0 and one.immediate == 1
-        if (adds or (one.opcode == 0xFF and one.reg & 7 == 0)) and one.displacement is not None and one.displacement >= following:
+        adds = (one.name == "add" and one.immediate == 1) or one.name == "inc"
+        if adds and one.displacement is not None and one.displacement >= following:
             return one.displacement
     return following + 16
 
@@ -190,7 +196,7 @@ def _current(target: Target) -> tuple[int, int]:
         code = _code(target, symbol) if symbol is not None else []
         slots: dict[int, int] = {}
         for one in code:
-            if one.loads and one.fs and one.base == -1 and one.displacement is not None:
+            if one.loads and one.fs and one.base == NONE and one.displacement is not None:
                 return 0, one.displacement
             if one.loads and one.fs and one.base in slots:
                 return 0, _signed(target, slots[one.base])
@@ -198,31 +204,10 @@ def _current(target: Target) -> tuple[int, int]:
                 return _word(target, slots[one.base]), 0  # a library's, whose variables are found through a table of addresses
             if one.loads and one.base == RIP and one.displacement is not None:
                 if one.wide:
-                    slots[one.reg] = one.displacement
-                elif any(after.opcode in (JUMP, JUMP_SHORT, 0xE8) for after in code):
+                    slots[one.destination] = one.displacement
+                elif any(map(is_call_or_jump, code)):
                     return one.displacement, 0
     return 0, 0
-
-
-def through(target: Target, address: int) -> int:
-    """Where a call of this address ends up: libraries call through stubs that jump to what a slot holds (the procedure linkage table,
-    System V ABI, AMD64 supplement 1.0, 5.2)."""
-    try:
-        stub = listing(target, address, 16)
-    except UnreadableMemory:
-        return address
-    for one in stub:
-        if target.arch.name == "AArch64":
-            if one.loads and one.base == RIP and one.displacement is not None:  # adrp x16  ldr x17, [x16, …]  add  br x17
-                return _word(target, one.displacement) or address
-            if one.opcode != 0x8D:
-                break
-            continue
-        if one.opcode == 0xFF and one.reg & 7 == 4 and one.base == RIP and one.displacement is not None:
-            return _word(target, one.displacement) or address
-        if one.opcode != 0x0F1E:  # endbr64
-            break
-    return address
 
 
 def _signed(target: Target, address: int) -> int:

@@ -1,6 +1,6 @@
 """The handle scopes that are open: which frame opened each, and how many handles it will free when it closes.
 
-`v8::HandleScope` is three words that its constructor writes where the object stands, on the stack or (Node-API's) on the heap: the
+`v8::HandleScope` is three words that its constructor writes where the object is, on the stack or (Node-API's) on the heap: the
 isolate, and the `next` and `limit` there were before (V8 3.14 to 13, include/v8-local-handle.h: isolate_, prev_next_, prev_limit_).
 `limit` is the end of the block that `next` is in, or equals `next` (a sealed scope), or both are 0 (no scope before). V8's own scopes
 are often taken to pieces by the compiler: the code of the function tells in which registers and stack slots it keeps `next` and
@@ -19,12 +19,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
+from findleaks.disasm.functions import instructions_at, resolve_stub
+from findleaks.disasm.registers import CALLEE_SAVED, RBP, RIP, RSP
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.runtimes.v8.decode import CALL, RIP
 from findleaks.runtimes.v8.isolates import Isolate
-from findleaks.runtimes.v8.layout import OPENERS, Layout, first, through
-from findleaks.runtimes.v8.listing import listing
+from findleaks.runtimes.v8.layout import OPENERS, Layout, first
 from findleaks.target.base import Symbol, Target, Thread
 from findleaks.target.ranges import holding, nonzero_pieces
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
@@ -35,21 +35,17 @@ LONGEST = 1 << 17
 MOST_STACK = 64 << 20
 """Bytes of a stack that are searched."""
 
-SP, FP = 4, 5
-SAVED = (3, 5, 12, 13, 14, 15)
-"""Registers that a function gives back as it got them (System V ABI, AMD64 supplement 1.0, 3.2.1), by the numbers in instructions."""
-
 DWARF = (0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15)
 """DWARF's number of the register with this number in instructions (the same, figure 3.36)."""
 
 
 class Candidate(NamedTuple):
-    """What looks like an open scope: `before` handles had been made when it was opened. It stands at `address`, in the frame of this
+    """What looks like an open scope: `before` handles had been made when it was opened. It is at `address`, in the frame of this
     number; -1 on the heap."""
 
     address: int
     before: int
-    certain: bool  # the isolate stands with the two words, in a frame whose function can open scopes
+    certain: bool  # the isolate is beside the two words, in a frame whose function can open scopes
     frame: int = 0
 
 
@@ -177,7 +173,7 @@ class Stack:
         if place.slot is None:
             dwarf = DWARF[place.register]
             return kept.registers.get(dwarf) if kept.own is None or dwarf in kept.own else None
-        base = self.frames[number].sp if place.register == SP else kept.registers.get(DWARF[FP], 0)
+        base = self.frames[number].sp if place.register == RSP else kept.registers.get(DWARF[RBP], 0)
         index = base + place.slot - self.start
         return self.words[index // 8] if index % 8 == 0 and 0 <= index // 8 < len(self.words) else None
 
@@ -197,7 +193,7 @@ class Opening:
     limit: set[Place] = field(default_factory=set)
 
 
-ANYWHERE = Opening({Place(register) for register in SAVED}, {Place(register) for register in SAVED})
+ANYWHERE = Opening({Place(register) for register in CALLEE_SAVED}, {Place(register) for register in CALLEE_SAVED})
 """Of generated code, which has no symbol."""
 
 UNTOLD = Opening()
@@ -205,7 +201,7 @@ UNTOLD = Opening()
 
 
 class Openers:
-    """Which functions can open a scope, told by their code; each is looked at once."""
+    """Which functions can open a scope, by their code; each is looked at once."""
 
     def __init__(self, target: Target, layout: Layout, unwinder: Unwinder) -> None:
         self._target, self._layout, self._unwinder = target, layout, unwinder
@@ -260,45 +256,39 @@ class Openers:
 
     def _constructs(self, called: int) -> bool:
         if called not in self._calls:
-            self._calls[called] = called in self._constructors or through(self._target, called) in self._constructors
+            self._calls[called] = called in self._constructors or resolve_stub(self._target, called) in self._constructors
         return self._calls[called]
 
     def _looks(self, symbol: Symbol) -> Optional[Opening]:
-        try:
-            code = listing(self._target, symbol.address, min(symbol.size, LONGEST))
-        except UnreadableMemory:
-            return ANYWHERE
         made, opens, end = Opening(), False, symbol.address
         held: dict[int, set[Place]] = {}  # by register: of `next` or of `limit`
-        for number, one in enumerate(code):
-            if not number % 1024 and self._target.interrupted():  # LLDB takes 50 µs for each
+        for number, one in enumerate(instructions_at(self._target, symbol.address, min(symbol.size, LONGEST))):
+            if not number % 1024 and self._target.interrupted():
                 raise Interrupted
-            end = one.address + one.length
-            field_ = one.displacement if one.base not in (RIP, -1, SP) else None
-            opens |= field_ == self._layout.level or (one.opcode == CALL and one.target is not None and self._constructs(one.target))
+            end = one.end
+            field_ = one.displacement if one.base not in (RIP, -1, RSP) else None
+            called = one.target if one.name == "call" else None
+            opens |= field_ == self._layout.level or (called is not None and self._constructs(called))
             if one.loads and field_ in (self._layout.next, self._layout.limit):
-                held[one.reg] = made.next if field_ == self._layout.next else made.limit
-                _keep(held[one.reg], one.reg)
-            elif one.opcode == 0x89 and one.wide and one.reg in held:
-                if one.displacement is None:
-                    held[one.rm] = held[one.reg]
-                    _keep(held[one.rm], one.rm)
-                elif one.base in (SP, FP) and one.scaled < 0:
-                    held[one.reg].add(Place(one.base, one.displacement))
-            elif one.opcode == 0x8B and one.displacement is None and one.rm in held:
-                held[one.reg] = held[one.rm]
-                _keep(held[one.reg], one.reg)
-            elif one.opcode in (0x8B, 0x8D, 0x31, 0x33):
-                held.pop(one.rm if one.opcode == 0x31 else one.reg, None)
-            elif one.opcode == CALL:
-                held = {register: places for register, places in held.items() if register in SAVED}
+                held[one.destination] = made.next if field_ == self._layout.next else made.limit
+                _keep(held[one.destination], one.destination)
+            elif one.name == "mov" and one.wide and one.source in held:
+                if one.destination >= 0:
+                    held[one.destination] = held[one.source]
+                    _keep(held[one.destination], one.destination)
+                elif one.base in (RSP, RBP) and one.scaled < 0 and one.displacement is not None:
+                    held[one.source].add(Place(one.base, one.displacement))
+            elif one.name in ("mov", "lea", "xor"):
+                held.pop(one.destination, None)
+            elif one.name == "call":
+                held = {register: places for register, places in held.items() if register in CALLEE_SAVED}
         if opens:
             return made
         return ANYWHERE if end < symbol.address + symbol.size else None  # not all of it was understood
 
 
 def _keep(places: set[Place], register: int) -> None:
-    if register in SAVED:
+    if register in CALLEE_SAVED:
         places.add(Place(register))
 
 

@@ -1,0 +1,318 @@
+"""AArch64 machine code as instructions with x86-64's names, so that one question can be asked of a function on both architectures.
+
+A far offset takes several instructions here (`add x0, x0, #8, lsl #12` and `ldr x3, [x0, #25544]`), and a product may be
+sums of shifted values. So each register is followed as a sum: values that were passed or loaded, each so many times, and
+a constant. An operand in memory is given by the register its value first came to, and the whole distance. The state at a
+label is that of the code before it; behind a return or a jump, that of the first branch to it.
+
+Capstone decodes. Source of what instructions do: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2. An
+instruction that is not followed here makes unknown what its first register holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, Optional
+
+from findleaks.disasm.capstone_loader import require_capstone
+from findleaks.disasm.instruction import NONE, Instruction
+from findleaks.disasm.registers import RIP
+
+NUMBERS = {0: 7, 1: 6, 2: 2, 3: 1, 4: 8, 5: 9, 29: 5, 31: 4}
+"""Registers with a counterpart by their use (arguments, frame pointer, stack pointer) bear its number; others 32 and their own."""
+
+POINTER = -1
+"""The value of the thread pointer."""
+
+_SP, _ZERO, _OTHER = 31, 32, 33
+_REGISTER, _IMMEDIATE, _MEMORY, _SYSTEM = 1, 2, 3, 68  # capstone's ARM64_OP_...
+_THREAD_POINTER = 0xDE82  # ARM64_SYSREG_TPIDR_EL0
+_LSL = 1  # ARM64_SFT_LSL
+_MASK = (1 << 64) - 1
+_ACCESS = re.compile(r"(ld|st)(?:u|t|a|l|ap|ax|lx|x|xr|nx|n)?(r|p)(sw|s?b|s?h|)")
+"""Loads and stores: which of both, of one register or two, and what of it."""
+_SIZES = {"sw": 4, "b": 1, "sb": 1, "h": 2, "sh": 2}
+
+
+class Sum(NamedTuple):
+    """`terms` are (value, how many times)."""
+
+    terms: tuple[tuple[int, int], ...] = ()
+    constant: int = 0
+
+    def plus(self, other: Sum, times: int = 1) -> Sum:
+        """With the other, so many times."""
+        terms = dict(self.terms)
+        for value, count in other.terms:
+            terms[value] = terms.get(value, 0) + times * count
+        return Sum(tuple(sorted((value, count) for value, count in terms.items() if count)), self.constant + times * other.constant)
+
+
+@lru_cache(maxsize=1)
+def _decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
+    """Capstone's decoder, and of its general registers the number and the width in bytes."""
+    capstone = require_capstone()
+    decoder: Any = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
+    decoder.detail = decoder.skipdata = True  # what capstone does not know is four bytes, as all instructions are
+    names = {"fp": (29, 8), "lr": (30, 8), "sp": (_SP, 8), "wsp": (_SP, 4), "xzr": (_ZERO, 8), "wzr": (_ZERO, 4)}
+    names.update({f"{letter}{number}": (number, width) for letter, width in (("x", 8), ("w", 4)) for number in range(31)})
+    from capstone import arm64_const
+
+    every = ((register, decoder.reg_name(register)) for register in range(1, arm64_const.ARM64_REG_ENDING))
+    return decoder, {register: names[name] for register, name in every if name in names}
+
+
+def instructions(code: bytes, address: int) -> Iterator[Instruction]:
+    """The instructions of `code`, which lies at `address`; of a pair's load two. Raises CapstoneMissing."""
+    decoder, registers = _decoder()
+    machine = _Machine(registers)
+    for insn in decoder.disasm(code[: len(code) & ~3], address):
+        yield from machine.step(insn)
+
+
+def number(register: int) -> int:
+    """The number that instructions have of it."""
+    return NUMBERS.get(register, 32 + register)
+
+
+class _Machine:
+    """What registers hold while a function is read from its beginning."""
+
+    def __init__(self, registers: Mapping[int, tuple[int, int]]) -> None:
+        self._registers = registers
+        self._next = 64  # below: what registers held at first
+        self._origin: dict[int, int] = {register: register for register in range(32)}  # value -> the register it came to
+        self._place: dict[int, tuple[int, int]] = {}  # value -> what it was loaded from
+        self._holds: dict[int, Sum] = {register: Sum(((register, 1),)) for register in range(32)}
+        self._labels: dict[int, dict[int, Sum]] = {}
+        self._ended = False
+
+    def step(self, insn: Any) -> Iterator[Instruction]:
+        """What one of capstone's instructions does."""
+        at = insn.address
+        if self._ended:
+            self._holds = self._labels.get(at, self._holds)
+            self._ended = False
+        if not insn.id:
+            yield Instruction(at, 4, "")
+            return
+        name, operands = insn.insn_name(), insn.operands
+        access = _ACCESS.fullmatch(name)
+        if access is not None:
+            yield from self._access(insn, access, operands)
+        elif name in _BRANCHES:
+            yield self._branch(insn, name, operands)
+        else:
+            compute = _COMPUTED.get(name, _Machine._not_followed)
+            yield compute(self, at, name, operands)
+
+    def _register(self, operand: Any) -> int:
+        return self._number_width(operand.reg)[0] if operand.type == _REGISTER else _OTHER
+
+    def _number_width(self, register: int) -> tuple[int, int]:
+        return self._registers.get(register, (_OTHER, 0))
+
+    def _value(self, operand: Any) -> Optional[Sum]:
+        """Of a register or a constant, shifted as the instruction says; None where that is not to the left."""
+        if operand.shift.type > _LSL:
+            return None
+        if operand.type == _IMMEDIATE:
+            return Sum((), operand.imm << operand.shift.value)
+        return Sum().plus(self._read(self._register(operand)), 1 << operand.shift.value)
+
+    def _read(self, register: int) -> Sum:
+        return self._holds.get(register, Sum())
+
+    def _set(self, register: int, value: Optional[Sum]) -> None:
+        if value is None:
+            self._unknown(register)
+        elif register <= _SP:
+            self._holds[register] = value
+
+    def _unknown(self, register: int) -> int:
+        """Give it a new value, which is returned."""
+        self._next += 1
+        if register <= _SP:
+            self._origin[self._next] = register
+            self._holds[register] = Sum(((self._next, 1),))
+        return self._next
+
+    def _not_followed(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+        for operand in operands[:1] if all(one.type != _MEMORY for one in operands) else operands:
+            if operand.type == _REGISTER:
+                self._unknown(self._register(operand))
+        return Instruction(at, 4, "")
+
+    def _compare(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+        """Sets no register. Testing a mask counts as `and`."""
+        tested = _low_mask(operands[1]) if name == "tst" else None
+        return Instruction(at, 4, "" if tested is None else "and", immediate=tested)
+
+    def _address(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+        register, place = self._register(operands[0]), operands[1].imm & _MASK
+        self._set(register, Sum((), place))
+        return Instruction(at, 4, "lea", number(register), base=RIP, displacement=place, width=8)
+
+    def _add(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+        register, right = self._register(operands[0]), self._value(operands[2])
+        made = self._read(self._register(operands[1])).plus(right, -1 if name.startswith("sub") else 1) if right is not None else None
+        self._set(register, made)
+        constant = operands[2].type == _IMMEDIATE
+        return Instruction(at, 4, "") if made is None or constant else self._product(at, made, operands[2].shift.value)
+
+    def _negate(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+        right = self._value(operands[1])
+        self._set(self._register(operands[0]), Sum().plus(right, -1) if right is not None else None)
+        return Instruction(at, 4, "")
+
+    def _multiply(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+        """mul, madd, msub and those of halves, of which one factor is known."""
+        register, (one, two, *more) = self._register(operands[0]), (self._read(self._register(operand)) for operand in operands[1:])
+        if one.terms and two.terms:
+            self._unknown(register)
+            return Instruction(at, 4, "")
+        if two.terms:
+            one, two = two, one
+        made = (more[0] if more else Sum()).plus(one, two.constant * (-1 if "ms" in name or "mn" in name else 1))
+        self._set(register, made)
+        return self._product(at, made, 0)
+
+    def _move(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+        register, source = self._register(operands[0]), operands[1]
+        if name == "movk":
+            before, shift = self._read(register), source.shift.value
+            known = Sum((), before.constant & ~(0xFFFF << shift) | source.imm << shift)
+            self._set(register, known if not before.terms else None)
+            return Instruction(at, 4, "")
+        value = self._value(source) if source.type == _IMMEDIATE or self._register(source) < _OTHER else None
+        self._set(register, value)
+        if source.type == _IMMEDIATE or self._register(source) > _SP:
+            return Instruction(at, 4, "")
+        return Instruction(at, 4, "mov", number(register), number(self._register(source)), width=self._number_width(source.reg)[1])
+
+    def _mask(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+        register = self._register(operands[0])
+        self._unknown(register)
+        mask = _low_mask(operands[2])
+        return Instruction(at, 4, "") if mask is None else Instruction(at, 4, "and", number(register), immediate=mask)
+
+    def _shift(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+        register = self._register(operands[0])
+        if operands[2].type != _IMMEDIATE:
+            return self._not_followed(at, name, operands)
+        self._set(register, Sum().plus(self._read(self._register(operands[1])), 1 << operands[2].imm))
+        return Instruction(at, 4, "shl", number(register), immediate=operands[2].imm)
+
+    def _half(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+        """The low half, extended: the sum is taken to fit."""
+        if name == "ubfx" and (operands[2].imm, operands[3].imm) != (0, 32):
+            return self._not_followed(at, name, operands)
+        self._set(self._register(operands[0]), self._read(self._register(operands[1])))
+        return Instruction(at, 4, "")
+
+    def _system(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+        pointer = operands[1].type == _SYSTEM and operands[1].imm == _THREAD_POINTER
+        self._set(self._register(operands[0]), Sum(((POINTER, 1),)) if pointer else None)
+        return Instruction(at, 4, "")
+
+    def _branch(self, insn: Any, name: str, operands: Sequence[Any]) -> Instruction:
+        at = insn.address
+        target = operands[-1].imm & _MASK if operands and operands[-1].type == _IMMEDIATE else None
+        if name.startswith("bl"):
+            for register in (*range(19), 30):
+                self._unknown(register)
+            return Instruction(at, 4, "call", target=target)
+        jumps = name == "b" and insn.cc in _ALWAYS
+        if target is not None:
+            self._labels.setdefault(target, dict(self._holds))
+        if jumps or target is None:
+            self._ended = True
+        return Instruction(at, 4, "ret" if name == "ret" else "jmp" if jumps or target is None else "je", target=target)
+
+    def _access(self, insn: Any, access: re.Match[str], operands: Sequence[Any]) -> Iterator[Instruction]:
+        """Loads and stores, of all sizes, by all ways of addressing."""
+        at, loads = insn.address, access[1] == "ld"
+        literal = operands[-1].type == _IMMEDIATE and not insn.writeback
+        place = next((one for one in operands if one.type == _MEMORY), operands[-1])
+        where = Sum((), operands[-1].imm) if literal else self._where(insn, place, operands[-1])
+        moved = [one for one in operands if one.type == _REGISTER][-2 if access[2] == "p" else -1 :]
+        for order, one in enumerate(moved):
+            register, width = self._number_width(one.reg)
+            size = _SIZES.get(access[3], width)
+            there = where.plus(Sum((), order * size))
+            yield self._moved(at, register, there, size, loads) if register < _OTHER else Instruction(at, 4, "")  # not a vector's
+
+    def _where(self, insn: Any, place: Any, last: Any) -> Sum:
+        """The address that is loaded from or stored to; the base register is moved as the instruction says."""
+        base = self._number_width(place.mem.base)[0]
+        where = self._read(base).plus(Sum((), place.mem.disp))
+        if place.mem.index:
+            where = where.plus(self._read(self._number_width(place.mem.index)[0]), 1 << place.shift.value)
+        if insn.writeback:
+            self._set(base, where.plus(Sum((), last.imm)) if insn.post_index else where)
+        return where
+
+    def _product(self, at: int, made: Sum, shift: int) -> Instruction:
+        most = max((abs(count) for _, count in made.terms), default=0)
+        if most >= 16 and most & most - 1:
+            return Instruction(at, 4, "imul", immediate=most)
+        return Instruction(at, 4, "shl", immediate=shift) if shift > 3 else Instruction(at, 4, "")
+
+    def _moved(self, at: int, register: int, where: Sum, size: int, loads: bool) -> Instruction:
+        """A load or a store of one general register."""
+        made = self._operand(where, at)
+        if loads:
+            value = self._unknown(register)
+            if made is None or made.displacement is None:
+                return Instruction(at, 4, "")
+            self._place[value] = made.base, made.displacement
+            return made._replace(name="mov" if size >= 4 else "movzx", destination=number(register), width=max(size, 4))
+        if made is None:
+            return Instruction(at, 4, "")
+        stored = self._read(register)
+        if not stored.terms:
+            return made._replace(name="mov", immediate=stored.constant, width=size)
+        (value, count), *more = stored.terms
+        if not more and count == 1 and stored.constant == 1 and self._place.get(value) == (made.base, made.displacement):
+            return made._replace(name="add", immediate=1, width=size)
+        return made._replace(name="mov", source=number(register), width=size)
+
+    def _operand(self, where: Sum, at: int) -> Optional[Instruction]:
+        """An instruction with an operand in memory; None where its parts are not known."""
+        terms: Mapping[int, int] = dict(where.terms)
+        local = terms.get(POINTER) == 1
+        values = [value for value in terms if value != POINTER]
+        if not values:
+            constant = where.constant if local else where.constant & _MASK
+            return Instruction(at, 4, "", base=NONE if local else RIP, displacement=constant, fs=local)
+        bases = [value for value in values if terms[value] == 1]
+        scaled = [value for value in values if terms[value] != 1]
+        if len(bases) + len(scaled) > 2 or not bases:
+            return None
+        index = scaled[0] if scaled else bases[1] if len(bases) > 1 else None
+        base, by = number(self._origin[bases[0]]), NONE if index is None else number(self._origin[index])
+        return Instruction(at, 4, "", base=base, scaled=by, displacement=where.constant, fs=local)
+
+
+def _low_mask(operand: Any) -> Optional[int]:
+    """The constant, if it is one run of bits from the lowest on."""
+    mask = operand.imm & _MASK if operand.type == _IMMEDIATE else 0
+    return mask if mask and not mask & (mask + 1) else None
+
+
+_ALWAYS = (0, 15, 16)  # no condition, and capstone's ARM64_CC_AL and ARM64_CC_NV
+_BRANCHES = frozenset(("b", "bl", "br", "blr", "ret", "braa", "brab", "blraa", "blrab", "retaa", "retab", "cbz", "cbnz", "tbz", "tbnz"))
+_COMPUTED = {
+    **dict.fromkeys(("cmp", "cmn", "ccmp", "ccmn", "tst", "fcmp", "prfm", "prfum"), _Machine._compare),
+    **dict.fromkeys(("adr", "adrp"), _Machine._address),
+    **dict.fromkeys(("add", "adds", "sub", "subs"), _Machine._add),
+    **dict.fromkeys(("neg", "negs"), _Machine._negate),
+    **dict.fromkeys(("mul", "mneg", "madd", "msub", "smull", "umull", "smaddl", "umaddl", "smsubl", "umsubl"), _Machine._multiply),
+    **dict.fromkeys(("mov", "movz", "movn", "movk"), _Machine._move),
+    **dict.fromkeys(("and", "ands"), _Machine._mask),
+    **dict.fromkeys(("sxtw", "uxtw", "ubfx"), _Machine._half),
+    "lsl": _Machine._shift,
+    "mrs": _Machine._system,
+}

@@ -1,0 +1,198 @@
+"""What a short function would return that only computes from memory: its instructions are followed here, in memory of our own,
+over what the target has. Nothing is called in the target, and nothing written there.
+
+By hand, because the library for this, unicorn, is under the GPL, and far more than some twenty instructions. x86-64 only.
+Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapters 3 to 5 (what instructions do); System
+V ABI, AMD64 supplement 1.0, 3.2 (arguments, results, stack). An instruction that is not known here, and a store to anything but
+the stack, end it without a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Optional
+
+from findleaks.disasm.instruction import Instruction
+from findleaks.disasm.registers import RAX, RBP, RDI, RIP, RSI, RSP
+from findleaks.disasm.x86 import instructions
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Target
+
+LONGEST = 400
+"""Instructions that are followed."""
+
+PIECE = 64
+"""Bytes of code that are decoded at once."""
+
+STACK, DEPTH = 0xFFFF_A000_0000_0000, 1 << 12
+"""Where the stack is, and its bytes: a kernel's address, which no memory of a process has."""
+
+MASK = (1 << 64) - 1
+
+
+class Unknown(Exception):
+    """The function does something that is not followed here."""
+
+
+def value(target: Target, function: int, *arguments: int) -> Optional[int]:
+    """What the function at this address returns for one or two arguments; None where that is not known.
+
+    Raises CapstoneMissing.
+    """
+    if target.arch.name != "x86-64":
+        return None
+    try:
+        return _Run(target, arguments).result(function)
+    except (Unknown, UnreadableMemory):
+        return None
+
+
+class _Run:
+    def __init__(self, target: Target, arguments: tuple[int, ...]) -> None:
+        self.target = target
+        self.registers = [0] * 16
+        self.stack: dict[int, int] = {}
+        self.known: dict[int, Instruction] = {}
+        for register, argument in zip((RDI, RSI), arguments):
+            self.registers[register] = argument
+        self.registers[RSP] = STACK
+
+    def result(self, at: int) -> int:
+        """Followed from there to the return to our caller."""
+        self._push(0)
+        for _ in range(LONGEST):
+            following = self._follow(self._instruction(at))
+            if following is None:
+                return self.registers[RAX]
+            at = following
+        raise Unknown
+
+    def _instruction(self, at: int) -> Instruction:
+        if at not in self.known:
+            size = PIECE
+            while True:  # the last function of a segment ends where memory does
+                try:
+                    code = self.target.read_code(at, size)
+                    break
+                except UnreadableMemory:
+                    size //= 2
+                    if not size:
+                        raise
+            self.known.update((one.address, one) for one in instructions(code, at))
+        if at not in self.known:
+            raise Unknown
+        return self.known[at]
+
+    def _follow(self, one: Instruction) -> Optional[int]:
+        """The address of the next instruction, or None at the end."""
+        if one.name in ("endbr64", "nop"):
+            return one.end
+        if one.fs or one.locked:
+            raise Unknown
+        if one.name in ("call", "jmp"):
+            to = one.target if one.target is not None else self._source(one)
+            if one.name == "call":
+                self._push(one.end)
+            return to
+        if one.name == "ret" and one.immediate is None:
+            return self._pop() or None
+        self._compute(one)
+        return one.end
+
+    def _compute(self, one: Instruction) -> None:
+        name = one.name
+        if name == "push" and one.source >= 0:
+            self._push(self.registers[one.source])
+        elif name == "pop" and one.destination >= 0:
+            self.registers[one.destination] = self._pop()
+        elif name == "leave":
+            self.registers[RSP] = self.registers[RBP]
+            self.registers[RBP] = self._pop()
+        elif name in ("mov", "movabs"):
+            self._put(one, self._source(one))
+        elif name == "lea":
+            self._put(one, self._place(one))
+        elif name == "movsxd" and one.wide:
+            self._put(one, _signed(self._source(one, 4)))
+        elif name == "imul" and one.immediate is not None:
+            factor = self.registers[one.source] if one.source >= 0 else self._memory(one, one.width)
+            self._put(one, factor * one.immediate)
+        elif name in _BINARY:
+            self._put(one, _BINARY[name](self._destination(one), self._source(one)))
+        elif name in ("inc", "dec"):
+            self._put(one, self._destination(one) + (1 if name == "inc" else -1))
+        elif name in ("shl", "shr") and one.immediate is not None:
+            shift = one.immediate & (63 if one.wide else 31)
+            operand = self._destination(one)
+            self._put(one, operand << shift if name == "shl" else operand >> shift)
+        else:
+            raise Unknown
+
+    def _destination(self, one: Instruction) -> int:
+        """The first operand."""
+        return self.registers[one.destination] & _mask(one.width) if one.destination >= 0 else self._memory(one, one.width)
+
+    def _source(self, one: Instruction, width: int = 0) -> int:
+        """The second operand, of `width` bytes; of call and jmp the only one."""
+        if one.source >= 0:
+            return self.registers[one.source] & _mask(width or one.width)
+        return one.immediate if one.immediate is not None else self._memory(one, width or one.width)
+
+    def _put(self, one: Instruction, number: int) -> None:
+        """Make the first operand this number."""
+        if one.destination >= 0:
+            self.registers[one.destination] = number & _mask(one.width)
+            return
+        place = self._place(one)
+        if not one.wide or place % 8 or not STACK - DEPTH <= place < STACK:
+            raise Unknown
+        self.stack[place] = number & MASK
+
+    def _place(self, one: Instruction) -> int:
+        """The address of the operand in memory."""
+        if one.displacement is None:
+            raise Unknown
+        base = self.registers[one.base] if 0 <= one.base < RIP else 0
+        return one.displacement + base + (self.registers[one.scaled] * one.scale if one.scaled >= 0 else 0) & MASK
+
+    def _memory(self, one: Instruction, width: int) -> int:
+        place, mask = self._place(one), _mask(width)
+        if STACK - DEPTH <= place < STACK:
+            if place not in self.stack or mask != MASK:
+                raise Unknown
+            return self.stack[place]
+        return int.from_bytes(self.target.read(place, width), "little")
+
+    def _push(self, number: int) -> None:
+        self.registers[RSP] -= 8
+        if not STACK - DEPTH <= self.registers[RSP] < STACK:
+            raise Unknown
+        self.stack[self.registers[RSP]] = number
+
+    def _pop(self) -> int:
+        number = self.stack.get(self.registers[RSP])
+        if number is None:
+            raise Unknown
+        self.registers[RSP] += 8
+        return number
+
+
+_BINARY: dict[str, Callable[[int, int], int]] = {
+    "add": int.__add__,
+    "sub": int.__sub__,
+    "and": int.__and__,
+    "or": int.__or__,
+    "xor": int.__xor__,
+    "imul": int.__mul__,
+}
+
+
+def _mask(width: int) -> int:
+    """Of so many bytes; parts of a register are not followed."""
+    if width not in (4, 8):
+        raise Unknown
+    return (1 << 8 * width) - 1
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 32) if number >> 31 else number

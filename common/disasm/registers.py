@@ -1,0 +1,38 @@
+"""General registers of x86-64: their numbers in machine code, and the names of their parts.
+
+Source: System V ABI, AMD64 supplement 1.0, 3.2; Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 3.4.1.
+"""
+
+from __future__ import annotations
+
+GENERAL = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
+"""Names by number."""
+
+RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI = range(8)
+RIP = 16
+"""The number that `Instruction.base` has where an operand is relative to the next instruction."""
+
+CALLEE_SAVED = (RBX, RBP, 12, 13, 14, 15)
+"""A function returns with these, and rsp, as they were when it was called."""
+
+CALLER_SAVED = (RAX, RCX, RDX, RSI, RDI, 8, 9, 10, 11)
+"""A function may change these."""
+
+NARROW = {
+    **{f"{letter}{half}": f"r{letter}x" for letter in "abcd" for half in "lh"},
+    **{f"{letter}x": f"r{letter}x" for letter in "abcd"},
+    **{name: f"r{name[:2]}" for name in ("si", "di", "bp", "sp", "sil", "dil", "bpl", "spl")},
+    **{f"r{number}{size}": f"r{number}" for number in range(8, 16) for size in "bw"},
+}
+"""Capstone's name of 8 or 16 bits of a register -> the register."""
+
+WIDE = {f"e{name[1:]}": name for name in GENERAL[:8]} | {f"{name}d": name for name in GENERAL[8:]} | {name: name for name in GENERAL}
+"""The same of its 32 bits, and of all of it: writing these changes the whole register."""
+
+NUMBERS = {name: GENERAL.index(whole) for name, whole in (NARROW | WIDE).items()} | {"rip": RIP, "eip": RIP}
+"""Capstone's name of a register, or of a part of it -> its number."""
+
+
+def general(*names: str) -> int:
+    """The mask of these registers: the bits of their numbers."""
+    return sum(1 << GENERAL.index(name) for name in names)

@@ -1,0 +1,105 @@
+"""x86-64 machine code as instructions, decoded by capstone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from findleaks.disasm.capstone_loader import require_capstone
+from findleaks.disasm.instruction import NONE, Instruction
+from findleaks.disasm.registers import NUMBERS, RIP
+
+LONGEST = 15
+"""Bytes of an instruction, at most."""
+
+_PIECE = 4096
+"""Bytes that are decoded at once: capstone takes some 2 KB of memory for each instruction."""
+
+_LOCK = 0xF0
+_REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's X86_OP_...
+_READING = ("push", "call", "jmp")
+"""Instructions of one operand, which they only read."""
+
+_MASK = (1 << 64) - 1
+
+
+class Decoder:
+    """Capstone's decoder, and its numbers of registers and instructions looked up once."""
+
+    def __init__(self) -> None:
+        capstone = require_capstone()
+        from capstone import x86_const
+
+        self._capstone: Any = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+        self._capstone.detail = True
+        self._fs = x86_const.X86_REG_FS
+        self._numbers: dict[int, int] = {}
+        for register in range(1, x86_const.X86_REG_ENDING):
+            name = self._capstone.reg_name(register)
+            if name in NUMBERS:
+                self._numbers[register] = NUMBERS[name]
+        self._names: dict[int, str] = {}
+
+    def decode(self, code: bytes, address: int) -> Iterator[Any]:
+        """Capstone's instructions, up to the first that is not known or not whole."""
+        at = 0
+        while at < len(code):
+            start = at
+            for insn in self._capstone.disasm(code[start : start + _PIECE + LONGEST], address + start):
+                yield insn
+                at = insn.address + insn.size - address
+                if at - start >= _PIECE:
+                    break
+            if at == start:
+                return
+
+    def instruction(self, insn: Any) -> Instruction:
+        """One of capstone's instructions in the form of instruction.py."""
+        name = self._names.get(insn.id)
+        if name is None:
+            name = self._names[insn.id] = insn.insn_name()
+        # What capstone's C library filled in. `insn.operands` and its like copy all of it first, which doubles the time.
+        detail = insn._raw.detail.contents.arch.x86
+        count = detail.op_count
+        destination = source = base = scaled = NONE
+        scale, displacement, immediate, width, fs, target = 1, None, None, 0, False, None
+        for number in range(count):
+            operand = detail.operands[number]
+            kind, value = operand.type, operand.value
+            width = width or operand.size
+            if kind == _REGISTER:
+                register = self._numbers.get(value.reg, NONE)
+                if number == 1 or (count == 1 and name in _READING):
+                    source = register
+                elif number == 0:
+                    destination = register
+            elif kind == _IMMEDIATE:
+                immediate = value.imm
+            elif displacement is None:
+                place = value.mem
+                base, scaled = self._numbers.get(place.base, NONE), self._numbers.get(place.index, NONE)
+                scale, displacement, fs = place.scale, place.disp, place.segment == self._fs
+                if base == RIP:
+                    displacement += insn.address + insn.size
+        if immediate is not None and (name in ("call", "jmp") or name.startswith(("j", "loop"))):
+            target, immediate = immediate & _MASK, None
+        return Instruction(
+            *(insn.address, insn.size, name, destination, source, base, scaled, scale, displacement, immediate, width, fs, target),
+            detail.prefix[0] == _LOCK,
+        )
+
+
+@lru_cache(maxsize=1)
+def decoder() -> Decoder:
+    """The decoder; CapstoneMissing where there is none."""
+    return Decoder()
+
+
+def instructions(code: bytes, address: int) -> Iterator[Instruction]:
+    """The instructions of `code`, which lies at `address`, up to the first that is not known or not whole.
+
+    Raises CapstoneMissing.
+    """
+    its = decoder()
+    return map(its.instruction, its.decode(code, address))

@@ -1,0 +1,178 @@
+"""Machine code read as instructions: compared with objdump on real code, and where it ends or cannot be read."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import objdump
+import pytest
+import v8image
+from fake import FakeTarget
+
+from findleaks.counting.relocate import plan
+from findleaks.disasm import aarch64, capstone_loader
+from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, CapstoneMissing
+from findleaks.disasm.functions import instructions_at, resolve_stub
+from findleaks.disasm.instruction import NONE, Instruction
+from findleaks.disasm.registers import RBP, RCX, RDI, RIP, RSI
+from findleaks.disasm.x86 import decoder, instructions
+from findleaks.runtimes import gil
+from findleaks.runtimes.v8 import layout
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Symbol
+
+AT = 0x401000
+R12 = 12
+
+
+def one(code: str) -> Instruction:
+    (made,) = instructions(bytes.fromhex(code.replace(" ", "")), AT)
+    return made
+
+
+def made(size: int, name: str, *operands: int, **rest: object) -> Instruction:
+    return Instruction(AT, size, name, *operands)._replace(**rest)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("488b8780030000", made(7, "mov", 0, NONE, RDI, displacement=0x380, width=8)),  # mov 0x380(%rdi),%rax
+        ("8b47f8", made(3, "mov", 0, NONE, RDI, displacement=-8, width=4)),  # mov -8(%rdi),%eax
+        ("488b4cc1f8", made(5, "mov", RCX, NONE, RCX, 0, 8, -8, width=8)),  # mov -8(%rcx,%rax,8),%rcx
+        ("488b0510000000", made(7, "mov", 0, NONE, RIP, displacement=AT + 7 + 0x10, width=8)),  # mov 0x10(%rip),%rax
+        ("64488b042578ffffff", made(9, "mov", 0, displacement=-0x88, width=8, fs=True)),  # mov %fs:-0x88,%rax
+        ("4889f8", made(3, "mov", 0, RDI, width=8)),
+        ("488bc7", made(3, "mov", 0, RDI, width=8)),  # the same, encoded the other way
+        ("48894738", made(4, "mov", NONE, 0, RDI, displacement=0x38, width=8)),  # mov %rax,0x38(%rdi)
+        ("c7864002000000000000", made(10, "mov", NONE, NONE, RSI, displacement=0x240, immediate=0, width=4)),
+        ("83864002000001", made(7, "add", NONE, NONE, RSI, displacement=0x240, immediate=1, width=4)),
+        ("f0480143 18", made(5, "add", NONE, 0, 3, displacement=0x18, width=8, locked=True)),  # lock add %rax,0x18(%rbx)
+        ("69c0fe030000", made(6, "imul", 0, 0, immediate=1022, width=4)),
+        ("0fb644010b", made(5, "movzx", 0, NONE, RCX, 0, 1, 0xB, width=4)),
+        ("4154", made(2, "push", NONE, R12, width=8)),
+        ("415c", made(2, "pop", R12, width=8)),
+        ("e8fbff0000", made(5, "call", target=0x411000, width=8)),
+        ("ebfe", made(2, "jmp", target=AT, width=8)),
+        ("740e", made(2, "je", target=AT + 16, width=8)),
+        ("f2ff25f90f0000", made(7, "jmp", NONE, NONE, RIP, displacement=0x402000, width=8)),  # bnd jmp *0xff9(%rip)
+        ("ff5518", made(3, "call", NONE, NONE, RBP, displacement=0x18, width=8)),
+        ("c3", made(1, "ret")),
+        ("f30f1efa", made(4, "endbr64")),
+    ],
+)
+def test_one_instruction(code: str, expected: Instruction) -> None:
+    assert one(code) == expected
+
+
+def test_the_decoder_sees_what_objdump_sees() -> None:
+    """Instruction by instruction of a library: where it ends, its operand in memory, where it jumps to."""
+    truth, starts = objdump.disassembled("/lib/x86_64-linux-gnu/libc.so.6", "-j", ".text", f"--stop-address={0x70000}")
+    sums = [0, 0, 0]
+    for start, following in zip(starts, starts[1:]):
+        code = b"".join(truth[address][0] for address in range(start, following) if address in truth)
+        ours = list(instructions(code, start))
+        sums = [one + more for one, more in zip(sums, objdump.compared(ours, truth))]
+        assert sum(one.size for one in ours) == len(code)
+    seen, operands, jumps = sums
+    assert seen > 50_000
+    assert operands > 10_000
+    assert jumps > 5_000
+
+
+@pytest.mark.parametrize(
+    ("code", "sizes"),
+    [
+        ("488b4218 06", [4]),
+        ("488b42", []),
+        ("e80000", []),
+        ("64488b0425", []),
+        ("48b80102030405060708 90", [10, 1]),
+        ("66", []),
+        ("c5f877 c3", [3, 1]),  # vzeroupper
+        ("", []),
+    ],
+)
+def test_it_stops_at_what_is_not_known_or_not_whole(code: str, sizes: list[int]) -> None:
+    assert [one.size for one in instructions(bytes.fromhex(code), 0)] == sizes
+
+
+def test_long_code_is_decoded_piece_by_piece() -> None:
+    """Wherever a piece ends within an instruction."""
+    long = bytes.fromhex("48b80102030405060708")
+    for shift in range(12):
+        code = b"\x90" * shift + long * 1000
+        found = list(instructions(code, AT))
+        assert [one.size for one in found] == [1] * shift + [10] * 1000
+        assert found[-1].end == AT + len(code)
+
+
+def test_code_that_cannot_be_read_has_no_instructions() -> None:
+    target = FakeTarget({AT: bytes.fromhex("4889f8 c3")})
+    assert [one.name for one in instructions_at(target, AT, 4)] == ["mov", "ret"]
+    assert list(instructions_at(target, AT, 5)) == list(instructions_at(target, AT, 0)) == []
+
+
+def test_stubs_are_resolved() -> None:
+    slot, there = 0x402000, 0x7F0000001230
+    stubs = {
+        AT: bytes.fromhex("f30f1efa f2ff25") + struct.pack("<i", slot - AT - 11),  # endbr64; bnd jmp *slot(%rip)
+        AT + 0x100: bytes.fromhex("ff25") + struct.pack("<i", slot - AT - 0x106),
+        AT + 0x200: bytes.fromhex("55 ff25") + struct.pack("<i", slot - AT - 0x207),  # a function that ends so is no stub
+        AT + 0x300: bytes.fromhex("ff25") + struct.pack("<i", 0x1000000),  # a slot that cannot be read
+    }
+    target = FakeTarget({**{at: code.ljust(16, b"\xcc") for at, code in stubs.items()}, slot: struct.pack("<Q", there)})
+    assert [resolve_stub(target, at) for at in stubs] == [there, there, AT + 0x200, AT + 0x300]
+    assert resolve_stub(target, 0x999000) == 0x999000
+
+
+ARM_COUNT = (
+    "e20300aa 00204091 03e471f9 610c40f9 e003012a a1010034 630440f9 240400d1 00809cd2 4200008b "
+    "21040051 637864f8 20581753 42805af8 0100014b 400003cb 00fc4393 0004010b c0035fd6"
+)
+
+
+def test_far_offsets_and_products_on_aarch64() -> None:
+    """Sums over several instructions: the distance from the argument, and 1022 of shifts."""
+    listed = list(aarch64.instructions(bytes.fromhex(ARM_COUNT), 0x1000))
+    loads = [(one.base, one.displacement, one.wide, one.scaled >= 0) for one in listed if one.loads]
+    assert loads == [(7, 0xE3C8, True, False), (1, 24, True, False), (1, 8, True, False), (1, -8, True, True), (7, 0xE3A8, True, False)]
+    assert [one.immediate for one in listed if one.name == "imul"][-1] == 1022
+    assert [one.address for one in listed] == list(range(0x1000, 0x1000 + 4 * len(listed), 4))
+    assert listed[-1].name == "ret"
+
+
+def test_aarch64_goes_on_behind_what_is_not_known() -> None:
+    listed = list(aarch64.instructions(bytes.fromhex("ffffffff 610c40f9 0300"), 0x1000))  # none; ldr x1,[x3,#24]; half of one
+    assert [(one.address, one.name) for one in listed] == [(0x1000, ""), (0x1004, "mov")]
+    assert (listed[1].destination, listed[1].base, listed[1].displacement) == (6, aarch64.number(3), 24)
+
+
+def test_without_capstone_what_reads_code_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capstone_loader, "load_capstone", lambda: None)
+    decoder.cache_clear()
+    aarch64._decoder.cache_clear()
+    try:
+        image = v8image.Image()
+        with pytest.raises(layout.Underivable, match=re.escape(CAPSTONE_MISSING)):
+            layout.derive(image.target())
+        with pytest.raises(CapstoneMissing, match=re.escape(CAPSTONE_MISSING)):
+            plan("f", AT, AT + 8, bytes(8))
+        python = FakeTarget({AT: bytes(64)}, symbols=[Symbol("PyThreadState_Get", AT, 64)])
+        with pytest.raises(CapstoneMissing, match=re.escape(CAPSTONE_MISSING)):
+            gil.derive(python)
+        with pytest.raises(CapstoneMissing):
+            list(instructions_at(FakeTarget({AT: bytes(64)}, arch=replace(X86_64, name="AArch64")), AT, 64))
+    finally:
+        decoder.cache_clear()
+        aarch64._decoder.cache_clear()
+
+
+def test_only_disasm_knows_capstone() -> None:
+    """Code is decoded in one folder; others load the library only to hand it on, or to say that it is missing."""
+    common = Path(__file__).parents[2] / "common"
+    direct = re.compile(r"^\s*(?:import|from) capstone\b", re.MULTILINE)
+    assert {file.parent.name for file in common.rglob("*.py") if direct.search(file.read_text())} == {"disasm"}
