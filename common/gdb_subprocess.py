@@ -1,0 +1,111 @@
+"""Runs `findleaks count … --pid PID` inside a GDB that is started for it.
+
+That GDB has a terminal session of its own: Ctrl-C reaches this process, which hands it on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, Optional
+
+from findleaks.errors import FindleaksError, TargetError
+from findleaks.escaping import visible
+from findleaks.launcher import gdb_line
+from findleaks.target.live import LiveTarget
+from findleaks.target.ptrace import refusal, status
+
+_PR_SET_PDEATHSIG = 1
+ENTRY = "findleaks.gdb.batch:run"
+"""What is called in GDB; `make lint` sees that it is there."""
+
+
+def without_pid(words: Sequence[str]) -> list[str]:
+    """The words without --pid and its number, as GDB is to have them."""
+    rest = iter(words)
+    kept = []
+    for word in rest:
+        if word in ("--pid", "-pid"):
+            next(rest, None)
+        elif not word.startswith(("--pid=", "-pid=")):
+            kept.append(word)
+    return kept
+
+
+def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
+    """Run the words of `count` on a process; returns the exit status. Prints as things are found."""
+    program = shutil.which("gdb")
+    if program is None:
+        raise FindleaksError("count sets breakpoints by GDB, and there is no gdb on the PATH: install it (apt install gdb)")
+    with LiveTarget(pid) as target:  # says why not, better than GDB
+        pid = target.pid or pid
+    if status(pid).get("TracerPid", "0") != "0":
+        raise TargetError(refusal(pid, errno.EPERM))
+    reading, writing = os.pipe()
+    module, function = ENTRY.split(":")
+    call = f"from {module} import {function}; {function}({['count', *words]!r}, {writing}, {width}, '--pid {pid}')"
+    settings = ("set debuginfod enabled off", "set confirm off", "set pagination off", "set auto-load no", "set print thread-events off")
+    command = [program, "-nx", "-batch"]
+    for setting in settings:
+        command += ["-iex", setting]
+    command += ["-p", str(pid), "-ex", gdb_line(), "-ex", "python " + call]
+    ctypes.CDLL(None)  # loaded before the fork
+    with open(os.devnull, "rb") as null:
+        process = subprocess.Popen(
+            command,
+            stdin=null,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[writing],
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
+        )
+    os.close(writing)
+    pressed = False
+
+    def hand_on(_: int, frame: Optional[FrameType]) -> None:
+        nonlocal pressed
+        pressed = True
+        process.send_signal(signal.SIGINT)
+
+    # What nohup, or a script for its background jobs, has us ignore stays ignored.
+    heard = [one for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    before: dict[int, Any] = {number: signal.signal(number, hand_on) for number in heard}
+    error = ""
+    try:
+        with open(reading, encoding="utf-8", errors="replace") as found:
+            for line in found:
+                if line.startswith("\0"):
+                    error = line[1:].strip()
+                else:
+                    sys.stdout.write(visible(line.rstrip("\n")) + "\n")
+                    sys.stdout.flush()
+        complaints = process.stderr.read().decode("utf-8", "replace") if process.stderr is not None else ""
+        ended = process.wait()
+    except BaseException:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if error == "interrupted":
+        return 130
+    if error:
+        raise FindleaksError(error)
+    if ended < 0 or ended not in (0, 130, 141):
+        why = " ".join(complaints.split())[-300:] or "it said nothing"
+        raise FindleaksError(f"GDB ended with {ended} while it counted in {pid}: {why}")
+    return ended
+
+
+def _end_with_parent() -> None:
+    """Should we die, GDB gets SIGTERM, and lets the process go."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
