@@ -12,6 +12,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.errors import TargetError
 from findleaks.runtimes.v8.decode import CALL, JUMP, JUMP_SHORT, RIP, Instruction, instructions
+from findleaks.target.control import Line
 
 ROOM = 5
 """Bytes of a jump: e9, and its distance in four bytes."""
@@ -26,14 +27,6 @@ _TRAPS = (0xCC, 0xCD, 0xF4, 0x0F0B)
 
 class Refused(TargetError):
     """The function cannot be patched; the message says why."""
-
-
-class Line(NamedTuple):
-    """An instruction as the debugger's disassembler sees it; `target` of a direct jump or call."""
-
-    address: int
-    length: int
-    target: Optional[int]
 
 
 class Patch(NamedTuple):

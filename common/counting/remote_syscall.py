@@ -14,11 +14,12 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.counting.seccomp import Step, allowed, program
 from findleaks.errors import TargetError
 from findleaks.target.base import Region
+from findleaks.target.control import ThreadPosition
 from findleaks.target.maps import regions_of
 from findleaks.target.ptrace import state, status, tasks
 
@@ -35,14 +36,6 @@ _M64 = (1 << 64) - 1
 _ALL_BUT_TRAP = _M64 ^ 1 << signal.SIGTRAP - 1
 _SYSCALL = b"\x0f\x05"
 _PATIENCE = 5.0
-
-
-class Place(NamedTuple):
-    """Where a thread stands."""
-
-    tid: int
-    pc: int
-    sp: int
 
 
 def mapped(pid: int) -> list[Region]:
@@ -63,13 +56,13 @@ class Remote:
         self._libc.ptrace.restype = ctypes.c_long
         self._libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ThreadPosition]:
         """Where each thread stands. TargetError when one runs."""
         found = []
         for tid in tasks(self.pid):
             words = self._registers(tid)
             if words is not None:
-                found.append(Place(tid, words[_RIP], words[_RSP]))
+                found.append(ThreadPosition(tid, words[_RIP], words[_RSP]))
             elif state(self.pid, tid) not in "ZX":
                 raise TargetError(f"thread {tid} does not stand still")
         return found
