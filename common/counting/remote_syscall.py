@@ -20,6 +20,7 @@ from findleaks.counting.seccomp import Step, allowed, program
 from findleaks.errors import TargetError
 from findleaks.target.base import Region
 from findleaks.target.control import ThreadPosition
+from findleaks.target.encoded_numbers import signed
 from findleaks.target.maps import regions_of
 from findleaks.target.ptrace import state, status, tasks
 
@@ -128,8 +129,7 @@ class Remote:
             self._ptrace(_SETSIGMASK, tid, 8, ctypes.addressof(mask))
             if stopped:  # the debugger had sent it, and waits for it
                 self._libc.tgkill(self.pid, tid, signal.SIGSTOP)
-        result = after[_RAX]
-        return result - (1 << 64) if result >> 63 else result
+        return signed(after[_RAX], 64)
 
     def _step(self, tid: int) -> int:
         """Let it execute one instruction; the signal that it stopped by."""

@@ -112,6 +112,20 @@ Disassembler = Callable[[int, bytes], Optional[Iterable[Disassembled]]]
 """(address, what the target reads there) -> the instructions that stand there, up to what is none; None where it cannot tell."""
 
 
+class Mapped(Protocol):
+    """What unwinding a stack needs of a target."""
+
+    arch: Arch
+
+    def regions(self) -> Sequence[Region]: ...
+
+    def modules(self) -> Sequence[Module]: ...
+
+    def read(self, address: int, size: int) -> bytes: ...
+
+    def word(self, address: int) -> int: ...
+
+
 class Target(Protocol):
     """A process image. Everything is read only. `TargetDefaults` has what is said where it is not known."""
 
