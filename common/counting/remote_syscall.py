@@ -22,7 +22,7 @@ from findleaks.target.base import Region
 from findleaks.target.control import ThreadPosition
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.maps import regions_of
-from findleaks.target.ptrace import state, status, tasks
+from findleaks.target.ptrace import ptrace_library, state, status, tasks
 
 MMAP, MUNMAP, MADVISE, CLOSE, FTRUNCATE, MEMFD_CREATE = 9, 11, 28, 3, 77, 319
 """Numbers of system calls (Linux arch/x86/entry/syscalls/syscall_64.tbl)."""
@@ -53,9 +53,7 @@ class Remote:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.ptrace.restype = ctypes.c_long
-        self._libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        self._libc = ptrace_library()
 
     def places(self) -> list[ThreadPosition]:
         """Where each thread stands. TargetError when one runs."""
