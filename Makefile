@@ -62,8 +62,9 @@ $(VENV)/.ready: setup.py pyproject.toml tests/support/venv.sh
 	@touch $@
 
 # Without a C compiler nothing is built, and the pure-Python twin serves. A new file is moved into place: the old one may be in use.
-$(KERNEL): common/kernel/flags $(wildcard common/kernel/*.c common/kernel/*.h)
+$(KERNEL): common/kernel/flags $(wildcard common/kernel/*.c common/kernel/*.h) common/engine/kernel/sources.py
 	@if command -v $(firstword $(CC)) >/dev/null; then \
 		echo "$(CC) @common/kernel/flags … -o $@"; \
-		$(CC) @common/kernel/flags -shared -fPIC -o $@.new common/kernel/*.c && mv $@.new $@; \
+		sources=$$($(PYTHON) -c 'import runpy; print(runpy.run_path("common/engine/kernel/sources.py")["checksum"]())') && \
+		$(CC) @common/kernel/flags -DFL_SOURCES=$$sources -shared -fPIC -o $@.new common/kernel/*.c && mv $@.new $@; \
 	else echo "no C compiler ($(CC)): findleaks will run without its kernel, more slowly"; fi

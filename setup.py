@@ -8,6 +8,7 @@ pyproject.toml.
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -21,10 +22,17 @@ except ImportError:  # setuptools before 70.1
 ROOT = Path(__file__).parent
 PACKAGE_DIR = {"findleaks": "common", "findleaks.gdb": "gdb", "findleaks.lldb": "lldb"}
 KERNEL = "findleaks.engine.kernel._kernel"
+SOURCES: int = runpy.run_path(str(ROOT / "common/engine/kernel/sources.py"))["checksum"]()
 
 
 class BuildKernel(build_ext):
-    """Builds the kernel as a plain shared library: ctypes loads it into every Python, so its name carries no ABI tag."""
+    """Builds the kernel as a plain shared library: ctypes loads it into every Python, so its name carries no ABI tag. Where it is built
+    apart from its sources, their checksum is packaged with it."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.inplace:
+            (Path(self.build_lib, *KERNEL.split(".")).parent / "sources.crc").write_text(f"{SOURCES:#010x}\n", encoding="utf-8")
 
     def get_ext_filename(self, fullname: str) -> str:
         return str(Path(*fullname.split("."))) + ".so"
@@ -52,6 +60,7 @@ def kernel() -> list[Extension]:
     if not sources:
         return []
     flags = text("common/kernel/flags").split()  # the Makefile's too
+    flags.append(f"-DFL_SOURCES={SOURCES:#010x}")
     return [Extension(KERNEL, sources, depends=[*headers, "common/kernel/flags"], extra_compile_args=flags, optional=True)]
 
 

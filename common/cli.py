@@ -173,9 +173,11 @@ def _command(words: list[str], prog: str) -> int:
         return 0
     core = _subject_and_core(args, cmd.subject) if cmd.subject else _core_word(args, cmd.positional)
     if cmd.name == "count" and args.pid is not None:
-        from findleaks.counting.gdb_subprocess import count_outside, without_pid
+        from findleaks.commands.count import wanted
+        from findleaks.gdb_subprocess import count_in_gdb, without_pid
 
-        return count_outside(args, without_pid(words[1:]), _width())
+        wanted(args)  # before GDB is started
+        return count_in_gdb(args.pid, without_pid(words[1:]), _width())
     from findleaks.progress import Bar
 
     bar = Bar(sys.stderr)

@@ -48,9 +48,11 @@ class Front:
         self._debugger = debugger
         self._sessions: dict[Hashable, tuple[Subject, Session]] = {}
         self._bar: Optional[Bar] = None
+        self._used: Optional[Session] = None  # by the command that runs: it is closed after it, whatever the process does meanwhile
 
-    def run(self, words: Sequence[str], out: TextIO, width: int, prog: str = "leaks") -> int:
-        """Run one command line and print what it found to `out`; returns the status it asks for.
+    def run(self, words: Sequence[str], out: TextIO, width: int, prog: str = "leaks", target: str = "") -> int:
+        """Run one command line and print what it found to `out`; returns the status it asks for. `target` are the words that name the
+        process to a shell, where the user is at one.
 
         Raises FindleaksError with one line for the user, whatever went wrong; Interrupted when it was Ctrl-C.
         """
@@ -59,7 +61,7 @@ class Front:
         bar = self._bar = _bar()
         try:
             fresh = words[:1] == ["find"]
-            return execute(lambda: self.session(fresh), self._evaluated(words), out, prog=prog, width=width)
+            return execute(lambda: self.session(fresh), self._evaluated(words), out, prog=prog, target=target, width=width)
         except (Interrupted, KeyboardInterrupt):
             # An interrupt may strike anywhere: what is half done is not to be trusted.
             self.drop()
@@ -76,6 +78,9 @@ class Front:
         finally:
             if bar is not None:
                 bar.clear()
+            used, self._used = self._used, None
+            if used is not None and not any(session is used for _, session in self._sessions.values()):
+                used.close()
 
     def session(self, fresh: bool = False) -> Session:
         """The session of what the user has selected, made when there is none that still holds.
@@ -94,13 +99,14 @@ class Front:
             session = Session(subject.open())
             self._sessions[subject.owner] = (subject, session)
         session.progress = self._bar
+        self._used = session
         return session
 
     def drop(self, owner: Optional[Hashable] = None) -> None:
         """Forget what was computed of one inferior, or of all."""
         for key in list(self._sessions) if owner is None else [owner]:
             kept = self._sessions.pop(key, None)
-            if kept is not None:
+            if kept is not None and kept[1] is not self._used:
                 kept[1].close()
 
     def drop_live(self) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import gdb
-from findleaks.counting.base import Memory, Outcome
+from findleaks.counting.proc_memory import ProcMemory
 from findleaks.errors import TargetError, UsageError
 from findleaks.gdb.keys import Keys
 from findleaks.gdb.target import GdbProcess
 from findleaks.target.base import Target
+from findleaks.target.control import Outcome
 from findleaks.target.ptrace import status, tasks
 
 FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGSTOP", "SIGTSTP", "SIGXCPU", "SIGXFSZ")
@@ -27,8 +27,8 @@ LATE = 0.2
 _MASK = (1 << 64) - 1
 
 
-class Counting:
-    """A process of this machine that GDB holds; findleaks.counting.base.Process."""
+class GdbBreakpoints:
+    """A process of this machine that GDB holds; findleaks.target.control.BreakpointHost."""
 
     def __init__(self, pid: int, inferior: Any) -> None:
         self.pid = pid
@@ -40,7 +40,7 @@ class Counting:
         self._posted = False  # an event of ours that has not run yet
         self._noted = 0  # how often Ctrl-C was pressed
         self._last: Optional[Any] = None
-        self._memory = Memory(pid)
+        self._memory = ProcMemory(pid)
         self._paged = False
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
@@ -223,7 +223,7 @@ def waiting(pid: int, number: int) -> bool:
 class Breakpoint(gdb.Breakpoint):
     """GDB calls `stop` when a thread has reached it."""
 
-    def __init__(self, owner: Counting, address: int) -> None:
+    def __init__(self, owner: GdbBreakpoints, address: int) -> None:
         super().__init__(f"*{address:#x}", internal=True)
         self.silent = True
         self._owner, self._address = owner, address
@@ -231,34 +231,3 @@ class Breakpoint(gdb.Breakpoint):
     def stop(self) -> bool:
         """Whether the process shall stop here."""
         return self._owner.reached(self._address)
-
-
-def batch(words: Sequence[str], descriptor: int, width: int, door: str) -> None:
-    """For the command line: count in the process that this GDB is attached to, and end GDB. What is found goes to `descriptor`."""
-    from findleaks.commands import Door, emit, parse, parser
-    from findleaks.commands.count import count
-    from findleaks.errors import FindleaksError
-    from findleaks.gdb.target import subject
-    from findleaks.session import Session
-
-    status = 2
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", buffering=1) as out:
-        try:
-            for setting in ("handle all nostop noprint pass", "handle SIGINT SIGTRAP stop print nopass", "set print thread-events off"):
-                gdb.execute(setting, to_string=True)
-            session = Session(subject().open())
-            args = parse(parser(count, "findleaks", out), words)
-            status = 0 if args is None else emit(count, session, args, out, Door("findleaks", door), width)
-        except FindleaksError as error:
-            out.write(f"\0{error}\n")
-        except KeyboardInterrupt:
-            out.write("\0interrupted\n")
-            status = 130
-        except BrokenPipeError:
-            status = 141
-        except Exception as error:
-            from findleaks.debugger_session import unexpected
-
-            out.write(f"\0{unexpected('findleaks', ['count'], error)}\n")
-        gdb.execute("detach", to_string=True) if gdb.selected_inferior().pid else None
-    gdb.execute(f"quit {status}")

@@ -8,16 +8,16 @@ import threading
 from typing import Any, Optional
 
 import gdb
-from findleaks.counting.base import Outcome
-from findleaks.counting.remote_syscall import Place, Remote
+from findleaks.counting.remote_syscall import Remote
 from findleaks.errors import TargetError
-from findleaks.gdb.counting import Counting
+from findleaks.gdb.counting import GdbBreakpoints
+from findleaks.target.control import Outcome, ThreadPosition
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
-class Injecting(Counting):
-    """findleaks.counting.stub_counter.Injectable."""
+class GdbInjection(GdbBreakpoints):
+    """A process of this machine that GDB holds; findleaks.target.control.InjectionHost."""
 
     def __init__(self, pid: int, inferior: Any) -> None:
         super().__init__(pid, inferior)
@@ -60,7 +60,7 @@ class Injecting(Counting):
         except gdb.error as error:
             raise TargetError(f"GDB cannot write at {address:#x}: {' '.join(str(error).split())}") from None
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ThreadPosition]:
         """Where the threads stand."""
         return self._remote.places()
 

@@ -25,8 +25,8 @@ from findleaks.target.live import LiveTarget
 from findleaks.target.register_words import vector_words
 
 if TYPE_CHECKING:
-    from findleaks.gdb.counting import Counting
-    from findleaks.gdb.inject import Injecting
+    from findleaks.gdb.counting import GdbBreakpoints
+    from findleaks.gdb.inject import GdbInjection
 
 SET_SYSROOT = "Type `set sysroot DIR`, and ask again."
 _LOCAL_CORE = re.compile(r"core dump file:\s*[`'‘](?P<path>.*?)['’], file type", re.DOTALL)
@@ -136,17 +136,17 @@ class GdbProcess(LiveTarget):
             self._threads = sorted(threads(self._inferior, self.arch), key=lambda thread: thread.tid)
         return self._threads
 
-    def counting(self) -> Counting:
-        """Breakpoints for `count`."""
-        from findleaks.gdb.counting import Counting
+    def breakpoint_host(self) -> GdbBreakpoints:
+        """See Target."""
+        from findleaks.gdb.counting import GdbBreakpoints
 
-        return Counting(self._pid, self._inferior)
+        return GdbBreakpoints(self._pid, self._inferior)
 
-    def injecting(self) -> Injecting:
-        """Patching for `count --inject`."""
-        from findleaks.gdb.inject import Injecting
+    def injection_host(self) -> GdbInjection:
+        """See Target."""
+        from findleaks.gdb.inject import GdbInjection
 
-        return Injecting(self._pid, self._inferior)
+        return GdbInjection(self._pid, self._inferior)
 
 
 @contextmanager

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 import lldb
-from findleaks.counting.base import Memory, Outcome
+from findleaks.counting.proc_memory import ProcMemory
 from findleaks.errors import TargetError, UsageError
 from findleaks.lldb.target import LldbProcess
 from findleaks.target.base import Target
+from findleaks.target.control import Outcome
 
 if TYPE_CHECKING:
     from findleaks.lldb.interrupt import Interrupts
@@ -26,8 +27,8 @@ _RUNNING = (lldb.eStateRunning, lldb.eStateStepping)
 _GONE = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateInvalid, lldb.eStateUnloaded)
 
 
-class Counting:
-    """A process of this machine that LLDB holds; findleaks.counting.base.Process."""
+class LldbBreakpoints:
+    """A process of this machine that LLDB holds; findleaks.target.control.BreakpointHost."""
 
     def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         self.pid = pid
@@ -39,7 +40,7 @@ class Counting:
         self._hit: Callable[[int], bool] = lambda address: True
         self._frame: Any = None
         self._thread = 0
-        self._memory = Memory(pid)
+        self._memory = ProcMemory(pid)
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
         """Set a breakpoint at each address."""

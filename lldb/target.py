@@ -25,7 +25,7 @@ from findleaks.target.register_words import vector_words
 from findleaks.target.thread_pointers import completed
 
 if TYPE_CHECKING:
-    from findleaks.lldb.counting import Counting
+    from findleaks.lldb.counting import LldbBreakpoints
     from findleaks.lldb.interrupt import Interrupts
 
 SELECT_SYSROOT = "Load the core again after `platform select --sysroot DIR remote-linux`."
@@ -137,11 +137,11 @@ class LldbProcess(LiveTarget):
             return thread
         return replace(thread, registers={**thread.registers, "orig_rax": call & self.arch.mask})
 
-    def counting(self) -> Counting:
-        """Breakpoints for `count`."""
-        from findleaks.lldb.counting import Counting
+    def breakpoint_host(self) -> LldbBreakpoints:
+        """See Target."""
+        from findleaks.lldb.counting import LldbBreakpoints
 
-        return Counting(self._pid, self._process, self._interrupts)
+        return LldbBreakpoints(self._pid, self._process, self._interrupts)
 
 
 def threads(process: Any, arch: Arch) -> Iterator[Thread]:

@@ -15,6 +15,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.formatting import number, printable
 from findleaks.session import Session
 from findleaks.target.base import Range
+from findleaks.target.encoded_numbers import signed
 
 AROUND = 256
 """Bytes before and behind a damaged place in which what was written is followed."""
@@ -230,10 +231,10 @@ class Explainer:
             answer = self.describer.answer(clear)
             phrase = f"a link as glibc mangles it, to {clear:#x}: {printable(answer.phrase)}"
             return Written(place.start, place.start + size, "link", phrase, answer.json())
-        signed = value - (1 << 8 * size) if value >> (8 * size - 1) else value
-        if abs(signed) < 1 << 32:
-            shown = f"the number {signed:,}" + (f" ({value:#x})" if abs(signed) > 9 else "")
-            return Written(place.start, place.start + size, "number", shown, signed)
+        number = signed(value, 8 * size)
+        if abs(number) < 1 << 32:
+            shown = f"the number {number:,}" + (f" ({value:#x})" if abs(number) > 9 else "")
+            return Written(place.start, place.start + size, "number", shown, number)
         if size == 8 and value & 0xFFFFF == 0 and 0x3E0 <= value >> 52 & 0x7FF <= 0x43F:
             real = struct.unpack("<d", value.to_bytes(8, "little"))[0]
             return Written(place.start, place.start + size, "number", f"the floating-point number {real:g}", real)

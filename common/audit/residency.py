@@ -232,7 +232,7 @@ def _lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Run
 def identity(target: Target) -> str:
     """What tells a process from others that had its id: where the kernel put its program, stack, vdso and random bytes (auxiliary
     vector). "" where the target does not say."""
-    vector: dict[int, int] = getattr(target, "auxv", {})
+    vector = target.auxv
     if not vector:
         return ""
     return hashlib.sha256(repr([vector.get(key, 0) for key in _IDENTITY]).encode()).hexdigest()[:32]

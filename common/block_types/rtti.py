@@ -22,6 +22,7 @@ from findleaks.block_types.type_ranges import TypeRanges
 from findleaks.demangle import demangle_type
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
+from findleaks.target.encoded_numbers import signed
 from findleaks.target.ranges import inside, merged
 
 _CLASSES = {
@@ -69,9 +70,7 @@ class Rtti:
             function = self._target.word(word) or self._target.word(word + size)
         except UnreadableMemory:
             return False, 0
-        if top >> (8 * size - 1):
-            top -= 1 << 8 * size
-        if abs(top) >= _OFFSETS:
+        if abs(signed(top, 8 * size)) >= _OFFSETS:
             return False, 0
         if not (inside(self._ranges.code, function) if function else self.typeinfo(info)):
             return False, 0

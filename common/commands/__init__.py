@@ -13,9 +13,10 @@ import argparse
 import importlib
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, TextIO, cast
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, TextIO, Union, cast, runtime_checkable
 
 from findleaks.catalogue import CATALOGUE, Entry, meant
 from findleaks.errors import UsageError
@@ -53,8 +54,7 @@ class Door(NamedTuple):
 
 
 class Result(Protocol):
-    """What a command found. `status` is the exit status it asks for. One that has many rows may offer `json_lines()`, too: what `json`
-    gives as text, each string one or more whole lines made by `json_line` or the kernel."""
+    """What a command found. `status` is the exit status it asks for."""
 
     status: int
 
@@ -67,13 +67,26 @@ class Result(Protocol):
         ...
 
 
+@runtime_checkable
+class Rows(Result, Protocol):
+    """A result of many rows."""
+
+    def json_lines(self) -> Iterable[str]:
+        """What `json` gives as text, each string one or more whole lines made by `json_line` or the kernel."""
+        ...
+
+
+Found = Union[Result, Generator[Result, None, None]]
+"""What a command returns. One that follows a running process is a generator: each result is printed before the process runs on."""
+
+
 @dataclass(frozen=True)
 class Command:
     """`positional` is the destination of its positional words that are addresses, `subject` of the one that is an address or a name, or is
     left out ("" where it takes none)."""
 
     entry: Entry
-    run: Callable[[Session, argparse.Namespace], Result]
+    run: Callable[[Session, argparse.Namespace], Found]
     arguments: Callable[[argparse.ArgumentParser], None]
     positional: str = ""
     subject: str = ""
@@ -110,10 +123,10 @@ class _Finished(Exception):
 
 def command(
     *, arguments: Callable[[argparse.ArgumentParser], None], positional: str = "", subject: str = ""
-) -> Callable[[Callable[[Session, argparse.Namespace], Result]], Command]:
-    """Make a function `run(session, args) -> Result` the command of its name; the catalogue has its summary and example."""
+) -> Callable[[Callable[[Session, argparse.Namespace], Found]], Command]:
+    """Make a function `run(session, args) -> Found` the command of its name; the catalogue has its summary and example."""
 
-    def decorate(run: Callable[[Session, argparse.Namespace], Result]) -> Command:
+    def decorate(run: Callable[[Session, argparse.Namespace], Found]) -> Command:
         return Command(CATALOGUE[run.__name__], run, arguments, positional, subject)
 
     return decorate
@@ -173,8 +186,11 @@ def complete(words: Sequence[str], last: str) -> list[str]:
     return []
 
 
-def execute(session: Callable[[], Session], words: Sequence[str], out: TextIO, *, prog: str = "leaks", width: int = 80) -> int:
-    """Run one command line (`["find", "--json"]`) inside a debugger and print its result to `out`; returns the exit status.
+def execute(
+    session: Callable[[], Session], words: Sequence[str], out: TextIO, *, prog: str = "leaks", target: str = "", width: int = 80
+) -> int:
+    """Run one command line (`["find", "--json"]`) inside a debugger and print its result to `out`; returns the exit status. `prog` and
+    `target` are Door's.
 
     `session` is called only once the words have parsed. Help is printed and gives 0. Raises FindleaksError (UsageError for bad
     words): the front end prints it in its own way.
@@ -188,17 +204,28 @@ def execute(session: Callable[[], Session], words: Sequence[str], out: TextIO, *
     if cmd is None:
         raise UsageError(f"{prog}: no command {words[0]!r}" + (meant(words[0], CATALOGUE) or f"; there are: {', '.join(CATALOGUE)}"))
     args = parse(parser(cmd, prog, out), words[1:])
-    return 0 if args is None else emit(cmd, session(), args, out, Door(prog), width)
+    return 0 if args is None else emit(cmd, session(), args, out, Door(prog, target), width)
 
 
 def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, door: Door, width: int) -> int:
-    """Run a parsed command and print what it found. This is where all text leaves: whatever a line has of the target, it stays one line,
-    and only characters that show."""
-    result = cmd.run(session, args)
+    """Run a parsed command and print what it found: a result, or one after another as the command yields them. Returns the last one's
+    status. A command that is not read to its end, as its output cannot be written, is closed, and undoes what it did."""
+    found = cmd.run(session, args)
+    if not isinstance(found, Generator):
+        return _write(found, session, args.json, out, door, width)
+    status = 0
+    with closing(found):
+        for result in found:
+            status = _write(result, session, args.json, out, door, width)
+    return status
+
+
+def _write(result: Result, session: Session, json: bool, out: TextIO, door: Door, width: int) -> int:
+    """Print a result; returns its status. This is where all text leaves: whatever a line has of the target, it stays one line, and only
+    characters that show."""
     session.done()
-    if args.json:
-        lines: Optional[Callable[[], Iterable[str]]] = getattr(result, "json_lines", None)
-        for line in lines() if lines is not None else (json_line(item) + "\n" for item in result.json()):
+    if json:
+        for line in result.json_lines() if isinstance(result, Rows) else (json_line(item) + "\n" for item in result.json()):
             out.write(line)
     else:
         for line in result.text(width, door):

@@ -7,7 +7,7 @@ from typing import Any
 
 from findleaks.audit.diagnostics import doubts
 from findleaks.commands import SCHEMA, Door
-from findleaks.engine.load import missing_kernel
+from findleaks.engine.load import missing_kernel, stale_kernel
 from findleaks.formatting import printable, wrapped
 from findleaks.session import Session
 
@@ -28,7 +28,7 @@ def warnings_of(session: Session) -> list[str]:
 
 
 def _slow(session: Session) -> list[str]:
-    if session.engine.name != "pure" or sum(session.seconds.values()) < SLOW:
+    if session.engine.name != "pure" or (sum(session.seconds.values()) < SLOW and not stale_kernel()):
         return []
     why = missing_kernel()
     return [f"findleaks runs {why}"] if why else []

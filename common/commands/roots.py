@@ -3,44 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Optional
 
 from findleaks.arg_types import address_word, count_word
 from findleaks.audit.address_info import Describer
 from findleaks.audit.containers.reader import Reader
-from findleaks.audit.fields import computed
 from findleaks.audit.owners import WORDS, Owner, Owners, owners
-from findleaks.audit.references import root_references
+from findleaks.audit.retained_roots import holder_phrase, lost_leaders, lost_tree, matching_owners, shared_row, total_of
 from findleaks.audit.retained_tree import Contents, Holding, Teller, root_rows, tree_of
 from findleaks.commands import command
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.result import Plain
 from findleaks.commands.roots_text import Shown, text
-from findleaks.engine.dominators import SHARED, node_root, root_node
+from findleaks.engine.dominators import SHARED, root_node
 from findleaks.engine.terms import Totals
 from findleaks.errors import UsageError
-from findleaks.formatting import blocks, size, some
 from findleaks.session import Session
-from findleaks.wildcards import matches
 
 LIMIT, DEPTH = 10, 2
 
-LONG = 16
-"""A block that several roots hold, and that retains fewer blocks than this, may be a node of a list that they hold."""
-
-TOLD = 5
-"""Blocks that several roots hold of which it is found out which roots these are: each takes a search of all roots."""
-
 LEAST = 0.02
 """Fields that retain a smaller part of their root are told together, where all roots are shown."""
-
-MANY, PART = 100, 0.1
-"""Blocks of a size, and the part of what several roots hold that they retain, from which on they are told together."""
-
-MOST_REFERRERS, FAR = 100, 100
-"""Blocks that refer to a shared one which are looked at, and steps from each up to its root."""
 
 SIZES = 20
 """Sizes of blocks that the JSON tells of a row."""
@@ -76,16 +60,13 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
         return _one(named, Teller(session, reader, tree, args.depth, limit), args.subject, limit)
     teller = Teller(session, reader, tree, args.depth, limit, LEAST)
     rows = root_rows(teller, named.all, tree.by_root(), limit)
-    shared = _shared(teller, named, limit)
     spread = tree.spread(SHARED, SIZES)
-    alike = [one for one in spread if one.children >= MANY and one.bytes >= PART * shared.totals.bytes]
-    shared.what = some([f"{blocks(one.children)} of {size(one.size)} hold {size(one.bytes)}" for one in alike])
-    shared.address = reader.blocks.address(alike[0].example) if alike else 0
+    shared = shared_row(teller, named, limit, spread)
     shown = Shown(rows, shared, tree.total(), limit)
     body = {
         "total": _totals(tree.total()),
         "roots": [_root(row, named) for row in first(rows, args.limit)],
-        "more": _retained(_sum(rows[args.limit or len(rows) :])),
+        "more": _retained(total_of(rows[args.limit or len(rows) :])),
         "shared": {
             **_retained(shared.totals),
             "sizes": [{"size": one.size, "blocks": one.children, **_retained(Totals(one.blocks, one.bytes))} for one in spread],
@@ -95,31 +76,10 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
     return Plain(session, "roots", body, lambda width, door: text(shown, width, door), 0 if len(reader.blocks) else 2)
 
 
-def _shared(teller: Teller, named: Owners, limit: int) -> Holding:
-    """What no root holds alone, with the blocks that hold most of it."""
-    tree = teller.tree
-    made = Holding("held by several roots", tree.retained(SHARED), "shared")
-    found = tree.children(SHARED, limit + 1 if limit else len(teller.reader.blocks))
-    lists: list[array[int]] = []
-    for child in first(found, limit):
-        if any(child.block in nodes for nodes in lists):
-            continue  # the next node of a list that has its row
-        row, nodes = teller.of_shared_list(child.block) if len(made.fields) < TOLD and child.blocks < LONG else (None, array("I"))
-        made.fields.append(row or teller.of_block(child.block, len(made.fields) < 3))
-        lists += [nodes] if row is not None else []
-        if len(made.fields) <= TOLD:
-            ends = [child.block, *nodes[-1:]]
-            made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in holders(teller, named, end)))
-    listed = _sum(made.fields)
-    made.more = Totals(max(made.totals.blocks - listed.blocks, 0), max(made.totals.bytes - listed.bytes, 0))
-    made.left = int(made.more.blocks > 0)
-    return made
-
-
 def _one(named: Owners, teller: Teller, word: str, limit: int) -> Plain:
     """One root, or one block."""
     session = teller.session
-    numbers = _matching(named.all, word)
+    numbers = matching_owners(named.all, word)
     index = -1
     if not numbers:
         address = _address(word)
@@ -143,16 +103,6 @@ def _one(named: Owners, teller: Teller, word: str, limit: int) -> Plain:
     return Plain(session, "roots", body, lambda width, door: text(shown, width, door))
 
 
-def _matching(every: Sequence[Owner], word: str) -> list[int]:
-    """Owners of this name, or label; else those whose name fits it as a pattern, or has it as its last part."""
-    exact = [n for n, owner in enumerate(every) if word in (owner.name, owner.label)]
-    if exact:
-        return exact
-    if any(c in word for c in "*?"):
-        return [n for n, owner in enumerate(every) if matches(word, owner.name) or matches(word, owner.label)]
-    return [n for n, owner in enumerate(every) if owner.name.rsplit("::", 1)[-1] == word]
-
-
 def _address(word: str) -> int:
     try:
         return address_word(word)
@@ -160,53 +110,14 @@ def _address(word: str) -> int:
         raise UsageError(f"no root has the name {word!r}, and it is no address: `roots --limit 0` lists all") from None
 
 
-def holder_phrase(teller: Teller, named: Owners, index: int) -> str:
-    """Who holds a block: a root by its name, a block with its address; "" for one that no root reaches."""
-    holder = teller.tree.idom(index)
-    if holder is None:
-        return ""
-    if holder == SHARED:
-        return "several roots"
-    number = node_root(holder)
-    return named.all[number].label if number >= 0 else f"{teller.name(holder)} at {teller.reader.blocks.address(holder):#x}"
-
-
-def holders(teller: Teller, named: Owners, index: int) -> list[str]:
-    """The roots through which a block is reached that no root holds alone: those that refer to it, and those that hold blocks which do."""
-    reader = teller.reader
-    start = reader.blocks.address(index)
-    numbers: list[int] = []
-    for reference in root_references(teller.session, start, start + max(reader.blocks.size(index), 1)):
-        number = named.at(reference.address) if reference.address else None
-        numbers += [number] if number is not None else []
-    for source in teller.session.references.referrers(index)[:MOST_REFERRERS]:
-        holder = teller.tree.idom(source)
-        for _ in range(FAR):
-            if holder is None or holder < 0:
-                break
-            holder = teller.tree.idom(holder)
-        numbers += [node_root(holder)] if holder is not None and holder < SHARED else []
-    first = min((named.priority(number) for number in numbers), default=0)
-    return list(dict.fromkeys(named.all[number].label for number in sorted(numbers) if named.priority(number) == first))
-
-
 def _lost(session: Session, reader: Reader, args: argparse.Namespace, limit: int) -> Plain:
     """Each leader with what it retains."""
     if args.subject is not None:
         raise UsageError("--lost shows what nothing holds: it takes no NAME or ADDR")
-    tree = session.latest.dominators(2, lost=True)
-    tree.refer_lost(0, 1)
-    computed(session, tree, "who holds what")
-    teller = Teller(session, reader, tree, args.depth, limit)
-    most = limit + 1 if limit else len(reader.blocks)
-    rows: list[tuple[Holding, str]] = []
-    for number, kind in enumerate(("definite", "possible")):
-        found = tree.children(root_node(number), most)
-        rows += [(Holding("", Totals(child.blocks, child.bytes), str(child.block)), kind) for child in found]
-    rows.sort(key=lambda row: -row[0].totals.bytes)
-    leaders = [(teller.of_block(int(row.sort)), kind) for row, kind in first(rows, limit)]
+    tree = lost_tree(session)
+    leaders = lost_leaders(Teller(session, reader, tree, args.depth, limit), limit)
     counts = tree.by_root()
-    listed = _sum([row for row, _ in leaders])
+    listed = total_of([row for row, _ in leaders])
     rest = Totals(tree.total().blocks - listed.blocks, tree.total().bytes - listed.bytes)
     body = {
         "total": _totals(tree.total()),
@@ -219,10 +130,6 @@ def _lost(session: Session, reader: Reader, args: argparse.Namespace, limit: int
         row.name = f"{kind}: {row.name}"
     made = Shown([row for row, _ in leaders], None, tree.total(), limit, lost=True, rest=rest)
     return Plain(session, "roots", body, lambda width, door: text(made, width, door))
-
-
-def _sum(rows: Sequence[Holding]) -> Totals:
-    return Totals(sum(row.totals.blocks for row in rows), sum(row.totals.bytes for row in rows))
 
 
 def _totals(totals: Totals) -> dict[str, int]:

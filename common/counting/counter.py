@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from findleaks.counting.base import Outcome, Process
 from findleaks.counting.functions import Function, functions
 from findleaks.counting.guard import BREAKPOINT, Guard
 from findleaks.counting.scope import Scope, scope
@@ -16,6 +15,7 @@ from findleaks.counting.unwind_cache import MOST, Memo
 from findleaks.errors import TargetError, UsageError
 from findleaks.runtimes.rules import Rule
 from findleaks.target.base import Target
+from findleaks.target.control import BreakpointHost, Outcome
 from findleaks.unwind.frames import FRAME_POINTERS, Trace
 from findleaks.unwind.stacks import NamedFrame, Namer
 
@@ -70,8 +70,8 @@ class _Row:
 class Counter:
     """Counts one function's calls in one process. `tables()` runs the process; all of it is undone when that ends or is closed."""
 
-    def __init__(self, process: Process, wanted: Wanted) -> None:
-        self.process, self.wanted = process, wanted
+    def __init__(self, process: BreakpointHost, wanted: Wanted) -> None:
+        self.process, self.pid, self.wanted = process, process.pid, wanted
         self.functions: list[Function] = []
         self.events = self.matched = 0
         self.memo: Optional[Memo] = None
@@ -102,12 +102,11 @@ class Counter:
         self.memo = Memo(target, self.process.read)
         self._namer = Namer(target, self.memo.unwinder)
 
-    def tables(self) -> Iterator[Table]:
+    def tables(self) -> Generator[Table, None, None]:
         """The table every `every` seconds, and a last one. The process stands again whenever one is given."""
         began = time.monotonic()
         try:
-            if self.memo is None:
-                self.prepare()
+            self.prepare()
             addresses = {one.address for one in self.functions} | set(self._scope.breakpoints if self._scope is not None else ())
             self._guard(sorted(addresses))
             self.process.arm(sorted(addresses), self._hit)

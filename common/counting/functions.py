@@ -10,7 +10,7 @@ from typing import NamedTuple
 from findleaks.demangle import demangle
 from findleaks.errors import TargetError, UsageError
 from findleaks.runtimes import jni
-from findleaks.target.base import Module, Target
+from findleaks.target.base import Target
 from findleaks.target.elf import Table, text
 from findleaks.unwind.stacks import NamedFrame, matches_function
 
@@ -34,7 +34,7 @@ def functions(target: Target, pattern: str) -> list[Function]:
     found: dict[int, Function] = {}
     for module in target.modules():
         name = module.path.rsplit("/", 1)[-1]
-        for table in _tables(target, module):
+        for table in target.symbol_tables(module):
             for value, mangled in _candidates(table, pattern):
                 function = demangle(mangled)
                 if ".cold" not in mangled and matches_function(NamedFrame(0, function, 0, name), pattern):
@@ -67,11 +67,6 @@ def _at(target: Target, address: int) -> Function:
         raise UsageError(f"{address:#x} is no code of the process")
     symbol = target.symbolize(address)
     return Function(address, symbol.name if symbol is not None else hex(address), symbol.module if symbol is not None else "")
-
-
-def _tables(target: Target, module: Module) -> Sequence[Table]:
-    tables = getattr(target, "symbol_tables", None)
-    return tables(module) if tables is not None else ()
 
 
 def _candidates(table: Table, pattern: str) -> Iterator[tuple[int, str]]:

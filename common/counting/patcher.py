@@ -10,17 +10,18 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Optional, Protocol
+from typing import NamedTuple, Optional
 
 from findleaks.counting import remote_syscall as remote
 from findleaks.counting import stubcode
-from findleaks.counting.base import Outcome
 from findleaks.counting.free_range import room
+from findleaks.counting.proc_memory import ProcMemory
 from findleaks.counting.relocate import ROOM, Patch, Refused, jump, relocated
-from findleaks.counting.remote_syscall import Place, checked, entry, mapped
+from findleaks.counting.remote_syscall import checked, entry, mapped
 from findleaks.counting.table import ENABLED, SHARED, Layout
 from findleaks.errors import TargetError
-from findleaks.target.base import Region, Target
+from findleaks.target.base import Region
+from findleaks.target.control import PatchHost, ThreadPosition
 
 PAGE = 4096
 PIECE = 2048
@@ -38,56 +39,6 @@ _RW, _RX, _PRIVATE, _SHARED, _ANONYMOUS, _NO_REPLACE = 3, 5, 2, 1, 0x20, 0x10000
 _WIPE_ON_FORK = 18
 
 Read = Callable[[int, int], bytes]
-
-
-class Host(Protocol):
-    """A process of this machine that a debugger holds stopped."""
-
-    pid: int
-
-    def opened(self) -> Target:
-        """The process as it is now, as a target of the caller's to close; it is read only."""
-        ...
-
-    def write(self, address: int, data: bytes) -> None:
-        """Change code; TargetError when that is not permitted."""
-        ...
-
-    def places(self) -> list[Place]:
-        """Where the threads stand."""
-        ...
-
-    def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """What the system call returns that a thread makes."""
-        ...
-
-    def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run for that long at most."""
-        ...
-
-
-class Injectable(Host, Protocol):
-    """What counting asks beyond what patching needs."""
-
-    def begin(self) -> None:
-        """The process is going to be run."""
-        ...
-
-    def hold(self) -> None:
-        """It is going to be changed: a Ctrl-C of the user waits until it runs, or all is told."""
-        ...
-
-    def close(self) -> None:
-        """All was told."""
-        ...
-
-    def stop(self) -> None:
-        """Stop the process that runs, soon. Called by another thread."""
-        ...
-
-    def terminated(self) -> bool:
-        """Whether the debugger was told to end. Called by another thread."""
-        ...
 
 
 class Patched(NamedTuple):
@@ -132,40 +83,6 @@ def found(regions: Iterable[Region], read: Read) -> list[Stub]:
     return made
 
 
-class Memory:
-    """The memory of the process by its file in /proc."""
-
-    def __init__(self, pid: int) -> None:
-        try:
-            self._file = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise TargetError(f"pid {pid}: its memory cannot be written: {os.strerror(error.errno or 0).lower()}") from None
-
-    def read(self, address: int, size: int) -> bytes:
-        """What is there, which may be less."""
-        try:
-            return os.pread(self._file, size, address)
-        except (OSError, OverflowError):
-            return b""
-
-    def write(self, address: int, data: bytes) -> None:
-        """TargetError when that is not permitted."""
-        try:
-            written = os.pwrite(self._file, data, address)
-        except (OSError, OverflowError):
-            written = -1
-        if written != len(data):
-            raise TargetError(f"{len(data)} bytes at {address:#x} cannot be written")
-
-    def fileno(self) -> int:
-        return self._file
-
-    def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-
 class Plan(NamedTuple):
     """`patches` of functions that are counted, each with its key; those at `steps` change the thread's depth by so much."""
 
@@ -173,7 +90,9 @@ class Plan(NamedTuple):
     steps: Sequence[tuple[Patch, int]]
 
 
-def install(host: Host, memory: Memory, plan: Plan, settings: Callable[[Layout], bytes], program: str) -> tuple[Stub, Layout, mmap.mmap]:
+def install(
+    host: PatchHost, memory: ProcMemory, plan: Plan, settings: Callable[[Layout], bytes], program: str
+) -> tuple[Stub, Layout, mmap.mmap]:
     """Put it there, not enabled yet. TargetError when that cannot be done: the process is then as it was."""
     every = [*plan.patches, *plan.steps]
     if len(every) > MOST:
@@ -254,12 +173,12 @@ def _code(plan: Plan, stub: Stub) -> bytes:
     return bytes(made)
 
 
-def enable(memory: Memory, stub: Stub, on: bool) -> None:
+def enable(memory: ProcMemory, stub: Stub, on: bool) -> None:
     """Let calls be counted, or pass."""
     memory.write(stub.table + ENABLED, bytes((on,)).ljust(8, b"\0"))
 
 
-def restore(host: Host, memory: Memory, stub: Stub) -> list[Patched]:
+def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
     """Give functions their bytes back; those that hold other bytes than our jump are left as they are, and returned if these are not the
     original ones either."""
     odd = []
@@ -272,7 +191,7 @@ def restore(host: Host, memory: Memory, stub: Stub) -> list[Patched]:
     return odd
 
 
-def settle(host: Host, read: Read, stub: Stub, run: bool) -> Optional[str]:
+def settle(host: PatchHost, read: Read, stub: Stub, run: bool) -> Optional[str]:
     """Wait until no thread is inside the stub; where one is, or will return there. The process is let run a little meanwhile, if `run`."""
     where = None
     for _ in range(TRIES if run else 1):
@@ -284,12 +203,12 @@ def settle(host: Host, read: Read, stub: Stub, run: bool) -> Optional[str]:
     return where
 
 
-def unmap(host: Host, read: Read, stub: Stub) -> None:
+def unmap(host: PatchHost, read: Read, stub: Stub) -> None:
     """Give the memory back."""
     checked("munmap", host.call(entry(mapped(host.pid), read), remote.MUNMAP, stub.address, stub.size))
 
 
-def _clear(host: Host, read: Read, ranges: Sequence[tuple[int, int]]) -> None:
+def _clear(host: PatchHost, read: Read, ranges: Sequence[tuple[int, int]]) -> None:
     """See that no thread stands where bytes are to change."""
     for _ in range(TRIES):
         where = standing(host.places(), mapped(host.pid), read, ranges)
@@ -300,7 +219,7 @@ def _clear(host: Host, read: Read, ranges: Sequence[tuple[int, int]]) -> None:
     raise Refused(f"{where}, in the bytes that are to be patched: try again")
 
 
-def standing(places: Sequence[Place], regions: Sequence[Region], read: Read, ranges: Sequence[tuple[int, int]]) -> Optional[str]:
+def standing(places: Sequence[ThreadPosition], regions: Sequence[Region], read: Read, ranges: Sequence[tuple[int, int]]) -> Optional[str]:
     """The first thread that is in one of these ranges, or has an address of one on its stack, in words."""
     for place in places:
         if any(low <= place.pc < high for low, high in ranges):

@@ -14,13 +14,15 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.counting.seccomp import Step, allowed, program
 from findleaks.errors import TargetError
 from findleaks.target.base import Region
+from findleaks.target.control import ThreadPosition
+from findleaks.target.encoded_numbers import signed
 from findleaks.target.maps import regions_of
-from findleaks.target.ptrace import state, status, tasks
+from findleaks.target.ptrace import ptrace_library, state, status, tasks
 
 MMAP, MUNMAP, MADVISE, CLOSE, FTRUNCATE, MEMFD_CREATE = 9, 11, 28, 3, 77, 319
 """Numbers of system calls (Linux arch/x86/entry/syscalls/syscall_64.tbl)."""
@@ -37,14 +39,6 @@ _SYSCALL = b"\x0f\x05"
 _PATIENCE = 5.0
 
 
-class Place(NamedTuple):
-    """Where a thread stands."""
-
-    tid: int
-    pc: int
-    sp: int
-
-
 def mapped(pid: int) -> list[Region]:
     """What the process has mapped now; [] when it is gone."""
     try:
@@ -59,17 +53,15 @@ class Remote:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.ptrace.restype = ctypes.c_long
-        self._libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        self._libc = ptrace_library()
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ThreadPosition]:
         """Where each thread stands. TargetError when one runs."""
         found = []
         for tid in tasks(self.pid):
             words = self._registers(tid)
             if words is not None:
-                found.append(Place(tid, words[_RIP], words[_RSP]))
+                found.append(ThreadPosition(tid, words[_RIP], words[_RSP]))
             elif state(self.pid, tid) not in "ZX":
                 raise TargetError(f"thread {tid} does not stand still")
         return found
@@ -135,8 +127,7 @@ class Remote:
             self._ptrace(_SETSIGMASK, tid, 8, ctypes.addressof(mask))
             if stopped:  # the debugger had sent it, and waits for it
                 self._libc.tgkill(self.pid, tid, signal.SIGSTOP)
-        result = after[_RAX]
-        return result - (1 << 64) if result >> 63 else result
+        return signed(after[_RAX], 64)
 
     def _step(self, tid: int) -> int:
         """Let it execute one instruction; the signal that it stopped by."""

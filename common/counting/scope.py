@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from findleaks.counting.base import Process
 from findleaks.counting.functions import Function, functions, present
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.runtimes import gil
@@ -14,6 +13,7 @@ from findleaks.runtimes.v8.isolates import current, key_of
 from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.arch import Arch
 from findleaks.target.base import Target
+from findleaks.target.control import BreakpointHost
 
 BASELINE = 1
 """Handle scopes of V8 that are always open while callbacks run: node::Start's, or that of a worker's start."""
@@ -35,7 +35,7 @@ class Scope(Protocol):
         """The thread is at a breakpoint that opens (1) or closes (-1) a scope."""
         ...
 
-    def outside(self, process: Process) -> bool:
+    def outside(self, process: BreakpointHost) -> bool:
         """Whether the thread that stands at the counted function is in no scope."""
         ...
 
@@ -64,7 +64,7 @@ class Depth:
     def step(self, thread: int, by: int) -> None:
         self._depths[thread] = max(0, self._depths.get(thread, 0) + by)
 
-    def outside(self, process: Process) -> bool:
+    def outside(self, process: BreakpointHost) -> bool:
         return not self._depths.get(process.thread())
 
 
@@ -88,7 +88,7 @@ class Reading:
     def step(self, thread: int, by: int) -> None:
         """There are no such breakpoints."""
 
-    def pointer(self, process: Process) -> int:
+    def pointer(self, process: BreakpointHost) -> int:
         """The thread pointer of the thread that stands."""
         thread = process.thread()
         known = self._pointers.get(thread)
@@ -114,7 +114,7 @@ class Handles(Reading):
         except (Underivable, UnreadableMemory) as error:
             raise TargetError(f"the rule v8 does not work on this process: {error}") from None
 
-    def outside(self, process: Process) -> bool:
+    def outside(self, process: BreakpointHost) -> bool:
         word = Words(process, self._arch)
         isolate = current(word, self._arch.mask, self._layout, self.pointer(process), self._key)
         if not isolate:
@@ -130,7 +130,7 @@ class Holding(Reading):
         super().__init__(arch)
         self._lock = lock
 
-    def outside(self, process: Process) -> bool:
+    def outside(self, process: BreakpointHost) -> bool:
         word = Words(process, self._arch)
         if self._lock.held(word, self.pointer(process)):
             return False
@@ -141,7 +141,7 @@ class Holding(Reading):
 class Words:
     """Words of a process as they are now."""
 
-    def __init__(self, process: Process, arch: Arch) -> None:
+    def __init__(self, process: BreakpointHost, arch: Arch) -> None:
         self._read, self._arch = process.read, arch
 
     def __call__(self, address: int) -> int:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Optional
 
-from findleaks.counting.base import Outcome
 from findleaks.counting.counter import Counted, Table, Wanted
 from findleaks.counting.functions import Function, functions
 from findleaks.counting.guard import Guard
-from findleaks.counting.patcher import Injectable, Memory, Plan, Stub, enable, install
+from findleaks.counting.patcher import Plan, Stub, enable, install
+from findleaks.counting.proc_memory import ProcMemory, writable_memory
 from findleaks.counting.relocate import Patch, Refused, plan
 from findleaks.counting.rule_server import Rules, Service
 from findleaks.counting.scope import BASELINE, Depth, scope
@@ -25,6 +25,7 @@ from findleaks.runtimes.v8.isolates import KEYS, KEYS_OF_BLOCK, key_of
 from findleaks.runtimes.v8.layout import Layout as V8
 from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.base import Target
+from findleaks.target.control import InjectionHost, Outcome
 from findleaks.unwind.cfi import FrameTable
 from findleaks.unwind.stacks import NamedFrame, Namer
 
@@ -35,13 +36,13 @@ LONGEST_FUNCTION = 1 << 20
 class Injected:
     """Counts as counter.Counter does."""
 
-    def __init__(self, host: Injectable, wanted: Wanted) -> None:
+    def __init__(self, host: InjectionHost, wanted: Wanted) -> None:
         if wanted.when:
             raise UsageError("--when is an expression of the debugger's, which a stub in the process cannot evaluate: leave out --inject")
-        self.host, self.wanted = host, wanted
+        self.host, self.pid, self.wanted = host, host.pid, wanted
         self.functions: list[Function] = []
         self.notes: list[str] = []
-        self._memory: Optional[Memory] = None
+        self._memory: Optional[ProcMemory] = None
         self._rules: Optional[Rules] = None
         self._service: Optional[Service] = None
         self._guard: Optional[Guard] = None
@@ -57,14 +58,7 @@ class Injected:
     def prepare(self) -> None:
         """Plan what to patch; Refused, TargetError or UsageError says in one line why not."""
         self.host.begin()
-        try:
-            self._prepare()
-        except BaseException:
-            self._close()
-            raise
-
-    def _prepare(self) -> None:
-        self._memory = memory = Memory(self.host.pid)
+        self._memory = memory = writable_memory(self.host.pid)
         self._rules = rules = Rules(self.host.opened, self.host.pid, memory.read, self._isolate)
         target = rules.target
         if target.arch.name != "x86-64":
@@ -126,12 +120,11 @@ class Injected:
             raise Refused(f"{name}: a breakpoint lies where the jump is to be: delete it")
         return made
 
-    def tables(self) -> Iterator[Table]:
+    def tables(self) -> Generator[Table, None, None]:
         """The table every `every` seconds, and a last one. The process stands whenever one is given."""
         outcome = Outcome("stop")
         try:
-            if self._rules is None:
-                self.prepare()
+            self.prepare()
             self._start()
             began = time.monotonic()
             ticks = 0
@@ -160,7 +153,7 @@ class Injected:
             return layout.settings(self._scoped, self.wanted.events)
 
         self.host.hold()
-        program = str(getattr(self._rules.target, "exe_path", ""))
+        program = self._rules.target.exe_path
         self._stub, self._layout, self._shared = install(self.host, self._memory, self._plan, settings, program)
         self._seed()
         self._service = Service(self._shared, self._rules, self._layout.rules, self.wanted.events, self.host.stop, self.host.terminated)

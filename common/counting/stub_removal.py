@@ -6,19 +6,20 @@ from __future__ import annotations
 import time
 from typing import Optional
 
-from findleaks.counting.base import Outcome
-from findleaks.counting.patcher import PAUSE, TRIES, Host, Injectable, Memory, Stub, enable, found, restore, settle, standing, unmap
-from findleaks.counting.remote_syscall import Place, Remote, mapped
+from findleaks.counting.patcher import PAUSE, TRIES, Stub, enable, found, restore, settle, standing, unmap
+from findleaks.counting.proc_memory import ProcMemory, writable_memory
+from findleaks.counting.remote_syscall import Remote, mapped
 from findleaks.errors import TargetError
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
+from findleaks.target.control import InjectionHost, Outcome, PatchHost, ThreadPosition
 from findleaks.target.ptrace import Tracer
 
 
 class Standing:
     """A process that somebody else holds stopped: its memory can be written, and that is all."""
 
-    def __init__(self, target: Target, memory: Memory) -> None:
+    def __init__(self, target: Target, memory: ProcMemory) -> None:
         assert target.pid is not None
         self.pid = target.pid
         self._target, self._memory = target, memory
@@ -29,8 +30,8 @@ class Standing:
     def write(self, address: int, data: bytes) -> None:
         self._memory.write(address, data)
 
-    def places(self) -> list[Place]:
-        return [Place(thread.tid, thread.pc, thread.sp) for thread in self._target.threads()]
+    def places(self) -> list[ThreadPosition]:
+        return [ThreadPosition(thread.tid, thread.pc, thread.sp) for thread in self._target.threads()]
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
         raise TargetError("this debugger has no process make system calls")
@@ -41,7 +42,7 @@ class Standing:
 
 def clean(pid: int) -> bool:
     """Take out every stub that is in a process which nobody holds; whether nothing is left. The process stands for moments."""
-    memory = Memory(pid)
+    memory = writable_memory(pid)
     host = _Held(pid, memory)
     try:
         for _ in range(TRIES):
@@ -62,12 +63,12 @@ def clean(pid: int) -> bool:
 class _Held(Standing):
     """A process that the thread holds which runs `work`."""
 
-    def __init__(self, pid: int, memory: Memory) -> None:
+    def __init__(self, pid: int, memory: ProcMemory) -> None:
         self.pid, self._memory = pid, memory
         self._remote = Remote(pid)
         self.done = False
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ThreadPosition]:
         return self._remote.places()
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
@@ -84,18 +85,20 @@ class _Held(Standing):
         self.done = not found(mapped(self.pid), self._memory.read)
 
 
-def tidied(target: Target, host: Optional[Injectable]) -> list[str]:
-    """Take out what is in a stopped process; a line for each stub. `host` is None where the debugger offers none."""
+def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) -> list[str]:
+    """Take out what an earlier `count --inject` left in a stopped process, by `host` or one that is made where it is needed; a line
+    for each stub."""
     if target.pid is None or target.arch.name != "x86-64":
         return []
     regions = target.regions()
     if not found(regions, lambda address, size: _read(target, address, size)):
         return []
     try:
-        memory = Memory(target.pid)
+        memory = writable_memory(target.pid)
     except TargetError as error:
         return [f"an earlier count --inject was killed, and its stub stays: {error}"]
     try:
+        host = host or target.injection_host()
         if host is None:
             return tidy(Standing(target, memory), memory)
         host.begin()
@@ -115,7 +118,7 @@ def _read(target: Target, address: int, size: int) -> bytes:
         return b""
 
 
-def taken_out(host: Host, memory: Memory, stub: Stub, run: bool) -> list[str]:
+def taken_out(host: PatchHost, memory: ProcMemory, stub: Stub, run: bool) -> list[str]:
     """Restore the functions and give the memory back; lines on what could not be done."""
     notes = [
         f"{one.address:#x} holds other bytes than the jump that was put there: it is left as it is" for one in restore(host, memory, stub)
@@ -131,7 +134,7 @@ def taken_out(host: Host, memory: Memory, stub: Stub, run: bool) -> list[str]:
     return notes
 
 
-def tidy(host: Host, memory: Memory) -> list[str]:
+def tidy(host: PatchHost, memory: ProcMemory) -> list[str]:
     """Take out what a debugger left behind that was killed; a line for each."""
     notes = []
     for stub in found(mapped(host.pid), memory.read):

@@ -10,11 +10,12 @@ Stacks with frames that the tree cannot describe (signal handlers, expressions) 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Optional, Union, cast
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Optional, Union, cast
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Target, Thread
+from findleaks.target.base import Module, Region, Target, Thread
+from findleaks.unwind.cfi import Row
 from findleaks.unwind.frames import DWARF_REGISTERS, FRAME_POINTERS, Frame, FrameRegisters, Trace, Unwinder
 
 TOP = 512
@@ -42,6 +43,15 @@ Step = tuple[Optional[int], bool, int]
 """offset, relative and value of one word."""
 
 
+class _Way(NamedTuple):
+    """How a frame's caller was found: where the return address is, where the frame pointer was saved (None: it was not), and the frame
+    pointer itself where it was needed."""
+
+    slot: int
+    saved: Optional[int]
+    pointer: Optional[int]
+
+
 class Memo:
     """The stacks of one process. `target` may be replaced, when it maps other files, by `reopen`."""
 
@@ -52,12 +62,14 @@ class Memo:
         self._word = struct.Struct(target.arch.word_format).unpack_from
         self._trees: dict[int, Union[_Node, Trace]] = {}
         self._tops: dict[tuple[int, bytes], Trace] = {}
+        names, arch = DWARF_REGISTERS.get(target.arch.name), target.arch
+        self._stack, self._pointer = (names.index(arch.sp), names.index(FRAME_POINTERS[arch.name])) if names else (-1, -1)
         self.reopen(target)
 
     def reopen(self, target: Target) -> None:
         """Go on with the process as it is mapped now; what is known of stacks that ended well still holds."""
         self._fresh = Fresh(target, self._read)
-        self.unwinder = Unwinder(cast(Target, self._fresh))
+        self.unwinder = Unwinder(self._fresh)
         self._tops.clear()
 
     def trace(self, pc: int, sp: int, fp: int) -> Trace:
@@ -97,7 +109,7 @@ class Memo:
         kept: list[FrameRegisters] = []
         registers = {arch.pc: pc, arch.sp: sp, FRAME_POINTERS[arch.name]: fp}
         found = self.unwinder.trace_with_registers(Thread(0, registers, sp, pc, 0), kept)
-        steps = self._steps(found, kept, sp, fp)
+        steps = self._steps(found, kept, sp)
         if self.misses % MOST == 0:
             self._trees.clear()
         if len(self._tops) >= MOST:
@@ -129,48 +141,56 @@ class Memo:
         self._size = max(self._size, min(LONGEST, reach))
         return True
 
-    def _steps(self, found: Trace, kept: list[FrameRegisters], sp: int, fp: int) -> Optional[list[Step]]:
+    def _steps(self, found: Trace, kept: list[FrameRegisters], sp: int) -> Optional[list[Step]]:
         """The words that made the unwinder take this way, in its order; None where they are others than the tree knows."""
-        arch, names = self._fresh.arch, DWARF_REGISTERS[self._fresh.arch.name]
-        stack, frame_pointer = names.index(arch.sp), names.index(FRAME_POINTERS[arch.name])
-        steps: list[Step] = []
-        saved: Optional[int] = None  # where the frame pointer of this frame is saved; None: it is in the register still
         if found.end:
             return None
-        for frame, state, nearer in zip(found.frames, kept, (None, *found.frames)):
+        mask = self._fresh.arch.mask
+        steps: list[Step] = []
+        saved: Optional[int] = None  # where the frame pointer of this frame is saved; None: it is in the register still
+        for number, (frame, state) in enumerate(zip(found.frames, kept)):
             row = self.unwinder.row(frame.call)
-            if row is not None and (row.outermost or row.signal):
-                return steps if row.outermost else None
-            by_pointer = row is None and not (nearer is None and not self.unwinder.executable(frame.pc))
-            if row is not None and (row.expression or row.register not in (stack, frame_pointer) or stack in row.rules):
-                return None
-            pointer = state.registers.get(frame_pointer)
-            if by_pointer or (row is not None and row.register == frame_pointer):
-                if pointer is None:
-                    return None
-                steps.append((None if saved is None else saved - sp, True, (pointer - sp) & arch.mask))
+            if row is not None and row.outermost:
+                return steps
             if row is None:
-                slot = (pointer or 0) + arch.word if by_pointer else state.registers[stack]
-                saved = pointer if by_pointer else saved
+                way = self._without_row(frame, state, number == 0)
             else:
-                after = (state.registers[row.register] + row.offset) & arch.mask
-                rule, own = row.rules.get(row.return_register), row.rules.get(frame_pointer)
-                if rule is None or rule.how != "offset" or (own is not None and own.how != "offset"):
-                    return None
-                slot = after + rule.value
-                saved = after + own.value if own is not None else saved
+                way = self._by_row(row, state)
+            if way is None:
+                return None
+            if way.pointer is not None:
+                steps.append((None if saved is None else saved - sp, True, (way.pointer - sp) & mask))
+            saved = way.saved if way.saved is not None else saved
             try:
-                steps.append((slot - sp, False, self._fresh.word(slot)))
+                steps.append((way.slot - sp, False, self._fresh.word(way.slot)))
             except UnreadableMemory:
                 return None
         return steps if steps and steps[-1][2] == 0 else None  # it ended with a return address of 0
+
+    def _without_row(self, frame: Frame, state: FrameRegisters, innermost: bool) -> Optional[_Way]:
+        """Code without call frame information: by the frame pointer, or a call to nowhere by the top of the stack."""
+        if innermost and not self.unwinder.executable(frame.pc):
+            return _Way(state.registers[self._stack], None, None)
+        pointer = state.registers.get(self._pointer)
+        return _Way(pointer + self._fresh.arch.word, pointer, pointer) if pointer is not None else None
+
+    def _by_row(self, row: Row, state: FrameRegisters) -> Optional[_Way]:
+        """By call frame information that finds the caller's frame from the stack pointer or the frame pointer, and nothing else."""
+        if row.signal or row.expression or row.register not in (self._stack, self._pointer) or self._stack in row.rules:
+            return None
+        base = state.registers.get(row.register)
+        rule, own = row.rules.get(row.return_register), row.rules.get(self._pointer)
+        if base is None or rule is None or rule.how != "offset" or (own is not None and own.how != "offset"):
+            return None
+        after = (base + row.offset) & self._fresh.arch.mask
+        return _Way(after + rule.value, after + own.value if own is not None else None, base if row.register == self._pointer else None)
 
 
 class Fresh:
     """A target whose memory is read anew whenever `forget` was called; what is mapped is as it was when the target was opened."""
 
     def __init__(self, target: Target, read: Read) -> None:
-        self.target, self.arch = target, target.arch
+        self._target, self.arch = target, target.arch
         self._read = read
         self._pages: dict[int, bytes] = {}
         self._unpack = struct.Struct(self.arch.word_format).unpack_from
@@ -195,5 +215,8 @@ class Fresh:
             return int(self._unpack(self.read(address, self.arch.word))[0])
         return int(self._unpack(page, address - base)[0])
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.target, name)
+    def regions(self) -> Sequence[Region]:
+        return self._target.regions()
+
+    def modules(self) -> Sequence[Module]:
+        return self._target.modules()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Optional
 
 from findleaks.counting.table import ADDRESS, BY_FP, BY_SP, CHAIN, EXACT, LAST, SIGNAL, THROUGH_FP, pack
+from findleaks.target.encoded_numbers import sleb128
 from findleaks.unwind.cfi import Row, Rule
 from findleaks.unwind.frames import Frame, Unwinder
 
@@ -115,12 +116,9 @@ def _near(expression: bytes) -> Optional[tuple[int, int, bool]]:
     """(register, offset, whether the word there is meant) of DW_OP_breg, and DW_OP_deref (DWARF 5, 2.5.1)."""
     if len(expression) < 2 or not _BREG <= expression[0] < _BREG + 32:
         return None
-    value = shift = 0
-    for at, byte in enumerate(expression[1:6], 1):
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            value -= (1 << shift) if byte & 0x40 else 0
-            rest = expression[at + 1 :]
-            return (expression[0] - _BREG, value, bool(rest)) if rest in (b"", bytes((_DEREF,))) else None
-    return None
+    try:
+        value, end = sleb128(expression[:6], 1)
+    except ValueError:
+        return None
+    rest = expression[end:]
+    return (expression[0] - _BREG, value, bool(rest)) if rest in (b"", bytes((_DEREF,))) else None

@@ -7,7 +7,7 @@ import os
 import sys
 
 from findleaks.engine.contract import Engine
-from findleaks.engine.kernel.library import library
+from findleaks.engine.kernel.library import StaleLibrary, library
 from findleaks.target.arch import Arch
 
 PURE = "FINDLEAKS_PURE"
@@ -21,9 +21,22 @@ def missing_kernel() -> str:
         return ""
     try:
         library()
+    except StaleLibrary as error:
+        return f"without its C kernel, some 30 times slower, as {error}: run make kernel, or install findleaks again"
     except OSError:
         return "without its C kernel, some 30 times slower: install a C compiler (gcc) and then findleaks again, or run make kernel"
     return ""
+
+
+def stale_kernel() -> bool:
+    """Whether there is a C kernel that is not used, as it was built from other sources."""
+    try:
+        library()
+    except StaleLibrary:
+        return os.environ.get(PURE) != "1"
+    except OSError:
+        pass
+    return False
 
 
 def load(arch: Arch, pure: bool = False) -> Engine:

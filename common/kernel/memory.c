@@ -44,3 +44,10 @@ int words_push(words *list, uint64_t item) {
 }
 
 API void fl_free(void *memory) { free(memory); }
+
+#ifndef FL_SOURCES
+#define FL_SOURCES 0
+#endif
+
+/* The checksum of the sources that this was built from: engine/kernel/sources.py. */
+API uint32_t fl_sources(void) { return FL_SOURCES; }

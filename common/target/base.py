@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Union
 from findleaks.target.arch import Arch
 
 if TYPE_CHECKING:
+    from findleaks.target.control import BreakpointHost, InjectionHost
+    from findleaks.target.elf import Table
     from findleaks.target.residency.presence import Presence
 
 Buffer = Union[bytes, bytearray, memoryview]
@@ -97,8 +99,22 @@ class Piece(NamedTuple):
     data: memoryview
 
 
+class Mapped(Protocol):
+    """What unwinding a stack needs of a target."""
+
+    arch: Arch
+
+    def regions(self) -> Sequence[Region]: ...
+
+    def modules(self) -> Sequence[Module]: ...
+
+    def read(self, address: int, size: int) -> bytes: ...
+
+    def word(self, address: int) -> int: ...
+
+
 class Target(Protocol):
-    """A process image. Everything is read only."""
+    """A process image. Everything is read only. `TargetDefaults` has what is said where it is not known."""
 
     arch: Arch
     description: str  # one line: "core of ./server (pid 4711), 5 threads"
@@ -109,6 +125,7 @@ class Target(Protocol):
     truncated: bool  # the core ends before its headers say
     warnings: list[str]  # what the user must know: unread memory, a truncated core, files that do not match
     crashed: int  # the thread that a fault of its own, or abort(), ended; 0: none, or not known
+    exe_path: str  # of the program when it ran; "" where that is not known
 
     def regions(self) -> Sequence[Region]:
         """Sorted by address, disjoint."""
@@ -146,7 +163,16 @@ class Target(Protocol):
         that is not known. `tell` is called at least each 200 ms with the part that is done (0: unknown), and may raise."""
         ...
 
+    @property
+    def auxv(self) -> Mapping[int, int]:
+        """The auxiliary vector by AT_ type; {} where it is not known."""
+        ...
+
     def modules(self) -> Sequence[Module]: ...
+
+    def symbol_tables(self, module: Module) -> Sequence[Table]:
+        """The symbol tables of a module; [] where there are none."""
+        ...
 
     def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
         """The symbol of exactly this (mangled) name, from .symtab or .dynsym of any module or the one whose basename starts so."""
@@ -180,8 +206,60 @@ class Target(Protocol):
         is a core, or not ours to let go."""
         ...
 
+    def breakpoint_host(self) -> Optional[BreakpointHost]:
+        """The process let run and stopped at breakpoints, by the debugger that holds it; None where none does on this machine."""
+        ...
+
+    def injection_host(self) -> Optional[InjectionHost]:
+        """The process changed and let run, by the debugger that holds it; None where none does that can."""
+        ...
+
     def interrupted(self) -> bool:
         """True once the user asked to stop; polled at least every 200 ms of work."""
         ...
 
     def close(self) -> None: ...
+
+
+class TargetDefaults:
+    """Target's optional parts, as a process image has them that knows no more than its memory, and that no debugger holds."""
+
+    exe_path = ""
+    crashed = 0
+
+    @property
+    def auxv(self) -> Mapping[int, int]:
+        """See Target."""
+        return {}
+
+    def read(self, address: int, size: int) -> bytes:
+        """See Target."""
+        raise NotImplementedError
+
+    def read_code(self, address: int, size: int) -> bytes:
+        """See Target."""
+        return self.read(address, size)
+
+    def symbol_tables(self, module: Module) -> Sequence[Table]:
+        """See Target."""
+        return []
+
+    def thread_names(self) -> Mapping[int, str]:
+        """See Target."""
+        return {}
+
+    def run_on(self, seconds: float) -> bool:
+        """See Target."""
+        return False
+
+    def breakpoint_host(self) -> Optional[BreakpointHost]:
+        """See Target."""
+        return None
+
+    def injection_host(self) -> Optional[InjectionHost]:
+        """See Target."""
+        return None
+
+    def interrupted(self) -> bool:
+        """See Target."""
+        return False

@@ -356,9 +356,6 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         result = self._checks.get(module.start)
         return debug_data(result.file if result else None, module.build_id, self._sysroot)
 
-    def interrupted(self) -> bool:
-        return False
-
     def close(self) -> None:
         self.close_extents()
 

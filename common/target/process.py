@@ -155,9 +155,6 @@ class LocalProcess(Symbolic, Closing):
             found = [table] if table is not None else []
         return found
 
-    def interrupted(self) -> bool:
-        return False
-
 
 def folder_of(pid: int) -> str:
     """The folder under /proc that shows the process's memory: a main thread that ended before the others has none any more."""

@@ -37,6 +37,14 @@ class _Iovec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
 
 
+def ptrace_library() -> Any:
+    """The C library, with the types of ptrace(2): it returns -1 where it fails, then ctypes.get_errno() says why."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    libc.ptrace.restype = ctypes.c_long
+    return libc
+
+
 class Tracer:
     """The threads of one process, stopped. `release()` lets them run on, once or more often, from any thread, and must be called."""
 
@@ -46,9 +54,7 @@ class Tracer:
         self.warnings: list[str] = []
         self._read: list[tuple[int, bytes, Sequence[bytes]]] = []  # thread, its general registers, its other ones
         self._sleeping: list[Thread] = []  # those that did not stop
-        self._libc: Any = ctypes.CDLL(None, use_errno=True)
-        self._libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-        self._libc.ptrace.restype = ctypes.c_long
+        self._libc = ptrace_library()
         self._stops: dict[int, Optional[int]] = {}  # thread -> signal to hand back, or _NOT_OURS; None: it has not stopped yet
         self._error: Optional[BaseException] = None
         # Bare locks, to be released by the other side: unlike threading.Event and Thread.join they survive a Ctrl-C at any point.

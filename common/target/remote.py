@@ -225,9 +225,6 @@ class DistantTarget(Symbolic, Closing):
             found = [table] if table is not None else []
         return found
 
-    def interrupted(self) -> bool:
-        return False
-
     def close(self) -> None:
         """Forget what was read."""
         self._pages.clear()

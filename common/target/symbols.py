@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.target.base import Module, Region, Symbol
+from findleaks.target.base import Module, Region, Symbol, TargetDefaults
 from findleaks.target.elf import Table, text
 from findleaks.target.ranges import holding
 
@@ -170,39 +170,17 @@ def _values(table: Table) -> Sequence[int]:
     return words[1 :: size // words.itemsize]
 
 
-class Symbolic:
+class Symbolic(TargetDefaults):
     """`symbol` and `symbolize` of the Target protocol over `modules()` and `symbol_tables(module)`, loaded when first asked for."""
-
-    crashed = 0
-
-    def run_on(self, seconds: float) -> bool:
-        """See Target."""
-        return False
-
-    def read(self, address: int, size: int) -> bytes:
-        """See Target."""
-        raise NotImplementedError
-
-    def read_code(self, address: int, size: int) -> bytes:
-        """See Target."""
-        return self.read(address, size)
 
     def __init__(self) -> None:
         self._symbols: dict[int, ModuleSymbols] = {}
         self._module_starts: Optional[list[int]] = None
 
-    def thread_names(self) -> dict[int, str]:
-        """See Target."""
-        return {}
-
     def modules(self) -> Sequence[Module]:
         raise NotImplementedError
 
     def regions(self) -> Sequence[Region]:
-        raise NotImplementedError
-
-    def symbol_tables(self, module: Module) -> Sequence[Table]:
-        """The symbol tables of a module; [] when there are none to be had."""
         raise NotImplementedError
 
     def module_at(self, address: int) -> Optional[Module]:

@@ -9,12 +9,14 @@ information" (None).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Module, Range, Target
+from findleaks.target.base import Mapped, Module, Range
 from findleaks.target.elf import PT_GNU_EH_FRAME
+from findleaks.target.encoded_numbers import sleb128, uleb128
 from findleaks.target.modules import headers
 
 LONGEST = 1 << 16
@@ -84,24 +86,17 @@ class Bytes:
         return int.from_bytes(self.take(size), "little" if self.order == "little" else "big", signed=True)
 
     def uleb(self) -> int:
-        value = shift = 0
-        while shift < 70:
-            byte = self.unsigned(1)
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-        raise Malformed
+        return self._coded(uleb128)
 
     def sleb(self) -> int:
-        value = shift = 0
-        while shift < 70:
-            byte = self.unsigned(1)
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value - (1 << shift) if byte & 0x40 else value
-        raise Malformed
+        return self._coded(sleb128)
+
+    def _coded(self, decode: Callable[[bytes, int], tuple[int, int]]) -> int:
+        try:
+            value, self.at = decode(self.data, self.at)
+        except ValueError:
+            raise Malformed from None
+        return value
 
     def text(self) -> bytes:
         end = self.data.find(b"\0", self.at)
@@ -145,7 +140,7 @@ class Common(NamedTuple):
 class FrameTable:
     """The call frame information of one module; None of it where the module's .eh_frame_hdr is not there."""
 
-    def __init__(self, target: Target, module: Module) -> None:
+    def __init__(self, target: Mapped, module: Module) -> None:
         self.target, self.module = target, module
         self._commons: dict[int, Optional[Common]] = {}
         self._header = self._table = self._count = 0
@@ -256,7 +251,7 @@ class FrameTable:
             raise Malformed
         start = Row(return_register=returns, signal=signal)
         made = Common(code_align, data_align, encoding, sized, start)
-        _run(data, made, start, start.copy(), 0, 0)
+        _Program(data, made, start, start.copy()).run(0, 0)
         return made
 
     def _row(self, address: int, pc: int) -> Optional[Row]:
@@ -269,73 +264,109 @@ class FrameTable:
         if common.sized:
             data.take(data.uleb())
         row = common.start.copy()
-        _run(data, common, row, common.start, begin, pc)
+        _Program(data, common, row, common.start).run(begin, pc)
         return row
 
 
-def _run(data: Bytes, common: Common, row: Row, initial: Row, location: int, pc: int) -> None:
-    """Execute call frame instructions on `row` up to the place that `pc` is at."""
-    kept: list[Row] = []
+class _Program:
+    """Executes call frame instructions (DWARF 5, section 6.4.2, numbers in table 7.29) on `row`, which began as `initial`."""
 
-    def restore(register: int) -> None:
-        if register in initial.rules:
-            row.rules[register] = initial.rules[register]
+    def __init__(self, data: Bytes, common: Common, row: Row, initial: Row) -> None:
+        self._data, self._common, self._row, self._initial = data, common, row, initial
+        self._kept: list[Row] = []
+
+    def run(self, location: int, pc: int) -> None:
+        """Up to the place that `pc` is at, from the beginning of the code at `location`."""
+        data = self._data
+        while data.at < len(data.data):
+            code = data.unsigned(1)
+            if code >> 6 == 1 or 0x01 <= code <= 0x04:
+                location = self._advanced(code, location)
+                if location > pc:
+                    return
+            elif code >> 6:
+                self._saved(code >> 6, code & 0x3F)
+            elif not (self._frame_address(code) or self._register(code) or self._whole_row(code)):
+                raise Malformed
+
+    def _advanced(self, code: int, location: int) -> int:
+        """DW_CFA_advance_loc, set_loc, advance_loc1, 2 and 4."""
+        if code == 0x01:
+            return self._data.pointer(self._common.encoding)
+        distance = code & 0x3F if code >> 6 else self._data.unsigned({2: 1, 3: 2, 4: 4}[code])
+        return location + distance * self._common.code_align
+
+    def _saved(self, high: int, register: int) -> None:
+        """DW_CFA_offset and DW_CFA_restore, with the register in the code."""
+        if high == 2:
+            self._row.rules[register] = Rule("offset", self._data.uleb() * self._common.data_align)
         else:
-            row.rules.pop(register, None)
+            self._restore(register)
 
-    def assign(other: Row) -> None:
-        row.register, row.offset, row.expression, row.rules = other.register, other.offset, other.expression, dict(other.rules)
-
-    while data.at < len(data.data):
-        code = data.unsigned(1)
-        high, low = code >> 6, code & 0x3F
-        if high == 1 or code in (0x01, 0x02, 0x03, 0x04):
-            if code == 0x01:
-                location = data.pointer(common.encoding)
-            else:
-                location += (low if high == 1 else data.unsigned({2: 1, 3: 2, 4: 4}[code])) * common.code_align
-            if location > pc:
-                return
-        elif high == 2:
-            row.rules[low] = Rule("offset", data.uleb() * common.data_align)
-        elif high == 3:
-            restore(low)
-        elif code in (0x05, 0x11):
-            register = data.uleb()  # by itself: of an assignment Python evaluates the right-hand side first
-            row.rules[register] = Rule("offset", (data.uleb() if code == 0x05 else data.sleb()) * common.data_align)
-        elif code == 0x06:
-            restore(data.uleb())
-        elif code == 0x07:
-            row.rules[data.uleb()] = Rule("undefined")
-        elif code == 0x08:
-            row.rules.pop(data.uleb(), None)
-        elif code == 0x09:
-            register = data.uleb()
-            row.rules[register] = Rule("register", data.uleb())
-        elif code == 0x0A:
-            if len(kept) >= DEEPEST:
-                raise Malformed
-            kept.append(row.copy())
-        elif code == 0x0B:
-            if not kept:
-                raise Malformed
-            assign(kept.pop())
-        elif code in (0x0C, 0x12):
+    def _frame_address(self, code: int) -> bool:
+        """Instructions that say where the canonical frame address is. False: it is none of them."""
+        data, row = self._data, self._row
+        if code in (0x0C, 0x12):  # def_cfa, def_cfa_sf
             row.register, row.expression = data.uleb(), b""
-            row.offset = data.uleb() if code == 0x0C else data.sleb() * common.data_align
-        elif code == 0x0D:
+            row.offset = self._operand(code == 0x12)
+        elif code == 0x0D:  # def_cfa_register
             row.register = data.uleb()
-        elif code in (0x0E, 0x13):
-            row.offset = data.uleb() if code == 0x0E else data.sleb() * common.data_align
-        elif code == 0x0F:
+        elif code in (0x0E, 0x13):  # def_cfa_offset, def_cfa_offset_sf
+            row.offset = self._operand(code == 0x13)
+        elif code == 0x0F:  # def_cfa_expression
             row.expression = data.take(data.uleb())
-        elif code in (0x10, 0x16):
-            register = data.uleb()
-            row.rules[register] = Rule("saved" if code == 0x10 else "is", 0, data.take(data.uleb()))
-        elif code in (0x14, 0x15):
-            register = data.uleb()
-            row.rules[register] = Rule("value", (data.uleb() if code == 0x14 else data.sleb()) * common.data_align)
-        elif code == 0x2E:
-            data.uleb()  # DW_CFA_GNU_args_size
-        elif code not in (0x00, 0x2D):
-            raise Malformed
+        else:
+            return False
+        return True
+
+    def _operand(self, factored: bool) -> int:
+        return self._data.sleb() * self._common.data_align if factored else self._data.uleb()
+
+    def _register(self, code: int) -> bool:
+        """Instructions that say where one register is. False: it is none of them."""
+        data, align = self._data, self._common.data_align
+        if code not in _OF_REGISTER:
+            return False
+        register = data.uleb()  # by itself: of an assignment Python evaluates the right-hand side first
+        rules = self._row.rules
+        if code in (0x05, 0x11):  # offset_extended, offset_extended_sf
+            rules[register] = Rule("offset", (data.uleb() if code == 0x05 else data.sleb()) * align)
+        elif code == 0x06:  # restore_extended
+            self._restore(register)
+        elif code == 0x07:
+            rules[register] = Rule("undefined")
+        elif code == 0x08:  # same_value
+            rules.pop(register, None)
+        elif code == 0x09:
+            rules[register] = Rule("register", data.uleb())
+        elif code in (0x10, 0x16):  # expression, val_expression
+            rules[register] = Rule("saved" if code == 0x10 else "is", 0, data.take(data.uleb()))
+        else:  # val_offset, val_offset_sf
+            rules[register] = Rule("value", (data.uleb() if code == 0x14 else data.sleb()) * align)
+        return True
+
+    def _whole_row(self, code: int) -> bool:
+        """DW_CFA_remember_state and restore_state, and what is of no effect here. False: it is none of them."""
+        if code == 0x0A:
+            if len(self._kept) >= DEEPEST:
+                raise Malformed
+            self._kept.append(self._row.copy())
+        elif code == 0x0B:
+            if not self._kept:
+                raise Malformed
+            kept, row = self._kept.pop(), self._row
+            row.register, row.offset, row.expression, row.rules = kept.register, kept.offset, kept.expression, kept.rules
+        elif code == 0x2E:  # GNU_args_size
+            self._data.uleb()
+        else:
+            return code in (0x00, 0x2D)  # nop, GNU_window_save
+        return True
+
+    def _restore(self, register: int) -> None:
+        if register in self._initial.rules:
+            self._row.rules[register] = self._initial.rules[register]
+        else:
+            self._row.rules.pop(register, None)
+
+
+_OF_REGISTER = {0x05, 0x06, 0x07, 0x08, 0x09, 0x10, 0x11, 0x14, 0x15, 0x16}

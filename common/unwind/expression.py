@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Optional
 
+from findleaks.target.encoded_numbers import signed
 from findleaks.unwind.cfi import Bytes, Malformed
 
 STEPS = 1000
@@ -20,73 +21,105 @@ def evaluate(
     stack: Sequence[int] = (),
 ) -> int:
     """The value on top in the end. Raises Malformed for what is no such expression, and what `load` raises."""
-    data = Bytes(expression, 0, word, byteorder)
-    mask = (1 << (8 * word)) - 1
-    values = list(stack)
+    return _Machine(Bytes(expression, 0, word, byteorder), word, register, load, list(stack)).run()
 
-    def pop() -> int:
-        if not values:
+
+class _Machine:
+    """The stack machine: `values` are words, without a sign."""
+
+    def __init__(
+        self, data: Bytes, word: int, register: Callable[[int], Optional[int]], load: Callable[[int], int], values: list[int]
+    ) -> None:
+        self._data, self._word, self._register, self._load, self._values = data, word, register, load, values
+        self._bits, self._mask = 8 * word, (1 << 8 * word) - 1
+
+    def run(self) -> int:
+        """The value on top in the end."""
+        for _ in range(STEPS):
+            if self._data.at >= len(self._data.data):
+                return self._pop()
+            code = self._data.unsigned(1)
+            value = self._constant(code)
+            if value is not None:
+                self._values.append(value)
+            elif code in _BINARY:
+                second, first = self._pop(), self._pop()
+                self._values.append(int(_BINARY[code](first, second, self._signed)) & self._mask)
+            elif not (self._unary(code) or self._rearranged(code) or self._jump(code) or code == 0x96):  # DW_OP_nop
+                raise Malformed
+        raise Malformed
+
+    def _pop(self) -> int:
+        if not self._values:
             raise Malformed
-        return values.pop()
+        return self._values.pop()
 
-    def signed(value: int) -> int:
-        return value - mask - 1 if value > mask >> 1 else value
+    def _signed(self, value: int) -> int:
+        return signed(value, self._bits)
 
-    for _ in range(STEPS):
-        if data.at >= len(expression):
-            return pop()
-        code = data.unsigned(1)
+    def _constant(self, code: int) -> Optional[int]:
+        """What an operation pushes that takes nothing from the stack; None for others."""
+        data, mask = self._data, self._mask
         if 0x30 <= code <= 0x4F:  # DW_OP_lit0 …
-            values.append(code - 0x30)
-        elif 0x70 <= code <= 0x8F or code == 0x92:  # DW_OP_breg0 …, DW_OP_bregx
-            value = register(data.uleb() if code == 0x92 else code - 0x70)
+            return code - 0x30
+        if 0x70 <= code <= 0x8F or code == 0x92:  # DW_OP_breg0 …, DW_OP_bregx
+            value = self._register(data.uleb() if code == 0x92 else code - 0x70)
             if value is None:
                 raise Malformed
-            values.append((value + data.sleb()) & mask)
-        elif code == 0x03:
-            values.append(data.unsigned(word))
-        elif code in (0x08, 0x0A, 0x0C, 0x0E):
-            values.append(data.unsigned(1 << (code - 8) // 2) & mask)
-        elif code in (0x09, 0x0B, 0x0D, 0x0F):
-            values.append(data.signed(1 << (code - 9) // 2) & mask)
-        elif code == 0x10:
-            values.append(data.uleb() & mask)
-        elif code == 0x11:
-            values.append(data.sleb() & mask)
-        elif code == 0x06:
-            values.append(load(pop()))
-        elif code == 0x12:
-            values.append(pop())
-            values.append(values[-1])
-        elif code == 0x13:
-            pop()
-        elif code in (0x14, 0x15):
-            depth = 1 if code == 0x14 else data.unsigned(1)
+            return (value + data.sleb()) & mask
+        if code == 0x03:  # DW_OP_addr
+            return data.unsigned(self._word)
+        if 0x08 <= code <= 0x0F:  # DW_OP_const1u, const1s, …
+            size = 1 << (code - 8) // 2
+            return (data.signed(size) if code & 1 else data.unsigned(size)) & mask
+        if code in (0x10, 0x11):  # DW_OP_constu, DW_OP_consts
+            return (data.uleb() if code == 0x10 else data.sleb()) & mask
+        return None
+
+    def _unary(self, code: int) -> bool:
+        """Operations on the top of the stack. False: it is none of them."""
+        if code not in (0x06, 0x19, 0x1F, 0x20, 0x23):
+            return False
+        value = self._pop()
+        if code == 0x06:  # DW_OP_deref
+            self._values.append(self._load(value))
+        elif code == 0x19:
+            self._values.append(abs(self._signed(value)))
+        elif code == 0x1F:
+            self._values.append(-value & self._mask)
+        elif code == 0x20:
+            self._values.append(~value & self._mask)
+        else:  # DW_OP_plus_uconst
+            self._values.append((value + self._data.uleb()) & self._mask)
+        return True
+
+    def _rearranged(self, code: int) -> bool:
+        """DW_OP_dup, drop, over, pick and swap. False: it is none of them."""
+        values = self._values
+        if code in (0x12, 0x14, 0x15):
+            depth = {0x12: 0, 0x14: 1}.get(code)
+            depth = self._data.unsigned(1) if depth is None else depth
             if depth >= len(values):
                 raise Malformed
             values.append(values[-1 - depth])
+        elif code == 0x13:
+            self._pop()
         elif code == 0x16:
-            values[-2:] = [pop(), pop()]
-        elif code == 0x19:
-            values.append(abs(signed(pop())))
-        elif code == 0x1F:
-            values.append(-pop() & mask)
-        elif code == 0x20:
-            values.append(~pop() & mask)
-        elif code == 0x23:
-            values.append((pop() + data.uleb()) & mask)
-        elif code in (0x28, 0x2F):  # DW_OP_bra, DW_OP_skip
-            distance = data.signed(2)
-            if code == 0x2F or pop():
-                data.at += distance
-                if not 0 <= data.at <= len(expression):
-                    raise Malformed
-        elif code in _BINARY:
-            second, first = pop(), pop()
-            values.append(int(_BINARY[code](first, second, signed)) & mask)
-        elif code != 0x96:  # DW_OP_nop
-            raise Malformed
-    raise Malformed
+            values += [self._pop(), self._pop()]
+        else:
+            return False
+        return True
+
+    def _jump(self, code: int) -> bool:
+        """DW_OP_bra and DW_OP_skip. False: it is neither."""
+        if code not in (0x28, 0x2F):
+            return False
+        distance = self._data.signed(2)
+        if code == 0x2F or self._pop():
+            self._data.at += distance
+            if not 0 <= self._data.at <= len(self._data.data):
+                raise Malformed
+        return True
 
 
 def _divided(first: int, second: int) -> int:

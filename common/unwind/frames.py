@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Module, Range, Region, Target, Thread
+from findleaks.target.base import Mapped, Module, Range, Region, Thread
 from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
 from findleaks.unwind.expression import evaluate
 
@@ -56,7 +56,7 @@ class Unwinder:
     frame information is expected to maintain the chain of frame pointers, as V8's builtins and code
     made at run time do."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Mapped) -> None:
         self.target = target
         self._names = DWARF_REGISTERS.get(target.arch.name, ())
         self._sp = self._names.index(target.arch.sp) if self._names else -1

@@ -35,6 +35,7 @@ from findleaks.disasm.registers import GENERAL, general
 from findleaks.disasm.system_calls import ENDING, RESTARTED, SIGRETURN, SYSCALL, taken
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Symbol, Target, Thread
+from findleaks.target.encoded_numbers import signed
 from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
 
 _NEAREST = 3
@@ -239,8 +240,7 @@ class LivenessReader:
     def _in_call(self, registers: Mapping[str, int]) -> int:
         """The registers that a restarted system call reads."""
         rax = registers.get("rax", 0)
-        signed = rax - (1 << 64) if rax >> 63 else rax
-        if signed not in RESTARTED:
+        if signed(rax, 64) not in RESTARTED:
             return 0
         number = registers.get("orig_rax", -1)
         return taken(-1 if number >> 63 else number, registers)

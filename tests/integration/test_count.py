@@ -151,9 +151,9 @@ def test_when_and_every(door: Words, running: Running, at: Places) -> None:
 
 
 INTERRUPTING = """python
-from findleaks.gdb.counting import Counting
+from findleaks.gdb.counting import GdbBreakpoints
 hits = []
-counting = Counting(gdb.selected_inferior().pid, gdb.selected_inferior())
+counting = GdbBreakpoints(gdb.selected_inferior().pid, gdb.selected_inferior())
 counting._hit = lambda address: hits.append(address) or len(hits) == 2
 counting._interrupting = True
 print("stops", [counting.reached(address) for address in (1, 2, 3)], "counted", hits, counting._signalled("SIGINT").why)

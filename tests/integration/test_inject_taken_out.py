@@ -63,7 +63,7 @@ def guardians(debugger: int) -> list[int]:
             parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        if parent == debugger and any(word.endswith(b"guardian.py") for word in words):
+        if parent == debugger and any(word.endswith(b"watchdog.py") for word in words):
             found.append(pid)
     return found
 

@@ -13,8 +13,9 @@ import layouts
 import pytest
 from layouts import run
 
-KERNEL = "findleaks/graph/_kernel.so"
-ENGINE = "from findleaks.graph import engine; from findleaks.target.arch import X86_64; print(engine.load(X86_64).name)"
+KERNEL = "findleaks/engine/kernel/_kernel.so"
+SOURCES = "findleaks/engine/kernel/sources.crc"
+ENGINE = "from findleaks.engine import load as engine; from findleaks.target.arch import X86_64; print(engine.load(X86_64).name)"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,12 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> 
     ours |= {f"findleaks/{path.relative_to(source)}" for front in ("gdb", "lldb") for path in source.glob(f"{front}/*.py")}
     assert {name for name in found if name.endswith(".py")} == ours
     page = {f"findleaks/report/heapmap/page.{ending}" for ending in ("html", "css", "js")}
-    assert {name for name in found if not name.endswith(".py") and ".dist-info/" not in name} == {KERNEL, "findleaks/py.typed", *page}
+    assert {name for name in found if not name.endswith(".py") and ".dist-info/" not in name} == {
+        KERNEL,
+        SOURCES,
+        "findleaks/py.typed",
+        *page,
+    }
 
 
 def test_source_archive_builds_the_same_wheel(wheel: Path, source: Path, tmp_path: Path) -> None:

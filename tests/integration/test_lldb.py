@@ -51,8 +51,8 @@ def ask(commands: list[str], *arguments: str) -> list[str]:
 
 def test_loading_imports_no_analysis() -> None:
     code = "import sys; print(sorted(m for m in sys.modules if m.startswith('findleaks.')))"
-    loaded = ["catalogue", "errors", "escaping", "front", "lldb", "lldb.interrupt", "lldb.register"]
-    loaded += ["report", "report.columns", "report.encoding", "report.text"]
+    loaded = ["catalogue", "debugger_session", "errors", "escaping", "formatting", "lldb", "lldb.interrupt", "lldb.register"]
+    loaded += ["report", "report.columns", "report.encoding"]
     assert ask([f"script {code}"]) == [str([f"findleaks.{name}" for name in loaded])]
 
 

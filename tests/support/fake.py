@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Optional
 
 from findleaks.target.arch import X86_64, Arch
-from findleaks.target.base import Module, Range, Region, Symbol, Thread
+from findleaks.target.base import Module, Range, Region, Symbol, TargetDefaults, Thread
 from findleaks.target.reader import Extent, ExtentReader, Source, disjoint
 from findleaks.target.residency.presence import Presence
 
@@ -23,14 +23,14 @@ def thread(
     return Thread(tid, values, sp, values[arch.pc], thread_pointer, tuple(values.values()))
 
 
-class FakeTarget(ExtentReader):
+class FakeTarget(ExtentReader, TargetDefaults):
     """A whole Target over bytes in memory.
 
     `names` and `permissions` ("rw-", "r-x", "---" …) are per start address; without them regions are "rw-" and anonymous.
     `absent` are ranges that are mapped but cannot be read. `stop_after` makes `interrupted()` true from that many polls on.
     """
 
-    crashed = 0
+    auxv: Mapping[int, int] = {}  # tests replace it
 
     def __init__(
         self,
@@ -113,17 +113,8 @@ class FakeTarget(ExtentReader):
     def debug_data(self, module: Module) -> Sequence[bytes]:
         return []
 
-    def thread_names(self) -> dict[int, str]:
-        return {}
-
     def threads(self) -> Sequence[Thread]:
         return self._threads
-
-    def read_code(self, address: int, size: int) -> bytes:
-        return self.read(address, size)
-
-    def run_on(self, seconds: float) -> bool:
-        return False
 
     def interrupted(self) -> bool:
         if self._left is None:

@@ -25,7 +25,7 @@ WRITERS = {
     "common/launcher.py",
     "common/bootstrap.py",
     "common/counting/watchdog.py",
-    "common/counting/gdb_subprocess.py",
+    "common/gdb_subprocess.py",
     "gdb/findleaks_gdb.py",
     "gdb/register.py",
     "lldb/findleaks_lldb.py",
@@ -99,6 +99,7 @@ def problems(root: Path, names: list[str]) -> Iterator[str]:
             yield f"{name}: belongs in tests/"
         if name.startswith("common/") and path.suffix == ".py":
             yield from debuggers(path, name)
+            yield from entries(path, name, root)
         if re.match(r"(common|gdb|lldb)/.*\.py$", name) and name not in WRITERS:
             yield from writers(path, name)
         if name.startswith(PLAIN_ROOMS) and path.suffix in (".py", ".c", ".h"):
@@ -181,6 +182,18 @@ def debuggers(path: Path, name: str) -> Iterator[str]:
         for module in modules:
             if re.match(r"(findleaks\.)?(gdb|lldb)(\.|$)", module):
                 yield f"{name}:{getattr(node, 'lineno', 0)}: imports {module}: common/ must work in every front end"
+
+
+def entries(path: Path, name: str, root: Path) -> Iterator[str]:
+    """Strings that name code of our front ends, which common/ cannot import: each is a "findleaks.gdb.MODULE:FUNCTION" that is there."""
+    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"findleaks\.(gdb|lldb)\.\w", node.value):
+            if len(node.value.split()) > 1 and "import" not in node.value:
+                continue  # prose
+            match = re.fullmatch(r"findleaks\.(gdb|lldb)\.(\w+):(\w+)", node.value)
+            file = root / match[1] / f"{match[2]}.py" if match else None
+            if match is None or file is None or not file.is_file() or f"\ndef {match[3]}(" not in file.read_text(encoding="utf-8"):
+                yield f"{name}:{node.lineno}: {node.value!r} names no function of a front end: write findleaks.gdb.MODULE:FUNCTION"
 
 
 def main() -> int:

@@ -10,13 +10,14 @@ from typing import Optional
 import fake
 import pytest
 
-from findleaks.commands.count import Counting, counting, wanted
-from findleaks.counting.base import Outcome
+from findleaks.commands.count import breakpoint_host, wanted
+from findleaks.commands.count_text import CountResult
 from findleaks.counting.counter import Counted, Counter, Table
-from findleaks.counting.gdb_subprocess import without_pid
 from findleaks.counting.unwind_cache import Memo
 from findleaks.errors import TargetError, UsageError
+from findleaks.gdb_subprocess import without_pid
 from findleaks.runtimes.rules import RULES, rule
+from findleaks.target.control import Outcome
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import NamedFrame
 
@@ -150,21 +151,12 @@ def test_words_for_gdb() -> None:
     assert without_pid(["f", "-pid", "12"]) == ["f"]
 
 
-class Session:
-    def __init__(self, target: object) -> None:
-        self.target = target
-
-
 def test_only_processes_that_a_debugger_holds_can_be_counted() -> None:
     for live, line in ((False, "a core does not"), (True, "on processes of this machine only")):
         target = fake.FakeTarget({CODE: bytes(16)})
         target.live = live
         with pytest.raises(TargetError, match=line):
-            counting(Session(target))  # type: ignore[arg-type]
-
-
-def scripted(process: Scripted, args: argparse.Namespace) -> Counting:
-    return Counting(Counter(process, wanted(args)), process.pid, args)
+            breakpoint_host(target)
 
 
 class Scripted:
@@ -223,8 +215,7 @@ def tables(script: Sequence[Optional[tuple[int, int]]], **more: object) -> tuple
     image = Image()
     image.stack[0x108:0x118] = (STACK + 0x200).to_bytes(8, "little") + (CODE + 0x10).to_bytes(8, "little")
     process = Scripted(image, script)
-    made = scripted(process, arguments(function=F, **more))
-    return list(made._counter.tables()), process
+    return list(Counter(process, wanted(arguments(function=F, **more))).tables()), process
 
 
 def at(thread: int, place: str) -> tuple[int, int]:
@@ -254,9 +245,9 @@ def test_events_end_it_and_when_selects() -> None:
 def test_an_error_takes_the_breakpoints_away() -> None:
     image = Image()
     process = Scripted(image, [at(1, F)])
-    made = scripted(process, arguments(function=F, when="bad"))
+    made = Counter(process, wanted(arguments(function=F, when="bad")))
     with pytest.raises(UsageError, match="cannot be evaluated"):
-        list(made.json())
+        list(made.tables())
     assert process.disarmed and not process.armed
 
 
@@ -270,15 +261,15 @@ def test_one_function_cannot_be_both() -> None:
 def test_text() -> None:
     from findleaks.commands import Door
 
-    process = Scripted(Image(), [])
-    made = scripted(process, arguments(function=F, limit=1))
+    args = arguments(function=F, limit=1)
     frames = (NamedFrame(CODE, "ns::f(int)", 0, "prog"), NamedFrame(CODE + 9, "main", 9, "prog"))
     table = Table(1234, 1200, 2.5, [Counted(1100, frames, ""), Counted(100, frames[:1], "")], True, Outcome("stop", "it received SIGSEGV"))
-    assert list(made._text(table, 80)) == [
+    lines = list(CountResult(Counter(Scripted(Image(), []), wanted(args)), table, 0, args).text(80, Door()))
+    assert lines[:5] == [
         "2.5 s: 1,234 calls, 2 stacks",
         "",
         "  1,100  ns::f",
         "         main+0x9",
         "  1 more stack of 100 calls (--limit 0)",
     ]
-    assert list(made._end(table, Door()))[1].startswith("  stopped (it received SIGSEGV); the breakpoints are gone.")
+    assert lines[6].startswith("  stopped (it received SIGSEGV); the breakpoints are gone.")

@@ -17,6 +17,7 @@ import pytest
 
 from findleaks import cli
 from findleaks.engine.dominators import SHARED, root_node
+from findleaks.engine.kernel.sources import checksum
 
 ROOT = Path(__file__).parents[2]
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O0", "-g1")  # built in half the time that -O1 -g takes
@@ -33,7 +34,9 @@ def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         if not library.exists():
             part = library.with_suffix(".part")
             sources = sorted(str(path) for path in ROOT.glob("common/kernel/*.c"))
-            subprocess.run(["gcc", "-std=c11", *SANITIZERS, "-fPIC", "-shared", "-o", str(part), *sources], check=True)
+            subprocess.run(
+                ["gcc", "-std=c11", *SANITIZERS, f"-DFL_SOURCES={checksum()}", "-fPIC", "-shared", "-o", str(part), *sources], check=True
+            )
             part.rename(library)
     runtimes = [
         subprocess.run(["gcc", f"-print-file-name=lib{n}.so"], check=True, capture_output=True, text=True).stdout for n in ("asan", "ubsan")

@@ -9,17 +9,16 @@ from typing import Optional
 
 import pytest
 
-from findleaks.commands.count import _lost
+from findleaks.commands.count_text import _lost
 from findleaks.counting import patcher as implant
-from findleaks.counting.base import Outcome
 from findleaks.counting.counter import Table
 from findleaks.counting.free_range import GROWTH, room
 from findleaks.counting.relocate import Refused, jump, plan, relocated
-from findleaks.counting.remote_syscall import Place
 from findleaks.counting.table import BY_FP, BY_SP, LAST, SIGNAL, THROUGH_FP, Layout, Node, answer, pack, paths
 from findleaks.counting.unwind_rules import CHAINED, _near, _value, follow
 from findleaks.disasm.x86 import instructions
 from findleaks.target.base import Region
+from findleaks.target.control import Outcome, ThreadPosition
 from findleaks.unwind.cfi import Row, Rule
 
 AT, TO = 0x555555554000, 0x555500000000
@@ -221,9 +220,9 @@ def test_threads_that_stand_there() -> None:
     def read(address: int, size: int) -> bytes:
         return stack.tobytes()[address - 0x7000 :][:size]
 
-    places = [Place(7, 0x500000, 0x7000)]
+    places = [ThreadPosition(7, 0x500000, 0x7000)]
     assert implant.standing(places, regions, read, [(0x401001, 0x401005)]) == "thread 7 may return to 0x401003"
-    assert implant.standing([Place(7, 0x500000, 0x7018)], regions, read, [(0x401001, 0x401005)]) is None
+    assert implant.standing([ThreadPosition(7, 0x500000, 0x7018)], regions, read, [(0x401001, 0x401005)]) is None
     assert implant.standing(places, regions, read, [(0x401004, 0x401009)]) is None
     assert implant.standing(places, regions, read, [(0x3FFFFF, 0x401004)]) == "thread 7 may return to 0x401003"
     found = implant.standing(places, regions, read, [(0x4FFFFF, 0x500001)])

@@ -17,6 +17,7 @@ import tree
         ("common/b/c.py", "def f():\n    from lldb import SBTarget\n", "common/b/c.py:2: imports lldb"),
         ("common/a.py", "from findleaks.gdb.target import X\n", "imports findleaks.gdb"),
         ("common/a.py", "from findleaks import lldb\n", "imports findleaks.lldb"),
+        ("common/a.py", "ENTRY = 'findleaks.gdb.batch:run'\n", "names no function of a front end"),
         ("common/a.py", "def f(x):\n    print(x)\n", "common/a.py:2: writes by print"),
         ("common/a.py", "import sys\nsys.stdout.write('')\n", "writes by sys.stdout.write"),
         ("gdb/a.py", "import gdb\ngdb.write('')\n", "writes by gdb.write"),

@@ -93,7 +93,7 @@ def some_runs(rng: random.Random) -> Runs:
 def fake(pages: Optional[Presence] = None, pid: int = 4711, vector: Optional[dict[int, int]] = None) -> FakeTarget:
     made = FakeTarget({0x1000: bytes(PAGE)}, pid=pid)
     made.pages = pages
-    made.auxv = vector or {3: 0x1040, 25: 0x7FFE12345678}  # type: ignore[attr-defined]
+    made.auxv = vector or {3: 0x1040, 25: 0x7FFE12345678}
     return made
 
 

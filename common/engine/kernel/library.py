@@ -10,6 +10,7 @@ from ctypes import POINTER, Structure, c_bool, c_char_p, c_int, c_int64, c_ubyte
 
 from findleaks.engine import shared
 from findleaks.engine.kernel.memory import CPiece
+from findleaks.engine.kernel.sources import HERE, wanted
 
 LIBRARY = "_kernel.so"
 
@@ -79,6 +80,7 @@ _PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
 _HANDLE = c_void_p
 
 SIGNATURES = {
+    "fl_sources": (c_uint32, []),
     "fl_free": (None, [c_void_p]),
     "fl_blocks_new": (c_void_p, [c_uint]),
     "fl_blocks_free": (None, [_HANDLE]),
@@ -205,17 +207,26 @@ SIGNATURES = {
 }
 
 
+class StaleLibrary(OSError):
+    """A library built from other sources than those of this package: its functions may take other
+    arguments."""
+
+
 def library(path: str = "") -> ctypes.CDLL:
     """The kernel's library, from `path` or beside this file; OSError where it is missing or of
-    another machine."""
-    loaded = ctypes.CDLL(path or os.path.join(os.path.dirname(os.path.abspath(__file__)), LIBRARY))
-    for name, (result, arguments) in SIGNATURES.items():
-        try:
+    another machine, StaleLibrary where its sources are others."""
+    path = path or os.path.join(HERE, LIBRARY)
+    loaded = ctypes.CDLL(path)
+    try:
+        for name, (result, arguments) in SIGNATURES.items():
             function = getattr(loaded, name)
-        except AttributeError as error:  # a library of another version
-            raise OSError(str(error)) from error
-        function.restype = result
-        function.argtypes = arguments
+            function.restype = result
+            function.argtypes = arguments
+        right = wanted() in (None, loaded.fl_sources())
+    except AttributeError:  # it has other functions
+        right = False
+    if not right:
+        raise StaleLibrary(f"{path} was built from other sources")
     return loaded
 
 

@@ -17,6 +17,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range, Target
+from findleaks.target.encoded_numbers import signed
 from findleaks.target.ranges import nonzero_pieces
 
 GENERATIONS = 3
@@ -66,7 +67,7 @@ def _generations(memory: Memory, permanent: int) -> Optional[int]:
     for number in range(GENERATIONS):
         at = pointed + number * GENERATION * size
         following, before, numbers = words[number * GENERATION : (number + 1) * GENERATION]
-        threshold, count = (_signed(numbers >> shift & 0xFFFFFFFF) for shift in (low, high))
+        threshold, count = (signed(numbers >> shift & 0xFFFFFFFF, 32) for shift in (low, high))
         if not 0 <= threshold < MOST_THRESHOLD or abs(count) >= MOST_THRESHOLD:
             return None
         after = memory.word((following & -4) + size)
@@ -77,10 +78,6 @@ def _generations(memory: Memory, permanent: int) -> Optional[int]:
     return pointed if any(filled) else None
 
 
-def _signed(value: int) -> int:
-    return value - (1 << 32) if value >> 31 else value
-
-
 def _read(memory: Memory, first: int, permanent: int) -> Mapping[str, int]:
     found: dict[str, int] = {}
     size = memory.size
@@ -89,7 +86,7 @@ def _read(memory: Memory, first: int, permanent: int) -> Mapping[str, int]:
         for name, at in (("threshold", place), ("count", place + 4)):
             value = memory.int32(at)
             if value is not None:
-                found[f"generation {number} {name}"] = _signed(value)
+                found[f"generation {number} {name}"] = signed(value, 32)
     told = memory.words(permanent + GENERATION * size, GENERATIONS * len(STATISTICS))
     for at, value in enumerate(told or ()):
         number, which = divmod(at, len(STATISTICS))

@@ -1,8 +1,10 @@
-"""`findleaks count … --pid PID`: a GDB of our own does it, in a session of its own, so that a Ctrl-C at the terminal is ours to hand on."""
+"""Runs `findleaks count … --pid PID` inside a GDB that is started for it.
+
+That GDB has a terminal session of its own: Ctrl-C reaches this process, which hands it on.
+"""
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import errno
 import os
@@ -21,6 +23,8 @@ from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import refusal, status
 
 _PR_SET_PDEATHSIG = 1
+ENTRY = "findleaks.gdb.batch:run"
+"""What is called in GDB; `make lint` sees that it is there."""
 
 
 def without_pid(words: Sequence[str]) -> list[str]:
@@ -35,12 +39,8 @@ def without_pid(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def count_outside(args: argparse.Namespace, words: Sequence[str], width: int) -> int:
-    """Count in the process `args.pid`, as the words of `count` say; returns the exit status. Prints as things are found."""
-    from findleaks.commands.count import wanted
-
-    wanted(args)
-    pid: int = args.pid
+def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
+    """Run the words of `count` on a process; returns the exit status. Prints as things are found."""
     program = shutil.which("gdb")
     if program is None:
         raise FindleaksError("count sets breakpoints by GDB, and there is no gdb on the PATH: install it (apt install gdb)")
@@ -49,7 +49,8 @@ def count_outside(args: argparse.Namespace, words: Sequence[str], width: int) ->
     if status(pid).get("TracerPid", "0") != "0":
         raise TargetError(refusal(pid, errno.EPERM))
     reading, writing = os.pipe()
-    call = f"from findleaks.gdb.counting import batch; batch({list(words)!r}, {writing}, {width}, '--pid {pid}')"
+    module, function = ENTRY.split(":")
+    call = f"from {module} import {function}; {function}({['count', *words]!r}, {writing}, {width}, '--pid {pid}')"
     settings = ("set debuginfod enabled off", "set confirm off", "set pagination off", "set auto-load no", "set print thread-events off")
     command = [program, "-nx", "-batch"]
     for setting in settings:

@@ -1,0 +1,137 @@
+"""What `count` shows: a table of stacks, as text, as lines for flame graphs, and as JSON."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Union
+
+from findleaks.commands import SCHEMA, Door
+from findleaks.commands.limits import first, in_text
+from findleaks.counting.counter import Counter, Table
+from findleaks.counting.stub_counter import Injected
+from findleaks.formatting import number, printable
+from findleaks.unwind.stacks import NamedFrame, without_parameters
+
+STACKS, FRAMES = 10, 40
+
+
+class CountResult:
+    """One table of those that `count` makes, the one of this `index`."""
+
+    status = 0
+
+    def __init__(
+        self, counter: Union[Counter, Injected], table: Table, index: int, args: argparse.Namespace, notes: Sequence[str] = ()
+    ) -> None:
+        self._counter, self._table, self._index = counter, table, index
+        self._args, self._notes = args, notes
+
+    def text(self, width: int, door: Door) -> Iterator[str]:
+        """The table, and after the last one why counting ended."""
+        if self._args.folded:
+            if self._table.last:
+                yield from _folded(self._table)
+            return
+        if self._index:
+            yield ""
+        yield from self._stacks(width)
+        if self._table.last:
+            yield from self._end(door)
+
+    def _stacks(self, width: int) -> Iterator[str]:
+        table = self._table
+        made = "made outside a scope" if self._counter.wanted.rule is not None else "match" if self._args.when else ""
+        calls = f"{number(table.events)} call{'' if table.events == 1 else 's'}"
+        stacks = f"{number(len(table.stacks))} stack{'' if len(table.stacks) == 1 else 's'}"
+        yield f"{table.seconds:.1f} s: " + (f"{number(table.matched)} of {calls} {made}, {stacks}" if made else f"{calls}, {stacks}")
+        shown = first(table.stacks, in_text(self._args.limit, STACKS))
+        wide = max((len(number(stack.count)) for stack in shown), default=0)
+        for stack in shown:
+            yield ""
+            frames = stack.frames[: self._args.frames] if self._args.frames else stack.frames
+            for place, frame in enumerate(frames):
+                yield f"  {number(stack.count) if not place else '':>{wide}}  {_label(frame, width - wide - 4)}"
+            if len(frames) < len(stack.frames):
+                yield f"  {'':>{wide}}  … {number(len(stack.frames) - len(frames))} more (--frames 0)"
+            if stack.end:
+                yield f"  {'':>{wide}}  (not whole: {stack.end})"
+        if len(shown) < len(table.stacks):
+            rest = table.stacks[len(shown) :]
+            of = number(sum(stack.count for stack in rest))
+            yield f"  {number(len(rest))} more stack{'' if len(rest) == 1 else 's'} of {of} calls (--limit 0)"
+        for line in _lost(table):
+            yield f"  {line}"
+
+    def _end(self, door: Door) -> Iterator[str]:
+        table, pid = self._table, self._counter.pid
+        yield ""
+        why = {"interrupt": "interrupted", "ended": f"process {pid} has ended"}.get(table.outcome.why, "stopped")
+        if table.outcome.text:
+            why += f" ({table.outcome.text})"
+        for note in (*self._notes, *table.notes):
+            yield f"  {printable(note, 600)}"
+        if table.outcome.why == "ended":
+            yield f"  {why}: this is what was counted."
+        elif self._args.inject:
+            left = "the rest is out of it" if any("stay" in note or "left" in note for note in table.notes) else "nothing left in it"
+            yield f"  {why}; " + (f"{pid} runs on, {left}." if door.target else f"{left}. The process stands, as before.")
+        elif door.target:
+            yield f"  {why}; {pid} runs on, nothing left in it."
+        else:
+            yield f"  {why}; the breakpoints are gone. The process stands, as before: `continue`, or `detach`."
+
+    def json(self) -> Iterator[Mapping[str, object]]:
+        """One object."""
+        counter, table = self._counter, self._table
+        body = [
+            {"count": stack.count, "frames": [_frame(frame) for frame in stack.frames], "complete": not stack.end}
+            for stack in first(table.stacks, self._args.limit)
+        ]
+        yield {
+            "schema": SCHEMA,
+            "command": "count",
+            "functions": [{"address": hex(one.address), "function": one.name, "module": one.module} for one in counter.functions],
+            "engine": "inject" if self._args.inject else "breakpoints",
+            "events": table.events,
+            "matched": table.matched,
+            "unnamed": table.unnamed,
+            "unsure": table.unsure,
+            "seconds": round(table.seconds, 3),
+            "last": table.last,
+            "end": table.outcome.why if table.last else None,
+            "why": printable(table.outcome.text, 600) or None,
+            "stacks": body,
+            "warnings": [*self._notes, *table.notes, *_lost(table)],
+        }
+
+
+def _label(frame: NamedFrame, width: int) -> str:
+    label = printable(frame._replace(function=without_parameters(frame.function) or frame.function).label(), 2000)
+    return label if len(label) <= width else label[: width - 1] + "…"
+
+
+def _frame(frame: NamedFrame) -> dict[str, object]:
+    return {"address": hex(frame.address), "function": frame.function or None, "offset": frame.offset, "module": frame.module or None}
+
+
+def _folded(table: Table) -> Iterator[str]:
+    lines: dict[str, int] = {}
+    for stack in table.stacks:
+        line = ";".join(_name(frame) for frame in reversed(stack.frames))
+        lines[line] = lines.get(line, 0) + stack.count
+    for line, count in sorted(lines.items(), key=lambda item: -item[1]):
+        yield f"{line} {count}"
+
+
+def _name(frame: NamedFrame) -> str:
+    name = without_parameters(frame.function) if frame.function else frame.module or hex(frame.address)
+    return printable(name, 2000).replace(";", ",")
+
+
+def _lost(table: Table) -> Iterator[str]:
+    if table.unnamed:
+        yield f"{number(table.unnamed)} call{' has' if table.unnamed == 1 else 's have'} no stack here: the table of stacks is full"
+    if table.unsure:
+        calls, scope = (" was", "it was") if table.unsure == 1 else ("s were", "they were")
+        yield f"{number(table.unsure)} call{calls} not judged: nothing said in time whether {scope} outside a scope"

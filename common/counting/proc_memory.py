@@ -1,0 +1,56 @@
+"""The memory of a process of this machine by its file in /proc, as it is now: nothing is cached."""
+
+from __future__ import annotations
+
+import os
+
+from findleaks.errors import TargetError
+
+
+class ProcMemory:
+    """Closed until `open` is called."""
+
+    def __init__(self, pid: int) -> None:
+        self._path = f"/proc/{pid}/mem"
+        self._descriptor = -1
+
+    def open(self, writable: bool = False) -> None:
+        """OSError where the process cannot be read, or written."""
+        self._descriptor = os.open(self._path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+
+    def read(self, address: int, size: int) -> bytes:
+        """May be short, or b"" where nothing is mapped."""
+        try:
+            return os.pread(self._descriptor, size, address)
+        except (OSError, OverflowError):
+            return b""
+
+    def write(self, address: int, data: bytes) -> None:
+        """TargetError when that is not permitted."""
+        try:
+            written = os.pwrite(self._descriptor, data, address)
+        except (OSError, OverflowError):
+            written = -1
+        if written != len(data):
+            raise TargetError(f"{len(data)} bytes at {address:#x} cannot be written")
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> bool:
+        """Whether it was open."""
+        if self._descriptor < 0:
+            return False
+        os.close(self._descriptor)
+        self._descriptor = -1
+        return True
+
+
+def writable_memory(pid: int) -> ProcMemory:
+    """The memory of a process, open for reading and writing; TargetError where that is refused."""
+    memory = ProcMemory(pid)
+    try:
+        memory.open(writable=True)
+    except OSError as error:
+        raise TargetError(f"pid {pid}: its memory cannot be written: {os.strerror(error.errno or 0).lower()}") from None
+    return memory

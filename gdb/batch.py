@@ -1,0 +1,32 @@
+"""The end of `findleaks.gdb_subprocess` that is inside GDB: one command line, run as at GDB's prompt, for the shell that started GDB."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import gdb
+from findleaks.debugger_session import Front
+from findleaks.errors import FindleaksError, Interrupted
+from findleaks.gdb.register import Gdb
+
+
+def run(words: Sequence[str], descriptor: int, width: int, target: str) -> None:
+    """Run these words and end GDB with their status. What they print goes to `descriptor`; an error is a line that begins with a zero
+    byte. `target` are the words that name the process to a shell."""
+    status = 2
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", buffering=1) as out:
+        try:
+            for setting in ("handle all nostop noprint pass", "handle SIGINT SIGTRAP stop print nopass", "set print thread-events off"):
+                gdb.execute(setting, to_string=True)
+            status = Front(Gdb()).run(words, out, width, "findleaks", target)
+        except Interrupted:
+            out.write("\0interrupted\n")
+            status = 130
+        except FindleaksError as error:
+            if isinstance(error.__cause__, BrokenPipeError):  # whoever read the output has gone
+                status = 141
+            else:
+                out.write(f"\0{error}\n")
+        gdb.execute("detach", to_string=True) if gdb.selected_inferior().pid else None
+    gdb.execute(f"quit {status}")

@@ -1,0 +1,55 @@
+"""Sessions of a debugger's process: kept while it stands, dropped when it runs, and never closed under the command that uses them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from fake import FakeTarget
+
+from findleaks.debugger_session import Front, Subject
+from findleaks.target.base import Region
+
+AT = 0x10000
+
+
+class Process(FakeTarget):
+    """A live process that changes, as the debugger tells, whenever its mappings are looked at."""
+
+    front: Front
+    closed = 0
+
+    def regions(self) -> Sequence[Region]:
+        assert not self.closed
+        self.front.drop_live()
+        return super().regions()
+
+    def close(self) -> None:
+        self.closed += 1
+        super().close()
+
+
+class Debugger:
+    def __init__(self) -> None:
+        self.opened: list[Process] = []
+        self.front = Front(self)
+
+    def subject(self) -> Subject:
+        return Subject(1, "the same stop", True, self.open)
+
+    def open(self) -> Process:
+        self.opened.append(Process({AT: bytes(0x1000)}, live=True))
+        self.opened[-1].front = self.front
+        return self.opened[-1]
+
+    def evaluate(self, expression: str) -> int:
+        raise AssertionError(expression)
+
+
+def test_a_change_during_a_command_closes_its_session_after_it() -> None:
+    debugger = Debugger()
+    for count in (1, 2):
+        out = io.StringIO()
+        assert debugger.front.run(["whatis", hex(AT)], out, 80) == 0
+        assert hex(AT) in out.getvalue()
+        assert [one.closed for one in debugger.opened] == [1] * count

@@ -1,0 +1,94 @@
+"""The kernel's library is used only where it was built from the sources beside it: its functions may take other arguments."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from fake import FakeTarget
+
+from findleaks import commands
+from findleaks.engine import load as engine
+from findleaks.engine.kernel import library as kernel_library
+from findleaks.engine.kernel import sources
+from findleaks.session import Session
+from findleaks.target.arch import X86_64
+
+SOURCES = Path(sources.FOLDER)
+
+
+def built(folder: Path, *flags: str) -> Path:
+    """A kernel of today's functions, built as `make kernel` does, but for these flags."""
+    path = folder / "_kernel.so"
+    files = sorted(SOURCES.glob("*.c"))
+    subprocess.run(["gcc", "-std=c11", "-O0", "-fvisibility=hidden", *flags, "-fPIC", "-shared", "-o", path, *files], check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its sources had one space more."""
+    return built(tmp_path_factory.mktemp("stale"), f"-DFL_SOURCES={changed(tmp_path_factory.mktemp('sources'))}")
+
+
+def changed(folder: Path) -> int:
+    copy = folder / "kernel"
+    shutil.copytree(SOURCES, copy)
+    assert sources.checksum(str(copy)) == sources.checksum()
+    with (copy / "scan.c").open("a") as file:
+        file.write(" ")
+    assert sources.checksum(str(copy)) != sources.checksum()
+    return sources.checksum(str(copy))
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, library: Path) -> tuple[str, str]:
+    """The engine that serves with this library, and what `find` prints of a process without a heap."""
+    monkeypatch.delenv(engine.PURE, raising=False)
+    monkeypatch.setattr(kernel_library, "LIBRARY", str(library))  # absolute: joined to the package's folder, it stays itself
+    out = io.StringIO()
+    session = Session(FakeTarget({0x10000: bytes(0x1000)}))
+    commands.execute(lambda: session, ["find"], out, width=1000)
+    return session.engine.name, out.getvalue()
+
+
+def test_one_of_other_sources_is_named_and_not_used(monkeypatch: pytest.MonkeyPatch, stale: Path) -> None:
+    name, text = answer(monkeypatch, stale)
+    assert name == "pure"
+    (line,) = re.findall(r"warning: .*C kernel.*", text)
+    assert f"{stale} was built from other sources: run make kernel, or install findleaks again" in line
+    monkeypatch.setenv(engine.PURE, "1")
+    assert not engine.stale_kernel() and not engine.missing_kernel()
+
+
+def test_one_that_does_not_say_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library = tmp_path / "_kernel.so"
+    subprocess.run(["gcc", "-x", "c", "-shared", "-o", library, "-"], input=b"void fl_free(void *memory) { (void)memory; }", check=True)
+    assert answer(monkeypatch, library)[0] == "pure"
+    assert engine.stale_kernel()
+
+
+def test_the_right_one_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    name, text = answer(monkeypatch, built(tmp_path, f"-DFL_SOURCES={sources.checksum()}"))
+    assert name == "kernel"
+    assert "kernel" not in text
+
+
+def test_an_installed_one_is_held_to_what_was_packaged(monkeypatch: pytest.MonkeyPatch, stale: Path, tmp_path: Path) -> None:
+    packaged = tmp_path / "sources.crc"
+    monkeypatch.delenv(engine.PURE, raising=False)
+    monkeypatch.setattr(kernel_library, "LIBRARY", str(stale))
+    monkeypatch.setattr(sources, "PACKAGED", str(packaged))
+    said = kernel_library.ctypes.CDLL(str(stale)).fl_sources() & 0xFFFFFFFF
+    checksum = sources.checksum
+
+    def absent(folder: str = str(tmp_path / "none")) -> int:
+        return checksum(folder)
+
+    monkeypatch.setattr(sources, "checksum", absent)
+    for text, name in ((f"{said:#010x}\n", "kernel"), (f"{said ^ 1:#010x}\n", "pure"), ("", "kernel")):
+        packaged.write_text(text)
+        assert engine.load(X86_64).name == name
