@@ -17,6 +17,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+import layers
+
 LONGEST = 420
 TEXTS = {".py", ".c", ".h", ".cpp", ".sh", ".md", ".toml", ""}
 AS_THEY_ARE = {"LICENSE"}
@@ -100,6 +102,8 @@ def problems(root: Path, names: list[str]) -> Iterator[str]:
         if name.startswith("common/") and path.suffix == ".py":
             yield from debuggers(path, name)
             yield from entries(path, name, root)
+        if re.match(r"(common|gdb|lldb)/.*\.py$", name):
+            yield from layers.upward(path, name)
         if re.match(r"(common|gdb|lldb)/.*\.py$", name) and name not in WRITERS:
             yield from writers(path, name)
         if name.startswith(PLAIN_ROOMS) and path.suffix in (".py", ".c", ".h"):

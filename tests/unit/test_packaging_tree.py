@@ -21,6 +21,12 @@ import tree
         ("common/a.py", "def f(x):\n    print(x)\n", "common/a.py:2: writes by print"),
         ("common/a.py", "import sys\nsys.stdout.write('')\n", "writes by sys.stdout.write"),
         ("gdb/a.py", "import gdb\ngdb.write('')\n", "writes by gdb.write"),
+        ("common/graph/a.py", "from findleaks.audit import owners\n", "common/graph/a.py:1: graph imports findleaks.audit"),
+        ("common/graph/a.py", "def f():\n    from findleaks.session import Session\n", "common/graph/a.py:2: graph imports"),
+        ("common/libc/a.py", "from findleaks.unwind import cfi\n", "libc imports findleaks.unwind, which is no lower layer"),
+        ("common/errors.py", "from findleaks import cli\n", "errors imports findleaks.cli"),
+        ("common/new/a.py", "from findleaks.target import base\n", "new is in no layer"),
+        ("common/allocators/glibc/a.py", "from findleaks.allocators.musl import b\n", "allocators.glibc imports findleaks.allocators.musl"),
         ("tests/unit/__init__.py", "", "must hold no packages"),
         ("common/engine/a.py", 'def f():\n    """A.\n\n    What is told.\n    """\n', "common/engine/a.py:2: 'told': say reported"),
         ("common/engine/a.py", "x = 1  # a second tier\n", "'tier': say priority"),
@@ -48,7 +54,7 @@ def test_broken_rules(name: str, text: str, what: str, tmp_path: Path) -> None:
 
 def test_what_is_allowed(tmp_path: Path) -> None:
     for name, text in {
-        "common/a.py": "# import gdb\nfrom findleaks.target import base\nimport gdbm\n" + "\n" * 417,
+        "common/graph/a.py": "# import gdb\nfrom findleaks.target import base\nimport gdbm\n" + "\n" * 417,
         "gdb/target.py": "import gdb\n",
         "common/cli.py": "print()\n",
         "tests/conftest.py": "",

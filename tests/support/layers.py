@@ -1,0 +1,93 @@
+"""The layers of `findleaks`: imports run downward only, those in functions and for type checkers too.
+
+A package may import from packages of lower layers; packages of one layer do not know each other. What is known of one allocator or
+runtime is in its own folder, which no other allocator or runtime imports from.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+LAYERS = (
+    ("bootstrap", "catalogue", "escaping", "libraries"),
+    ("formatting", "progress", "demangle", "quoting"),
+    ("errors",),
+    ("arg_types", "wildcards"),
+    ("target",),
+    ("engine", "disasm", "debuginfo"),
+    ("libc", "unwind"),
+    ("graph",),
+    ("allocators",),
+    ("runtimes", "block_types"),
+    ("session",),
+    ("audit",),
+    ("report",),
+    ("counting",),
+    ("commands",),
+    ("debugger_session", "launcher"),
+    ("gdb_subprocess",),
+    ("cli",),
+    ("gdb", "lldb", "__main__"),
+)
+"""The lowest first. The names are those of packages and modules right below `findleaks`."""
+APART = ("allocators", "runtimes")
+"""Packages whose folders do not know each other."""
+BUILT_ON = {("node", "v8")}
+"""Folders of one of these packages that are built on another."""
+
+_RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+_ENTRY = "if __name__ == '__main__':"
+
+
+def upward(path: Path, name: str) -> Iterator[str]:
+    """A line for each import in the file `name` (common/…, gdb/…, lldb/…) that does not run downward."""
+    if name == "common/__init__.py":
+        return
+    here, root = _module(name), path.parents[name.count("/")]
+    for line, module in _imports(path):
+        there = module.split(".")[1:]
+        if not there or there[0].startswith("__version"):
+            continue
+        unknown = next((part for part in (here[0], there[0]) if part not in _RANK), None)
+        if unknown:
+            yield f"{name}:{line}: {unknown} is in no layer: give it one in tests/support/layers.py"
+        elif here[0] != there[0] and _RANK[there[0]] >= _RANK[here[0]]:
+            yield f"{name}:{line}: {here[0]} imports {module}, which is no lower layer"
+        elif here[0] == there[0] in APART and _apart(_folder(root, here), _folder(root, there)):
+            yield f"{name}:{line}: {'.'.join(here[:2])} imports {module}: what several need belongs above their folders"
+
+
+def _module(name: str) -> list[str]:
+    """["target", "elf"] of common/target/elf.py, ["gdb", "register"] of gdb/register.py."""
+    parts = name[: -len(".py")].split("/")
+    return parts[1:] if parts[0] == "common" else parts
+
+
+def _folder(root: Path, module: list[str]) -> str:
+    """The folder of one allocator or runtime that a module is in; "" for those that all of them share."""
+    shared = len(module) < 2 or (root / "common" / module[0] / f"{module[1]}.py").is_file()
+    return "" if shared else module[1]
+
+
+def _apart(one: str, other: str) -> bool:
+    return bool(one and other) and one != other and (one, other) not in BUILT_ON
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and module of each import from findleaks, but for those of a file that is run as a script."""
+    tree = ast.parse(path.read_bytes(), str(path))
+    script = {id(node) for entry in tree.body if ast.unparse(entry).startswith(_ENTRY) for node in ast.walk(entry)}
+    for node in ast.walk(tree):
+        if id(node) in script:
+            continue
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "findleaks":
+            modules = [f"findleaks.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module or ""]
+        else:
+            continue
+        yield from ((node.lineno, module) for module in modules if module.startswith("findleaks."))
