@@ -121,7 +121,7 @@ def _at(reader: Reader, address: int) -> Iterator[Container]:
         made = head(reader, address)
         if made is not None:
             known(reader, address, made)
-            if made.told == made.length and made.length >= LEAST and not made.problem:
+            if made.recorded == made.length and made.length >= LEAST and not made.problem:
                 yield made
             return
 

@@ -69,7 +69,7 @@ class Fields(NamedTuple):
 
     all: list[Field]
     tree: Dominators
-    several: Totals
+    shared: Totals
 
 
 def computed(session: Session, tree: Dominators, what: str) -> Dominators:

@@ -179,7 +179,7 @@ def _native(accounting: Accounting, grown: Optional[Growth]) -> Iterator[Finding
         if one.bytes < HELD or one.bytes < GROWN * _without_files(accounting) or (grown is not None and _is_variable(grown)):
             continue
         tries = ["let go of these objects, or close them, when they are no longer used"]
-        if one.untold:
+        if one.unreported:
             tries.append(f"have them report what they hold to {one.name}, so that it collects in time")
         title = f"Held, not lost: {one.sentence()}."
         cause, shows, facts = f"{_sentence(one.cause())}", ["runtime"], one.json()

@@ -20,7 +20,7 @@ class Held(NamedTuple):
 
     type: Type
     native: Optional[Totals]  # None: not known
-    told: Optional[int]  # see Runtime.told
+    reported: Optional[int]  # see Runtime.reported_bytes
 
 
 class Managed(NamedTuple):
@@ -44,7 +44,7 @@ def managed(session: Session, runtimes: Sequence[Runtime], native: bool = True, 
         for name, total in zip(one.names, next(which)) if one is not None else ():
             before = mine.get(name, Totals(0, 0))
             mine[name] = Totals(before.blocks + total.blocks, before.bytes + total.bytes)
-        rows = [Held(kind, mine.get(kind.name, Totals(0, 0)) if one else None, told) for kind, told in _types(runtime, group)]
+        rows = [Held(kind, mine.get(kind.name, Totals(0, 0)) if one else None, reported) for kind, reported in _types(runtime, group)]
         rows.sort(key=lambda row: (-row.type.bytes - (row.native.bytes if row.native else 0), -row.type.objects, row.type.name))
         summed = Totals(sum(total.blocks for total in mine.values()), sum(total.bytes for total in mine.values())) if one else None
         found.append(Managed(runtime, rows, summed))
@@ -58,7 +58,7 @@ def package(name: str) -> str:
 
 
 def _types(runtime: Runtime, group: Callable[[str], str]) -> list[tuple[Type, Optional[int]]]:
-    """Its types, or groups of them, each with the bytes that the runtime was told of; None where it is known of no type of the group."""
+    """Its types, or groups of them, each with the bytes reported to the runtime; None if no type of the group reports."""
     made: dict[str, Type] = {}
     names: dict[str, set[str]] = {}
     for kind in runtime.types():
@@ -67,8 +67,8 @@ def _types(runtime: Runtime, group: Callable[[str], str]) -> list[tuple[Type, Op
         before = made.get(name, Type(name, 0, 0))
         own = {word: before.own.get(word, 0) + kind.own.get(word, 0) for word in [*before.own, *kind.own]}
         made[name] = Type(name, before.objects + kind.objects, before.bytes + kind.bytes, own)
-    told = {name: [it for it in map(runtime.told, its) if it is not None] for name, its in names.items()}
-    return [(kind, sum(told[name]) if told[name] else None) for name, kind in made.items()]
+    reported = {name: [it for it in map(runtime.reported_bytes, its) if it is not None] for name, its in names.items()}
+    return [(kind, sum(reported[name]) if reported[name] else None) for name, kind in made.items()]
 
 
 def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Holders]:

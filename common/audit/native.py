@@ -11,13 +11,15 @@ from findleaks.session import Session
 
 
 class Native(NamedTuple):
-    """`totals` are what objects of `name` hold; of types that can report what they hold, `told` bytes were reported, and `untold` are those
-    of types that reported less than half. None where no type is known to report. `types`: those that hold most first."""
+    """Native memory that objects of the runtime `name` hold, in all (`totals`) and by type, those that
+    hold most first. Of the types that can report what they hold, `reported` sums the bytes that they
+    reported, and `unreported` what was missing from those that reported less than half; both are
+    None where no type is known to report."""
 
     name: str
     totals: Totals
-    told: Optional[int]
-    untold: Optional[int]
+    reported: Optional[int]
+    unreported: Optional[int]
     types: list[Held]
     objects: int
     own: int  # bytes of the objects themselves
@@ -48,8 +50,8 @@ class Native(NamedTuple):
         held = top.native.bytes if top.native is not None else 0
         count = f"{number(top.type.objects)} object{'' if top.type.objects == 1 else 's'}"
         words = f"{count} of {printable(top.type.name)} hold {size(held)}"
-        if self.untold:
-            return f"{words}; {self.name} was not told of {size(self.untold)} that objects hold: its collector sees no reason to run"
+        if self.unreported:
+            return f"{words}; {self.name} was not told of {size(self.unreported)} that objects hold: its collector sees no reason to run"
         return words
 
     def json(self) -> dict[str, object]:
@@ -59,8 +61,8 @@ class Native(NamedTuple):
             "native_bytes": self.totals.bytes,
             "objects": self.objects,
             "object_bytes": self.own,
-            "told_bytes": self.told,
-            "unknown_bytes": self.untold,
+            "reported_bytes": self.reported,
+            "unreported_bytes": self.unreported,
             "types": [
                 {
                     "name": row.type.name,
@@ -88,9 +90,9 @@ def _of(one: Managed) -> Optional[Native]:
     if one.native is None or not one.native.bytes + own:
         return None
     types = sorted((row for row in one.types if row.native is not None), key=lambda row: -(row.native.bytes if row.native else 0))
-    reporting = [(row, row.told) for row in types if row.told is not None]
-    told = sum(value for _, value in reporting) if reporting else None
+    reporting = [(row, row.reported) for row in types if row.reported is not None]
+    reported = sum(value for _, value in reporting) if reporting else None
     short = [row.native.bytes - value for row, value in reporting if row.native is not None and 2 * value < row.native.bytes]
-    untold = sum(short) if reporting else None
+    unreported = sum(short) if reporting else None
     objects = sum(row.type.objects for row in one.types)
-    return Native(one.runtime.name, one.native, told, untold, types, objects, own)
+    return Native(one.runtime.name, one.native, reported, unreported, types, objects, own)

@@ -124,7 +124,7 @@ def save(session: Session, file: str) -> Residency:
         "page": found.page,
         "saved": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "rss": found.rss,
-        "unsure": [list(part) for part in found.unsure],
+        "undecided": [list(part) for part in found.unsure],
         "known": len(found.known),
         "resident": len(found.resident),
         "swapped": len(found.swapped),
@@ -174,7 +174,9 @@ def read(file: str, target: Target) -> Residency:
     if page != target.arch.page or not all(isinstance(count, int) and 0 <= count <= _MOST for count in counts):
         raise FindleaksError(f"{file}: damaged: its first line makes no sense")
     known, resident, swapped = _lists(file, body, [int(count) for count in counts if count is not None], page)
-    unsure = [Range(*part) for part in _listed(head.get("unsure")) if len(_listed(part)) == 2 and all(isinstance(at, int) for at in part)]
+    unsure = [
+        Range(*part) for part in _listed(head.get("undecided")) if len(_listed(part)) == 2 and all(isinstance(at, int) for at in part)
+    ]
     rss = head.get("rss")
     found = Presence(SIDE_FILE, known, resident, swapped, rss if isinstance(rss, int) else None, tuple(unsure))
     return _made(found, target, saved=printable(str(head.get("saved") or ""), 40))

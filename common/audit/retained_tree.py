@@ -83,7 +83,7 @@ class Holding:
     fields: list[Holding] = field(default_factory=list)
     left: int = 0  # fields that are not in `fields`
     more: Totals = NOTHING
-    several: Totals = NOTHING
+    shared: Totals = NOTHING
     holders: list[str] = field(default_factory=list)  # of a shared block: roots through which it is reached
     alike: Optional[Alike] = None
 
@@ -169,7 +169,7 @@ class Teller:
     def _fill(self, row: Holding, found: Fields, origin: Origin, depth: int) -> None:
         """Give a row its fields; where a single field leads to a single block, that block's instead."""
         for _ in range(STEPS):
-            only = found.all[0] if len(found.all) == 1 and not found.several.blocks else None
+            only = found.all[0] if len(found.all) == 1 and not found.shared.blocks else None
             container = self._agreed(only, origin) if only is not None else None
             if only is not None and container is not None and origin.start and only.spans[0].start == origin.start:
                 made = self._field(only, found.tree, origin, -1)  # the owner is nothing but this container
@@ -191,7 +191,7 @@ class Teller:
             origin = self._origin(index, self._pointed(only, type_, index))
             row.address = row.address or origin.start
             found = self._fields(index)
-        row.several = found.several
+        row.shared = found.shared
         if depth <= 0:
             row.left, row.more = len(found.all), row.totals
             return

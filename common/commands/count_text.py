@@ -95,8 +95,8 @@ class CountResult:
             "engine": "inject" if self._args.inject else "breakpoints",
             "events": table.events,
             "matched": table.matched,
-            "unnamed": table.unnamed,
-            "unsure": table.unsure,
+            "stack_table_full": table.stack_table_full,
+            "undecided": table.undecided,
             "seconds": round(table.seconds, 3),
             "last": table.last,
             "end": table.outcome.why if table.last else None,
@@ -130,8 +130,9 @@ def _name(frame: NamedFrame) -> str:
 
 
 def _lost(table: Table) -> Iterator[str]:
-    if table.unnamed:
-        yield f"{number(table.unnamed)} call{' has' if table.unnamed == 1 else 's have'} no stack here: the table of stacks is full"
-    if table.unsure:
-        calls, scope = (" was", "it was") if table.unsure == 1 else ("s were", "they were")
-        yield f"{number(table.unsure)} call{calls} not judged: nothing said in time whether {scope} outside a scope"
+    if table.stack_table_full:
+        calls = "call has" if table.stack_table_full == 1 else "calls have"
+        yield f"{number(table.stack_table_full)} {calls} no stack here: the table of stacks is full"
+    if table.undecided:
+        calls, scope = ("call was", "it was") if table.undecided == 1 else ("calls were", "they were")
+        yield f"{number(table.undecided)} {calls} not judged: nothing said in time whether {scope} outside a scope"

@@ -164,7 +164,7 @@ def _row(row: Holding) -> dict[str, Any]:
     made["container"] = _container(row.contents) if row.contents is not None else None
     made["children"] = [_row(child) for child in row.fields]
     made["more"] = {"fields": row.left, **_retained(row.more)}
-    made["several"] = _retained(row.several)
+    made["shared"] = _retained(row.shared)
     if row.holders:
         made["holders"] = row.holders
     return made
@@ -176,7 +176,7 @@ def _container(contents: Contents) -> Mapping[str, object]:
         "what": made.what,
         "length": made.length,
         "unit": made.unit,
-        "told": made.told,
+        "recorded_length": made.recorded,
         "nodes": contents.nodes,
         "node_sizes": [contents.least, contents.most] if made.nodes else None,
         "tables": [hex(table) for table in made.tables],

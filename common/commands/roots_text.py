@@ -82,8 +82,8 @@ def _lines(row: Holding, level: int) -> Iterator[_Line]:
     if row.fields and row.left and row.more.blocks:
         fields = _count(row.left, "more field") if row.sort != "shared" else "more"
         yield _line(row.more, "  " * (level + 1) + f"└ {fields}")
-    if row.fields and row.several.blocks:
-        yield _line(row.several, "  " * (level + 1) + "└ reached through several fields")
+    if row.fields and row.shared.blocks:
+        yield _line(row.shared, "  " * (level + 1) + "└ reached through several fields")
 
 
 def _line(totals: Totals, said: str) -> _Line:

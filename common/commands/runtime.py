@@ -63,7 +63,7 @@ def _json(one: Managed, sites: Sequence[Site], limit: Optional[int]) -> Mapping[
                 "bytes": row.type.bytes,
                 "native_blocks": row.native.blocks if row.native is not None else None,
                 "native_bytes": row.native.bytes if row.native is not None else None,
-                "told_bytes": row.told,
+                "reported_bytes": row.reported,
                 "own": dict(row.type.own),
             }
             for row in first(one.types, limit)
@@ -137,7 +137,7 @@ def _types(one: Managed, limit: int, width: int) -> Iterator[str]:
     head = ["OBJECTS", "BYTES"]
     if one.native is not None:
         head += ["NATIVE", "BLOCKS"]
-    if any(row.told is not None for row in shown):
+    if any(row.reported is not None for row in shown):
         head.append("TOLD")
     rows = [[*_row(row)[: len(head)], printable(row.type.name)] for row in shown]
     yield from table([*head, "TYPE"], rows, range(len(head)), width, cut=len(head))
@@ -146,7 +146,7 @@ def _types(one: Managed, limit: int, width: int) -> Iterator[str]:
 
 def _row(row: Held) -> list[str]:
     native = [size(row.native.bytes) if row.native.bytes else NONE, number(row.native.blocks)] if row.native is not None else []
-    return [number(row.type.objects), size(row.type.bytes), *native, size(row.told) if row.told is not None else NONE]
+    return [number(row.type.objects), size(row.type.bytes), *native, size(row.reported) if row.reported is not None else NONE]
 
 
 def _more(count: int, limit: int, what: str) -> Iterator[str]:

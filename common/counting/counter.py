@@ -46,8 +46,9 @@ class Counted:
 
 @dataclass(frozen=True)
 class Table:
-    """The state at one moment. `last`: counting is over, because of `outcome`. `unnamed` of the matched calls are in no stack, as there
-    was no room; of `unsure` calls nobody knows whether they are outside a scope. `notes` are lines on what was left in the process."""
+    """The state at one moment. `last`: counting is over, because of `outcome`. `stack_table_full` of
+    the matched calls are in no stack, since the table had no room. Of `undecided` calls it is not
+    known whether they are outside a scope. `notes` say what was left in the process, a line each."""
 
     events: int
     matched: int
@@ -55,8 +56,8 @@ class Table:
     stacks: Sequence[Counted]
     last: bool
     outcome: Outcome
-    unnamed: int = 0
-    unsure: int = 0
+    stack_table_full: int = 0
+    undecided: int = 0
     notes: Sequence[str] = ()
 
 

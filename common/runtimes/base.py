@@ -175,7 +175,7 @@ class Runtime:
         """What may hold native blocks; None where that cannot be known."""
         return None
 
-    def told(self, name: str) -> Optional[int]:
+    def reported_bytes(self, name: str) -> Optional[int]:
         """Of the native bytes that objects of this type hold, those they have reported to the runtime, so that its collector counts them;
         None where that is not known."""
         return None

@@ -77,7 +77,7 @@ def test_the_stub_finds_it_too(node: tuple[str, int, Path]) -> None:
     for output in (findleaks(*words, "--pid", str(pid)), gdb(["leaks " + " ".join(words)], "-p", str(pid))):
         found = table(output)
         assert (found["events"], found["end"], found["engine"]) == (8000, "asked", "inject")
-        assert (found["unnamed"], found["unsure"], found["warnings"]) == (0, 0, [])
+        assert (found["stack_table_full"], found["undecided"], found["warnings"]) == (0, 0, [])
         guilty_alone(found, version, 1000)
     timers_go_on(folder)
 

@@ -71,7 +71,7 @@ def test_every_call_by_its_stack(door: str, option: str, tmp_path: Path) -> None
         (table,) = told(working.finish())
         assert counted(table) == expected(running)
         assert (table["engine"], table["events"], table["matched"], table["end"]) == ("inject", 36000, 36000, "asked")
-        assert (table["unnamed"], table["unsure"], table["warnings"]) == (0, 0, [])
+        assert (table["stack_table_full"], table["undecided"], table["warnings"]) == (0, 0, [])
         assert mappings(running.pid) <= maps + 8  # the program's threads had stacks
         unharmed(running, at, before)
 

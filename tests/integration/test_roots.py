@@ -250,7 +250,8 @@ def test_a_profiler_in_a_real_jvm(tmp_path: Path) -> None:
         offset, length, blocks, size = expected["spans"]
         spans = fields[offset]
         assert (spans["retained_blocks"], spans["retained_bytes"]) == (blocks, size)
-        assert (spans["container"]["length"], spans["container"]["nodes"], spans["container"]["told"]) == (length, length, length)
+        made = spans["container"]
+        assert (made["length"], made["nodes"], made["recorded_length"]) == (length, length, length)
         offset, length, blocks, size = expected["names"]
         names = fields[offset]
         assert (names["name"], names["container"]["length"], names["container"]["nodes"]) == (f"Profiler+{offset:#x}", length, length)

@@ -133,9 +133,9 @@ def test_results_of_libpq(tmp_path: Path, counted: bool) -> None:
         results = rows["PG::Result"]
         assert said["results"] <= results["objects"] <= said["results"] + 2
         assert abs(results["native_bytes"] - said["bytes"]) <= said["bytes"] / 100
-        assert results["told_bytes"] == (said["bytes"] if counted else 0)
+        assert results["reported_bytes"] == (said["bytes"] if counted else 0)
         assert (said["increase"] >= said["bytes"]) is counted
-        assert all(row["told_bytes"] is None for name, row in rows.items() if name != "PG::Result")
+        assert all(row["reported_bytes"] is None for name, row in rows.items() if name != "PG::Result")
 
 
 def test_an_address_is_named(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_map_of_libstdcxx(engine: Engine, count: int) -> None:
     made = Building()
     nodes = made.map(OWNER, count)
     found = only(made, engine)
-    assert (found.what, found.length, found.told, found.problem) == ("std::map or set", count, count, "")
+    assert (found.what, found.length, found.recorded, found.problem) == ("std::map or set", count, count, "")
     assert sorted(found.nodes) == sorted(nodes)
     assert (found.start, found.end) == (OWNER, OWNER + 48)
 
@@ -47,7 +47,7 @@ def test_a_map_of_libcxx(engine: Engine) -> None:
     made.put(right, 0, 0, root, 0)
     made.put(OWNER, left, root, 3)
     found = only(made, engine)
-    assert (found.what, found.length, found.told, found.problem) == ("std::map or set", 3, 3, "")
+    assert (found.what, found.length, found.recorded, found.problem) == ("std::map or set", 3, 3, "")
     assert (found.start, found.end) == (OWNER, OWNER + 24)
 
 
@@ -123,7 +123,7 @@ def test_an_unordered_map(engine: Engine) -> None:
     made = Building()
     nodes = made.unordered(OWNER, 40)
     found = only(made, engine)
-    assert (found.what, found.length, found.told, found.problem) == ("std::unordered_map or set", 40, 40, "")
+    assert (found.what, found.length, found.recorded, found.problem) == ("std::unordered_map or set", 40, 40, "")
     assert list(found.nodes) == nodes
     assert (found.start, found.end, list(found.tables)) == (OWNER, OWNER + 56, [made.get(OWNER)])
 
@@ -184,11 +184,11 @@ def test_std_list_and_list_head(engine: Engine) -> None:
     nodes = made.ring(OWNER, 9, 32, 0)
     made.put(OWNER + 16, 9)
     found = only(made, engine)
-    assert (found.what, found.length, found.told, list(found.nodes)) == ("std::list", 9, 9, nodes)
+    assert (found.what, found.length, found.recorded, list(found.nodes)) == ("std::list", 9, 9, nodes)
     made = Building()
     nodes = made.ring(OWNER, 9, 64, 24)
     found = only(made, engine)
-    assert (found.what, found.length, found.told, list(found.nodes), found.problem) == ("circular list", 9, None, nodes, "")
+    assert (found.what, found.length, found.recorded, list(found.nodes), found.problem) == ("circular list", 9, None, nodes, "")
 
 
 def test_a_ring_whose_way_back_is_broken(engine: Engine) -> None:

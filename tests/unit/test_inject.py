@@ -186,7 +186,7 @@ def test_what_is_lost_is_said() -> None:
         "3 calls have no stack here: the table of stacks is full",
         "1 call was not judged: nothing said in time whether it was outside a scope",
     ]
-    assert list(_lost(dataclasses.replace(table, unnamed=0, unsure=0))) == []
+    assert list(_lost(dataclasses.replace(table, stack_table_full=0, undecided=0))) == []
 
 
 def test_answers_fit_a_request() -> None:

@@ -24,7 +24,7 @@ class Fake(Runtime):
     def types(self) -> Sequence[Type]:
         return [Type("PG::Result", 3, 120, {"tracked": 2}), Type("PG::Tuple", 2, 80, {"tracked": 1, "weak": 1}), Type("str", 9, 500)]
 
-    def told(self, name: str) -> Optional[int]:
+    def reported_bytes(self, name: str) -> Optional[int]:
         return {"PG::Result": 1000, "PG::Tuple": 24}.get(name)
 
 
@@ -47,13 +47,13 @@ def test_package_of_a_type(name: str, package: str) -> None:
 def test_types_of_a_package_are_summed() -> None:
     session = cast("Any", SimpleNamespace(tell=lambda *_: None))
     (found,) = audit.managed(session, [Fake()], native=False, group=audit.package)
-    assert [(row.type, row.told, row.native) for row in found.types] == [
+    assert [(row.type, row.reported, row.native) for row in found.types] == [
         (Type("str", 9, 500), None, None),
         (Type("PG", 5, 200, {"tracked": 3, "weak": 1}), 1024, None),
     ]
     (apart,) = audit.managed(session, [Fake()], native=False)
     assert [row.type.name for row in apart.types] == ["str", "PG::Result", "PG::Tuple"]
-    assert [row.told for row in apart.types] == [None, 1000, 24]
+    assert [row.reported for row in apart.types] == [None, 1000, 24]
 
 
 def test_columns_go_by_groups_and_what_owns_stays_apart() -> None:

@@ -74,7 +74,7 @@ def test_rows(process: tuple[Building, Session]) -> None:
         "what": "std::map or set",
         "length": 20,
         "unit": "nodes",
-        "told": 20,
+        "recorded_length": 20,
         "nodes": 20,
         "node_sizes": [56, 56],
         "tables": [],

@@ -245,7 +245,7 @@ def _everything(target: FakeTarget, engine: Engine) -> list[Any]:
     pages: list[Any] = []
     for one in found:
         holders = one.holders()
-        told = [one.told(kind.name) for kind in one.types()]
+        told = [one.reported_bytes(kind.name) for kind in one.types()]
         described = [one.describe(0x7F0000000000 + 8 * n) for n in range(0, 200, 7)]
         held = (list(holders.addresses), list(holders.types), holders.names) if holders else None
         pages.append([one.counters(), one.parts(), sorted(one.types()), held, told, one.dead(), described, [p.what for p in one.problems]])
@@ -312,8 +312,8 @@ def test_told_is_what_objects_keep_of_their_reports() -> None:
     image.put(r.T_DATA, image.klass["Object"], kind, 1, 0)
     image.put(r.T_DATA, image.klass["Object"], silent, 1, image.room(64))
     found = ruby(image.target())
-    assert found.told("Object [results]") == 2_000_100
-    assert found.told("Object [silent]") is found.told("Class") is found.told("nothing") is None
+    assert found.reported_bytes("Object [results]") == 2_000_100
+    assert found.reported_bytes("Object [silent]") is found.reported_bytes("Class") is found.reported_bytes("nothing") is None
 
 
 def test_classes_without_end_cost_no_more_than_slots() -> None:
@@ -328,4 +328,4 @@ def test_classes_without_end_cost_no_more_than_slots() -> None:
     found = ruby(image.target(), graphs.kernel())
     assert len(types(found)) > 8000
     assert found.holders() is not None
-    assert {found.told(name) for name in types(found)} == {None}
+    assert {found.reported_bytes(name) for name in types(found)} == {None}

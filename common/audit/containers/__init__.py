@@ -23,17 +23,18 @@ LEAST = 3
 
 @dataclass
 class Container:
-    """One container. `what` is its kind in the plural-less form of a row ("std::map or set"); `start` to `end` are the owner's words that
-    are its head. `length` counts its elements as walked; `told` what it says itself, None where it does not. `nodes` are the places of
-    its nodes, empty for those that have none; `tables` blocks that it keeps beside them (buckets, a vector's array) by address.
-    `unit` names an element, in the plural. `problem` is "" or what is damaged, with the address."""
+    """One container. `what` is its kind as rows show it ("std::map or set"); its head is the owner's
+    words from `start` to `end`. `length` counts its elements as walked; `recorded` is the number of
+    elements in its own header, None where that has none. `nodes` are the addresses of its nodes, if
+    it has any; `tables` the blocks that it keeps beside them (buckets, a vector's array). `unit` names
+    an element, in the plural. `problem` is "" or what is damaged, with the address."""
 
     what: str
     start: int
     end: int
     length: int
     unit: str = "nodes"
-    told: Optional[int] = None
+    recorded: Optional[int] = None
     nodes: array[int] = field(default_factory=lambda: array("Q"), repr=False)
     tables: Sequence[int] = ()
     problem: str = ""

@@ -33,7 +33,7 @@ def standard(reader: Reader, address: int) -> Optional[Container]:
     words = reader.words(address, 5)
     if words is None:
         return None
-    buckets, count, first, told, load = words
+    buckets, count, first, recorded, load = words
     before = address + 2 * size
     if not 0 < count <= 1 << 40 or not first or reader.place(first) is None:
         return None
@@ -47,11 +47,11 @@ def standard(reader: Reader, address: int) -> Optional[Container]:
     if not _holds(reader, buckets, count, before):
         return None
     nodes, problem = reader.follow(first, 0, reader.most + 1)
-    if not problem and told != len(nodes):
-        problem = f"it says that it has {told:,} elements, but {len(nodes):,} are in it"
+    if not problem and recorded != len(nodes):
+        problem = f"it says that it has {recorded:,} elements, but {len(nodes):,} are in it"
     end = address + (7 if _gnu(reader, address) else 5) * size
     tables = () if own or table is None else (buckets,)
-    return Container("std::unordered_map or set", address, end, len(nodes), told=told, nodes=nodes, tables=tables, problem=problem)
+    return Container("std::unordered_map or set", address, end, len(nodes), recorded=recorded, nodes=nodes, tables=tables, problem=problem)
 
 
 def single(reader: Reader, address: int) -> Optional[Container]:

@@ -39,8 +39,8 @@ def ring(reader: Reader, address: int) -> Optional[Container]:
         problem = _backward(reader, nodes, address, size)
     counted = len(head) > 2 and head[2] == len(nodes)
     what = "std::list" if counted else "circular list"
-    told = head[2] if counted else None
-    return Container(what, address, address + (3 if counted else 2) * size, len(nodes), told=told, nodes=nodes, problem=problem)
+    recorded = head[2] if counted else None
+    return Container(what, address, address + (3 if counted else 2) * size, len(nodes), recorded=recorded, nodes=nodes, problem=problem)
 
 
 def follow_to(reader: Reader, first: int, offset: int, end: int) -> tuple[array[int], str]:

@@ -46,7 +46,7 @@ def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
         return None
     nodes, problem = reader.tree(root, header, GNU, count)
     compare = header - size  # what std::less and any other empty class takes in front of the header
-    made = Container("std::map or set", compare, header + 5 * size, len(nodes), told=count, nodes=nodes, problem=problem)
+    made = Container("std::map or set", compare, header + 5 * size, len(nodes), recorded=count, nodes=nodes, problem=problem)
     return _ends_checked(made, leftmost, rightmost)
 
 
@@ -62,7 +62,7 @@ def llvm_tree(reader: Reader, address: int) -> Optional[Container]:
     if not _points(reader, leftmost, LLVM.left * size, 0):
         return None
     nodes, problem = reader.tree(root, address + size, LLVM, count)
-    made = Container("std::map or set", address, address + 3 * size, len(nodes), told=count, nodes=nodes, problem=problem)
+    made = Container("std::map or set", address, address + 3 * size, len(nodes), recorded=count, nodes=nodes, problem=problem)
     return _ends_checked(made, leftmost, leftmost)
 
 
@@ -83,9 +83,9 @@ def _wrong(node: int, parent: int, back: int, absent: bool) -> str:
 
 
 def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Optional[Container]:
-    """A tree must hold the ends that its header names; and its own count must agree, or that is told."""
-    if not made.problem and made.told != made.length:
-        made.problem = f"it says that it has {made.told:,} nodes, but {made.length:,} hang in it"
+    """A tree must hold the ends that its header names; and its own count must agree, or that is recorded."""
+    if not made.problem and made.recorded != made.length:
+        made.problem = f"it says that it has {made.recorded:,} nodes, but {made.length:,} hang in it"
     for end in (leftmost, rightmost):
         if not made.problem and end not in made.nodes:
             made.problem = f"its end {end:#x} does not hang in it"

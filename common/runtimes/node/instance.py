@@ -151,7 +151,7 @@ class Node(Runtime):
         made, nobody = self.objects, array("I", [NO_ROOT]) * len(pieces)
         return Holders(addresses, sizes, nobody, made.names, made.blocks, OWNING, owned=[(0, made.memory)])
 
-    def told(self, name: str) -> Optional[int]:
+    def reported_bytes(self, name: str) -> Optional[int]:
         """See Runtime: V8 counts what its ArrayBuffers have; what others have reported is in one sum only."""
         return self.objects.stored if name == STORE else None
 

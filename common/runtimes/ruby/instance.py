@@ -156,7 +156,7 @@ class Ruby(Runtime):
         addresses, sizes, types = self._census.addresses(wanted, kinds)
         return Holders(addresses, sizes, types, names, owning=len(owning), pages=self._inside)
 
-    def told(self, name: str) -> Optional[int]:
+    def reported_bytes(self, name: str) -> Optional[int]:
         """See base.Runtime: for T_DATA whose function that frees takes back what the object reported (see reported.py)."""
         return self._told.get(name)
 
