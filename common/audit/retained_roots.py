@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from findleaks.audit.fields import computed
 from findleaks.audit.owners import Owner, Owners
 from findleaks.audit.references import root_references
-from findleaks.audit.retained_tree import Holding, Teller
+from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
 from findleaks.engine.dominators import SHARED, Dominators, Spread, node_root, root_node
 from findleaks.engine.terms import Totals
 from findleaks.formatting import blocks, size, some
@@ -28,27 +28,27 @@ MOST_REFERRERS, FAR = 100, 100
 """Blocks that refer to a shared one which are looked at, and steps from each up to its root."""
 
 
-def shared_row(teller: Teller, named: Owners, limit: int, spread: Sequence[Spread]) -> Holding:
+def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence[Spread]) -> RetainedNode:
     """What no root holds alone, with the blocks that hold most of it; `spread` is the same by size."""
-    tree = teller.tree
-    made = Holding("held by several roots", tree.retained(SHARED), "shared")
-    found = tree.children(SHARED, limit + 1 if limit else len(teller.reader.blocks))
+    tree = builder.tree
+    made = RetainedNode("held by several roots", tree.retained(SHARED), "shared")
+    found = tree.children(SHARED, limit + 1 if limit else len(builder.reader.blocks))
     lists: list[array[int]] = []
     for child in found[: limit or None]:
         if any(child.block in nodes for nodes in lists):
             continue  # the next node of a list that has its row
-        row, nodes = teller.of_shared_list(child.block) if len(made.fields) < TOLD and child.blocks < LONG else (None, array("I"))
-        made.fields.append(row or teller.of_block(child.block, len(made.fields) < 3))
+        row, nodes = builder.of_shared_list(child.block) if len(made.fields) < TOLD and child.blocks < LONG else (None, array("I"))
+        made.fields.append(row or builder.of_block(child.block, len(made.fields) < 3))
         lists += [nodes] if row is not None else []
         if len(made.fields) <= TOLD:
             ends = [child.block, *nodes[-1:]]
-            made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in holders(teller, named, end)))
+            made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in holders(builder, named, end)))
     listed = total_of(made.fields)
     made.more = Totals(max(made.totals.blocks - listed.blocks, 0), max(made.totals.bytes - listed.bytes, 0))
     made.left = int(made.more.blocks > 0)
     alike = [one for one in spread if one.children >= MANY and one.bytes >= PART * made.totals.bytes]
     made.what = some([f"{blocks(one.children)} of {size(one.size)} hold {size(one.bytes)}" for one in alike])
-    made.address = teller.reader.blocks.address(alike[0].example) if alike else 0
+    made.address = builder.reader.blocks.address(alike[0].example) if alike else 0
     return made
 
 
@@ -62,31 +62,31 @@ def matching_owners(every: Sequence[Owner], word: str) -> list[int]:
     return [n for n, owner in enumerate(every) if owner.name.rsplit("::", 1)[-1] == word]
 
 
-def holder_phrase(teller: Teller, named: Owners, index: int) -> str:
+def holder_phrase(builder: TreeBuilder, named: Owners, index: int) -> str:
     """Who holds a block: a root by its name, a block with its address; "" for one that no root reaches."""
-    holder = teller.tree.idom(index)
+    holder = builder.tree.idom(index)
     if holder is None:
         return ""
     if holder == SHARED:
         return "several roots"
     number = node_root(holder)
-    return named.all[number].label if number >= 0 else f"{teller.name(holder)} at {teller.reader.blocks.address(holder):#x}"
+    return named.all[number].label if number >= 0 else f"{builder.name(holder)} at {builder.reader.blocks.address(holder):#x}"
 
 
-def holders(teller: Teller, named: Owners, index: int) -> list[str]:
+def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
     """The roots through which a block is reached that no root holds alone: those that refer to it, and those that hold blocks which do."""
-    reader = teller.reader
+    reader = builder.reader
     start = reader.blocks.address(index)
     numbers: list[int] = []
-    for reference in root_references(teller.session, start, start + max(reader.blocks.size(index), 1)):
+    for reference in root_references(builder.session, start, start + max(reader.blocks.size(index), 1)):
         number = named.at(reference.address) if reference.address else None
         numbers += [number] if number is not None else []
-    for source in teller.session.references.referrers(index)[:MOST_REFERRERS]:
-        holder = teller.tree.idom(source)
+    for source in builder.session.references.referrers(index)[:MOST_REFERRERS]:
+        holder = builder.tree.idom(source)
         for _ in range(FAR):
             if holder is None or holder < 0:
                 break
-            holder = teller.tree.idom(holder)
+            holder = builder.tree.idom(holder)
         numbers += [node_root(holder)] if holder is not None and holder < SHARED else []
     first = min((named.priority(number) for number in numbers), default=0)
     return list(dict.fromkeys(named.all[number].label for number in sorted(numbers) if named.priority(number) == first))
@@ -100,16 +100,16 @@ def lost_tree(session: Session) -> Dominators:
     return tree
 
 
-def lost_leaders(teller: Teller, limit: int) -> list[tuple[Holding, str]]:
+def lost_leaders(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, str]]:
     """The lost blocks that others hang from, with what each retains and its kind, the largest first."""
-    most = limit + 1 if limit else len(teller.reader.blocks)
+    most = limit + 1 if limit else len(builder.reader.blocks)
     found = [
-        (child, kind) for number, kind in enumerate(("definite", "possible")) for child in teller.tree.children(root_node(number), most)
+        (child, kind) for number, kind in enumerate(("definite", "possible")) for child in builder.tree.children(root_node(number), most)
     ]
     found.sort(key=lambda one: -one[0].bytes)
-    return [(teller.of_block(child.block), kind) for child, kind in found[: limit or None]]
+    return [(builder.of_block(child.block), kind) for child, kind in found[: limit or None]]
 
 
-def total_of(rows: Sequence[Holding]) -> Totals:
+def total_of(rows: Sequence[RetainedNode]) -> Totals:
     """What these rows retain together."""
     return Totals(sum(row.totals.blocks for row in rows), sum(row.totals.bytes for row in rows))

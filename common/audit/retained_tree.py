@@ -66,7 +66,7 @@ class Alike(NamedTuple):
 
 
 @dataclass
-class Holding:
+class RetainedNode:
     """A row: a root, a field, or a block. `place` names the field ("Profiler+0x68"); `what` says what is there. `fields` are the rows
     below it, as many as were wanted; `more` what the others retain."""
 
@@ -80,7 +80,7 @@ class Holding:
     offset: Optional[int] = None
     contents: Optional[Contents] = None
     sizes: list[tuple[int, int]] = field(default_factory=list)
-    fields: list[Holding] = field(default_factory=list)
+    fields: list[RetainedNode] = field(default_factory=list)
     left: int = 0  # fields that are not in `fields`
     more: Totals = NOTHING
     shared: Totals = NOTHING
@@ -88,7 +88,7 @@ class Holding:
     alike: Optional[Alike] = None
 
 
-class Teller:
+class TreeBuilder:
     """Makes rows. `tree` is computed; `depth` counts levels below the row asked for, `limit` rows of a level (0: all)."""
 
     def __init__(self, session: Session, reader: Reader, tree: Dominators, depth: int, limit: int, least: float = 0.0) -> None:
@@ -98,9 +98,9 @@ class Teller:
         self._bytes = 0
         self._members = session.members
 
-    def of_root(self, owner: Owner, node: int, expand: bool = True) -> Holding:
+    def of_root(self, owner: Owner, node: int, expand: bool = True) -> RetainedNode:
         """The row of a root, with its fields if `expand`."""
-        made = Holding(owner.label, self.tree.retained(node), "root", owner, address=owner.ranges[0].start if owner.ranges else 0)
+        made = RetainedNode(owner.label, self.tree.retained(node), "root", owner, address=owner.ranges[0].start if owner.ranges else 0)
         self._least(made)
         if expand and made.totals.blocks:
             found = fields_of(self.session, self.reader, self.tree, node, owner.ranges, owner.words)
@@ -109,11 +109,11 @@ class Teller:
             self._fill(made, found, Origin(owner.name, start, type_), self.depth)
         return made
 
-    def of_block(self, index: int, expand: bool = True) -> Holding:
+    def of_block(self, index: int, expand: bool = True) -> RetainedNode:
         """The row of a block, with its fields if `expand`."""
         start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
         name = self.name(index)
-        made = Holding(f"{name} at {start:#x}", self.tree.retained(index), "block", address=start)
+        made = RetainedNode(f"{name} at {start:#x}", self.tree.retained(index), "block", address=start)
         self._least(made)
         if not expand or made.totals.blocks < 2:
             made.what = self._hint(start, length) if name.startswith("block of ") else ""
@@ -128,7 +128,7 @@ class Teller:
             self._fill(made, self._fields(index), self._origin(index), self.depth)
         return made
 
-    def of_shared_list(self, index: int) -> tuple[Optional[Holding], array[int]]:
+    def of_shared_list(self, index: int) -> tuple[Optional[RetainedNode], array[int]]:
         """The list or tree that begins with a block that several roots hold, where they hold all its nodes: a row, and these blocks."""
         start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
         container = begun_at(self.reader, Place(index, start, length, 0))
@@ -138,12 +138,12 @@ class Teller:
         sample = indices[:: max(len(indices) // SAMPLE, 1)]
         if any(self.tree.idom(block) != SHARED for block in sample):
             return None, array("I")
-        made = Holding(f"{self.name(index)} at {start:#x}", Totals(len(indices), sum(sizes)), "block", address=start)
+        made = RetainedNode(f"{self.name(index)} at {start:#x}", Totals(len(indices), sum(sizes)), "block", address=start)
         made.contents = Contents(container, len(indices), min(sizes), max(sizes), [])
         made.what = phrase(made.contents)
         return made, indices
 
-    def _least(self, row: Holding) -> None:
+    def _least(self, row: RetainedNode) -> None:
         self._bytes = int(max(row.totals.bytes, self.tree.total().bytes / 4) * self.least)
 
     def name(self, index: int, type_: Optional[Type] = None) -> str:
@@ -166,7 +166,7 @@ class Teller:
         first = one.places[0] if one.places else None
         return type_.pointee() if type_ is not None and first is not None and (first.block, first.offset) == (index, 0) else None
 
-    def _fill(self, row: Holding, found: Fields, origin: Origin, depth: int) -> None:
+    def _fill(self, row: RetainedNode, found: Fields, origin: Origin, depth: int) -> None:
         """Give a row its fields; where a single field leads to a single block, that block's instead."""
         for _ in range(STEPS):
             only = found.all[0] if len(found.all) == 1 and not found.shared.blocks else None
@@ -211,7 +211,7 @@ class Teller:
     def _leads_to(self, one: Field) -> str:
         return self.name(one.places[0].block)
 
-    def _bunch(self, bunch: Bunch, tree: Dominators, origin: Origin, depth: int) -> Holding:
+    def _bunch(self, bunch: Bunch, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
         """The row of a field, or of several that are alike: it says what the largest of them is."""
         first = bunch.fields[0]
         several = len(bunch.fields) > 1
@@ -240,10 +240,10 @@ class Teller:
             counted.update(dict(tree.sizes(one.node, SIZES)))
         return sorted(counted.items(), key=lambda item: (-item[0] * item[1], item[0]))[:SIZES]
 
-    def _field(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> Holding:
+    def _field(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
         offset = one.spans[0].start - origin.start if one.spans and origin.start else None
         place, type_ = origin.place(offset) if offset is not None else (f"{origin.name}, {one.name or hex(one.spans[0].start)}", None)
-        made = Holding(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)
+        made = RetainedNode(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)
         made.sizes = tree.sizes(one.node, SIZES)
         container = self._agreed(one, origin)
         if container is not None:
@@ -348,10 +348,10 @@ def phrase(contents: Contents) -> str:
     return f"{made.what}, {said}{trouble}"
 
 
-def root_rows(teller: Teller, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[Holding]:
+def root_rows(builder: TreeBuilder, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[RetainedNode]:
     """A row for each root that retains something, the largest first, the first `expanded` of them (0: all) with their fields."""
     order = sorted((n for n in range(len(owners)) if totals[n].blocks), key=lambda n: (-totals[n].bytes, n))
-    return [teller.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]
+    return [builder.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]
 
 
 def tree_of(session: Session, reader: Reader, named: Owners) -> Dominators:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.owners import Owner, owners
-from findleaks.audit.retained_tree import Holding, Teller, tree_of
+from findleaks.audit.retained_tree import RetainedNode, TreeBuilder, tree_of
 from findleaks.engine.dominators import root_node
 from findleaks.engine.terms import Totals
 from findleaks.session import Session
@@ -30,7 +30,7 @@ class Growth(NamedTuple):
     owner: Owner
     totals: Totals
     reached: Totals
-    field: Optional[Holding]
+    field: Optional[RetainedNode]
     variables: Sequence[tuple[Owner, Totals]]
 
     @property
@@ -60,11 +60,11 @@ def growth(session: Session) -> Optional[Growth]:
     found = Growth(named.all[most], totals[most], reached, None, variables)
     if not found.is_most:
         return found
-    row = Teller(session, reader, tree, DEPTH, 3).of_root(named.all[most], root_node(most))
+    row = TreeBuilder(session, reader, tree, DEPTH, 3).of_root(named.all[most], root_node(most))
     return found._replace(field=_deepest(row))
 
 
-def _deepest(row: Holding) -> Optional[Holding]:
+def _deepest(row: RetainedNode) -> Optional[RetainedNode]:
     """The field farthest down that retains most of what its owner does; a container, or a block's field."""
     found = row if row.contents is not None else None
     for _ in range(DEPTH + 1):
@@ -77,5 +77,5 @@ def _deepest(row: Holding) -> Optional[Holding]:
     return found
 
 
-def _fields(row: Holding) -> Iterator[Holding]:
+def _fields(row: RetainedNode) -> Iterator[RetainedNode]:
     yield from sorted(row.fields, key=lambda child: -child.totals.bytes)

@@ -11,7 +11,7 @@ from findleaks.audit.address_info import Describer
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.owners import WORDS, Owner, Owners, owners
 from findleaks.audit.retained_roots import holder_phrase, lost_leaders, lost_tree, matching_owners, shared_row, total_of
-from findleaks.audit.retained_tree import Contents, Holding, Teller, root_rows, tree_of
+from findleaks.audit.retained_tree import Contents, RetainedNode, TreeBuilder, root_rows, tree_of
 from findleaks.commands import command
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.result import Plain
@@ -57,11 +57,11 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
     named = owners(session, reader)
     tree = tree_of(session, reader, named)
     if args.subject is not None:
-        return _one(named, Teller(session, reader, tree, args.depth, limit), args.subject, limit)
-    teller = Teller(session, reader, tree, args.depth, limit, LEAST)
-    rows = root_rows(teller, named.all, tree.by_root(), limit)
+        return _one(named, TreeBuilder(session, reader, tree, args.depth, limit), args.subject, limit)
+    builder = TreeBuilder(session, reader, tree, args.depth, limit, LEAST)
+    rows = root_rows(builder, named.all, tree.by_root(), limit)
     spread = tree.spread(SHARED, SIZES)
-    shared = shared_row(teller, named, limit, spread)
+    shared = shared_row(builder, named, limit, spread)
     shown = Shown(rows, shared, tree.total(), limit)
     body = {
         "total": _totals(tree.total()),
@@ -76,9 +76,9 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
     return Plain(session, "roots", body, lambda width, door: text(shown, width, door), 0 if len(reader.blocks) else 2)
 
 
-def _one(named: Owners, teller: Teller, word: str, limit: int) -> Plain:
+def _one(named: Owners, builder: TreeBuilder, word: str, limit: int) -> Plain:
     """One root, or one block."""
-    session = teller.session
+    session = builder.session
     numbers = matching_owners(named.all, word)
     index = -1
     if not numbers:
@@ -88,18 +88,18 @@ def _one(named: Owners, teller: Teller, word: str, limit: int) -> Plain:
         if index < 0 and owner is None:
             raise UsageError(f"{address:#x} is in no block and no root: {Describer(session).answer(address).phrase}")
         numbers = [owner] if owner is not None else []
-    totals = teller.tree.by_root()
+    totals = builder.tree.by_root()
     numbers = sorted(numbers, key=lambda n: (-totals[n].bytes, n))
     held = ""
     if index >= 0:
-        rows = [teller.of_block(index)]
-        held = holder_phrase(teller, named, index)
+        rows = [builder.of_block(index)]
+        held = holder_phrase(builder, named, index)
         bodies = [{**_row(rows[0]), "address": hex(rows[0].address), "holder": held or None}]
     else:
-        rows = [teller.of_root(named.all[n], root_node(n)) for n in first(numbers, limit)]
+        rows = [builder.of_root(named.all[n], root_node(n)) for n in first(numbers, limit)]
         bodies = [_root(row, named) for row in rows]
-    shown = Shown(rows, None, teller.tree.total(), limit, held, len(numbers) - len(rows) if index < 0 else 0)
-    body = {"total": _totals(teller.tree.total()), "roots": bodies}
+    shown = Shown(rows, None, builder.tree.total(), limit, held, len(numbers) - len(rows) if index < 0 else 0)
+    body = {"total": _totals(builder.tree.total()), "roots": bodies}
     return Plain(session, "roots", body, lambda width, door: text(shown, width, door))
 
 
@@ -115,7 +115,7 @@ def _lost(session: Session, reader: Reader, args: argparse.Namespace, limit: int
     if args.subject is not None:
         raise UsageError("--lost shows what nothing holds: it takes no NAME or ADDR")
     tree = lost_tree(session)
-    leaders = lost_leaders(Teller(session, reader, tree, args.depth, limit), limit)
+    leaders = lost_leaders(TreeBuilder(session, reader, tree, args.depth, limit), limit)
     counts = tree.by_root()
     listed = total_of([row for row, _ in leaders])
     rest = Totals(tree.total().blocks - listed.blocks, tree.total().bytes - listed.bytes)
@@ -140,7 +140,7 @@ def _retained(totals: Totals) -> dict[str, int]:
     return {"retained_blocks": totals.blocks, "retained_bytes": totals.bytes}
 
 
-def _root(row: Holding, named: Owners) -> dict[str, Any]:
+def _root(row: RetainedNode, named: Owners) -> dict[str, Any]:
     owner: Optional[Owner] = row.owner
     assert owner is not None
     made = _row(row)
@@ -150,7 +150,7 @@ def _root(row: Holding, named: Owners) -> dict[str, Any]:
     return made
 
 
-def _row(row: Holding) -> dict[str, Any]:
+def _row(row: RetainedNode) -> dict[str, Any]:
     made: dict[str, Any] = {"name": row.name, **_retained(row.totals)}
     if row.what:
         made["what"] = row.what

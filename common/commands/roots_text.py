@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from findleaks.audit.fields import NOTHING
-from findleaks.audit.retained_tree import Holding
+from findleaks.audit.retained_tree import RetainedNode
 from findleaks.commands import Door
 from findleaks.engine.terms import Totals
 from findleaks.escaping import visible
@@ -19,8 +19,8 @@ from findleaks.quoting import shell_quoted
 class Shown:
     """What to print. `held` is the holder of the one block asked for; `left` roots of a pattern that are not shown."""
 
-    rows: Sequence[Holding]
-    shared: Optional[Holding]
+    rows: Sequence[RetainedNode]
+    shared: Optional[RetainedNode]
     total: Totals
     limit: int
     held: str = ""
@@ -71,7 +71,7 @@ def text(shown: Shown, width: int, door: Door) -> Iterator[str]:
     yield from door.next(width, *_next(shown))
 
 
-def _lines(row: Holding, level: int) -> Iterator[_Line]:
+def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:
     indent = "" if level == 0 else "  " * level + "└ "
     said = f"{row.name}: {row.what}" if row.what else row.name
     if row.holders:

@@ -11,7 +11,7 @@ from typing import Optional
 from findleaks.counting.functions import Function, functions
 from findleaks.counting.guard import BREAKPOINT, Guard
 from findleaks.counting.scope import Scope, scope
-from findleaks.counting.unwind_cache import MOST, Memo
+from findleaks.counting.unwind_cache import MAX_STACKS, UnwindCache
 from findleaks.errors import TargetError, UsageError
 from findleaks.runtimes.rules import Rule
 from findleaks.target.base import Target
@@ -75,7 +75,7 @@ class Counter:
         self.process, self.pid, self.wanted = process, process.pid, wanted
         self.functions: list[Function] = []
         self.events = self.matched = 0
-        self.memo: Optional[Memo] = None
+        self.unwind_cache: Optional[UnwindCache] = None
         self._scope: Optional[Scope] = None
         self._guardian: Optional[Guard] = None
         self._targets: list[Target] = []
@@ -100,8 +100,8 @@ class Counter:
         if target.arch.name not in FRAME_POINTERS:
             raise TargetError(f"stacks of {target.arch.name} are not unwound")
         self._stack, self._frame = target.arch.sp, FRAME_POINTERS[target.arch.name]
-        self.memo = Memo(target, self.process.read)
-        self._namer = Namer(target, self.memo.unwinder)
+        self.unwind_cache = UnwindCache(target, self.process.read)
+        self._namer = Namer(target, self.unwind_cache.unwinder)
 
     def tables(self) -> Generator[Table, None, None]:
         """The table every `every` seconds, and a last one. The process stands again whenever one is given."""
@@ -191,20 +191,20 @@ class Counter:
         return self.events == self.wanted.events
 
     def _count(self, address: int) -> None:
-        assert self.memo is not None and self._namer is not None
+        assert self.unwind_cache is not None and self._namer is not None
         sp, fp = self.process.register(self._stack), self.process.register(self._frame)
-        trace = self.memo.trace(address, sp, fp)
+        trace = self.unwind_cache.lookup_or_unwind(address, sp, fp)
         if trace.end and time.monotonic() > self._reopened + REOPENED:
             self._reopen()  # code may have been mapped since
-            trace = self.memo.trace(address, sp, fp)
+            trace = self.unwind_cache.lookup_or_unwind(address, sp, fp)
             self._reopened = time.monotonic()
-        known = self._rows.get(id(trace))  # the memo gives the same object again, which is much faster to find than its equals
+        known = self._rows.get(id(trace))  # the cache gives the same object again, which is much faster to find than its equals
         if known is None:
             key = tuple(frame.pc for frame in trace.frames), trace.end
             row = self._table.get(key)
             if row is None:
                 row = self._table[key] = _Row(self._named(address, trace), trace.end)
-            if len(self._rows) > MOST:
+            if len(self._rows) > MAX_STACKS:
                 self._rows.clear()
             known = self._rows[id(trace)] = trace, row
         known[1].count += 1
@@ -218,10 +218,10 @@ class Counter:
         return (first, *rest)
 
     def _reopen(self) -> None:
-        assert self.memo is not None
+        assert self.unwind_cache is not None
         target = self.process.opened()
         self._targets.append(target)
-        self.memo.reopen(target)
-        self._namer = Namer(target, self.memo.unwinder)
+        self.unwind_cache.reload(target)
+        self._namer = Namer(target, self.unwind_cache.unwinder)
         if len(self._targets) > 2:
             self._targets.pop(1).close()

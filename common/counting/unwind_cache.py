@@ -1,10 +1,11 @@
-"""Unwinding the same stacks again and again, at the price of reading them.
+"""Unwind cache: recognises a stack that was unwound before by reading only the words that the unwinder read.
 
-What the unwinder does is determined by a few words only: the return addresses, and the saved frame pointers where a frame is found by
-one. So each stack that was unwound once is kept as a path in a tree, whose nodes name the word to look at next, by its distance from the
-stack pointer, and whose branches are the values it may have. A stack that goes a known path to its end is that very stack; no word less
-is compared than the unwinder would look at. Frame pointers are kept relative to the stack pointer, so that threads share the tree.
-Stacks with frames that the tree cannot describe (signal handlers, expressions) are kept by their top bytes instead.
+Unwinding depends on few words: the return addresses, and the saved frame pointers where a frame is
+found through one. Each unwound stack becomes a path in a trie. A node says which word to read next,
+by its offset from the stack pointer; its branches are the values seen there. A stack that follows a
+path to the end is that stack, since exactly the words that unwinding would read were compared.
+Frame pointers are stored relative to the stack pointer, so threads share paths. Stacks that a trie
+cannot describe (signal frames, DWARF expressions) are keyed by their top FALLBACK_KEY_BYTES.
 """
 
 from __future__ import annotations
@@ -18,75 +19,75 @@ from findleaks.target.base import Module, Region, Target, Thread
 from findleaks.unwind.cfi import Row
 from findleaks.unwind.frames import DWARF_REGISTERS, FRAME_POINTERS, Frame, FrameRegisters, Trace, Unwinder
 
-TOP = 512
-"""Bytes of a stack that stand for all of it where the tree cannot describe it."""
-FIRST, LONGEST = 1 << 10, 1 << 16
-"""Bytes of a stack to read at once: at first, and at most. What lies beyond is read word by word."""
-MOST = 1 << 16
-"""Stacks to keep."""
+FALLBACK_KEY_BYTES = 512
+FIRST_READ_BYTES, MAX_READ_BYTES = 1 << 10, 1 << 16
+"""Bytes of a stack read at once: at first, and at most. Words beyond are read one by one."""
+MAX_STACKS = 1 << 16
 
 Read = Callable[[int, int], bytes]
 
 
-class _Node:
-    """`offset` of the word to look at, from the stack pointer; None: the frame pointer itself. `relative`: its value counts from the
-    stack pointer, too."""
+class _TrieNode:
+    """The word to read next is at `offset` from the stack pointer (None: the frame pointer register).
+    `relative`: its value counts from the stack pointer too."""
 
     __slots__ = ("branches", "offset", "relative")
 
     def __init__(self, offset: Optional[int], relative: bool) -> None:
         self.offset, self.relative = offset, relative
-        self.branches: dict[int, Union[_Node, Trace]] = {}
+        self.branches: dict[int, Union[_TrieNode, Trace]] = {}
 
 
 Step = tuple[Optional[int], bool, int]
-"""offset, relative and value of one word."""
+"""(offset, relative, value) of one word."""
 
 
-class _Way(NamedTuple):
-    """How a frame's caller was found: where the return address is, where the frame pointer was saved (None: it was not), and the frame
-    pointer itself where it was needed."""
+class _CallerFound(NamedTuple):
+    """How a frame's caller was found: `slot` is where the return address is, `saved` where the frame
+    pointer was saved (None: nowhere), `pointer` the frame pointer where that was needed."""
 
     slot: int
     saved: Optional[int]
     pointer: Optional[int]
 
 
-class Memo:
-    """The stacks of one process. `target` may be replaced, when it maps other files, by `reopen`."""
+class UnwindCache:
+    """Stacks of one process. After the process maps other files, call `reload(target)`: complete
+    stacks stay valid."""
 
     def __init__(self, target: Target, read: Read) -> None:
         self.hits = self.misses = 0
         self._read = read
-        self._size = FIRST
+        self._read_bytes = FIRST_READ_BYTES
         self._word = struct.Struct(target.arch.word_format).unpack_from
-        self._trees: dict[int, Union[_Node, Trace]] = {}
-        self._tops: dict[tuple[int, bytes], Trace] = {}
+        self._tries: dict[int, Union[_TrieNode, Trace]] = {}
+        self._by_top: dict[tuple[int, bytes], Trace] = {}
         names, arch = DWARF_REGISTERS.get(target.arch.name), target.arch
         self._stack, self._pointer = (names.index(arch.sp), names.index(FRAME_POINTERS[arch.name])) if names else (-1, -1)
-        self.reopen(target)
+        self.reload(target)
 
-    def reopen(self, target: Target) -> None:
-        """Go on with the process as it is mapped now; what is known of stacks that ended well still holds."""
+    def reload(self, target: Target) -> None:
+        """Go on with what the process has mapped now."""
         self._fresh = Fresh(target, self._read)
         self.unwinder = Unwinder(self._fresh)
-        self._tops.clear()
+        self._by_top.clear()
 
-    def trace(self, pc: int, sp: int, fp: int) -> Trace:
-        """The stack of a thread that stands there. Frames' `sp` are those of the first thread that had this stack."""
-        data = self._read(sp, self._size)
-        known = self._known(pc, sp, fp, data) or self._tops.get((pc, data[:TOP]))
-        if known is not None:
+    def lookup_or_unwind(self, pc: int, sp: int, fp: int) -> Trace:
+        """The stack of a thread stopped at `pc`. Frame addresses are those of the first thread seen with
+        this stack."""
+        data = self._read(sp, self._read_bytes)
+        found = self._lookup(pc, sp, fp, data) or self._by_top.get((pc, data[:FALLBACK_KEY_BYTES]))
+        if found is not None:
             self.hits += 1
-            return known
+            return found
         self.misses += 1
-        return self._unwound(pc, sp, fp, data)
+        return self._unwind(pc, sp, fp, data)
 
-    def _known(self, pc: int, sp: int, fp: int, data: bytes) -> Optional[Trace]:
-        node = self._trees.get(pc)
+    def _lookup(self, pc: int, sp: int, fp: int, data: bytes) -> Optional[Trace]:
+        node = self._tries.get(pc)
         word, mask, unpack = self._fresh.arch.word, self._fresh.arch.mask, self._word
         last = len(data) - word
-        while type(node) is _Node:
+        while type(node) is _TrieNode:
             offset = node.offset
             if offset is None:
                 value = fp
@@ -100,7 +101,7 @@ class Memo:
             node = node.branches.get((value - sp) & mask if node.relative else value)
         return cast("Optional[Trace]", node)
 
-    def _unwound(self, pc: int, sp: int, fp: int, data: bytes) -> Trace:
+    def _unwind(self, pc: int, sp: int, fp: int, data: bytes) -> Trace:
         arch = self._fresh.arch
         names = DWARF_REGISTERS.get(arch.name)
         if names is None:
@@ -110,23 +111,23 @@ class Memo:
         registers = {arch.pc: pc, arch.sp: sp, FRAME_POINTERS[arch.name]: fp}
         found = self.unwinder.trace_with_registers(Thread(0, registers, sp, pc, 0), kept)
         steps = self._steps(found, kept, sp)
-        if self.misses % MOST == 0:
-            self._trees.clear()
-        if len(self._tops) >= MOST:
-            self._tops.clear()
-        if steps is None or not self._plant(pc, steps, found):
-            self._tops[pc, data[:TOP]] = found
+        if self.misses % MAX_STACKS == 0:
+            self._tries.clear()
+        if len(self._by_top) >= MAX_STACKS:
+            self._by_top.clear()
+        if steps is None or not self._add_path(pc, steps, found):
+            self._by_top[pc, data[:FALLBACK_KEY_BYTES]] = found
         return found
 
-    def _plant(self, pc: int, steps: list[Step], found: Trace) -> bool:
-        """Add a path; False where it disagrees with the tree, as code made at run time may have changed."""
+    def _add_path(self, pc: int, steps: list[Step], found: Trace) -> bool:
+        """Add a path; False where it disagrees with the trie, as code made at run time may have changed."""
         path: list[Step] = steps
         if not path:
-            self._trees[pc] = found
+            self._tries[pc] = found
             return True
-        node = self._trees.get(pc)
-        if not isinstance(node, _Node):
-            node = self._trees[pc] = _Node(path[0][0], path[0][1])
+        node = self._tries.get(pc)
+        if not isinstance(node, _TrieNode):
+            node = self._tries[pc] = _TrieNode(path[0][0], path[0][1])
         for number, (offset, relative, value) in enumerate(path):
             if (node.offset, node.relative) != (offset, relative):
                 return False
@@ -134,15 +135,16 @@ class Memo:
                 node.branches[value] = found
                 break
             following = node.branches.get(value)
-            if not isinstance(following, _Node):
-                following = node.branches[value] = _Node(path[number + 1][0], path[number + 1][1])
+            if not isinstance(following, _TrieNode):
+                following = node.branches[value] = _TrieNode(path[number + 1][0], path[number + 1][1])
             node = following
         reach = max((offset for offset, _, _ in path if offset is not None), default=0) + 8
-        self._size = max(self._size, min(LONGEST, reach))
+        self._read_bytes = max(self._read_bytes, min(MAX_READ_BYTES, reach))
         return True
 
     def _steps(self, found: Trace, kept: list[FrameRegisters], sp: int) -> Optional[list[Step]]:
-        """The words that made the unwinder take this way, in its order; None where they are others than the tree knows."""
+        """The words that the unwinder's result depends on, in its order; None where a trie cannot
+        describe them."""
         if found.end:
             return None
         mask = self._fresh.arch.mask
@@ -153,29 +155,30 @@ class Memo:
             if row is not None and row.outermost:
                 return steps
             if row is None:
-                way = self._without_row(frame, state, number == 0)
+                caller = self._without_row(frame, state, number == 0)
             else:
-                way = self._by_row(row, state)
-            if way is None:
+                caller = self._by_row(row, state)
+            if caller is None:
                 return None
-            if way.pointer is not None:
-                steps.append((None if saved is None else saved - sp, True, (way.pointer - sp) & mask))
-            saved = way.saved if way.saved is not None else saved
+            if caller.pointer is not None:
+                steps.append((None if saved is None else saved - sp, True, (caller.pointer - sp) & mask))
+            saved = caller.saved if caller.saved is not None else saved
             try:
-                steps.append((way.slot - sp, False, self._fresh.word(way.slot)))
+                steps.append((caller.slot - sp, False, self._fresh.word(caller.slot)))
             except UnreadableMemory:
                 return None
         return steps if steps and steps[-1][2] == 0 else None  # it ended with a return address of 0
 
-    def _without_row(self, frame: Frame, state: FrameRegisters, innermost: bool) -> Optional[_Way]:
-        """Code without call frame information: by the frame pointer, or a call to nowhere by the top of the stack."""
+    def _without_row(self, frame: Frame, state: FrameRegisters, innermost: bool) -> Optional[_CallerFound]:
+        """Code without call frame information: through the frame pointer; after a call to an address
+        without code, by the word at the top of the stack."""
         if innermost and not self.unwinder.executable(frame.pc):
-            return _Way(state.registers[self._stack], None, None)
+            return _CallerFound(state.registers[self._stack], None, None)
         pointer = state.registers.get(self._pointer)
-        return _Way(pointer + self._fresh.arch.word, pointer, pointer) if pointer is not None else None
+        return _CallerFound(pointer + self._fresh.arch.word, pointer, pointer) if pointer is not None else None
 
-    def _by_row(self, row: Row, state: FrameRegisters) -> Optional[_Way]:
-        """By call frame information that finds the caller's frame from the stack pointer or the frame pointer, and nothing else."""
+    def _by_row(self, row: Row, state: FrameRegisters) -> Optional[_CallerFound]:
+        """Call frame information that needs the stack pointer or the frame pointer and nothing else."""
         if row.signal or row.expression or row.register not in (self._stack, self._pointer) or self._stack in row.rules:
             return None
         base = state.registers.get(row.register)
@@ -183,11 +186,14 @@ class Memo:
         if base is None or rule is None or rule.how != "offset" or (own is not None and own.how != "offset"):
             return None
         after = (base + row.offset) & self._fresh.arch.mask
-        return _Way(after + rule.value, after + own.value if own is not None else None, base if row.register == self._pointer else None)
+        return _CallerFound(
+            after + rule.value, after + own.value if own is not None else None, base if row.register == self._pointer else None
+        )
 
 
 class Fresh:
-    """A target whose memory is read anew whenever `forget` was called; what is mapped is as it was when the target was opened."""
+    """A target whose memory is read again after each `forget`; what is mapped is as it was when the
+    target was opened."""
 
     def __init__(self, target: Target, read: Read) -> None:
         self._target, self.arch = target, target.arch

@@ -13,7 +13,7 @@ import pytest
 from findleaks.commands.count import breakpoint_host, wanted
 from findleaks.commands.count_text import CountResult
 from findleaks.counting.counter import Counted, Counter, Table
-from findleaks.counting.unwind_cache import Memo
+from findleaks.counting.unwind_cache import UnwindCache
 from findleaks.errors import TargetError, UsageError
 from findleaks.gdb_subprocess import without_pid
 from findleaks.runtimes.rules import RULES, rule
@@ -59,7 +59,7 @@ def test_remembered_stacks_are_what_the_unwinder_says() -> None:
     """Few stacks at places that vary, with noise between the frames: each is unwound afresh for comparison."""
     rng = random.Random(11)
     image = Image()
-    memo = Memo(image.target, image.read)
+    cache = UnwindCache(image.target, image.read)
     shapes = [[CODE + 0x10 * rng.randrange(1, 200) for _ in range(rng.randrange(1, 9))] + [0] for _ in range(12)]
     for _ in range(600):
         seed = rng.randrange(12)
@@ -69,16 +69,16 @@ def test_remembered_stacks_are_what_the_unwinder_says() -> None:
         image.stack[sp - STACK :] = data
         for noise in range(sp, fp, 8):
             image.stack[noise - STACK : noise - STACK + 8] = rng.randbytes(8)
-        trace = memo.trace(CODE + 5, sp, fp)
+        trace = cache.lookup_or_unwind(CODE + 5, sp, fp)
         assert tuple(frame.pc for frame in trace.frames) == image.fresh(CODE + 5, sp, fp)
-    assert memo.misses == len(shapes)
-    assert memo.hits == 600 - memo.misses
+    assert cache.misses == len(shapes)
+    assert cache.hits == 600 - cache.misses
 
 
 def test_a_difference_far_out_makes_another_stack() -> None:
     """The innermost bytes are the same: it is no key of a stack, which is compared up to its end."""
     image = Image()
-    memo = Memo(image.target, image.read)
+    cache = UnwindCache(image.target, image.read)
     sp = STACK + 0x100
     far = STACK + 0x3000
     found = set()
@@ -86,26 +86,26 @@ def test_a_difference_far_out_makes_another_stack() -> None:
         image.stack[sp + 8 - STACK : sp + 24 - STACK] = far.to_bytes(8, "little") + (CODE + 0x50).to_bytes(8, "little")
         image.stack[far - STACK : far + 16 - STACK] = (far + 32).to_bytes(8, "little") + caller.to_bytes(8, "little")
         image.stack[far + 32 - STACK : far + 48 - STACK] = bytes(16)
-        found.add(tuple(frame.pc for frame in memo.trace(CODE, sp, sp + 8).frames))
+        found.add(tuple(frame.pc for frame in cache.lookup_or_unwind(CODE, sp, sp + 8).frames))
     assert found == {(CODE, CODE + 0x50, CODE + 0x100), (CODE, CODE + 0x50, CODE + 0x200)}
-    assert (memo.misses, memo.hits) == (2, 1)
+    assert (cache.misses, cache.hits) == (2, 1)
 
 
 def test_stacks_that_do_not_end_well_are_kept_by_their_top() -> None:
     image = Image()
-    memo = Memo(image.target, image.read)
+    cache = UnwindCache(image.target, image.read)
     sp = STACK + 0x100
-    first = memo.trace(CODE, sp, 0x1234)
+    first = cache.lookup_or_unwind(CODE, sp, 0x1234)
     assert first.end
-    assert memo.trace(CODE, sp, 0x1234) == first
+    assert cache.lookup_or_unwind(CODE, sp, 0x1234) == first
     image.stack[0x108] = 1
-    memo.trace(CODE, sp, 0x1234)
-    assert (memo.misses, memo.hits) == (2, 1)
+    cache.lookup_or_unwind(CODE, sp, 0x1234)
+    assert (cache.misses, cache.hits) == (2, 1)
 
 
 def test_nothing_of_the_stack_can_be_read() -> None:
     image = Image()
-    trace = Memo(image.target, image.read).trace(CODE, 0x999000, 0x999010)
+    trace = UnwindCache(image.target, image.read).lookup_or_unwind(CODE, 0x999000, 0x999010)
     assert [frame.pc for frame in trace.frames] == [CODE]
     assert trace.end
 
