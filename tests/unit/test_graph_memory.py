@@ -56,7 +56,7 @@ def functions() -> Iterator[tuple[str, str, list[str]]]:
     """Name, type, and the parameters' types of each function that the kernel exports; without `const` and spaces."""
     for source in SOURCES.glob("*.c"):
         for made, name, parameters in re.findall(r"^API ([^({]*?)(\w+)\(([^)]*)\)\s*\{", source.read_text(), re.MULTILINE):
-            types = [re.sub(r"\bconst\b|\s|\w+$", "", one) for one in parameters.split(",")]
+            types = [re.sub(r"\bconst\b|\s|\w+$", "", one) for one in parameters.split(",") if one != "void"]
             yield name, re.sub(r"\bconst\b|\s", "", made), types
 
 
