@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from imports import imports
+
 LAYERS = (
     ("bootstrap", "catalogue", "escaping", "libraries"),
     ("formatting", "progress", "demangle", "quoting"),
@@ -77,17 +79,9 @@ def _apart(one: str, other: str) -> bool:
 
 def _imports(path: Path) -> Iterator[tuple[int, str]]:
     """Line and module of each import from findleaks, but for those of a file that is run as a script."""
-    tree = ast.parse(path.read_bytes(), str(path))
-    script = {id(node) for entry in tree.body if ast.unparse(entry).startswith(_ENTRY) for node in ast.walk(entry)}
-    for node in ast.walk(tree):
-        if id(node) in script:
+    for entry in ast.parse(path.read_bytes(), str(path)).body:
+        if ast.unparse(entry).startswith(_ENTRY):
             continue
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module == "findleaks":
-            modules = [f"findleaks.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            modules = [node.module or ""]
-        else:
-            continue
-        yield from ((node.lineno, module) for module in modules if module.startswith("findleaks."))
+        for line, module, names in imports(entry):
+            modules = [f"findleaks.{name}" for name in names] if module == "findleaks" else [module]
+            yield from ((line, module) for module in modules if module.startswith("findleaks."))

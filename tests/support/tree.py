@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import layers
+from imports import imports
 
 LONGEST = 420
 TEXTS = {".py", ".c", ".h", ".cpp", ".sh", ".md", ".toml", ""}
@@ -177,15 +178,10 @@ _AVOIDED = re.compile(rf"\b(?:{'|'.join(PLAIN_WORDS)})\b")
 
 def debuggers(path: Path, name: str) -> Iterator[str]:
     """Imports of gdb or lldb, or of our front ends, anywhere in the file."""
-    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
-        modules: list[str] = []
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        for module in modules:
-            if re.match(r"(findleaks\.)?(gdb|lldb)(\.|$)", module):
-                yield f"{name}:{getattr(node, 'lineno', 0)}: imports {module}: common/ must work in every front end"
+    for line, module, names in imports(ast.parse(path.read_bytes(), str(path))):
+        for one in (module, *(f"{module}.{taken}" for taken in names)):
+            if re.match(r"(findleaks\.)?(gdb|lldb)(\.|$)", one):
+                yield f"{name}:{line}: imports {one}: common/ must work in every front end"
 
 
 def entries(path: Path, name: str, root: Path) -> Iterator[str]:

@@ -7,21 +7,19 @@ import ast
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
+from imports import imports
+
 COMMON = Path(__file__).parents[2] / "common"
 
 
-def imports(root: Path) -> dict[str, set[str]]:
+def graph_of(root: Path) -> dict[str, set[str]]:
     """By module of `root`, all modules of `root` that it imports anywhere."""
     files = {_name(path.relative_to(root)): path for path in root.rglob("*.py")}
     found = {}
     for name, path in files.items():
         taken: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            if isinstance(node, ast.Import):
-                taken.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                members = {f"{node.module}.{alias.name}" for alias in node.names}
-                taken |= members & files.keys() or {node.module}
+        for _, module, names in imports(ast.parse(path.read_bytes())):
+            taken |= {f"{module}.{one}" for one in names} & files.keys() or {module}
         found[name] = taken & files.keys() - {name}
     return found
 
@@ -55,7 +53,7 @@ def _reached(start: str, graph: Mapping[str, Set[str]]) -> set[str]:
 
 def test_no_circles() -> None:
     rooms = ("findleaks.allocators.", "findleaks.runtimes.")
-    graph = imports(COMMON)
+    graph = graph_of(COMMON)
     assert len([name for name in graph if name.startswith(rooms)]) > 100
     assert [sorted(one) for one in circles(graph) if any(name.startswith(rooms) for name in one)] == []
 
@@ -67,4 +65,4 @@ def test_circles_are_seen(tmp_path: Path) -> None:
     (tmp_path / "room/one.py").write_text("if TYPE_CHECKING:\n    from findleaks.room import two\n")
     (tmp_path / "room/two.py").write_text("import findleaks.room.one\nimport os\n")
     (tmp_path / "room/three.py").write_text("from findleaks.room.two import Two\n")
-    assert list(circles(imports(tmp_path))) == [{"findleaks.room.one", "findleaks.room.two"}]
+    assert list(circles(graph_of(tmp_path))) == [{"findleaks.room.one", "findleaks.room.two"}]

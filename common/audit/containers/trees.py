@@ -76,12 +76,6 @@ def _is_black(reader: Reader, node: int, layout: TreeLayout) -> bool:
     return colour is not None and colour & layout.colour_mask == BLACK
 
 
-def _wrong(node: int, parent: int, back: int, absent: bool) -> str:
-    if absent:
-        return f"node {node:#x} cannot be read"
-    return f"node {node:#x} gives {back:#x} as its parent, but hangs from {parent:#x}"
-
-
 def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Optional[Container]:
     """A tree must hold the ends that its header names; and its own count must agree, or that is recorded."""
     if not made.problem and made.recorded != made.length:
