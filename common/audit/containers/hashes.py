@@ -16,7 +16,8 @@ LONG = 16
 """Nodes of each chain that are followed for that."""
 
 ENTWINED = 2
-"""If one in so many nodes belongs to two chains, they are no chains. Damage is rarer, and a chain of stale nodes may join another."""
+"""If one in so many nodes belongs to two chains, they are no chains. Damage is rarer, and a chain
+of stale nodes may join another."""
 
 SAMPLE = 64
 """Buckets that are looked at to find where a chain's link stands."""
@@ -25,9 +26,10 @@ SAMPLE = 64
 def standard(reader: Reader, address: int) -> Optional[Container]:
     """std::unordered_map, set, multimap or multiset with its head at `address`.
 
-    libstdc++ (GCC 12 bits/hashtable.h, _Hashtable): {buckets, bucket count, first node, element count, largest load (float) …}, one bucket
-    behind these. libc++ (LLVM 16 __hash_table): {buckets, bucket count, first node, size, largest load}. In both all nodes are one
-    list, linked by their first words, and the bucket of the first node holds the address of the pointer to it.
+    libstdc++ (GCC 12 bits/hashtable.h, _Hashtable): {buckets, bucket count, first node, element
+    count, largest load (float) …}, one bucket behind these. libc++ (LLVM 16 __hash_table):
+    {buckets, bucket count, first node, size, largest load}. In both all nodes are one list, linked
+    by their first words, and the bucket of the first node holds the address of the pointer to it.
     """
     size = reader.size
     words = reader.words(address, 5)
@@ -55,13 +57,15 @@ def standard(reader: Reader, address: int) -> Optional[Container]:
 
 
 def single(reader: Reader, address: int) -> Optional[Container]:
-    """One of libstdc++'s whose pointer to its first node is at `address`, and whose only bucket stands in itself."""
+    """One of libstdc++'s whose pointer to its first node is at `address`, and whose only bucket
+    stands in itself."""
     size = reader.size
     return standard(reader, address - 2 * size) if reader.word(address - 2 * size) == address + 4 * size else None
 
 
 def _gnu(reader: Reader, address: int) -> bool:
-    """libstdc++'s policy keeps the size at which it grows behind the load, and it is near the count of buckets."""
+    """libstdc++'s policy keeps the size at which it grows behind the load, and it is near the count
+    of buckets."""
     words = reader.words(address, 6)
     return words is not None and words[1] // 2 <= words[5] <= 1024 * words[1] + 16
 
@@ -70,7 +74,7 @@ def _holds(reader: Reader, start: int, count: int, value: int) -> bool:
     """One of the `count` words at `start` is `value`."""
     size = reader.size
     for piece in reader.target.pieces(start, start + count * size):
-        reader.tell()
+        reader.progress()
         if reader.engine.search(piece, value, value + 1):
             return True
     return False
@@ -86,7 +90,8 @@ class Buckets(NamedTuple):
 
 
 def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
-    """What an array of pointers holds. That of the last one is kept: what is no table of chains may be an array of other pointers."""
+    """What an array of pointers holds. That of the last one is kept: what is no table of chains may
+    be an array of other pointers."""
     kept = reader.known.get(("buckets", 0))
     if isinstance(kept, tuple) and kept[0] == (start, end):
         found: Buckets = kept[1]
@@ -95,7 +100,7 @@ def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
     words = 0
     strange = False
     for piece in reader.target.pieces(start, end):
-        reader.tell()
+        reader.progress()
         places, values = pointing(reader.engine, piece, reader.low, reader.high)
         heads.extend(values)
         words += len(piece.data) // reader.size
@@ -114,8 +119,9 @@ def _spread(values: Sequence[int], most: int = SAMPLE) -> list[int]:
 
 
 def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: bool = False) -> Optional[Container]:
-    """A table of chains whose array of buckets is [start, end): each bucket 0 or the first of a list, no node on two of them. `head` are
-    the owner's words that are its head. `whole`: only if nothing is damaged."""
+    """A table of chains whose array of buckets is [start, end): each bucket 0 or the first of a
+    list, no node on two of them. `head` are the owner's words that are its head. `whole`: only if
+    nothing is damaged."""
     found = buckets_in(reader, start, end)
     if len(found.heads) < LEAST or found.strange:
         return None
@@ -134,8 +140,8 @@ def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: 
 
 
 def _link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[int]:
-    """Offset in a node of the link to the next: what leads from each of the sample to nodes like it and to an end, and farther than any
-    other word does."""
+    """Offset in a node of the link to the next: what leads from each of the sample to nodes like it
+    and to an end, and farther than any other word does."""
     size = reader.size
     count = min((first.size - first.offset) // size, WORDS)
     best, found = 0, None
@@ -147,7 +153,8 @@ def _link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[int]:
 
 
 def _followed(reader: Reader, first: Place, sample: Sequence[int], offset: int) -> int:
-    """How many nodes the link at `offset` leads to from the sample, LONG at most from each; 0 where it leads to anything else."""
+    """How many nodes the link at `offset` leads to from the sample, LONG at most from each; 0 where
+    it leads to anything else."""
     length = 0
     for node in sample:
         for _ in range(LONG):
@@ -162,8 +169,8 @@ def _followed(reader: Reader, first: Place, sample: Sequence[int], offset: int) 
 
 
 def _entwined(reader: Reader, heads: array[int], sample: Sequence[int], link: int) -> bool:
-    """Whether the link leads from more than a few of the sample to heads of other chains, or to nodes of theirs: then these are no chains
-    but blocks that refer to one another."""
+    """Whether the link leads from more than a few of the sample to heads of other chains, or to
+    nodes of theirs: then these are no chains but blocks that refer to one another."""
     met: Counter[int] = Counter()
     for head in sample:
         node: Optional[int] = head
@@ -179,7 +186,8 @@ def _entwined(reader: Reader, heads: array[int], sample: Sequence[int], link: in
 
 
 def _chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
-    """All nodes, each once, level by level: the first of every bucket, the second …; and "" or what is wrong."""
+    """All nodes, each once, level by level: the first of every bucket, the second …; and "" or what
+    is wrong."""
     sound = reader.linked(heads, (link,), 2 * reader.most)
     return (sound, "") if sound is not None else _damaged_chains(reader, heads, link)
 
@@ -190,7 +198,7 @@ def _damaged_chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[ar
     while level and not problem:
         below: array[int] = array("Q")
         for first in range(0, len(level), SLICE):
-            reader.tell()
+            reader.progress()
             some = level[first : first + SLICE]
             (after,), missing = reader.columns(some, link, 1)
             if missing:

@@ -1,6 +1,7 @@
 """Linked lists, with the link at any place of a node: singly or doubly linked, circular, intrusive.
 
-A link is found by trying: which word of the first node leads to a block of its size, as far into it, which leads on in the same way?
+A link is found by trying: which word of the first node leads to a block of its size, as far into
+it, which leads on in the same way?
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ SAMPLE = 8
 
 
 def ring(reader: Reader, address: int) -> Optional[Container]:
-    """A circular doubly linked list whose head {next, previous} stands in the owner at `address`: std::list (GCC 12 bits/stl_list.h,
-    _List_node_base, _List_node_header: a node count follows), Linux's list_head, a BSD CIRCLEQ."""
+    """A circular doubly linked list whose head {next, previous} stands in the owner at `address`:
+    std::list (GCC 12 bits/stl_list.h, _List_node_base, _List_node_header: a node count follows),
+    Linux's list_head, a BSD CIRCLEQ."""
     size = reader.size
     head = reader.words(address, 3) or reader.words(address, 2)
     if head is None:
@@ -44,7 +46,8 @@ def ring(reader: Reader, address: int) -> Optional[Container]:
 
 
 def follow_to(reader: Reader, first: int, offset: int, end: int) -> tuple[array[int], str]:
-    """The places from `first` on, linked at `offset`, that come before `end`, a node of the owner's own (0: none); "" or what is wrong."""
+    """The places from `first` on, linked at `offset`, that come before `end`, a node of the owner's
+    own (0: none); "" or what is wrong."""
     nodes, problem = reader.follow(first, offset, reader.most + 1)
     if end and end in nodes:
         return nodes[: nodes.index(end)], ""
@@ -56,9 +59,10 @@ def follow_to(reader: Reader, first: int, offset: int, end: int) -> tuple[array[
 
 
 def _backward(reader: Reader, nodes: array[int], before: int, offset: int) -> str:
-    """Whether each node's link back at `offset` is to the one before it; "" or the first that is not."""
+    """Whether each node's link back at `offset` is to the one before it; "" or the first that is
+    not."""
     for first in range(0, len(nodes), SLICE):
-        reader.tell()
+        reader.progress()
         some = nodes[first : first + SLICE]
         (backs,), _ = reader.columns(some, offset, 1)
         expected = array("Q", [before])
@@ -71,7 +75,8 @@ def _backward(reader: Reader, nodes: array[int], before: int, offset: int) -> st
 
 
 def chain(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
-    """The list that the pointer `value` at `address` begins; None where its block is no node of one."""
+    """The list that the pointer `value` at `address` begins; None where its block is no node of
+    one."""
     offset = link_of(reader, place, value)
     if offset is None:
         return None
@@ -89,13 +94,15 @@ def chain(reader: Reader, address: int, place: Place, value: int) -> Optional[Co
 
 
 def _end_outside(reader: Reader, nodes: array[int], offset: int) -> bool:
-    """The list ends at something mapped that is no block of a heap: a sentinel, or a head elsewhere."""
+    """The list ends at something mapped that is no block of a heap: a sentinel, or a head
+    elsewhere."""
     end = reader.word(nodes[-1] + offset)
     return end is not None and reader.word(end) is not None and reader.blocks.find(end) < 0
 
 
 def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
-    """Offset from `value` of the link to a node's successor: the one on which most nodes of a sample follow; None if there is none."""
+    """Offset from `value` of the link to a node's successor: the one on which most nodes of a
+    sample follow; None if there is none."""
     size = reader.size
     count = min((place.size - place.offset) // size, WORDS)
     words = reader.words(value, count) or ()
@@ -110,7 +117,8 @@ def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
 
 
 def _sampled(reader: Reader, place: Place, value: int, offset: int) -> int:
-    """Nodes on the list from `value` by the link at `offset`, SAMPLE at most; 0 where it leads to what is no node, nor an end."""
+    """Nodes on the list from `value` by the link at `offset`, SAMPLE at most; 0 where it leads to
+    what is no node, nor an end."""
     seen = {value}
     node = value
     while len(seen) < SAMPLE:
@@ -134,7 +142,8 @@ def back_of(reader: Reader, place: Place, nodes: array[int], link: int) -> Optio
 
 
 def claimed(reader: Reader, container: Container, pointers: dict[int, int]) -> list[Range]:
-    """Of the owner's other pointers (address -> value), those that lead to nodes of a list: its tail, a cursor."""
+    """Of the owner's other pointers (address -> value), those that lead to nodes of a list: its
+    tail, a cursor."""
     inside, size = reader.among(container.nodes, set(pointers.values())), reader.size
     spans = (Range(at, at + size) for at, value in pointers.items() if value in inside and not container.start <= at < container.end)
     return sorted(spans)

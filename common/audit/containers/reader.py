@@ -26,11 +26,13 @@ FEW = 20_000
 """So many nodes of a live process are read one by one; for more, its heaps are read."""
 
 MOST_LIVE = 4 << 30
-"""Bytes of a live process's heaps that are kept in our memory to follow links in. Beyond, nodes are read one by one."""
+"""Bytes of a live process's heaps that are kept in our memory to follow links in. Beyond, nodes are
+read one by one."""
 
 
 class Place(NamedTuple):
-    """What a word points to: block number `block`, its `start` and usable `size`, and how far into it."""
+    """What a word points to: block number `block`, its `start` and usable `size`, and how far into
+    it."""
 
     block: int
     start: int
@@ -39,7 +41,8 @@ class Place(NamedTuple):
 
 
 class Reader:
-    """Memory and blocks of one session, as those who walk containers want them. Nothing raises but Interrupted: what is absent is None."""
+    """Memory and blocks of one session, as those who walk containers want them. Nothing raises but
+    Interrupted: what is absent is None."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -79,15 +82,16 @@ class Reader:
         return Place(found[0], found[1], found[2], value - found[1]) if found is not None and found[3] == State.IN_USE else None
 
     def alike(self, one: Place, other: Optional[Place]) -> bool:
-        """Could `other` be a node beside `one`: as far into a block of its size? The allocator may have rounded one of them up more."""
+        """Could `other` be a node beside `one`: as far into a block of its size? The allocator may
+        have rounded one of them up more."""
         return other is not None and other.offset == one.offset and other.block != one.block and abs(other.size - one.size) <= self.slack
 
     def alike_or_same(self, one: Place, other: Optional[Place]) -> bool:
         return other is not None and ((other.block, other.offset) == (one.block, one.offset) or self.alike(one, other))
 
     def columns(self, places: Sequence[int], offset: int, count: int) -> tuple[list[array[int]], list[int]]:
-        """Columns of the `count` words `offset` bytes from each place, and the numbers of those places of which a word is
-        absent: their words are 0."""
+        """Columns of the `count` words `offset` bytes from each place, and the numbers of those
+        places of which a word is absent: their words are 0."""
         mask = self.target.arch.mask
         wanted = array("Q", [(place + offset) & mask for place in places]) if offset else places
         data, missing = self._gather(wanted, count * self.size)
@@ -106,7 +110,7 @@ class Reader:
         data, missing = bytearray(), []
         for number, address in enumerate(addresses):
             if number % SLICE == SLICE - 1:
-                self.tell()
+                self.progress()
             try:
                 data += self.target.read(address, size)
             except UnreadableMemory:
@@ -124,15 +128,16 @@ class Reader:
         return tuple(self.session.pieces(self.session.heap_ranges(), "reading containers", whole=True))
 
     def follow(self, head: int, offset: int, most: int) -> tuple[array[int], str]:
-        """Places on the singly linked list from `head`, whose links are at `offset`, up to a link of 0; and "" or why it ended before.
-        No more than `most`, which must be finite: that ends a list that runs into itself."""
+        """Places on the singly linked list from `head`, whose links are at `offset`, up to a link
+        of 0; and "" or why it ended before. No more than `most`, which must be finite: that ends a
+        list that runs into itself."""
         nodes: array[int] = array("Q")
         if self.target.live:
             nodes, head, problem = self._stepwise(head, offset, min(most, FEW))
             if problem or not head or not self._fits or len(nodes) >= most:
                 return nodes, problem or (list_problem(TOO_LONG, head, len(nodes)) if head else "")
         while head:
-            self.tell()
+            self.progress()
             room = min(SLICE, most - len(nodes))
             part, problem = self.engine.follow(self._pieces, head, offset, False, room)
             nodes.extend(part)
@@ -164,12 +169,13 @@ class Reader:
         else:
             walk = self.engine.walk_tree(self._pieces, root, header, layout, most)
         while not walk.step(SLICE):
-            self.tell()
+            self.progress()
         return walk.result()
 
     def linked(self, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0) -> Optional[array[int]]:
-        """All nodes from `heads` on along the links at `offsets`, level by level; None unless they are sound: each is met once and can be
-        read, and there are no more than `most` of them, on `deepest` levels (0: any number)."""
+        """All nodes from `heads` on along the links at `offsets`, level by level; None unless they
+        are sound: each is met once and can be read, and there are no more than `most` of them, on
+        `deepest` levels (0: any number)."""
         if self.target.live:
             few = most if not self._fits else min(most, FEW)
             walk: LinkWalk = PureLinkWalk(self.words, heads, offsets, few, deepest, self.target.arch.mask)
@@ -181,14 +187,14 @@ class Reader:
 
     def _walked(self, walk: LinkWalk) -> tuple[array[int], bool]:
         while not walk.step(SLICE if not self.target.live else SLICE // 50):
-            self.tell()
+            self.progress()
         return walk.result()
 
     def among(self, nodes: array[int], values: set[int]) -> set[int]:
         """Those of some values that are nodes of a container."""
         found: set[int] = set()
         for first in range(0, len(nodes) if values else 0, SLICE):
-            self.tell()
+            self.progress()
             some = nodes[first : first + SLICE]
             if self.engine.name == "pure":  # it would read words of the target's size
                 found |= values.intersection(some)
@@ -197,6 +203,6 @@ class Reader:
             found.update(some[place // some.itemsize] for place in places)
         return found
 
-    def tell(self) -> None:
+    def progress(self) -> None:
         """Progress, and a look at Ctrl-C."""
         self.session.tell("walking containers", 0.0)
