@@ -1,4 +1,4 @@
-"""Hash tables: std::unordered_map and set, and tables of chains as C programs make them."""
+"""Hash tables: std::unordered_map and set, and chained tables of C programs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from findleaks.audit.containers.lists import WORDS
 from findleaks.audit.containers.reader import SLICE, Place, Reader
 
 LONG = 16
-"""Nodes of each chain that are followed for that."""
+"""Most nodes of a chain that are followed to find its link."""
 
 ENTWINED = 2
-"""If one in so many nodes belongs to two chains, they are no chains. Damage is rarer, and a chain
-of stale nodes may join another."""
+"""One in this many nodes on two chains means that these are no chains. Damage is rarer, though a
+chain of stale nodes may join another."""
 
 SAMPLE = 64
-"""Buckets that are looked at to find where a chain's link stands."""
+"""Buckets that are examined to find the offset of a chain's link."""
 
 
 def standard(reader: Reader, address: int) -> Optional[Container]:
@@ -40,7 +40,7 @@ def standard(reader: Reader, address: int) -> Optional[Container]:
     if not 0 < count <= 1 << 40 or not first or reader.place(first) is None:
         return None
     load &= 0xFFFFFFFF
-    if not 0x3D000000 <= load <= 0x44000000:  # a float from 1/32 to 512: nobody sets another largest load
+    if not 0x3D000000 <= load <= 0x44000000:  # a float from 1/32 to 512: other values are not used
         return None
     table = reader.place(buckets)
     own = buckets == address + 6 * size  # libstdc++'s single bucket
@@ -57,21 +57,21 @@ def standard(reader: Reader, address: int) -> Optional[Container]:
 
 
 def single(reader: Reader, address: int) -> Optional[Container]:
-    """One of libstdc++'s whose pointer to its first node is at `address`, and whose only bucket
-    stands in itself."""
+    """libstdc++'s table with its single bucket inside itself and its pointer to the first node at
+    `address`."""
     size = reader.size
     return standard(reader, address - 2 * size) if reader.word(address - 2 * size) == address + 4 * size else None
 
 
 def _gnu(reader: Reader, address: int) -> bool:
-    """libstdc++'s policy keeps the size at which it grows behind the load, and it is near the count
-    of buckets."""
+    """Whether it is libstdc++'s: its policy keeps, behind the load, the size at which it grows,
+    which is near the bucket count."""
     words = reader.words(address, 6)
     return words is not None and words[1] // 2 <= words[5] <= 1024 * words[1] + 16
 
 
 def _holds(reader: Reader, start: int, count: int, value: int) -> bool:
-    """One of the `count` words at `start` is `value`."""
+    """Whether one of the `count` words at `start` is `value`."""
     size = reader.size
     for piece in reader.target.pieces(start, start + count * size):
         reader.progress()
@@ -81,49 +81,51 @@ def _holds(reader: Reader, start: int, count: int, value: int) -> bool:
 
 
 class Buckets(NamedTuple):
-    """The words of an array that are not 0, by address, and how many there are in all."""
+    """The non-zero words of an array. `places`: how many words it has in all."""
 
     heads: array[int]
     places: int
-    sample: list[Optional[Place]]  # what some of the heads lead to, from the first to the last
-    strange: bool  # there are words that are neither 0 nor lead to blocks
+    sample: list[Optional[Place]]  # what some of the heads point to, evenly spread
+    mixed: bool  # some words are neither 0 nor point to blocks
 
 
 def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
-    """What an array of pointers holds. That of the last one is kept: what is no table of chains may
-    be an array of other pointers."""
+    """The buckets of an array of pointers. The last result is kept: an array that is no hash table
+    may be an array of other pointers."""
     kept = reader.known.get(("buckets", 0))
     if isinstance(kept, tuple) and kept[0] == (start, end):
         found: Buckets = kept[1]
         return found
     heads: array[int] = array("Q")
     words = 0
-    strange = False
+    mixed = False
     for piece in reader.target.pieces(start, end):
         reader.progress()
         places, values = pointing(reader.engine, piece, reader.low, reader.high)
         heads.extend(values)
         words += len(piece.data) // reader.size
         empty = len(reader.engine.search(piece, 0, 1))
-        strange = strange or empty + len(places) < len(piece.data) // reader.size
-    sample = [] if strange else [reader.place(value) for value in _spread(heads)]
-    found = Buckets(heads, words, sample, strange or None in sample)
+        mixed = mixed or empty + len(places) < len(piece.data) // reader.size
+    sample = [] if mixed else [reader.place(value) for value in _spread(heads)]
+    found = Buckets(heads, words, sample, mixed or None in sample)
     reader.known["buckets", 0] = (start, end), found
     return found
 
 
 def _spread(values: Sequence[int], most: int = SAMPLE) -> list[int]:
-    """Some of the values, from the first to the last."""
+    """Some of the values, evenly spread."""
     step = max(len(values) // most, 1)
     return list(values[::step][:most])
 
 
 def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: bool = False) -> Optional[Container]:
-    """A table of chains whose array of buckets is [start, end): each bucket 0 or the first of a
-    list, no node on two of them. `head` are the owner's words that are its head. `whole`: only if
-    nothing is damaged."""
+    """A chained hash table with the array of buckets [start, end): each bucket is 0 or the first
+    node of a chain, and no node is on two chains.
+
+    `head`: the owner's words that are the table's head. `whole`: None where anything is damaged.
+    """
     found = buckets_in(reader, start, end)
-    if len(found.heads) < LEAST or found.strange:
+    if len(found.heads) < LEAST or found.mixed:
         return None
     sample = _spread(found.heads)
     first = found.sample[0]
@@ -134,14 +136,14 @@ def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: 
         return None
     nodes, problem = _chains(reader, found.heads, link)
     if len(nodes) == len(found.heads) or (whole and problem):
-        return None  # no chain has two nodes: mere pointers
+        return None  # no chain has two nodes: an array of pointers
     tables = () if head == (start, end) else (start,)
     return Container("hash table", head[0], head[1], len(nodes), nodes=nodes, tables=tables, problem=problem)
 
 
 def _link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[int]:
-    """Offset in a node of the link to the next: what leads from each of the sample to nodes like it
-    and to an end, and farther than any other word does."""
+    """Offset in a node of the link to the next: the word that leads from each of the sample to
+    nodes alike and to an end, and farther than any other."""
     size = reader.size
     count = min((first.size - first.offset) // size, WORDS)
     best, found = 0, None
@@ -153,8 +155,8 @@ def _link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[int]:
 
 
 def _followed(reader: Reader, first: Place, sample: Sequence[int], offset: int) -> int:
-    """How many nodes the link at `offset` leads to from the sample, LONG at most from each; 0 where
-    it leads to anything else."""
+    """Number of nodes that the link at `offset` leads to from the sample, at most LONG from each; 0
+    where it leads to anything else."""
     length = 0
     for node in sample:
         for _ in range(LONG):
@@ -169,8 +171,8 @@ def _followed(reader: Reader, first: Place, sample: Sequence[int], offset: int) 
 
 
 def _entwined(reader: Reader, heads: array[int], sample: Sequence[int], link: int) -> bool:
-    """Whether the link leads from more than a few of the sample to heads of other chains, or to
-    nodes of theirs: then these are no chains but blocks that refer to one another."""
+    """Whether the link leads from more than a few of the sample to heads or nodes of other chains.
+    Then these are no chains, but blocks that refer to one another."""
     met: Counter[int] = Counter()
     for head in sample:
         node: Optional[int] = head
@@ -186,14 +188,14 @@ def _entwined(reader: Reader, heads: array[int], sample: Sequence[int], link: in
 
 
 def _chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
-    """All nodes, each once, level by level: the first of every bucket, the second …; and "" or what
-    is wrong."""
+    """All nodes, each once, level by level: the first of every bucket, then the second, and so on;
+    and "" or what is wrong."""
     sound = reader.linked(heads, (link,), 2 * reader.most)
     return (sound, "") if sound is not None else _damaged_chains(reader, heads, link)
 
 
 def _damaged_chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
-    """As _chains, of chains with something wrong in them."""
+    """As _chains, for chains with damage."""
     nodes, level, problem = array("Q"), array("Q", heads), ""
     while level and not problem:
         below: array[int] = array("Q")
