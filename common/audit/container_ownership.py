@@ -1,10 +1,10 @@
 """Ownership of containers: intact ones are found in advance, so that stale pointers to their nodes
 are ignored.
 
-Memory is full of stale pointers: structures that were not cleared, buffers, what a free left in a
-block that malloc returned again. A single one to a node of a std::map would make the holder of the
-stale word an owner of the whole map, since its nodes point to their parents. But a map whose links
-are all intact, and whose head counts as many nodes as are found, belongs to that head.
+Memory is full of stale pointers: structures that were not cleared, buffers, earlier content of a
+block that was freed and allocated again. A single one to a node of a std::map would make the holder
+of the stale word an owner of the whole map, since its nodes point to their parents. But a map whose
+links are all intact, and whose head counts as many nodes as are found, belongs to that head.
 """
 
 from __future__ import annotations

@@ -37,14 +37,14 @@ NEXT_TO_NOTHING = 64 << 10
 shown all the same."""
 
 ENDED = 10
-"""Threads that ended and were never joined from which on they are a finding: a few may just be
+"""At least this many threads that ended and were never joined are a finding: fewer may be just
 about to be joined."""
 
 
 def findings(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> list[Finding]:
-    """All findings, the largest first. What is not wrong but said all the same comes last. Before
-    that, where residency is not known, comes memory of no known owner: its pages may never have
-    been touched. `measure` examines an allocator's free memory."""
+    """All findings, the largest first. What is not wrong but said all the same comes last. Where
+    residency is not known, memory of no known owner comes after what is known to be there: its
+    pages may never have been touched. `measure` examines an allocator's free memory."""
     found = [*_kept(accounting, measure), *_cached(accounting), *_freed(session, accounting)]
     grown = _grown(session, accounting)
     found += [*_native(accounting, grown), *_held(session, accounting, grown), *_threads(accounting), *runtimes.findings(session.target)]
@@ -203,12 +203,12 @@ def _native(accounting: Accounting, grown: Optional[Growth]) -> Iterator[Finding
 # -- held by a root
 
 HELD, GROWN = 8 << 20, 0.25
-"""Bytes in use, and their fraction of all memory without files, from which on it is worked out
-which root holds them."""
+"""The root that holds memory is looked for if at least HELD bytes are in use, and this fraction of
+all memory without files."""
 
 GROWTH = 0.5
-"""Fraction of the whole (_denominator) from which on memory in use is a finding although no single
-root holds most of it."""
+"""Memory in use of which no single root holds most is a finding if it is at least this fraction of
+the whole (_denominator)."""
 
 
 def _grown(session: Session, accounting: Accounting) -> Optional[Growth]:

@@ -17,16 +17,16 @@ from findleaks.session import Session
 from findleaks.wildcards import matches
 
 LONG = 16
-"""Blocks: one that several roots hold, and that retains fewer than this, may be a node of a
-list."""
+"""A block that several roots hold, and that retains fewer blocks than this, may be a node of a list
+that they hold."""
 
 SEARCHED = 5
 """Blocks held by several roots for which these roots are looked up: each takes a search of all root
 memory."""
 
 MANY, PART = 100, 0.1
-"""Blocks of a size, and the fraction of what several roots hold that they retain, from which on the
-size is reported as a whole."""
+"""Blocks of one size are reported together if there are at least MANY, and they retain this
+fraction of what several roots hold."""
 
 MOST_REFERRERS, FAR = 100, 100
 """Referrers of a shared block that are followed, and most steps up the dominator tree from each."""

@@ -14,7 +14,8 @@ allocators round up by an eighth."""
 
 
 SURE = 16
-"""Pointers from which on a block with nothing else in it is an array, whatever they point to."""
+"""A block that holds at least this many pointers and nothing else is an array, whatever they point
+to."""
 
 SAMPLE = 64
 """Elements examined to find what they are."""

@@ -16,8 +16,8 @@ LONG = 16
 """Most nodes of a chain that are followed to find its link."""
 
 ENTWINED = 2
-"""One in this many nodes on two chains means that these are no chains. Damage is rarer, though a
-chain of stale nodes may join another."""
+"""If more than one in this many nodes is on two chains, they are no chains. Fewer may be damage, or
+a chain of stale nodes that joins another."""
 
 SAMPLE = 64
 """Buckets that are examined to find the offset of a chain's link."""
@@ -27,7 +27,7 @@ def standard(reader: Reader, address: int) -> Optional[Container]:
     """std::unordered_map, set, multimap or multiset with its head at `address`.
 
     libstdc++ (GCC 12 bits/hashtable.h, _Hashtable): {buckets, bucket count, first node, element
-    count, largest load (float) …}, one bucket behind these. libc++ (LLVM 16 __hash_table):
+    count, largest load (float) …}, followed by the single bucket. libc++ (LLVM 16 __hash_table):
     {buckets, bucket count, first node, size, largest load}. In both all nodes are one list, linked
     by their first words, and the bucket of the first node holds the address of the pointer to it.
     """

@@ -14,8 +14,8 @@ from findleaks.audit.containers.reader import SLICE, Place, Reader
 from findleaks.target.base import Range
 
 SURE = 32
-"""Nodes from which on a list that ends in an invalid link is taken for a damaged list. A shorter
-one may be chance."""
+"""A list of at least this many nodes that ends in an invalid link is taken for a damaged list. A
+shorter one may be chance."""
 
 WORDS = 64
 """Most words of a node that are tried as links."""
