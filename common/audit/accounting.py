@@ -192,7 +192,7 @@ def account(session: Session, residency: Residency) -> Accounting:
     stores = _stores(session, counter, claimed)
     shares: list[Share] = []
     for store in stores:
-        shares += _of_store(session, store)
+        shares += _store_shares(session, store)
     shares += _runtimes(session, counter, claimed)
     stacks, left, size = _stacks(session, counter, claimed, regions)
     shares += stacks
@@ -208,7 +208,7 @@ def account(session: Session, residency: Residency) -> Accounting:
         stores,
         left,
         size,
-        [*residency.warnings, *_unsure(residency)],
+        [*residency.warnings, *_zero_page_warnings(residency)],
         native(session) if session.runtimes else [],
         reserved,
     )
@@ -221,7 +221,7 @@ def _reserved(session: Session, flagged: bool) -> list[Reserved]:
     return [*found, Reserved("", others)] if others else found
 
 
-def _unsure(residency: Residency) -> list[str]:
+def _zero_page_warnings(residency: Residency) -> list[str]:
     """A warning where the kernel's zero page counts as resident."""
     over = residency.resident.total - residency.rss if residency.rss is not None else 0
     if over <= 0 or not residency.unsure:
@@ -272,7 +272,7 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
                 kept = {}
                 # In a damaged heap, ranges that it calls spare may overlap blocks.
                 for sort, these in spare.get(arena, {}).items():
-                    kept[sort] = min(counter.bytes(_common(ranges, merged(these))), own)
+                    kept[sort] = min(counter.bytes(_intersection(ranges, merged(these))), own)
                     own -= kept[sort]
                 mapped = sum(end - start for start, end in ranges)
                 arenas.append(ArenaUse(arena, sums[State.IN_USE], sums[State.CACHED], sums[State.FREE], kept, own, mapped))
@@ -280,12 +280,12 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
     return [Store(one.allocator, one.arenas, counter.bytes(claimed.take(one.allocator.metadata()))) for one in stores]
 
 
-def _common(these: Sequence[Range], others: Sequence[Range]) -> list[Range]:
+def _intersection(these: Sequence[Range], others: Sequence[Range]) -> list[Range]:
     """The intersection of two lists of ranges, both sorted and disjoint."""
     return subtract(these, subtract(these, others))
 
 
-def _of_store(session: Session, store: Store) -> Iterator[Share]:
+def _store_shares(session: Session, store: Store) -> Iterator[Share]:
     directory = session.directory
     used = sum(directory.blocks.totals(State.IN_USE, start, end).blocks for start, end in directory.of(store.allocator))
     holding = [arena for arena in store.arenas if arena.kept and arena.arena != "mmapped"]
@@ -319,14 +319,14 @@ def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Seq
     live += [Range(region.start, region.end) for region in places if region.name.startswith("[stack")]
     ended = unjoined_threads(target, session.engine, places)
     stacks = Runs.of(claimed.take(subtract(merged(one.stack for one in ended), live)))
-    left = [Place(one.stack.start, _name(session, one.routine), counter.bytes(stacks.within(*one.stack))) for one in ended]
+    left = [Place(one.stack.start, _function_name(session, one.routine), counter.bytes(stacks.within(*one.stack))) for one in ended]
     taken = counter.bytes(claimed.take(live))
     cached = counter.bytes(claimed.take(dead_stacks(target, session.engine, places)))
     shares = [Share("stacks", "", taken, len(target.threads())), Share("unjoined", "", sum(one.bytes for one in left), len(left))]
     return [*shares, Share("cached-stacks", "", cached)], left, sum(one.stack.end - one.stack.start for one in ended)
 
 
-def _name(session: Session, routine: int) -> str:
+def _function_name(session: Session, routine: int) -> str:
     """A function's name; module+offset where it has no symbol, "" where neither is known."""
     symbol = session.target.symbolize(routine) if routine else None
     if symbol is not None:

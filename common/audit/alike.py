@@ -31,11 +31,11 @@ class Bunch(NamedTuple):
 def bunches(fields: Sequence[Field], name: Callable[[Field], str]) -> list[Bunch]:
     """The fields in groups, the largest first. `name`: what a field leads to; it is the same for
     all of a type or size."""
-    found = [bunch for same in _same(fields, name) for bunch in _near(same)]
+    found = [bunch for same in _by_target(fields, name) for bunch in _by_amount(same)]
     return sorted(found, key=lambda bunch: -bunch.totals.bytes)
 
 
-def _same(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[list[Field]]:
+def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[list[Field]]:
     """Fields that lead to the same kind of block, in the order given; the others one by one."""
     by_place: dict[tuple[str, int, int], list[Field]] = {}
     for number, one in enumerate(fields):
@@ -54,7 +54,7 @@ def _same(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[lis
         yield from by_name.values()
 
 
-def _near(same: Sequence[Field]) -> Iterator[Bunch]:
+def _by_amount(same: Sequence[Field]) -> Iterator[Bunch]:
     """Fields of one kind, those that retain about as much together; the others one by one."""
     order = sorted(same, key=lambda one: -one.totals.bytes)
     first = 0

@@ -82,11 +82,11 @@ def holdings(session: Session, name: Optional[str] = None, by_arena: bool = Fals
     for allocator in session.directory.allocators:
         if name is None or allocator.name == name:
             session.tell(f"counting {allocator.name}'s blocks", 0.0)
-            made.append(_holding(session, allocator, by_arena))
+            made.append(_holding_of(session, allocator, by_arena))
     return made
 
 
-def _holding(session: Session, allocator: Allocator, by_arena: bool) -> Holding:
+def _holding_of(session: Session, allocator: Allocator, by_arena: bool) -> Holding:
     directory = session.directory
     caches = allocator.caches(directory.blocks)
     arenas = allocator.arenas(directory.blocks)
@@ -128,11 +128,11 @@ def merged(caches: Iterable[Cache]) -> list[Cache]:
     for (size, name), group in groups.items():
         sums = amount(group)
         own = group[0].own if len(group) == 1 else {}
-        made.append(Cache("", name, size, *sums, _known(c.allocs for c in group), _known(c.fails for c in group), own))
+        made.append(Cache("", name, size, *sums, _sum_of_known(c.allocs for c in group), _sum_of_known(c.fails for c in group), own))
     return sorted(made, key=by_size)
 
 
-def _known(counts: Iterable[Optional[int]]) -> Optional[int]:
+def _sum_of_known(counts: Iterable[Optional[int]]) -> Optional[int]:
     """The sum of the known counts, None where none is known."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None

@@ -26,10 +26,10 @@ def sentences(learned: Learned, word: int) -> Iterator[str]:
     for name in names(learned.heuristics):
         yield f"blocks that {_MEANINGS[name]} count as held"
     for one in learned.conventions:
-        yield f"{blocks(one.blocks)} ({size(one.bytes)}){_of(one)} {_convention(one, word)}"
+        yield f"{blocks(one.blocks)} ({size(one.bytes)}){_sizes(one)} {_convention(one, word)}"
 
 
-def _of(one: Convention) -> str:
+def _sizes(one: Convention) -> str:
     if not one.sizes:
         return ""
     shown = [number(each) for each in one.sizes[:MOST_SIZES]]

@@ -140,8 +140,8 @@ class Explainer:
         place = self._place(problem) if problem.corrupt else None
         if place is None:
             return Finding(problem, allocator, None, None, None, None, None, None, 0, "")
-        changed = self._changed(place, problem.expected)
-        written = self._written(place, changed)
+        changed = self._changed_bytes(place, problem.expected)
+        written = self._what_was_written(place, changed)
         before, at, after = self._neighbours(changed.start)
         past_end, overrun = None, 0
         if before is not None and at is None:
@@ -179,7 +179,7 @@ class Explainer:
             return None
         return Range(problem.address, problem.address + word)
 
-    def _changed(self, place: Range, expected: Optional[int]) -> Range:
+    def _changed_bytes(self, place: Range, expected: Optional[int]) -> Range:
         """The bytes of a word that differ from the expected value, in memory order."""
         arch = self.target.arch
         found = self._read(place.start, arch.word)
@@ -189,13 +189,13 @@ class Explainer:
         differ = [i for i in range(arch.word) if found[i] != right[i]]
         return Range(place.start + differ[0], place.start + differ[-1] + 1) if differ else place
 
-    def _written(self, place: Range, changed: Range) -> Optional[Written]:
+    def _what_was_written(self, place: Range, changed: Range) -> Optional[Written]:
         """What the changed bytes are, with the run extended to either side."""
         data = self._read(changed.start, changed.end - changed.start)
         if not data:
             return None
         low, before = self._before(changed.start)
-        behind = self._behind(changed.end)
+        behind = self._after(changed.end)
         base, whole = changed.start - len(before), before + data + behind
         first, last = len(before), len(before) + len(data)
         if not data.strip(b"\0"):
@@ -219,7 +219,8 @@ class Explainer:
         return self._word(place)
 
     def _word(self, place: Range) -> Written:
-        """A word that is part of no run: a pointer, a number, a known mark, or unknown bytes."""
+        """A word that is neither text nor a run of equal bytes: a pointer, a number, a known mark,
+        or unknown bytes."""
         arch = self.target.arch
         size = arch.word
         data = self._read(place.start, size)
@@ -278,7 +279,7 @@ class Explainer:
                 return True, data
         return False, b""
 
-    def _behind(self, address: int) -> bytes:
+    def _after(self, address: int) -> bytes:
         for count in (AROUND, 64, 16):
             data = self._read(address, count)
             if data:
@@ -301,11 +302,11 @@ class Explainer:
         before = (following if index < 0 else index) - 1
         found = []
         for number_ in (before, index, following):
-            held = 0 <= number_ < len(blocks) and (number_ == index or self._together(blocks.address(number_), address))
+            held = 0 <= number_ < len(blocks) and (number_ == index or self._in_one_heap(blocks.address(number_), address))
             found.append(self._neighbour(number_) if held else None)
         return found[0], found[1], found[2]
 
-    def _together(self, one: int, other: int) -> bool:
+    def _in_one_heap(self, one: int, other: int) -> bool:
         """Whether two addresses lie in one heap, or at most NEAR bytes apart. `one` is the start of
         a block before or after `other`."""
         blocks = self.session.directory.blocks

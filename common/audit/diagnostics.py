@@ -29,7 +29,7 @@ have without a warning."""
 
 def doubts(session: Session) -> list[str]:
     """One line for each reason, with its consequence; [] where there is none."""
-    return [problem.what for problem in session.directory.problems] + _blank(session.target) + _unknown(session)
+    return [problem.what for problem in session.directory.problems] + _blank_stacks(session.target) + _unread_memory(session)
 
 
 def trusted(session: Session) -> bool:
@@ -65,14 +65,14 @@ def blank_stacks(target: Target) -> list[int]:
         if thread.sp > zeros:
             zeros, ended = thread.sp, False
         if zeros < end and not ended:
-            zeros = _first(target, zeros, end)
+            zeros = _first_nonzero(target, zeros, end)
             ended = zeros < end
         if zeros >= end and any(target.pieces(thread.sp, min(end, thread.sp + 256))):
             blank.add(thread.tid)
     return [thread.tid for thread in target.threads() if thread.tid in blank]
 
 
-def _first(target: Target, start: int, end: int) -> int:
+def _first_nonzero(target: Target, start: int, end: int) -> int:
     """The first byte of [start, end) that is present and not zero, or `end`."""
     for low, high in target.nonzero(start, end):
         step = 256
@@ -86,7 +86,7 @@ def _first(target: Target, start: int, end: int) -> int:
     return end
 
 
-def _blank(target: Target) -> list[str]:
+def _blank_stacks(target: Target) -> list[str]:
     blank, threads = len(blank_stacks(target)), len(target.threads())
     if not blank:
         return []
@@ -99,7 +99,7 @@ def _blank(target: Target) -> list[str]:
     ]
 
 
-def _unknown(session: Session) -> list[str]:
+def _unread_memory(session: Session) -> list[str]:
     """Allocators that findleaks cannot read, and anonymous memory that belongs to no known one."""
     directory = session.directory
     unowned, total = _unowned(session)

@@ -94,11 +94,11 @@ def fields_of(
     """The fields of the owner that is `node` in `whole`. Its words are in `memory` and in
     `registers` (name, value)."""
     read = read_words(session, reader, memory)
-    whole_arrays = [_array(reader, *run) for run in read.runs]
+    whole_arrays = [_array_field(reader, *run) for run in read.runs]
     named = [Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None]
     named = list({one.places[0].block: one for one in named}.values())
     if len(read.values) > LOOKED:
-        return _with_totals(session, whole, node, [*whole_arrays, *_by_size(session, reader, read), *named])
+        return _with_totals(session, whole, node, [*whole_arrays, *_grouped_by_size(session, reader, read), *named])
     heaps = merged(session.heap_ranges())
     words = {address: value for address, value in zip(read.addresses, read.values) if inside(heaps, value) is not None}
     places = {address: place for address, value in words.items() for place in [reader.place(value)] if place is not None}
@@ -112,7 +112,7 @@ def fields_of(
     arrays = list(_arrays(reader, places))
     taken = merged(span for container in arrays for span in container.spans)
     left = {address: value for address, value in words.items() if inside(taken, address) is None}
-    alone = _alike(left, places)
+    alone = _same_target(left, places)
     containers: list[Container] = []
     found: Optional[Fields] = None
     while True:
@@ -121,8 +121,8 @@ def fields_of(
             return found  # no new container took a word of another field
         containers = heads
         fields = _grouped(reader, words, places, [*arrays, *containers], wanted, alone if len(left) <= MOST else words.keys())
-        found = _with_totals(session, whole, node, [*whole_arrays, *_fewer(fields), *named])
-        more = _entangled(left, places, found.tree) - alone if len(left) <= MOST else set()
+        found = _with_totals(session, whole, node, [*whole_arrays, *_merged_by_size(fields), *named])
+        more = _near_shared(left, places, found.tree) - alone if len(left) <= MOST else set()
         if not more:
             return found
         alone |= more
@@ -144,7 +144,7 @@ def _with_totals(session: Session, whole: Dominators, node: int, fields: list[Fi
     return Fields(kept, tree, tree.retained(SHARED))
 
 
-def _alike(words: Mapping[int, int], places: Mapping[int, Place]) -> set[int]:
+def _same_target(words: Mapping[int, int], places: Mapping[int, Place]) -> set[int]:
     """The words that point to the same block as another word."""
     first: dict[int, int] = {}
     found: set[int] = set()
@@ -155,7 +155,7 @@ def _alike(words: Mapping[int, int], places: Mapping[int, Place]) -> set[int]:
     return found
 
 
-def _entangled(words: Mapping[int, int], places: Mapping[int, Place], tree: Dominators) -> set[int]:
+def _near_shared(words: Mapping[int, int], places: Mapping[int, Place], tree: Dominators) -> set[int]:
     """The words near one whose block is also reached another way.
 
     One of them may be the head of a list and another its tail, which makes them one field. A head
@@ -169,7 +169,7 @@ def _entangled(words: Mapping[int, int], places: Mapping[int, Place], tree: Domi
     return found
 
 
-def _array(reader: Reader, run: Range, values: array[int]) -> Field:
+def _array_field(reader: Reader, run: Range, values: array[int]) -> Field:
     """The field of an array of pointers inside the owner."""
     start, end = run
     made = chained(reader, start, end, (start, end), whole=True) or Container("array of pointers", start, end, len(values), "pointers")
@@ -182,7 +182,7 @@ def about(size: int) -> int:
     return size if bits <= 10 else bits << 10 | size >> bits - 4
 
 
-def _fewer(fields: list[Field]) -> list[Field]:
+def _merged_by_size(fields: list[Field]) -> list[Field]:
     """At most MOST fields: beyond, those that lead to blocks of about the same size are merged."""
     if len(fields) <= MOST:
         return fields
@@ -197,7 +197,7 @@ def _fewer(fields: list[Field]) -> list[Field]:
     return made
 
 
-def _by_size(session: Session, reader: Reader, read: Words) -> list[Field]:
+def _grouped_by_size(session: Session, reader: Reader, read: Words) -> list[Field]:
     """One field for each size of blocks that the words lead to."""
     made: dict[int, Field] = {}
     for first in range(0, len(read.values), CHUNK):

@@ -46,7 +46,7 @@ def findings(session: Session, accounting: Accounting, measure: Callable[[Store]
     residency is not known, memory of no known owner comes after what is known to be there: its
     pages may never have been touched. `measure` examines an allocator's free memory."""
     found = [*_kept(accounting, measure), *_cached(accounting), *_freed(session, accounting)]
-    grown = _grown(session, accounting)
+    grown = _top_retainer(session, accounting)
     found += [*_native(accounting, grown), *_held(session, accounting, grown), *_threads(accounting), *runtimes.findings(session.target)]
     found += possible(session)
     unknown = list(_unknown(session, accounting))
@@ -211,7 +211,7 @@ GROWTH = 0.5
 the whole (_denominator)."""
 
 
-def _grown(session: Session, accounting: Accounting) -> Optional[Growth]:
+def _top_retainer(session: Session, accounting: Accounting) -> Optional[Growth]:
     """The root that holds most. It takes a dominator tree of all reached blocks, which is only made
     where it may lead to a finding."""
     used = sum(store.in_use for store in accounting.stores)
@@ -235,7 +235,7 @@ def _held(session: Session, accounting: Accounting, found: Optional[Growth]) -> 
         half = found is not None and used >= GROWTH * _denominator(accounting)
         # Where a managed heap holds as much, its types say more.
         if half and not any(one.bytes >= HELD for one in accounting.native):
-            yield _of_many(session)
+            yield _held_by_many(session)
         return
     if found.totals.bytes < HELD:
         return
@@ -246,7 +246,7 @@ def _held(session: Session, accounting: Accounting, found: Optional[Growth]) -> 
     if found.owner.managed:
         title = f"Held, not lost: {size(retained.bytes)} of native memory in {blocks(retained.blocks)}, {part} % of what is reached, are "
         title += f"held from a managed heap: {name}."
-        most, count = _commonest(session)
+        most, count = _most_common_size(session)
         cause = f"Of the blocks in use {number(count)} are of {number(most)} B: {size(most * count)}, more than of any other size.{absent}"
         facts.update({"size": most, "blocks_of_size": count})
         shows: tuple[str, ...] = ("runtime", f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
@@ -276,18 +276,18 @@ def _not_resident(held: int, used: int, accounting: Accounting) -> str:
     return f" Of all blocks in use {size(used)} are resident: the rest is swapped out, or was never written to."
 
 
-def _of_many(session: Session) -> Finding:
+def _held_by_many(session: Session) -> Finding:
     """Memory in use that no single root holds: of a structure full of references to itself, or of
     many things. It says which size has most bytes."""
     reached = session.latest.totals(Kind.REACHABLE)
-    most, count = _commonest(session)
+    most, count = _most_common_size(session)
     title = f"In use, not lost: {size(reached.bytes)} in {blocks(reached.blocks)} are reached, and no one root holds half of it."
     cause = f"Of the blocks in use {number(count)} are of {number(most)} B: {size(most * count)}, more than of any other size."
     facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": count}
     return Finding("held-by-many", reached.bytes, title, cause, (), ("roots", f"blocks --size {most} --limit 10"), facts)
 
 
-def _commonest(session: Session) -> tuple[int, int]:
+def _most_common_size(session: Session) -> tuple[int, int]:
     """The usable size with most bytes in use, and the number of its blocks."""
     counts: Counter[int] = Counter()
     for size_, state, count in session.directory.blocks.by_size():

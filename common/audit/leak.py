@@ -88,7 +88,7 @@ def add(a: Leak, b: Leak) -> Leak:
     return Leak(
         kind=a.kind,
         type=a.type if a.type == b.type else "",
-        hint=_hint(a, b),
+        hint=_merged_hint(a, b),
         smallest=min(a.smallest, b.smallest),
         largest=max(a.largest, b.largest),
         cycle=a.cycle if a.cycle == b.cycle else 0,
@@ -102,7 +102,7 @@ def add(a: Leak, b: Leak) -> Leak:
     )
 
 
-def _hint(a: Leak, b: Leak) -> str:
+def _merged_hint(a: Leak, b: Leak) -> str:
     """The hint of a merged group: that of the lowest example where type and size are the same, else
     the one that both have."""
     if (a.type, a.smallest, a.largest) == (b.type, b.smallest, b.largest):

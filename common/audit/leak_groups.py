@@ -39,10 +39,10 @@ def lost(session: Session, graph: Graph, suppressions: Suppressions | None) -> l
     leaks = _by_content(session, graph, suppressions is not None) if each else [_by_example(session, group) for group in plain]
     if suppressions is None:
         return [leak for leak, _ in typed] + list(leaks)
-    return list(_kept([*typed, *((leak, "") for leak in leaks)], suppressions))
+    return list(_unsuppressed([*typed, *((leak, "") for leak in leaks)], suppressions))
 
 
-def _kept(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
+def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
     """The leaks that no rule covers, from pairs of a leak and the file of its type."""
     for leak, module in leaks:
         rule: Rule | None = suppressions.match(leak.type, leak.size, leak.hint, module)

@@ -100,7 +100,7 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
         first.append(first[-1] + len(one.names))
     rest = first[-1]  # the root of all root memory outside managed objects
     graph = session.graph()
-    bounds, owners = _bounds(session, holders, first, rest)
+    bounds, owners = _all_bounds(session, holders, first, rest)
     # The roots of one priority must have consecutive numbers; two runtimes in a process are rare.
     owning = holders[0].owning if len(holders) == 1 else 0
     pages = [part for one in holders for part in one.pages]
@@ -126,9 +126,9 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
     return [totals[start:end] for start, end in zip(first, first[1:])]
 
 
-def _bounds(session: Session, holders: Sequence[Holders], first: Sequence[int], rest: int) -> tuple[array[int], array[int]]:
+def _all_bounds(session: Session, holders: Sequence[Holders], first: Sequence[int], rest: int) -> tuple[array[int], array[int]]:
     """Bounds of the objects that are in no block, and the root that each gets."""
-    made = [_of(session, one, start, rest) for one, start in zip(holders, first) if one.addresses]
+    made = [_object_bounds(session, one, start, rest) for one, start in zip(holders, first) if one.addresses]
     if len(made) > 1:  # rare: two runtimes in a process
         parts = sorted((item for bounds, owners in made for item in zip(bounds, owners)), key=lambda item: item[0])
         made = [(array("Q", [bound for bound, _ in parts]), array("I", [owner for _, owner in parts]))]
@@ -151,7 +151,7 @@ def _roots_of_blocks(holders: Sequence[Holders], first: Sequence[int]) -> Option
     return made
 
 
-def _of(session: Session, one: Holders, start: int, rest: int) -> tuple[array[int], array[int]]:
+def _object_bounds(session: Session, one: Holders, start: int, rest: int) -> tuple[array[int], array[int]]:
     count = len(one.addresses)
     bounds, owners = array("Q", bytes(16 * count)), array("I", [rest]) * (2 * count)
     bounds[0::2] = one.addresses

@@ -85,10 +85,10 @@ def _weight(row: Held) -> int:
 
 def native(session: Session) -> list[Native]:
     """The native memory of each runtime whose objects are known."""
-    return [made for made in map(_of, managed(session, session.runtimes)) if made is not None]
+    return [made for made in map(_native_of, managed(session, session.runtimes)) if made is not None]
 
 
-def _of(one: Managed) -> Optional[Native]:
+def _native_of(one: Managed) -> Optional[Native]:
     own = sum(row.type.bytes for row in one.types)
     if one.native is None or not one.native.bytes + own:
         return None

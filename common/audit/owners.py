@@ -47,7 +47,8 @@ _PRIORITIES = (Sort.VARIABLE, Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
 @dataclass
 class Owner:
     """A root. `name`: "g_agent"; `where`: "libagent.so, data", or "". `ranges`: its memory,
-    ascending; `words`: values of registers, by name. `thread`: a tid, 0 for none."""
+    ascending; `words`: values outside `ranges`, such as registers, by name. `thread`: a tid, 0 for
+    none."""
 
     sort: Sort
     name: str
@@ -117,13 +118,13 @@ def owners(session: Session, reader: Reader) -> Owners:
     taken += [r for owner in found if owner.sort == Sort.STACK for r in owner.ranges]
     found += _managed(session, taken)
     taken += [r for owner in found if owner.managed for r in owner.ranges]
-    words = list(_words(session, whose, dtvs))
+    words = list(_owners_outside_memory(session, whose, dtvs))
     found += _mappings(target.regions(), roots, [*taken, *(r for owner in words for r in owner.ranges)])
     found += words
     return Owners(found)
 
 
-def _words(session: Session, whose: Callable[[int], str], controls: Mapping[int, Owner]) -> Iterator[Owner]:
+def _owners_outside_memory(session: Session, whose: Callable[[int], str], controls: Mapping[int, Owner]) -> Iterator[Owner]:
     """Owners of words outside root memory: registers; pointers to the blocks that hold DTVs and
     ld.so's table; pointers to the blocks that threads run on. `controls`: the owners of threads'
     control blocks, which their DTVs are part of."""

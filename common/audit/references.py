@@ -35,8 +35,7 @@ class Reference:
 
 
 def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
-    """Every register and every aligned word of writable memory with a value in [low, high),
-    ascending."""
+    """Registers, then aligned words of writable memory, with a value in [low, high), ascending."""
     yield from register_references(session, low, high)
     target = session.target
     ranges = [Range(r.start, r.end) for r in root_regions(target.regions())]

@@ -112,10 +112,10 @@ def _residency(session: Session, file: str) -> Residency:
     found = target.presence(lambda part: session.tell("looking which pages are resident", part))
     if found is None:
         return Residency(UNKNOWN, target.arch.page, Runs.of(()), Runs.of(()), Runs.of(()), warnings=tuple(warnings))
-    return _made(found, target, warnings)
+    return _residency_from(found, target, warnings)
 
 
-def _made(found: Presence, target: Target, warnings: Sequence[str] = (), saved: str = "") -> Residency:
+def _residency_from(found: Presence, target: Target, warnings: Sequence[str] = (), saved: str = "") -> Residency:
     return Residency(
         found.source, target.arch.page, found.known, found.resident, found.swapped, found.rss, found.unsure, tuple(warnings), saved
     )
@@ -144,7 +144,7 @@ def save(session: Session, file: str) -> Residency:
     words: array[int] = array("Q")
     for runs in (found.known, found.resident, found.swapped):
         words += _packed(runs, found.page)
-    body = zlib.compress(_little(words), 6)
+    body = zlib.compress(_little_endian(words), 6)
     made = f"{file}.new"
     try:
         with open(made, "wb") as out:
@@ -161,7 +161,7 @@ def _packed(runs: Runs, page: int) -> array[int]:
     return array("Q", (now - before for before, now in zip([0, *pages], pages)))
 
 
-def _little(words: array[int]) -> bytes:
+def _little_endian(words: array[int]) -> bytes:
     import sys
 
     if sys.byteorder != "little":
@@ -182,17 +182,17 @@ def read(file: str, target: Target) -> Residency:
     head = _head(file, line)
     if head[_FORMAT] != _VERSION:
         raise FindleaksError(f"{file}: residency in format {printable(str(head[_FORMAT]), 20)}; this findleaks reads format {_VERSION}")
-    _same(file, head, target)
+    _check_process(file, head, target)
     page, counts = head.get("page"), [head.get(name) for name in ("known", "resident", "swapped")]
     if page != target.arch.page or not all(isinstance(count, int) and 0 <= count <= _MAX_RANGES for count in counts):
         raise FindleaksError(f"{file}: damaged: its first line makes no sense")
     known, resident, swapped = _lists(file, body, [int(count) for count in counts if count is not None], page)
     unsure = [
-        Range(*part) for part in _listed(head.get("undecided")) if len(_listed(part)) == 2 and all(isinstance(at, int) for at in part)
+        Range(*part) for part in _as_list(head.get("undecided")) if len(_as_list(part)) == 2 and all(isinstance(at, int) for at in part)
     ]
     rss = head.get("rss")
     found = Presence(SIDE_FILE, known, resident, swapped, rss if isinstance(rss, int) else None, tuple(unsure))
-    return _made(found, target, saved=printable(str(head.get("saved") or ""), 40))
+    return _residency_from(found, target, saved=printable(str(head.get("saved") or ""), 40))
 
 
 def _head(file: str, line: bytes) -> dict[str, Any]:
@@ -205,11 +205,11 @@ def _head(file: str, line: bytes) -> dict[str, Any]:
     return head
 
 
-def _listed(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _same(file: str, head: dict[str, Any], target: Target) -> None:
+def _check_process(file: str, head: dict[str, Any], target: Target) -> None:
     """Refuse a side file of another process: one with another pid, or that the kernel loaded
     elsewhere."""
     pid = head.get("pid")

@@ -168,7 +168,7 @@ class TreeBuilder:
         start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
         return fields_of(self.session, self.reader, self.tree, index, [Range(start, start + length)])
 
-    def _pointed(self, one: Field, type_: Optional[Type], index: int) -> Optional[Type]:
+    def _pointee(self, one: Field, type_: Optional[Type], index: int) -> Optional[Type]:
         """The type of block `index`, where the first word of the field points to its start."""
         first = one.places[0] if one.places else None
         return type_.pointee() if type_ is not None and first is not None and (first.block, first.offset) == (index, 0) else None
@@ -181,7 +181,7 @@ class TreeBuilder:
             container = self._agreed(only, origin) if only is not None else None
             if only is not None and container is not None and origin.start and only.spans[0].start == origin.start:
                 # The owner consists of this container.
-                made = self._field(only, found.tree, origin, -1)
+                made = self._field_row(only, found.tree, origin, -1)
                 row.what, row.contents, row.sizes = made.what, made.contents, made.sizes
                 if made.contents is not None:
                     return
@@ -191,13 +191,13 @@ class TreeBuilder:
             if len(children) != 1:
                 break
             if children[0].blocks < 2 and row.owner is not None and not row.what:
-                row.what = self._block(children[0].block, self.name(children[0].block), 1, ())
+                row.what = self._block_phrase(children[0].block, self.name(children[0].block), 1, ())
                 return
             if children[0].blocks < 2:
                 break
             index = children[0].block
             type_ = origin.place(only.spans[0].start - origin.start)[1] if only.spans and origin.start else None
-            origin = self._origin(index, self._pointed(only, type_, index))
+            origin = self._origin(index, self._pointee(only, type_, index))
             row.address = row.address or origin.start
             found = self._fields(index)
         row.shared = found.shared
@@ -206,7 +206,7 @@ class TreeBuilder:
             return
         every = bunches(found.all, self._leads_to) if self.limit else [Bunch([one]) for one in found.all]
         shown = [bunch for bunch in every if bunch.totals.bytes >= self._bytes][: self.limit or None]
-        row.fields = [self._bunch(bunch, found.tree, origin, depth) for bunch in shown]
+        row.fields = [self._bunch_row(bunch, found.tree, origin, depth) for bunch in shown]
         rest = [one for bunch in every[len(shown) :] for one in bunch.fields]
         row.left = sum(one.alike for one in rest)
         row.more = Totals(sum(f.totals.blocks for f in rest), sum(f.totals.bytes for f in rest))
@@ -221,11 +221,11 @@ class TreeBuilder:
     def _leads_to(self, one: Field) -> str:
         return self.name(one.places[0].block)
 
-    def _bunch(self, bunch: Bunch, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
+    def _bunch_row(self, bunch: Bunch, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
         """The row of a field, or of several alike, described by the largest."""
         first = bunch.fields[0]
         several = len(bunch.fields) > 1
-        made = self._field(first, tree, origin, -1 if several else depth)
+        made = self._field_row(first, tree, origin, -1 if several else depth)
         if several:
             counts = [one.totals.blocks for one in bunch.fields]
             made.alike = Alike(len(bunch.fields), min(counts), max(counts))
@@ -250,7 +250,7 @@ class TreeBuilder:
             counted.update(dict(tree.sizes(one.node, SIZES)))
         return sorted(counted.items(), key=lambda item: (-item[0] * item[1], item[0]))[:SIZES]
 
-    def _field(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
+    def _field_row(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
         offset = one.spans[0].start - origin.start if one.spans and origin.start else None
         place, type_ = origin.place(offset) if offset is not None else (f"{origin.name}, {one.name or hex(one.spans[0].start)}", None)
         made = RetainedNode(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)
@@ -264,8 +264,8 @@ class TreeBuilder:
         children = tree.children(one.node, 2)
         if len(children) == 1:
             index = children[0].block
-            below = self._origin(index, self._pointed(one, type_, index))
-            made.what = self._block(index, below.name, children[0].blocks, made.sizes)
+            below = self._origin(index, self._pointee(one, type_, index))
+            made.what = self._block_phrase(index, below.name, children[0].blocks, made.sizes)
             # At a negative depth only `what` is wanted, and a damaged list could lead on endlessly.
             if children[0].blocks > 1 and depth >= 0:
                 self._fill(made, self._fields(index), below, depth - 1)
@@ -273,7 +273,7 @@ class TreeBuilder:
             made.what = blocks_phrase(made.sizes)
         return made
 
-    def _block(self, index: int, name: str, count: int, sizes: Sequence[tuple[int, int]]) -> str:
+    def _block_phrase(self, index: int, name: str, count: int, sizes: Sequence[tuple[int, int]]) -> str:
         start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
         if count == 1:
             hint = "" if not name.startswith("block of ") else self._hint(start, length)

@@ -42,7 +42,7 @@ def thread_locals(session: Session) -> Iterator[Local]:
         path = block.module.path
         if path not in symbols:
             symbols[path] = list(target.thread_locals(block.module))
-        yield from _of_block(block, symbols[path])
+        yield from _locals_of_block(block, symbols[path])
     for thread in target.threads():
         if thread.thread_pointer and heap(thread.thread_pointer) is None:
             start = thread.thread_pointer
@@ -51,7 +51,7 @@ def thread_locals(session: Session) -> Iterator[Local]:
             yield Local(thread.tid, CONTROL_NAME, "libc", [Range(start, end)])
 
 
-def _of_block(block: Block, symbols: Iterable[Symbol]) -> Iterator[Local]:
+def _locals_of_block(block: Block, symbols: Iterable[Symbol]) -> Iterator[Local]:
     start, end = block.range
     name = printable(block.module.path.rsplit("/", 1)[-1])
     at = start
@@ -88,7 +88,7 @@ def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
         if stack is None or not stack.start <= thread.sp < stack.end:
             continue
         by_function: dict[str, list[Range]] = {}
-        for name, part in _parts(thread, stack, unwinder, namer):
+        for name, part in _frame_parts(thread, stack, unwinder, namer):
             by_function.setdefault(name, []).append(part)
         for name, parts in by_function.items():
             left = subtract_few(merged(parts), holes)
@@ -96,7 +96,7 @@ def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
                 yield Frames(thread.tid, name, left)
 
 
-def _parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer) -> Iterator[tuple[str, Range]]:
+def _frame_parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer) -> Iterator[tuple[str, Range]]:
     trace = unwinder.trace(thread)
     at = thread.sp
     for frame, after in zip(trace.frames, trace.frames[1:]):

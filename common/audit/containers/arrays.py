@@ -43,7 +43,7 @@ def vector(reader: Reader, address: int, plain: bool = False) -> Optional[Contai
         return None
     if plain:
         return Container("std::vector", address, address + 3 * size, end - begin, "bytes", tables=(table.start,))
-    inner = _vectors(reader, begin, end)
+    inner = _count_vectors(reader, begin, end)
     if inner:
         return Container("std::vector of vectors", address, address + 3 * size, inner, "vectors", tables=(table.start,))
     return _elements(reader, "std::vector", address, address + 3 * size, table, end)
@@ -53,7 +53,7 @@ def _is_vector_or_empty(reader: Reader, address: int) -> bool:
     return reader.words(address, 3) == (0, 0, 0) or vector(reader, address, plain=True) is not None
 
 
-def _vectors(reader: Reader, start: int, last: int) -> int:
+def _count_vectors(reader: Reader, start: int, last: int) -> int:
     """Number of vector heads in [start, last) where that holds nothing else, judged by a sample;
     else 0."""
     each = 3 * reader.size

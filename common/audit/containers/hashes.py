@@ -46,12 +46,12 @@ def standard(reader: Reader, address: int) -> Optional[Container]:
     own = buckets == address + 6 * size  # libstdc++'s single bucket
     if not own and (table is None or table.offset or count * size > table.size):
         return None
-    if not _holds(reader, buckets, count, before):
+    if not _contains_word(reader, buckets, count, before):
         return None
     nodes, problem = reader.follow(first, 0, reader.most + 1)
     if not problem and recorded != len(nodes):
         problem = f"it says that it has {recorded:,} elements, but {len(nodes):,} are in it"
-    end = address + (7 if _gnu(reader, address) else 5) * size
+    end = address + (7 if _is_gnu(reader, address) else 5) * size
     tables = () if own or table is None else (buckets,)
     return Container("std::unordered_map or set", address, end, len(nodes), recorded=recorded, nodes=nodes, tables=tables, problem=problem)
 
@@ -63,14 +63,14 @@ def single(reader: Reader, address: int) -> Optional[Container]:
     return standard(reader, address - 2 * size) if reader.word(address - 2 * size) == address + 4 * size else None
 
 
-def _gnu(reader: Reader, address: int) -> bool:
+def _is_gnu(reader: Reader, address: int) -> bool:
     """Whether it is libstdc++'s: its policy keeps, behind the load, the size at which it grows,
     which is near the bucket count."""
     words = reader.words(address, 6)
     return words is not None and words[1] // 2 <= words[5] <= 1024 * words[1] + 16
 
 
-def _holds(reader: Reader, start: int, count: int, value: int) -> bool:
+def _contains_word(reader: Reader, start: int, count: int, value: int) -> bool:
     """Whether one of the `count` words at `start` is `value`."""
     size = reader.size
     for piece in reader.target.pieces(start, start + count * size):
@@ -131,7 +131,7 @@ def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: 
     first = found.sample[0]
     if first is None or not all(value == sample[0] or reader.alike(first, place) for value, place in zip(sample, found.sample)):
         return None
-    link = _link(reader, first, sample)
+    link = _find_link(reader, first, sample)
     if link is None or _entwined(reader, found.heads, sample, link):
         return None
     nodes, problem = _chains(reader, found.heads, link)
@@ -141,20 +141,20 @@ def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: 
     return Container("hash table", head[0], head[1], len(nodes), nodes=nodes, tables=tables, problem=problem)
 
 
-def _link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[int]:
+def _find_link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[int]:
     """Offset in a node of the link to the next: the word that leads from each of the sample to
     nodes alike and to an end, and farther than any other."""
     size = reader.size
     count = min((first.size - first.offset) // size, WORDS)
     best, found = 0, None
     for number in range(count):
-        length = _followed(reader, first, sample, number * size)
+        length = _followed_length(reader, first, sample, number * size)
         if length > best:
             best, found = length, number * size
     return found
 
 
-def _followed(reader: Reader, first: Place, sample: Sequence[int], offset: int) -> int:
+def _followed_length(reader: Reader, first: Place, sample: Sequence[int], offset: int) -> int:
     """Number of nodes that the link at `offset` leads to from the sample, at most LONG from each; 0
     where it leads to anything else."""
     length = 0

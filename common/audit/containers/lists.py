@@ -39,7 +39,7 @@ def ring(reader: Reader, address: int) -> Optional[Container]:
         return None
     nodes, problem = follow_to(reader, first, 0, address)
     if not problem:
-        problem = _backward(reader, nodes, address, size)
+        problem = _check_back_links(reader, nodes, address, size)
     counted = len(head) > 2 and head[2] == len(nodes)
     what = "std::list" if counted else "circular list"
     recorded = head[2] if counted else None
@@ -59,7 +59,7 @@ def follow_to(reader: Reader, first: int, offset: int, end: int) -> tuple[array[
     return nodes, problem
 
 
-def _backward(reader: Reader, nodes: array[int], before: int, offset: int) -> str:
+def _check_back_links(reader: Reader, nodes: array[int], before: int, offset: int) -> str:
     """Check that each node's link back at `offset` is to the node before it; "" or the first that
     is not."""
     for first in range(0, len(nodes), SLICE):
@@ -102,8 +102,8 @@ def _end_outside(reader: Reader, nodes: array[int], offset: int) -> bool:
 
 
 def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
-    """Offset from `value` of the link to the next node: the word by which most nodes of a sample
-    follow; None if there is none."""
+    """Offset from `value` of the link to the next node: the word that leads to most nodes in a
+    sample; None if there is none."""
     size = reader.size
     count = min((place.size - place.offset) // size, WORDS)
     words = reader.words(value, count) or ()
@@ -111,13 +111,13 @@ def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
     for number, word in enumerate(words):
         if not word or word == value or not reader.alike(place, reader.place(word)):
             continue
-        length = _sampled(reader, place, value, number * size)
+        length = _sample_length(reader, place, value, number * size)
         if length > best:
             best, found = length, number * size
     return found
 
 
-def _sampled(reader: Reader, place: Place, value: int, offset: int) -> int:
+def _sample_length(reader: Reader, place: Place, value: int, offset: int) -> int:
     """Length of the list from `value` by the link at `offset`, SAMPLE at most; 0 where the link
     leads to neither a node nor an end."""
     seen = {value}
