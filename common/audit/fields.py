@@ -59,7 +59,7 @@ class Field:
     found: Optional[Container] = None
     name: str = ""
     totals: Totals = NOTHING
-    node: int = 0  # in Fields.tree
+    node: int = 0  # of Fields.tree
     look: Optional[Callable[[], Optional[Container]]] = None
     values: array[int] = field(default_factory=lambda: array("Q"), repr=False)
     alike: int = 1

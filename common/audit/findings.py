@@ -233,7 +233,7 @@ def _held(session: Session, accounting: Accounting, found: Optional[Growth]) -> 
     used = sum(store.in_use for store in accounting.stores)
     if found is None or not found.is_most:
         half = found is not None and used >= GROWTH * _denominator(accounting)
-        # Where a managed heap holds as much, its types say more.
+        # Where managed objects hold much, the finding about them says more.
         if half and not any(one.bytes >= HELD for one in accounting.native):
             yield _held_by_many(session)
         return

@@ -29,7 +29,7 @@ SAMPLE = 32
 """Nodes of a tree examined to find the words that lead to children."""
 
 
-GNU = TreeLayout(2, 3, 1, 0, 4, 0xFFFFFFFF)  # an enum, with four bytes of padding
+GNU = TreeLayout(2, 3, 1, 0, 4, 0xFFFFFFFF)  # an enum; the padding after it may hold anything
 LLVM = TreeLayout(0, 1, 2, 3, 4, 0xFF)  # a bool
 
 
