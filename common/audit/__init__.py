@@ -1,1 +1,1 @@
-"""Questions asked of the heap."""
+"""Analyses of a session's memory, one module for each."""

@@ -1,8 +1,9 @@
-"""Where the resident memory of a process is: each byte of it counted once, and to somebody.
+"""Accounting of a process's resident memory: each byte is counted once, under one owner.
 
-Pages are resident or not; which blocks stand in them is told to the byte. So a page that a block in use shares with free ones counts to
-both, in parts, and all shares together are what is resident. Whose memory is: heaps first, then what else is the allocators' own, managed
-runtimes, stacks, loaded files, and what the mappings themselves say.
+Residency is known by page, blocks by the byte. A page that blocks in use and free blocks
+share is divided between them, so that all shares add up to the resident total. Memory is claimed in
+this order: allocators' heaps, their other memory, managed runtimes, stacks, and the rest by kind of
+mapping (loaded files, shared memory, the kernel's).
 """
 
 from __future__ import annotations
@@ -29,17 +30,18 @@ from findleaks.target.ranges import holding, merged, subtract
 from findleaks.target.runs import Runs
 
 STEP, PURE_STEP = 1 << 30, 16 << 20
-"""Bytes of heap looked at in one call of the engine: some 50 ms where all of it is small blocks."""
+"""Bytes of heap per call of the engine: about 50 ms where all of it is small blocks."""
 
 SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", "/anon_hugepage", "/[aio]")
 KERNELS = ("[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage")
 NAMED = 5
-"""Mappings of no known owner that are named, the largest."""
+"""Mappings of no known owner that are listed, the largest first."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """An allocator with its arenas; `outside` are resident bytes of its own outside its heaps."""
+    """An allocator with its arenas. `outside`: resident bytes of its own memory outside its
+    heaps."""
 
     allocator: Allocator
     arenas: list[ArenaUse]
@@ -85,8 +87,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """A part of the whole. `sort` is what it is ("kept"), `of` whose ("glibc 2.36" or ""), `count` how many things of that sort there are
-    (blocks, threads, mappings, files), 0 where none are counted; `parts` the largest of them."""
+    """One share of the total. `sort`: what it is ("kept"). `of`: whose it is ("glibc 2.36" or "").
+    `count`: how many blocks, threads, mappings or files it has, 0 where none are counted. `parts`:
+    the largest of them."""
 
     sort: str
     of: str
@@ -98,9 +101,13 @@ class Share:
 
 @dataclass(frozen=True)
 class Accounting:
-    """`known`: whether `total`, and every share of it, are resident bytes; else they are mapped ones. `rss` is what the kernel itself told
-    of the process, None where it did not. Shares are in order of their size. `unjoined` are the stacks of threads that ended and were
-    never joined, with the function that each was started with, of `unjoined_mapped` bytes in all."""
+    """All shares, the largest first.
+
+    `known`: whether `total` and the shares are resident bytes; else they are mapped bytes. `rss`:
+    the resident size that the kernel itself reported, None where it did not. `unjoined`: stacks of
+    threads that ended and were never joined, each with the function that the thread was started
+    with; `unjoined_mapped`: their mapped bytes in all.
+    """
 
     known: bool
     source: str
@@ -113,13 +120,14 @@ class Accounting:
     unjoined_mapped: int
     warnings: list[str] = field(default_factory=list)
     native: list[Native] = field(default_factory=list)
-    """What managed objects hold of blocks in use."""
+    """What managed objects hold of the blocks in use."""
     reserved: list[Reserved] = field(default_factory=list)
-    """Addresses that hold nothing, and are in no share but for pages that are resident all the same: the most first."""
+    """Reserved addresses, the largest first. Only those of their pages that are resident count to a
+    share."""
 
 
 class _Counter:
-    """Counts resident bytes; mapped ones where it is not known which pages are resident."""
+    """Counts resident bytes, or mapped ones where residency is not known."""
 
     def __init__(self, session: Session, residency: Residency, ranges: Sequence[Range]) -> None:
         self.session = session
@@ -130,7 +138,7 @@ class _Counter:
         return sum(self.whole.bytes(start, end) for start, end in ranges)
 
     def states(self, ranges: Sequence[Range]) -> list[int]:
-        """Bytes of the blocks in these ranges by State, as far as they are resident."""
+        """Resident bytes of the blocks in these ranges, by State."""
         sums = [0] * len(State)
         held: array[int] = array("Q")
         size = 0
@@ -155,7 +163,7 @@ class _Counter:
 
 
 def _clipped(runs: Runs, start: int, end: int) -> array[int]:
-    """Bounds of the parts of the runs that lie in [start, end)."""
+    """Starts and ends of what the runs have in [start, end)."""
     words = runs.words
     first, last = bisect_right(words, start), bisect_right(words, end)
     part = words[first:last]
@@ -169,9 +177,11 @@ def _clipped(runs: Runs, start: int, end: int) -> array[int]:
 
 
 def account(session: Session, residency: Residency) -> Accounting:
-    """Count everything. `residency` was read before the heaps, which makes pages of files resident."""
+    """Count all memory. `residency` must have been read before the heaps: reading them makes pages
+    of mapped files resident."""
     target = session.target
-    # Reserved memory has no bytes that could be counted as mapped; but what was touched before it was closed off is resident.
+    # Inaccessible memory is reserved, and does not count as mapped. Where residency is known it is
+    # looked at: pages that were touched before it became inaccessible are resident.
     regions = [region for region in target.regions() if residency or region.readable or region.writable or region.executable]
     reserved = _reserved(session, not residency)
     mapped = merged(Range(region.start, region.end) for region in regions)
@@ -182,7 +192,7 @@ def account(session: Session, residency: Residency) -> Accounting:
     stores = _stores(session, counter, claimed)
     shares: list[Share] = []
     for store in stores:
-        shares += _of_store(session, store)
+        shares += _store_shares(session, store)
     shares += _runtimes(session, counter, claimed)
     stacks, left, size = _stacks(session, counter, claimed, regions)
     shares += stacks
@@ -198,21 +208,21 @@ def account(session: Session, residency: Residency) -> Accounting:
         stores,
         left,
         size,
-        [*residency.warnings, *_unsure(residency)],
+        [*residency.warnings, *_zero_page_warnings(residency)],
         native(session) if session.runtimes else [],
         reserved,
     )
 
 
 def _reserved(session: Session, flagged: bool) -> list[Reserved]:
-    """All reserved addresses by who reserved them, the most first; "" is behind the others."""
+    """Reserved addresses by owner, the largest first; those of no known owner ("") last."""
     found = sorted(session.reserved, key=lambda one: -one.bytes)
     others = unowned_reserved(session.target, found, flagged, lambda: session.tell("looking for reserved addresses", 0.0))
     return [*found, Reserved("", others)] if others else found
 
 
-def _unsure(residency: Residency) -> list[str]:
-    """Where pages of zeros count as resident that are not."""
+def _zero_page_warnings(residency: Residency) -> list[str]:
+    """A warning where the kernel's zero page counts as resident."""
     over = residency.resident.total - residency.rss if residency.rss is not None else 0
     if over <= 0 or not residency.unsure:
         return []
@@ -220,13 +230,13 @@ def _unsure(residency: Residency) -> list[str]:
 
 
 class _Claimed:
-    """What is somebody's already: each byte is counted once."""
+    """Memory that has an owner already: each byte is counted once."""
 
     def __init__(self, mapped: Sequence[Range]) -> None:
         self._left = list(mapped)
 
     def take(self, ranges: Iterable[Range]) -> list[Range]:
-        """What of these ranges is mapped and was nobody's until now."""
+        """Claim these ranges; return what of them is mapped and had no owner before."""
         wanted = merged(ranges)
         rest = subtract(self._left, wanted)
         taken = subtract(self._left, rest)
@@ -238,13 +248,15 @@ class _Claimed:
 
 
 def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Store]:
-    """Every allocator. What it has not cut up and is no spare, of its heaps, is its own: headers, tails, descriptors."""
+    """Every allocator. What its heaps have beside blocks and spare memory is its own: headers,
+    tails, descriptors."""
     directory = session.directory
     parts: dict[tuple[int, str], list[Range]] = {}
     for owned in directory.heaps:
         pieces = subtract([Range(owned.start, owned.end)], owned.heap.foreign)
         parts.setdefault((id(owned.allocator), owned.heap.arena), []).extend(pieces)
-    claimed.take(part for ranges in parts.values() for part in ranges)  # disjoint already: see allocators/nesting.py
+    # The parts are disjoint already: see allocators/nesting.py.
+    claimed.take(part for ranges in parts.values() for part in ranges)
     stores = []
     for allocator in directory.allocators:
         session.tell(f"counting what {allocator.name} holds", 0.0)
@@ -258,8 +270,9 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
                 sums, whole = counter.states(ranges), counter.bytes(ranges)
                 own = whole - sums[State.IN_USE] - sums[State.CACHED] - sums[State.FREE]
                 kept = {}
-                for sort, these in spare.get(arena, {}).items():  # of a damaged heap it may claim what blocks have
-                    kept[sort] = min(counter.bytes(_common(ranges, merged(these))), own)
+                # In a damaged heap, ranges that it calls spare may overlap blocks.
+                for sort, these in spare.get(arena, {}).items():
+                    kept[sort] = min(counter.bytes(_intersection(ranges, merged(these))), own)
                     own -= kept[sort]
                 mapped = sum(end - start for start, end in ranges)
                 arenas.append(ArenaUse(arena, sums[State.IN_USE], sums[State.CACHED], sums[State.FREE], kept, own, mapped))
@@ -267,12 +280,12 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
     return [Store(one.allocator, one.arenas, counter.bytes(claimed.take(one.allocator.metadata()))) for one in stores]
 
 
-def _common(these: Sequence[Range], others: Sequence[Range]) -> list[Range]:
-    """What both have; both are sorted and disjoint."""
+def _intersection(these: Sequence[Range], others: Sequence[Range]) -> list[Range]:
+    """The intersection of two lists of ranges, both sorted and disjoint."""
     return subtract(these, subtract(these, others))
 
 
-def _of_store(session: Session, store: Store) -> Iterator[Share]:
+def _store_shares(session: Session, store: Store) -> Iterator[Share]:
     directory = session.directory
     used = sum(directory.blocks.totals(State.IN_USE, start, end).blocks for start, end in directory.of(store.allocator))
     holding = [arena for arena in store.arenas if arena.kept and arena.arena != "mmapped"]
@@ -283,7 +296,8 @@ def _of_store(session: Session, store: Store) -> Iterator[Share]:
 
 
 def _runtimes(session: Session, counter: _Counter, claimed: _Claimed) -> Iterator[Share]:
-    """Managed heaps; of parts that stand in an allocator's blocks the bytes are counted there."""
+    """Managed heaps. Parts inside an allocator's blocks are left out: their bytes are counted
+    there."""
     for runtime in session.runtimes:
         for part in runtime.parts():
             if not part.inside:
@@ -292,7 +306,8 @@ def _runtimes(session: Session, counter: _Counter, claimed: _Claimed) -> Iterato
 
 
 def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> tuple[list[Share], list[Place], int]:
-    """Stacks of live threads; those of threads that ended and were never joined; those that libc keeps for the next thread."""
+    """Stacks of live threads; those of threads that ended and were never joined; those that libc
+    keeps for the next thread."""
     target = session.target
     places = [region for region in regions if region.writable]
     of_threads = thread_stacks(target)
@@ -304,15 +319,15 @@ def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Seq
     live += [Range(region.start, region.end) for region in places if region.name.startswith("[stack")]
     ended = unjoined_threads(target, session.engine, places)
     stacks = Runs.of(claimed.take(subtract(merged(one.stack for one in ended), live)))
-    left = [Place(one.stack.start, _name(session, one.routine), counter.bytes(stacks.within(*one.stack))) for one in ended]
+    left = [Place(one.stack.start, _function_name(session, one.routine), counter.bytes(stacks.within(*one.stack))) for one in ended]
     taken = counter.bytes(claimed.take(live))
     cached = counter.bytes(claimed.take(dead_stacks(target, session.engine, places)))
     shares = [Share("stacks", "", taken, len(target.threads())), Share("unjoined", "", sum(one.bytes for one in left), len(left))]
     return [*shares, Share("cached-stacks", "", cached)], left, sum(one.stack.end - one.stack.start for one in ended)
 
 
-def _name(session: Session, routine: int) -> str:
-    """Of a function by its address, or where it stands; "" for 0."""
+def _function_name(session: Session, routine: int) -> str:
+    """A function's name; module+offset where it has no symbol, "" where neither is known."""
     symbol = session.target.symbolize(routine) if routine else None
     if symbol is not None:
         return printable(symbol.name, 100)
@@ -321,12 +336,12 @@ def _name(session: Session, routine: int) -> str:
 
 
 def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> Iterator[Share]:
-    """What is left, by what the mappings are."""
+    """The memory that is left, by kind of mapping."""
     modules = session.target.modules()
     left = claimed.left()
     files: dict[str, int] = {}
     sums = {"shared": 0, "kernel": 0}
-    nobody: list[Place] = []
+    unowned: list[Place] = []
     starts = [module.start for module in modules]
     for region in regions:
         at = bisect_right(left, (region.start, region.start)) - 1
@@ -348,10 +363,10 @@ def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: S
             name = os.path.basename(path.removesuffix(" (deleted)"))
             files[name] = files.get(name, 0) + held
         else:
-            nobody.append(Place(region.start, region.name, held))
+            unowned.append(Place(region.start, region.name, held))
     largest = sorted((Place(0, name, size) for name, size in files.items()), key=lambda place: -place.bytes)
     yield Share("files", "", sum(files.values()), len(files), parts=tuple(largest))
-    nobody.sort(key=lambda place: -place.bytes)
-    yield Share("unknown", "", sum(place.bytes for place in nobody), len(nobody), parts=tuple(nobody[:NAMED]))
+    unowned.sort(key=lambda place: -place.bytes)
+    yield Share("unknown", "", sum(place.bytes for place in unowned), len(unowned), parts=tuple(unowned[:NAMED]))
     for sort, size in sums.items():
         yield Share(sort, "", size)

@@ -1,4 +1,5 @@
-"""Say what an address is: a block, a place on a stack, a module's variable, an allocator's own memory, a mapping."""
+"""Descriptions of addresses: a block, a place on a stack, a module's variable, an allocator's own
+memory, or a mapping."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from findleaks.target.ranges import holding, inside
 STATES = {State.IN_USE: "in-use", State.CACHED: "cached", State.FREE: "free", State.METADATA: "metadata"}
 
 _TLS_GUESS = 0x1000
-"""Bytes below a thread pointer that may be thread-local variables, where their size is not known."""
+"""Bytes below a thread pointer that may be thread-local variables, where their size is not
+known."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class BlockInfo:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is known of one address; `sort` is "block", "stack", "module", "allocator", "mapping" or "unmapped"."""
+    """What is known of one address. `sort`: "block", "stack", "module", "allocator", "mapping" or
+    "unmapped"."""
 
     address: int
     sort: str
@@ -96,10 +99,12 @@ def permissions(region: Region) -> str:
 
 
 def static_tls(target: Target) -> Optional[int]:
-    """The most bytes that the modules' thread-local variables take below a thread pointer; None where a module's headers are missing.
+    """Upper limit, in bytes, of the modules' thread-local variables below a thread pointer; None
+    where a module's headers are missing.
 
-    Each module's PT_TLS has its place below the one before it, aligned (glibc elf/dl-tls.c, _dl_determine_tlsoffset). Modules loaded later
-    have theirs elsewhere, mostly, and are counted in."""
+    Each module's PT_TLS segment is placed below the one before it, aligned (glibc elf/dl-tls.c,
+    _dl_determine_tlsoffset). Modules loaded later mostly have theirs elsewhere, and are counted in.
+    """
     found = []
     for module in target.modules():
         head = headers(target.read, module.start, module.end - module.start) if module.end > module.start else None
@@ -111,7 +116,7 @@ def static_tls(target: Target) -> Optional[int]:
 
 
 class Describer:
-    """Describes addresses of one session. Look-ups are by bisection; made once per command."""
+    """Describes addresses of one session, by bisection. Made once per command."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -148,7 +153,8 @@ class Describer:
         )
 
     def type(self, index: int) -> str:
-        """What the block in use with this index holds; "" for others, and where nothing tells."""
+        """The type of the block in use with this index; "" for other blocks, and where the type is
+        not known."""
         blocks = self.session.directory.blocks
         used = blocks.state(index) == State.IN_USE
         return printable(self.session.types.of_block(blocks.address(index), blocks.size(index))) if used else ""
@@ -205,12 +211,13 @@ class Describer:
         return Answer(address, "mapping", phrase, region=region, root=root)
 
     def _managed(self, address: int) -> str:
-        """ "; Python object: dict", where a managed runtime knows of the address; or "" """
-        told = (runtime.describe(address) for runtime in self.session.runtimes)
-        return next((f"; {printable(text)}" for text in told if text), "")
+        """ "; Python object: dict" where a managed runtime knows the address, else "" """
+        texts = (runtime.describe(address) for runtime in self.session.runtimes)
+        return next((f"; {printable(text)}" for text in texts if text), "")
 
     def _on_stack(self, address: int, thread: Thread, stack: Range) -> str:
-        """A thread's stack has, from its top: the control block at the thread pointer, static TLS below it, then the frames."""
+        """Describe a place on a thread's stack, which has, from its top: the control block at the
+        thread pointer, static TLS below it, then the frames."""
         who = f"thread {self._numbers[thread.tid]} (tid {thread.tid})"
         depth = address - thread.sp
         dead = "" if depth >= -self.target.arch.red_zone else ", dead: below the stack pointer"
@@ -251,7 +258,8 @@ class Describer:
 
     @cached_property
     def _on_region(self) -> dict[int, Thread]:
-        """The first of the threads without a known stack whose stack pointer lies in a region, by the region's start."""
+        """By the start of each region, the first thread without a known stack whose stack pointer
+        is in it."""
         found: dict[int, Thread] = {}
         for thread in self._threads.values():
             region = self.region(thread.sp)

@@ -1,4 +1,5 @@
-"""Fields that are alike, taken together: two hundred pointers to objects of one type, each of which holds about as much."""
+"""Groups of similar fields: for example, 200 pointers to objects of one type, each of which holds
+about as much."""
 
 from __future__ import annotations
 
@@ -9,14 +10,15 @@ from findleaks.audit.fields import Field
 from findleaks.engine.terms import Totals
 
 ALIKE = 8
-"""So many fields, or more, are one row. Of fewer each one's name says more."""
+"""Fewest fields that become one row. Of fewer, their names say more."""
 
 RATIO = 2
-"""The largest of them holds at most so many times what the least does: what stands out has a row of its own."""
+"""The largest field of a group retains at most this many times as much as the smallest. Others get
+rows of their own."""
 
 
 class Bunch(NamedTuple):
-    """One field, or ALIKE and more that are alike; the largest first."""
+    """One field, or at least ALIKE similar ones, the largest first."""
 
     fields: list[Field]
 
@@ -27,13 +29,14 @@ class Bunch(NamedTuple):
 
 
 def bunches(fields: Sequence[Field], name: Callable[[Field], str]) -> list[Bunch]:
-    """The fields in bunches, those that hold most first. `name`: what a field leads to, the same for all of a type or size."""
-    found = [bunch for same in _same(fields, name) for bunch in _near(same)]
+    """The fields in groups, the largest first. `name`: what a field leads to; it is the same for
+    all of a type or size."""
+    found = [bunch for same in _by_target(fields, name) for bunch in _by_amount(same)]
     return sorted(found, key=lambda bunch: -bunch.totals.bytes)
 
 
-def _same(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[list[Field]]:
-    """Those that lead to the same, in the order given; the others one by one."""
+def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[list[Field]]:
+    """Fields that lead to the same kind of block, in the order given; the others one by one."""
     by_place: dict[tuple[str, int, int], list[Field]] = {}
     for number, one in enumerate(fields):
         place = one.places[0] if one.places else None
@@ -51,8 +54,8 @@ def _same(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[lis
         yield from by_name.values()
 
 
-def _near(same: Sequence[Field]) -> Iterator[Bunch]:
-    """Of fields that lead to the same, those that hold about as much together; the others one by one."""
+def _by_amount(same: Sequence[Field]) -> Iterator[Bunch]:
+    """Fields of one kind, those that retain about as much together; the others one by one."""
     order = sorted(same, key=lambda one: -one.totals.bytes)
     first = 0
     for at in range(1, len(order) + 1):

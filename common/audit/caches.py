@@ -1,4 +1,5 @@
-"""Size classes, arenas and thread caches of every allocator in a process, added up, and held against the index of blocks."""
+"""Size classes, arenas and thread caches of every allocator in a process, summed up and compared
+with the index of blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ COUNTS = {State.IN_USE: "in_use", State.CACHED: "cached", State.FREE: "free"}
 
 
 class Amount(NamedTuple):
-    """Blocks and bytes in each state, and `memory`, the bytes they take with headers and tails."""
+    """Blocks and bytes in each state. `memory`: the bytes that they take with headers and tails."""
 
     in_use: int = 0
     cached: int = 0
@@ -37,10 +38,12 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True)
 class Holding:
-    """What one allocator said of itself. `caches` are one a size class, or one a class and arena when they were asked for by arena.
+    """What one allocator reports. `caches`: one for each size class, or one for each class and
+    arena if asked for by arena.
 
-    `mapped` are the bytes of its arenas (of its heaps, where it has none), `spare` those that it keeps without having cut them up, `lent`
-    those in which heaps of other allocators stand.
+    `mapped`: the bytes of its arenas (of its heaps, where it has none). `spare`: those that it
+    keeps without having divided them into blocks. `lent`: those that contain heaps of other
+    allocators.
     """
 
     allocator: Allocator
@@ -61,27 +64,29 @@ class Holding:
 
     @property
     def arena_count(self) -> int:
-        """As `find` counts them: what was mapped block by block stands among `arenas`, and is none."""
+        """The number of arenas as `find` counts them: without the entry of `arenas` for blocks that
+        were mapped one by one."""
         arenas = self.allocator.summary().get("arenas")
         return arenas if isinstance(arenas, int) else len(arenas) if isinstance(arenas, list) else len(self.arenas)
 
     @property
     def kept(self) -> int:
-        """Bytes that are not in use and could serve again."""
+        """Bytes that are not in use and could be reused."""
         return self.total.cached_bytes + self.total.free_bytes + self.spare
 
 
 def holdings(session: Session, name: Optional[str] = None, by_arena: bool = False) -> list[Holding]:
-    """Of every allocator found, or of those of this name, in the order they were found in."""
+    """The caches of every allocator found, or of those of this name, in the order in which they
+    were found."""
     made = []
     for allocator in session.directory.allocators:
         if name is None or allocator.name == name:
             session.tell(f"counting {allocator.name}'s blocks", 0.0)
-            made.append(_holding(session, allocator, by_arena))
+            made.append(_holding_of(session, allocator, by_arena))
     return made
 
 
-def _holding(session: Session, allocator: Allocator, by_arena: bool) -> Holding:
+def _holding_of(session: Session, allocator: Allocator, by_arena: bool) -> Holding:
     directory = session.directory
     caches = allocator.caches(directory.blocks)
     arenas = allocator.arenas(directory.blocks)
@@ -98,8 +103,8 @@ def _holding(session: Session, allocator: Allocator, by_arena: bool) -> Holding:
         sum(part.end - part.start for heap in allocator.heaps() for part in heap.inner) if arenas else 0,
         allocator.counted(),
     )
-    told = {problem.what for problem in directory.problems}  # these are told anyway; asking may have found more
-    made.problems.extend(problem.what for problem in allocator.problems if problem.what not in told)
+    reported = {problem.what for problem in directory.problems}  # asking may have found more
+    made.problems.extend(problem.what for problem in allocator.problems if problem.what not in reported)
     made.problems.extend(_differences(session, made))
     return made
 
@@ -114,8 +119,8 @@ def amount(caches: Iterable[Cache]) -> Amount:
 
 
 def merged(caches: Iterable[Cache]) -> list[Cache]:
-    """One cache a class over all arenas, in the order of their sizes. `own` counters stay with a class that only one arena has:
-    not all of them can be added up."""
+    """The caches of each size class over all arenas as one, ascending by size. `own` counters are
+    kept only of a class that one arena has: not all of them can be summed."""
     groups: dict[tuple[int, str], list[Cache]] = {}
     for cache in caches:
         groups.setdefault((cache.size, cache.name), []).append(cache)
@@ -123,18 +128,19 @@ def merged(caches: Iterable[Cache]) -> list[Cache]:
     for (size, name), group in groups.items():
         sums = amount(group)
         own = group[0].own if len(group) == 1 else {}
-        made.append(Cache("", name, size, *sums, _known(c.allocs for c in group), _known(c.fails for c in group), own))
+        made.append(Cache("", name, size, *sums, _sum_of_known(c.allocs for c in group), _sum_of_known(c.fails for c in group), own))
     return sorted(made, key=by_size)
 
 
-def _known(counts: Iterable[Optional[int]]) -> Optional[int]:
-    """Their sum, None where none is counted."""
+def _sum_of_known(counts: Iterable[Optional[int]]) -> Optional[int]:
+    """The sum of the known counts, None where none is known."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
 
 def by_size(cache: Cache) -> int:
-    """The bytes of its blocks; of a class of many sizes the mean, so that bands stand where they belong and the large blocks last."""
+    """The size of its blocks; of a class of several sizes their mean, so that it is sorted among
+    the others, with large blocks last."""
     bytes_ = cache.in_use_bytes + cache.cached_bytes + cache.free_bytes
     return cache.size or (bytes_ // cache.total if cache.total else 0)
 
@@ -147,7 +153,7 @@ CACHE_KEYS: dict[str, Callable[[Cache], int]] = {
     "cached": lambda cache: -cache.cached_bytes,
     "waste": lambda cache: cache.in_use_bytes - cache.memory,
 }
-"""What `--sort` names: all but sizes put those first that hold most bytes."""
+"""Sort keys by the value of `--sort`. All but "size" put first the classes with most bytes."""
 
 ARENA_KEYS: dict[str, Callable[[Arena], int]] = {
     "size": lambda arena: 0,
@@ -160,7 +166,8 @@ ARENA_KEYS: dict[str, Callable[[Arena], int]] = {
 
 
 def ordered(caches: Sequence[Cache], sort: str) -> list[Cache]:
-    """Sorted, those of one size class ascending where they hold the same. By size, arenas stay together."""
+    """The caches, sorted; equal ones ascending by size. By "size", the classes of an arena stay
+    together."""
     if sort != "size":
         return sorted(caches, key=lambda cache: (CACHE_KEYS[sort](cache), by_size(cache)))
     arenas = {arena: at for at, arena in enumerate(dict.fromkeys(cache.arena for cache in caches))}
@@ -168,19 +175,19 @@ def ordered(caches: Sequence[Cache], sort: str) -> list[Cache]:
 
 
 def ordered_arenas(arenas: Sequence[Arena], sort: str) -> list[Arena]:
-    """Those first that hold most; as the allocator has them where sizes were asked for."""
+    """The arenas that hold most first; by "size", in the allocator's order."""
     return sorted(arenas, key=ARENA_KEYS[sort])
 
 
 def ordered_threads(kept: Sequence[ThreadCache], sort: str) -> list[ThreadCache]:
-    """By thread and size, or those first that keep most bytes."""
+    """By "size", ascending by thread; else the thread caches that keep most bytes first."""
     if sort != "size":
         return sorted(kept, key=lambda one: (-one.bytes, one.thread))
     return sorted(kept, key=lambda one: one.thread)
 
 
 def _differences(session: Session, holding: Holding) -> Iterator[str]:
-    """Where an allocator's classes are not the blocks that its heaps hold."""
+    """Differences between an allocator's size classes and the blocks in its heaps."""
     directory, name = session.directory, holding.name
     parts = directory.of(holding.allocator)
     for state, count in COUNTS.items():

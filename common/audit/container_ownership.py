@@ -1,8 +1,10 @@
-"""Containers that are found for sure before anything is asked of them, so that stale pointers to their nodes do not count.
+"""Ownership of containers: intact ones are found in advance, so that stale pointers to their nodes
+are ignored.
 
-Memory is full of stale pointers: structures that were not cleared, buffers, what malloc left in a block it had freed before. One of
-them to one node of a std::map would make the whole map, whose nodes point to their parents, be held by whatever holds the stale word. But
-a map that is whole by all its links, and counts as many nodes as are found in it, belongs to the head that counts them.
+Memory is full of stale pointers: structures that were not cleared, buffers, earlier content of a
+block that was freed and allocated again. A single one to a node of a std::map would make the holder
+of the stale word an owner of the whole map, since its nodes point to their parents. But a map whose
+links are all intact, and whose head counts as many nodes as are found, belongs to that head.
 """
 
 from __future__ import annotations
@@ -26,29 +28,32 @@ from findleaks.target.base import Piece
 from findleaks.target.ranges import inside, merged
 
 LEAST = 16
-"""Nodes of a container that is worth it."""
+"""Fewest nodes of a container that is considered."""
 
 MOST_BYTES = 1 << 26
-"""Bytes of blocks that variables point to which are looked through for heads."""
+"""Most bytes of blocks, among those that variables point to, that are searched for heads."""
 
 MOST_POINTERS = 50_000
-"""Words of variables that are looked at: a second or so."""
+"""Most words of variables that are examined: about a second."""
 
 MOST_BLOCK = 1 << 14
-"""Bytes of a block that can be a structure with heads in it; longer ones are arrays and buffers."""
+"""Most bytes of a block that may be a structure with heads in it; longer ones are arrays and
+buffers."""
 
 _SURE = (gnu_tree, standard, ring, llvm_tree)
 
 
 class Parts(NamedTuple):
-    """As Dominators.keep takes them; `parts` are empty where there are no container_owners."""
+    """Arguments of Dominators.set_owners. `parts` is empty where there are no
+    `container_owners`."""
 
     parts: array[int]
     container_owners: list[int]
 
 
 def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
-    """The nodes of the maps, sets, hash tables and lists whose heads stand in variables, or in blocks that variables point to."""
+    """The nodes of maps, sets, hash tables and lists whose heads are in variables, or in blocks
+    that variables point to."""
     parts = array("I")
     container_owners: list[int] = []
     for number, owner in enumerate(named.all):
@@ -56,13 +61,15 @@ def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
             break
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
         block = reader.blocks.find(owner.words[0][1])
-        for index, keeper in ((block, root_node(number)), (reader.blocks.find(owner.table) if owner.table else -1, block)):
-            if index >= 0 and parts[index] == NO_ROOT:  # not the dictionary of the module's variables, nor what is left in memory, holds it
+        for index, holder in ((block, root_node(number)), (reader.blocks.find(owner.table) if owner.table else -1, block)):
+            # Neither the module's dictionary of variables nor a stale pointer owns it.
+            if index >= 0 and parts[index] == NO_ROOT:
                 parts[index] = len(container_owners)
-                container_owners.append(keeper)
+                container_owners.append(holder)
     for node, container in _heads(session, reader, named):
         session.tell("finding containers", 0.0)
-        parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)  # 4 bytes a block: only where there is a container
+        # 4 bytes a block: made only if there is a container.
+        parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
         blocks, _ = reader.blocks.find_all(container.nodes)
         if reader.blocks.claim(parts, blocks, len(container_owners)):
             container_owners.append(node)
@@ -70,7 +77,7 @@ def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
 
 
 def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[int, Container]]:
-    """(node of the keeper, container), each container once."""
+    """Yields (node of the owner, container), each container once."""
     heaps = merged(session.heap_ranges())
     if not heaps:
         return
@@ -98,7 +105,8 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
 
 
 def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
-    """Heads in a block: all have the number of their nodes two or three words behind the first pointer."""
+    """Containers with their heads in a block. Every head has the number of its nodes two or three
+    words after the first pointer."""
     try:
         data = reader.target.read(start, size // reader.size * reader.size)
     except UnreadableMemory:
@@ -116,7 +124,7 @@ def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
 
 
 def _at(reader: Reader, address: int) -> Iterator[Container]:
-    """The container whose head is here, if it is surely one."""
+    """The container with its head at this address, if it is intact."""
     for head in _SURE:
         made = head(reader, address)
         if made is not None:
@@ -127,6 +135,6 @@ def _at(reader: Reader, address: int) -> Iterator[Container]:
 
 
 def _counts(reader: Reader, address: int) -> bool:
-    """A count of nodes stands where the heads have one."""
+    """Whether a plausible count of nodes is where the heads have theirs."""
     words = reader.words(address + 2 * reader.size, 2)
     return words is not None and any(LEAST <= word <= reader.most for word in words)

@@ -1,4 +1,5 @@
-"""Interior pointers that count as pointers to a block's start because that is the program's custom: as sentences, and for JSON."""
+"""The program's conventions by which interior pointers count as pointers to a block's start: as
+sentences, and for JSON."""
 
 from __future__ import annotations
 
@@ -20,14 +21,15 @@ _MEANINGS = {
 
 
 def sentences(learned: Learned, word: int) -> Iterator[str]:
-    """ "1,128 blocks (9.2 MiB) carry a header of 24 B of the program's own", one for each custom; `word` is a pointer's size."""
+    """ "1,128 blocks (9.2 MiB) carry a header of 24 B of the program's own", one for each
+    convention; `word` is a pointer's size."""
     for name in names(learned.heuristics):
         yield f"blocks that {_MEANINGS[name]} count as held"
     for one in learned.conventions:
-        yield f"{blocks(one.blocks)} ({size(one.bytes)}){_of(one)} {_custom(one, word)}"
+        yield f"{blocks(one.blocks)} ({size(one.bytes)}){_sizes(one)} {_convention(one, word)}"
 
 
-def _of(one: Convention) -> str:
+def _sizes(one: Convention) -> str:
     if not one.sizes:
         return ""
     shown = [number(each) for each in one.sizes[:MOST_SIZES]]
@@ -35,7 +37,7 @@ def _of(one: Convention) -> str:
     return f" of {some(shown)} B" if not more else f" of {', '.join(shown)} B and {number(more)} more sizes"
 
 
-def _custom(one: Convention, word: int) -> str:
+def _convention(one: Convention, word: int) -> str:
     if one.heuristic:
         return _MEANINGS[one.heuristic]
     if one.offset < word:
@@ -46,7 +48,8 @@ def _custom(one: Convention, word: int) -> str:
 
 
 def summary(learned: Learned) -> str:
-    """ "counted as held, though only by interior pointers (--heuristics auto): 31 MiB in 44,153 blocks", or "" """
+    """ "counted as held, though only by interior pointers (--heuristics auto): 31 MiB in 44,153
+    blocks", or "" """
     if not learned.held.blocks:
         return ""
     count = f"{size(learned.held.bytes)} in {blocks(learned.held.blocks)}"
@@ -54,13 +57,13 @@ def summary(learned: Learned) -> str:
 
 
 def names(heuristics: Heuristic) -> list[str]:
-    """memcheck's names, in the order of the documentation."""
+    """The heuristics' names in memcheck, in the order of its documentation."""
     return [name for name, one in BY_CONTENT.items() if heuristics & one]
 
 
 def conventions_json(session: Session, asked: str) -> dict[str, object]:
-    """`asked` as the user wrote it; `applied` the heuristics that count, `conventions` the offsets, `held` what is reachable by them and
-    would be possible without."""
+    """`asked`: as the user wrote it. `applied`: the heuristics that count; `conventions`: the
+    offsets; `held`: what is reachable by them and would be possible without."""
     learned = session.learned
     return {
         "asked": asked,

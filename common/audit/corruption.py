@@ -1,4 +1,5 @@
-"""What a damaged place of a heap looks like: the blocks around it, and what was probably written over it."""
+"""Damaged places of a heap, explained: the blocks around each, and what was probably written over
+it."""
 
 from __future__ import annotations
 
@@ -18,16 +19,17 @@ from findleaks.target.base import Range
 from findleaks.target.encoded_numbers import signed
 
 AROUND = 256
-"""Bytes before and behind a damaged place in which what was written is followed."""
+"""Bytes before and after a damaged place in which the written run is followed."""
 
 NEAR = 64
-"""Bytes that may lie between neighbouring blocks: headers, canaries, alignment."""
+"""Most bytes between neighbouring blocks: headers, canaries, alignment."""
 
 BARELY = 16
-"""Bytes of the block before that one who writes before the start of the block behind reaches, too."""
+"""Bytes around the end of a block within which a run may also come from a write before the start of
+the next block."""
 
 RUN = 4
-"""Bytes alike that make a text, or a pattern."""
+"""Fewest bytes of a run that is called a text or a pattern."""
 
 PATTERNS = {
     0xDEADBEEF: "0xdeadbeef, a mark for freed memory",
@@ -44,8 +46,9 @@ _TEXT = re.compile(rb"[\t\n\r\x20-\x7e]+")
 
 @dataclass(frozen=True)
 class Written:
-    """What stands in a damaged place. `start`, `end`: the whole run of bytes alike, which may begin before the place and end behind it;
-    `sort`: "text", "pattern", "zeros", "pointer", "link", "number" or "bytes"; `phrase` for a reader."""
+    """What a damaged place holds. `start`, `end`: the whole run of bytes of one sort, which may
+    begin before the place and end behind it. `sort`: "text", "pattern", "zeros", "pointer", "link",
+    "number" or "bytes". `phrase` describes it to the user."""
 
     start: int
     end: int
@@ -62,12 +65,13 @@ class Written:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A block beside or around the damage, with a look at its content."""
+    """A block beside or around the damage, with a summary of its content."""
 
     info: BlockInfo
     content: str
     end: int
-    """Where its memory ends, with what of it the allocator took for itself when it was freed (Allocator.free_footer_words)."""
+    """Where its memory ends, including what the allocator took of it for itself when it was freed
+    (Allocator.free_footer_words)."""
 
     def json(self) -> dict[str, object]:
         return {**self.info.json(), "content": self.content or None}
@@ -75,9 +79,13 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem, explained. `past_end`: bytes from the end of the block before to the first damaged byte, None where that cannot be
-    told; `overrun`: bytes by which what was written reaches past that end at the least, 0 if it does not begin in that block;
-    `part_of`: `place` of an earlier problem whose run of bytes reaches here."""
+    """A problem, explained.
+
+    `past_end`: bytes from the end of the block before to the first damaged byte, None where that is
+    not known. `overrun`: least number of bytes by which the written run extends past that end, 0 if
+    it does not begin in that block. `part_of`: `place` of an earlier problem whose run of bytes
+    reaches this one.
+    """
 
     problem: Problem
     allocator: str
@@ -93,7 +101,7 @@ class Finding:
 
     @property
     def place(self) -> int:
-        """The first wrong byte, as far as that is known."""
+        """The first wrong byte; the problem's address where that byte is not known."""
         return self.damaged.start if self.damaged else self.problem.address
 
     def json(self) -> dict[str, object]:
@@ -127,12 +135,13 @@ class Explainer:
         self.describer = Describer(session)
 
     def explain(self, allocator: str, problem: Problem) -> Finding:
-        """Look around a problem. What is no damage, or has no place, stays as it is."""
+        """Examine the memory around a problem. One that is no corruption, or has no readable place,
+        is returned without an explanation."""
         place = self._place(problem) if problem.corrupt else None
         if place is None:
             return Finding(problem, allocator, None, None, None, None, None, None, 0, "")
-        changed = self._changed(place, problem.expected)
-        written = self._written(place, changed)
+        changed = self._changed_bytes(place, problem.expected)
+        written = self._what_was_written(place, changed)
         before, at, after = self._neighbours(changed.start)
         past_end, overrun = None, 0
         if before is not None and at is None:
@@ -146,7 +155,8 @@ class Explainer:
         return Finding(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
 
     def explain_all(self, allocator: str, problems: Sequence[Problem]) -> list[Finding]:
-        """Problems in the order of their places. What one run of bytes did belongs together: the later ones are parts of the first."""
+        """Explain problems, given in the order of their places. Those that one run of bytes caused
+        belong together: each later one is part of the first."""
         found: list[Finding] = []
         first: Optional[Finding] = None
         for problem in problems:
@@ -160,7 +170,8 @@ class Explainer:
         return found
 
     def _place(self, problem: Problem) -> Optional[Range]:
-        """Where the wrong bytes stand; the word at the problem's address, where that lies in a heap."""
+        """Where the wrong bytes are; else the word at the problem's address, if that lies in a
+        heap."""
         if problem.damaged is not None:
             return problem.damaged if self._read(problem.damaged.start, 1) else None
         word = self.target.arch.word
@@ -168,8 +179,8 @@ class Explainer:
             return None
         return Range(problem.address, problem.address + word)
 
-    def _changed(self, place: Range, expected: Optional[int]) -> Range:
-        """The part of a word that differs from what should stand there, as memory has it byte by byte."""
+    def _changed_bytes(self, place: Range, expected: Optional[int]) -> Range:
+        """The bytes of a word that differ from the expected value, in memory order."""
         arch = self.target.arch
         found = self._read(place.start, arch.word)
         if expected is None or place.end - place.start != arch.word or len(found) != arch.word:
@@ -178,13 +189,13 @@ class Explainer:
         differ = [i for i in range(arch.word) if found[i] != right[i]]
         return Range(place.start + differ[0], place.start + differ[-1] + 1) if differ else place
 
-    def _written(self, place: Range, changed: Range) -> Optional[Written]:
-        """What the changed bytes are, followed to either side."""
+    def _what_was_written(self, place: Range, changed: Range) -> Optional[Written]:
+        """What the changed bytes are, with the run extended to either side."""
         data = self._read(changed.start, changed.end - changed.start)
         if not data:
             return None
         low, before = self._before(changed.start)
-        behind = self._behind(changed.end)
+        behind = self._after(changed.end)
         base, whole = changed.start - len(before), before + data + behind
         first, last = len(before), len(before) + len(data)
         if not data.strip(b"\0"):
@@ -208,7 +219,8 @@ class Explainer:
         return self._word(place)
 
     def _word(self, place: Range) -> Written:
-        """Not bytes alike: a pointer, a number, a known mark, or nothing known."""
+        """A word that is neither text nor a run of equal bytes: a pointer, a number, a known mark,
+        or unknown bytes."""
         arch = self.target.arch
         size = arch.word
         data = self._read(place.start, size)
@@ -260,14 +272,14 @@ class Explainer:
         return low, high
 
     def _before(self, address: int) -> tuple[bool, bytes]:
-        """Up to AROUND bytes before; whether there are more."""
+        """Up to AROUND bytes before an address, and whether any could be read."""
         for count in (AROUND, 64, 16):
             data = self._read(address - count, count)
             if data:
                 return True, data
         return False, b""
 
-    def _behind(self, address: int) -> bytes:
+    def _after(self, address: int) -> bytes:
         for count in (AROUND, 64, 16):
             data = self._read(address, count)
             if data:
@@ -283,19 +295,20 @@ class Explainer:
             return b""
 
     def _neighbours(self, address: int) -> tuple[Optional[Neighbour], Optional[Neighbour], Optional[Neighbour]]:
-        """The blocks before, around and behind an address, of the same heap."""
+        """The blocks before, around and after an address, in the same heap."""
         blocks = self.session.directory.blocks
         index = blocks.find(address)
         following = blocks.at_or_after(address) if index < 0 else index + 1
         before = (following if index < 0 else index) - 1
         found = []
         for number_ in (before, index, following):
-            held = 0 <= number_ < len(blocks) and (number_ == index or self._together(blocks.address(number_), address))
+            held = 0 <= number_ < len(blocks) and (number_ == index or self._in_one_heap(blocks.address(number_), address))
             found.append(self._neighbour(number_) if held else None)
         return found[0], found[1], found[2]
 
-    def _together(self, one: int, other: int) -> bool:
-        """Whether two addresses lie in one heap, or nearly side by side: `one` begins a block, in front of or behind `other`."""
+    def _in_one_heap(self, one: int, other: int) -> bool:
+        """Whether two addresses lie in one heap, or at most NEAR bytes apart. `one` is the start of
+        a block before or after `other`."""
         blocks = self.session.directory.blocks
         gap = other - one - blocks.size(blocks.find(one)) if one < other else one - other
         if gap <= NEAR:
@@ -328,7 +341,8 @@ def _same_byte(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
 
 
 def _text(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
-    """The run of text that begins the changed bytes: it fills them, or ends in them with a NUL."""
+    """The run of text that the changed bytes begin with, if it fills them or is followed by a
+    NUL."""
     for match in _TEXT.finditer(data):
         if match.start() <= first < match.end():
             start, end = match.span()
@@ -345,7 +359,7 @@ def _shown(text: str) -> str:
 def _cause(
     before: Optional[Neighbour], at: Optional[Neighbour], after: Optional[Neighbour], written: Optional[Written], place: Range, overrun: int
 ) -> str:
-    """The likeliest way it came about, in a phrase."""
+    """The most likely cause, as a phrase."""
     if at is not None:
         if written is None or written.sort == "link":
             return ""
@@ -367,7 +381,8 @@ def state_name(state: State) -> str:
 
 
 def first_each(problems: Sequence[Problem]) -> list[Problem]:
-    """One problem for each damaged place, the first that was told; in order of addresses, damage before the limits of reading."""
+    """One problem for each damaged place: the first that was reported. In order of addresses,
+    corruption before limits of reading."""
     kept: dict[tuple[int, int], Problem] = {}
     for problem in problems:
         place = problem.damaged or (problem.address, hash(problem.what))

@@ -1,4 +1,5 @@
-"""What makes a result less than certain: corruption, totals that do not reconcile, memory of no known allocator."""
+"""Reasons why a result is uncertain: corruption, totals that do not reconcile, memory of no known
+allocator."""
 
 from __future__ import annotations
 
@@ -19,20 +20,24 @@ OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "libasan", "libl
 """Modules with a malloc of their own that findleaks cannot read."""
 
 STACK_LOOK = 1 << 20
-"""Bytes from a stack pointer up that are looked at."""
+"""Bytes examined from a stack pointer up."""
 
 UNOWNED = 0.10
-"""Part of the resident size that anonymous writable memory of no known allocator may be before that is worth a warning."""
+"""Fraction of the resident private memory that anonymous writable memory of no known allocator may
+have without a warning."""
 
 
 def doubts(session: Session) -> list[str]:
-    """One line each, with the consequence; [] when nothing was found wanting."""
-    return [problem.what for problem in session.directory.problems] + _blank(session.target) + _unknown(session)
+    """One line for each reason, with its consequence; [] where there is none."""
+    return [problem.what for problem in session.directory.problems] + _blank_stacks(session.target) + _unread_memory(session)
 
 
 def trusted(session: Session) -> bool:
-    """False when memory that could hold references, or part of a heap, or every thread, is missing: lost blocks may then not be lost.
-    Also where no block was found at all: then nothing is known of leaks."""
+    """Whether lost blocks can be trusted to be lost.
+
+    False where memory that could hold references, or part of a heap, or every thread is missing.
+    False also where no block was found at all: then nothing is known of leaks.
+    """
     target = session.target
     complete = not (target.unread or target.truncated or session.directory.problems)
     complete = complete and session.directory.blocks.totals(State.IN_USE).blocks > 0
@@ -40,17 +45,18 @@ def trusted(session: Session) -> bool:
 
 
 def blank_stacks(target: Target) -> list[int]:
-    """Threads (by tid) whose stack holds nothing but zeros from the stack pointer up, which no running thread's does.
+    """The tids of threads whose stack is all zeros from the stack pointer up, which no running
+    thread's is.
 
-    GDB 13's gcore leaves the rest of a mapping out, as zeros, where it comes upon a page it cannot read (gdb/gcore.c,
-    gcore_copy_callback). glibc 2.42 and later guard stacks with such pages (MADV_GUARD_INSTALL) inside one mapping of many stacks.
+    Where GDB 13's gcore finds a page that it cannot read, it writes the rest of that mapping as
+    zeros (gdb/gcore.c, gcore_copy_callback). glibc 2.42 and later guard stacks with such pages
+    (MADV_GUARD_INSTALL) inside one mapping of many stacks.
     """
     regions = target.regions()
     blank = set()
-    zeros, ended = (
-        0,
-        False,
-    )  # all is zero from the stack pointer before up to here, and no further, if it `ended`: each byte is looked at once
+    # All bytes from an earlier stack pointer up to `zeros` are zero; if `ended`, the next one is
+    # not. So each byte is examined once.
+    zeros, ended = 0, False
     for thread in sorted(target.threads(), key=lambda thread: thread.sp):
         at = region_index(regions, thread.sp)
         if at < 0:
@@ -59,15 +65,15 @@ def blank_stacks(target: Target) -> list[int]:
         if thread.sp > zeros:
             zeros, ended = thread.sp, False
         if zeros < end and not ended:
-            zeros = _first(target, zeros, end)
+            zeros = _first_nonzero(target, zeros, end)
             ended = zeros < end
         if zeros >= end and any(target.pieces(thread.sp, min(end, thread.sp + 256))):
             blank.add(thread.tid)
     return [thread.tid for thread in target.threads() if thread.tid in blank]
 
 
-def _first(target: Target, start: int, end: int) -> int:
-    """The first byte of [start, end) that is there and not zero, or `end`."""
+def _first_nonzero(target: Target, start: int, end: int) -> int:
+    """The first byte of [start, end) that is present and not zero, or `end`."""
     for low, high in target.nonzero(start, end):
         step = 256
         while low < high:
@@ -80,7 +86,7 @@ def _first(target: Target, start: int, end: int) -> int:
     return end
 
 
-def _blank(target: Target) -> list[str]:
+def _blank_stacks(target: Target) -> list[str]:
     blank, threads = len(blank_stacks(target)), len(target.threads())
     if not blank:
         return []
@@ -93,8 +99,8 @@ def _blank(target: Target) -> list[str]:
     ]
 
 
-def _unknown(session: Session) -> list[str]:
-    """Allocators that cannot be read, and anonymous memory that no known one owns."""
+def _unread_memory(session: Session) -> list[str]:
+    """Allocators that findleaks cannot read, and anonymous memory that belongs to no known one."""
     directory = session.directory
     unowned, total = _unowned(session)
     others = sorted(name for name in _module_names(session) if name.startswith(OTHERS))
@@ -124,13 +130,17 @@ def _managed(session: Session) -> list[Part]:
 
 
 def notes(session: Session) -> list[str]:
-    """What can be known of managed runtimes' memory, and what cannot: a sentence each."""
+    """What is known of managed runtimes' memory, and what is not: a sentence for each."""
     return list(dict.fromkeys(printable(text) for text in (runtime.note() for runtime in session.runtimes) if text))
 
 
 def _unowned(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
-    """Resident bytes of anonymous writable memory that is no stack, of no loaded file, of no known allocator and none of a managed
-    runtime's parts, and of all private memory. Where it is not known what was resident, mapped memory counts."""
+    """Resident bytes of unowned memory, and of all private memory. Where residency is not known,
+    mapped memory counts.
+
+    Unowned memory is anonymous and writable, and is no stack, no part of a loaded file, of no known
+    allocator, and in none of the runtime parts `managed`.
+    """
     target = session.target
     private = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and r.private]
     anonymous = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and not r.name.startswith(("/", "[stack"))]
@@ -142,7 +152,7 @@ def _unowned(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
 
 
 def _resident(session: Session, ranges: Sequence[Range]) -> int:
-    """In memory or in swap; by what the command itself goes by, where it asked."""
+    """Bytes in memory or in swap, from the residency that the command asked for, if it did."""
     found, pages = 0, session.presence
     for start, end in ranges:
         if pages is not None:

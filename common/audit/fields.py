@@ -1,7 +1,7 @@
-"""What hangs from each field of an owner: the words of a block, or of a root, and what is reached through each of them only.
+"""Fields of an owner (a block or a root): its words, and what each of them alone retains.
 
-A container's nodes point to one another, so that no node holds the others: all of them hang from the owner's words. Words that are the
-head of one container therefore are one field.
+A container's nodes point to one another, so that no node dominates the others: all of them are
+retained by the owner's words. Words that are the head of one container are therefore one field.
 """
 
 from __future__ import annotations
@@ -24,48 +24,56 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged
 
 MOST = 4096
-"""Fields of one owner. Of more, those that lead to blocks of about the same size are one field."""
+"""Most fields of one owner. Beyond, those that lead to blocks of about the same size are one
+field."""
 
 LOOKED = 8 * MOST
-"""Pointers beside arrays that are looked at one by one. Of more nothing is known but the sizes of the blocks that they lead to."""
+"""Most pointers outside arrays that are examined one by one. Beyond, only the sizes of the blocks
+that they lead to are known."""
 
 CHUNK = 1 << 16
-"""Words sorted by what they lead to between two looks at Ctrl-C."""
+"""Words grouped by what they lead to between two checks for Ctrl-C."""
 
 RUN = 8
-"""Pointers to blocks alike, with nothing but zeros between, from which on they may be a table of chains."""
+"""Fewest pointers to blocks alike, with nothing but zeros between them, that may be the buckets of
+a hash table."""
 
 NOTHING = Totals(0, 0)
 
 
 @dataclass
 class Field:
-    """Some words of an owner. `places` are the blocks that they point to; `name` a register's. `spans` are addresses. `look` finds the
-    container of which a single word is the head, if it is one: that takes a walk, and most fields are never shown.
+    """Some words of an owner.
 
-    Where there are many words, `values` are all that they hold, and `spans` and `places` are of the first. `alike`: this is so many
-    words, each of them a field of its own, that lead to blocks of about the same size."""
+    `spans`: their addresses. `places`: the blocks that they point to. `name`: the register's, for a
+    register. `look` finds the container that has a single word as its head, if there is one. It is
+    called when the container is asked for: it walks all nodes, and most fields are never shown.
+
+    Where there are many words, `values` has the values of all, while `spans` and `places` are only
+    of the first. `alike`: how many fields, which lead to blocks of about the same size, are taken
+    together here.
+    """
 
     spans: list[Range]
     places: list[Place]
     found: Optional[Container] = None
     name: str = ""
     totals: Totals = NOTHING
-    node: int = 0  # in Fields.tree
+    node: int = 0  # of Fields.tree
     look: Optional[Callable[[], Optional[Container]]] = None
     values: array[int] = field(default_factory=lambda: array("Q"), repr=False)
     alike: int = 1
 
     @property
     def container(self) -> Optional[Container]:
-        """What the words are the head of."""
+        """The container that has these words as its head."""
         if self.look is not None:
             self.found, self.look = self.look(), None
         return self.found
 
 
 class Fields(NamedTuple):
-    """`all`, the largest first; `several`: what is reached through several of them."""
+    """`all`: the fields, the largest first. `shared`: what only several of them together retain."""
 
     all: list[Field]
     tree: Dominators
@@ -73,7 +81,7 @@ class Fields(NamedTuple):
 
 
 def computed(session: Session, tree: Dominators, what: str) -> Dominators:
-    """`tree`, computed, with progress and looks at Ctrl-C."""
+    """`tree`, computed, with progress and checks for Ctrl-C."""
     budget = PURE_SLICE if session.engine.name == "pure" else SLICE
     while not tree.compute(budget):
         session.tell(what, tree.progress())
@@ -83,13 +91,14 @@ def computed(session: Session, tree: Dominators, what: str) -> Dominators:
 def fields_of(
     session: Session, reader: Reader, whole: Dominators, node: int, memory: Sequence[Range], registers: Iterable[tuple[str, int]] = ()
 ) -> Fields:
-    """The fields of the owner that is `node` in `whole`, whose words stand in `memory` and in `registers` (name, value)."""
+    """The fields of the owner that is `node` in `whole`. Its words are in `memory` and in
+    `registers` (name, value)."""
     read = read_words(session, reader, memory)
-    whole_arrays = [_array(reader, *run) for run in read.runs]
+    whole_arrays = [_array_field(reader, *run) for run in read.runs]
     named = [Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None]
     named = list({one.places[0].block: one for one in named}.values())
     if len(read.values) > LOOKED:
-        return _told(session, whole, node, [*whole_arrays, *_by_size(session, reader, read), *named])
+        return _with_totals(session, whole, node, [*whole_arrays, *_grouped_by_size(session, reader, read), *named])
     heaps = merged(session.heap_ranges())
     words = {address: value for address, value in zip(read.addresses, read.values) if inside(heaps, value) is not None}
     places = {address: place for address, value in words.items() for place in [reader.place(value)] if place is not None}
@@ -103,24 +112,24 @@ def fields_of(
     arrays = list(_arrays(reader, places))
     taken = merged(span for container in arrays for span in container.spans)
     left = {address: value for address, value in words.items() if inside(taken, address) is None}
-    alone = _alike(left, places)
+    alone = _same_target(left, places)
     containers: list[Container] = []
     found: Optional[Fields] = None
     while True:
         heads = found_in(reader, left, wanted, alone.__contains__) if len(left) <= MOST else []
         if found is not None and not any(made.words for made in heads if not any(made is one for one in containers)):
-            return found  # what was found beside took no word of another field
+            return found  # no new container took a word of another field
         containers = heads
         fields = _grouped(reader, words, places, [*arrays, *containers], wanted, alone if len(left) <= MOST else words.keys())
-        found = _told(session, whole, node, [*whole_arrays, *_fewer(fields), *named])
-        more = _entangled(left, places, found.tree) - alone if len(left) <= MOST else set()
+        found = _with_totals(session, whole, node, [*whole_arrays, *_merged_by_size(fields), *named])
+        more = _near_shared(left, places, found.tree) - alone if len(left) <= MOST else set()
         if not more:
             return found
         alone |= more
 
 
-def _told(session: Session, whole: Dominators, node: int, fields: list[Field]) -> Fields:
-    """What each of the fields retains, and several."""
+def _with_totals(session: Session, whole: Dominators, node: int, fields: list[Field]) -> Fields:
+    """Compute what each field retains, and what they share."""
     tree = whole.within(node, len(fields))
     for number, one in enumerate(fields):
         if one.values:
@@ -135,8 +144,8 @@ def _told(session: Session, whole: Dominators, node: int, fields: list[Field]) -
     return Fields(kept, tree, tree.retained(SHARED))
 
 
-def _alike(words: Mapping[int, int], places: Mapping[int, Place]) -> set[int]:
-    """The words that point to the same block as another."""
+def _same_target(words: Mapping[int, int], places: Mapping[int, Place]) -> set[int]:
+    """The words that point to the same block as another word."""
     first: dict[int, int] = {}
     found: set[int] = set()
     for address in words:
@@ -146,9 +155,12 @@ def _alike(words: Mapping[int, int], places: Mapping[int, Place]) -> set[int]:
     return found
 
 
-def _entangled(words: Mapping[int, int], places: Mapping[int, Place], tree: Dominators) -> set[int]:
-    """The words near one whose block something else leads to, too: one of them may be the head of a list and that its tail, and then the
-    two are one field. Where no such word is near, a head of one word is a field by itself whatever it is the head of."""
+def _near_shared(words: Mapping[int, int], places: Mapping[int, Place], tree: Dominators) -> set[int]:
+    """The words near one whose block is also reached another way.
+
+    One of them may be the head of a list and another its tail, which makes them one field. A head
+    with no such word near it is a field by itself, whatever it is the head of.
+    """
     order = list(words)
     found: set[int] = set()
     for number, address in enumerate(order):
@@ -157,21 +169,21 @@ def _entangled(words: Mapping[int, int], places: Mapping[int, Place], tree: Domi
     return found
 
 
-def _array(reader: Reader, run: Range, values: array[int]) -> Field:
-    """An array of pointers that is part of the owner itself."""
+def _array_field(reader: Reader, run: Range, values: array[int]) -> Field:
+    """The field of an array of pointers inside the owner."""
     start, end = run
     made = chained(reader, start, end, (start, end), whole=True) or Container("array of pointers", start, end, len(values), "pointers")
     return Field([run], [place for place in [reader.place(values[0])] if place is not None], made, values=values)
 
 
 def about(size: int) -> int:
-    """The same for sizes that are about the same."""
+    """A key that is the same for sizes that are about the same."""
     bits = size.bit_length()
     return size if bits <= 10 else bits << 10 | size >> bits - 4
 
 
-def _fewer(fields: list[Field]) -> list[Field]:
-    """No more than MOST: words that lead to blocks of about the same size are one field together."""
+def _merged_by_size(fields: list[Field]) -> list[Field]:
+    """At most MOST fields: beyond, those that lead to blocks of about the same size are merged."""
     if len(fields) <= MOST:
         return fields
     together: dict[int, list[Field]] = {}
@@ -185,8 +197,8 @@ def _fewer(fields: list[Field]) -> list[Field]:
     return made
 
 
-def _by_size(session: Session, reader: Reader, read: Words) -> list[Field]:
-    """A field for each size of blocks that the words lead to."""
+def _grouped_by_size(session: Session, reader: Reader, read: Words) -> list[Field]:
+    """One field for each size of blocks that the words lead to."""
     made: dict[int, Field] = {}
     for first in range(0, len(read.values), CHUNK):
         session.tell("reading fields", first / len(read.values))
@@ -215,11 +227,13 @@ def _grouped(
     wanted: Test,
     looked: Set[int],
 ) -> list[Field]:
-    """The words as fields, ascending: containers together, other words one by one. Those in `looked` are the head of none; whether
-    another is the head of one by itself is looked for when somebody asks."""
+    """The words as fields: those of a container together, others by the block that they point to.
+    Words in `looked` are the head of no container; for others that is found out when it is asked
+    for."""
     taken = merged(span for container in containers for span in container.spans)
     fields = [Field(made.spans, [place for span in made.spans for _, place in _within(places, span)], made) for made in containers]
-    same: dict[int, Field] = {}  # several words that point to one block are one field: a buffer's begin and end
+    # Words that point to one block are one field, such as a buffer's begin and end.
+    same: dict[int, Field] = {}
     for address, place in places.items():
         if inside(taken, address) is None:
             one = same.setdefault(place.block, Field([], []))
@@ -240,7 +254,7 @@ def _within(places: Mapping[int, Place], span: Range) -> Iterator[tuple[int, Pla
 
 
 def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:
-    """Arrays of pointers that are part of the owner itself: tables of chains, and others."""
+    """Arrays of pointers inside the owner: buckets of hash tables, and others."""
     run: list[int] = []
     for address, place in [*places.items(), (0, None)]:
         like = run and place is not None and (len(run) >= MANY or reader.alike_or_same(places[run[0]], place))

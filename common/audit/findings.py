@@ -1,6 +1,8 @@
-"""What is wrong with a process's memory, and what to try: lost blocks, memory that is held or kept, threads never joined. Biggest first.
+"""Findings of `verdict`: what is wrong with a process's memory, and what to try. They are lost
+blocks, memory that is held or kept, and threads that were never joined, the largest first.
 
-A finding says what was measured, by whom it can be seen, and never more: a process whose memory is in order has none but "nothing is lost".
+A finding says what was measured and which command shows it, and no more. A process whose memory is
+in order has the one finding "nothing is lost".
 """
 
 from __future__ import annotations
@@ -27,20 +29,24 @@ if TYPE_CHECKING:
     from findleaks.audit.top_retainer import Growth
 
 LEAST, PART = 8 << 20, 0.10
-"""Memory that is kept, or of no known owner, is worth a finding from so many bytes on that are also this part of all."""
+"""A finding about kept memory, or memory of no known owner, needs LEAST bytes or more that are also
+this fraction of the whole (_denominator)."""
 
 NEXT_TO_NOTHING = 64 << 10
-"""Lost bytes below which a process that holds 1,000 times as many is called healthy, all the same with the number."""
+"""Lost bytes below which a process with 1,000 times as many in use is called healthy. The number is
+shown all the same."""
 
 ENDED = 10
-"""Threads that ended and were never joined from which on that is no accident of the moment."""
+"""At least this many threads that ended and were never joined are a finding: fewer may be just
+about to be joined."""
 
 
 def findings(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> list[Finding]:
-    """All of them, the biggest first; what is not wrong, and said all the same, last. Memory of no known owner of which it is not known
-    whether a page was ever touched comes behind all that is known to be there. `measure` looks at an allocator's free memory."""
+    """All findings, the largest first. What is not wrong but said all the same comes last. Where
+    residency is not known, memory of no known owner comes after what is known to be there: its
+    pages may never have been touched. `measure` examines an allocator's free memory."""
     found = [*_kept(accounting, measure), *_cached(accounting), *_freed(session, accounting)]
-    grown = _grown(session, accounting)
+    grown = _top_retainer(session, accounting)
     found += [*_native(accounting, grown), *_held(session, accounting, grown), *_threads(accounting), *runtimes.findings(session.target)]
     found += possible(session)
     unknown = list(_unknown(session, accounting))
@@ -54,29 +60,30 @@ def findings(session: Session, accounting: Accounting, measure: Callable[[Store]
     return found if leaks in found else [*found, leaks]
 
 
-def _worth(amount: int, accounting: Accounting) -> bool:
-    return amount >= LEAST and amount >= PART * _whole(accounting)
+def _is_significant(amount: int, accounting: Accounting) -> bool:
+    return amount >= LEAST and amount >= PART * _denominator(accounting)
 
 
-def _whole(accounting: Accounting) -> int:
-    """What a part is a part of: all that is resident; where that is not known, without stacks and files, most of which no page was ever
-    touched of."""
+def _denominator(accounting: Accounting) -> int:
+    """Denominator of fractions: resident bytes. Where residency is not known, mapped bytes without
+    stacks and files, most pages of which were never touched."""
     if accounting.known:
         return accounting.total
     return sum(share.bytes for share in accounting.shares if share.sort not in ("stacks", "unjoined", "cached-stacks", "files"))
 
 
 def _without_files(accounting: Accounting) -> int:
-    """`_whole` without mapped files: a JVM's cores have 120 MiB of its classes' archive."""
+    """`_denominator` without mapped files: cores of a JVM have 120 MiB of its class archive."""
     files = sum(share.bytes for share in accounting.shares if share.sort == "files") if accounting.known else 0
-    return _whole(accounting) - files
+    return _denominator(accounting) - files
 
 
 # -- lost blocks
 
 
 def _lost(session: Session) -> Finding:
-    """What is lost for sure, with what hangs from it; of 0 bytes where that is nothing, or next to nothing."""
+    """The definite leaks, with the blocks that only they hold. Its bytes are 0 where nothing, or
+    next to nothing, is lost."""
     in_use = session.directory.blocks.totals(State.IN_USE)
     if not in_use.blocks:
         return Finding("no-blocks", 0, "No block of a known allocator was found: nothing can be said of leaks.")
@@ -121,7 +128,7 @@ def _top(leak: Leak, amount: int) -> str:
 
 def _kept(accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> Iterator[Finding]:
     for store in accounting.stores:
-        if not _worth(store.kept, accounting):
+        if not _is_significant(store.kept, accounting):
             continue
         name, call = store.allocator.name, store.allocator.release_call
         one = store.allocator.retention(measure(store))
@@ -142,7 +149,7 @@ def _sentence(text: str) -> str:
 
 def _cached(accounting: Accounting) -> Iterator[Finding]:
     for store in accounting.stores:
-        if _worth(store.cached, accounting):
+        if _is_significant(store.cached, accounting):
             name = store.allocator.name
             title = f"Not a leak: {size(store.cached)} of freed blocks are in {name}'s thread caches, each for its own thread."
             setting = store.allocator.cache_setting
@@ -155,14 +162,15 @@ def _cached(accounting: Accounting) -> Iterator[Finding]:
 
 
 def _freed(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """What is resident of the parts of managed heaps that their runtime has freed and not given back."""
+    """Resident bytes of the parts of managed heaps that their runtime freed and did not return to
+    the kernel."""
     for runtime in session.runtimes:
         for part in runtime.parts():
             freed = [one for one in part.parts if one.freed]
             ranges = [one for its in freed for one in its.ranges]
             present = [session.target.resident(start, end) if accounting.known else None for start, end in ranges]
             held = sum(end - start if there is None else there for there, (start, end) in zip(present, ranges))
-            if _worth(held, accounting):
+            if _is_significant(held, accounting):
                 whose = printable(f"{runtime.name} {part.name}")
                 title = f"Not a leak: {size(held)} of {whose} belong to no object: they were freed and not given back to the kernel."
                 cause = f"These are {printable(freed[0].detail)} in no space any more; the runtime's own figures leave them out."
@@ -174,7 +182,8 @@ def _freed(session: Session, accounting: Accounting) -> Iterator[Finding]:
 
 
 def _native(accounting: Accounting, grown: Optional[Growth]) -> Iterator[Finding]:
-    """What managed objects take and hold; who holds them, where that is a variable."""
+    """Memory of managed objects and the native memory that they hold; which variables hold the
+    objects, where that is known."""
     for one in accounting.native:
         if one.bytes < HELD or one.bytes < GROWN * _without_files(accounting) or (grown is not None and _is_variable(grown)):
             continue
@@ -194,14 +203,17 @@ def _native(accounting: Accounting, grown: Optional[Growth]) -> Iterator[Finding
 # -- held by a root
 
 HELD, GROWN = 8 << 20, 0.25
-"""Bytes in use from which on it is asked who holds them, where they are this part of all."""
+"""The root that holds memory is looked for if at least HELD bytes are in use, and this fraction of
+all memory without files."""
 
 GROWTH = 0.5
-"""Part of all that is resident which is worth a finding although no one root holds most of it."""
+"""Memory in use of which no single root holds most is a finding if it is at least this fraction of
+the whole (_denominator)."""
 
 
-def _grown(session: Session, accounting: Accounting) -> Optional[Growth]:
-    """Which root holds most: a tree of all that is reached, only where it may say something."""
+def _top_retainer(session: Session, accounting: Accounting) -> Optional[Growth]:
+    """The root that holds most. It takes a dominator tree of all reached blocks, which is only made
+    where it may lead to a finding."""
     used = sum(store.in_use for store in accounting.stores)
     if used < HELD or used < GROWN * _without_files(accounting):
         return None
@@ -211,17 +223,19 @@ def _grown(session: Session, accounting: Accounting) -> Optional[Growth]:
 
 
 def _is_variable(grown: Growth) -> bool:
-    """One variable of a managed language holds most."""
+    """Whether a single variable of a managed language holds most."""
     return grown.is_most and grown.owner.sort == Sort.MANAGED and grown.totals.bytes >= HELD
 
 
 def _held(session: Session, accounting: Accounting, found: Optional[Growth]) -> Iterator[Finding]:
-    """What one root has most of. Whether that is wrong only its owner knows: it is said who that is."""
+    """What a single root holds most of. Whether that is wrong only its owner can say, so the
+    finding names the owner."""
     used = sum(store.in_use for store in accounting.stores)
     if found is None or not found.is_most:
-        half = found is not None and used >= GROWTH * _whole(accounting)
-        if half and not any(one.bytes >= HELD for one in accounting.native):  # the types of a managed heap say more
-            yield _of_many(session)
+        half = found is not None and used >= GROWTH * _denominator(accounting)
+        # Where managed objects hold much, the finding about them says more.
+        if half and not any(one.bytes >= HELD for one in accounting.native):
+            yield _held_by_many(session)
         return
     if found.totals.bytes < HELD:
         return
@@ -232,7 +246,7 @@ def _held(session: Session, accounting: Accounting, found: Optional[Growth]) -> 
     if found.owner.managed:
         title = f"Held, not lost: {size(retained.bytes)} of native memory in {blocks(retained.blocks)}, {part} % of what is reached, are "
         title += f"held from a managed heap: {name}."
-        most, count = _commonest(session)
+        most, count = _most_common_size(session)
         cause = f"Of the blocks in use {number(count)} are of {number(most)} B: {size(most * count)}, more than of any other size.{absent}"
         facts.update({"size": most, "blocks_of_size": count})
         shows: tuple[str, ...] = ("runtime", f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
@@ -256,24 +270,25 @@ def _held(session: Session, accounting: Accounting, found: Optional[Growth]) -> 
 
 
 def _not_resident(held: int, used: int, accounting: Accounting) -> str:
-    """Said where more is held than is resident of all blocks in use."""
+    """A sentence for where more is held than is resident of all blocks in use."""
     if not accounting.known or held <= used:
         return ""
     return f" Of all blocks in use {size(used)} are resident: the rest is swapped out, or was never written to."
 
 
-def _of_many(session: Session) -> Finding:
-    """Memory of a structure that refers to itself all over, or of many things: no place to point to, but what it consists of."""
+def _held_by_many(session: Session) -> Finding:
+    """Memory in use that no single root holds: of a structure full of references to itself, or of
+    many things. It says which size has most bytes."""
     reached = session.latest.totals(Kind.REACHABLE)
-    most, count = _commonest(session)
+    most, count = _most_common_size(session)
     title = f"In use, not lost: {size(reached.bytes)} in {blocks(reached.blocks)} are reached, and no one root holds half of it."
     cause = f"Of the blocks in use {number(count)} are of {number(most)} B: {size(most * count)}, more than of any other size."
     facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": count}
     return Finding("held-by-many", reached.bytes, title, cause, (), ("roots", f"blocks --size {most} --limit 10"), facts)
 
 
-def _commonest(session: Session) -> tuple[int, int]:
-    """The usable size of which there are most bytes in use, and how many blocks are of it."""
+def _most_common_size(session: Session) -> tuple[int, int]:
+    """The usable size with most bytes in use, and the number of its blocks."""
     counts: Counter[int] = Counter()
     for size_, state, count in session.directory.blocks.by_size():
         counts[size_] += count if state == State.IN_USE else 0
@@ -307,7 +322,7 @@ def _threads(accounting: Accounting) -> Iterator[Finding]:
 
 def _unknown(session: Session, accounting: Accounting) -> Iterator[Finding]:
     share: Optional[Share] = next((share for share in accounting.shares if share.sort == "unknown"), None)
-    if share is not None and _worth(share.bytes, accounting) and share.parts:
+    if share is not None and _is_significant(share.bytes, accounting) and share.parts:
         most = share.parts[0]
         title = f"{size(share.bytes)} in {number(share.count)} mappings belong to no allocator or runtime that can be read"
         title += f"{managed_heaps(session)}."

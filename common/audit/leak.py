@@ -1,4 +1,4 @@
-"""Groups of lost blocks as users see them, and how they merge."""
+"""Groups of lost blocks as users see them, and their merging."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Leak:
-    """Lost blocks alike. `smallest` and `largest` are usable sizes; equal unless groups of several sizes were merged.
+    """A group of lost blocks alike. `smallest` and `largest`: usable sizes, which differ only where
+    groups of several sizes were merged.
 
     `cycle`: blocks in the leader's cycle, 1 where there is none, 0 where merged groups differ.
     """
@@ -39,7 +40,7 @@ class Leak:
 
     @property
     def weight(self) -> tuple[int, int]:
-        """Sorts the biggest first; the example settles ties."""
+        """Sort key: the largest first; the first example decides between equals."""
         return -(self.bytes + self.indirect_bytes), self.examples[0] if self.examples else 0
 
     def json(self) -> dict[str, object]:
@@ -61,10 +62,11 @@ class Leak:
 
 
 def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
-    """Merge what the user does not want told apart; the biggest first.
+    """Merge groups; the largest first.
 
-    `by` None keeps kind, type, size, cycle, and what has blocks hanging from it, apart; "type" merges sizes, "size" merges types,
-    "kind" merges everything of a kind.
+    `by` None keeps groups of different kind, type, size or cycle apart, and those with indirect
+    blocks from those without. "type" merges sizes, "size" merges types, "kind" merges all groups of
+    a kind.
     """
     merged: dict[tuple[object, ...], Leak] = {}
     for leak in leaks:
@@ -82,11 +84,11 @@ def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
 
 
 def add(a: Leak, b: Leak) -> Leak:
-    """Two groups as one."""
+    """The union of two groups."""
     return Leak(
         kind=a.kind,
         type=a.type if a.type == b.type else "",
-        hint=_hint(a, b),
+        hint=_merged_hint(a, b),
         smallest=min(a.smallest, b.smallest),
         largest=max(a.largest, b.largest),
         cycle=a.cycle if a.cycle == b.cycle else 0,
@@ -100,8 +102,9 @@ def add(a: Leak, b: Leak) -> Leak:
     )
 
 
-def _hint(a: Leak, b: Leak) -> str:
-    """Of blocks of one type and size, what the lowest holds stands for all; of others, what all hold."""
+def _merged_hint(a: Leak, b: Leak) -> str:
+    """The hint of a merged group: that of the lowest example where type and size are the same, else
+    the one that both have."""
     if (a.type, a.smallest, a.largest) == (b.type, b.smallest, b.largest):
         return min(a, b, key=lambda leak: leak.examples).hint
     return a.hint if a.hint == b.hint else ""

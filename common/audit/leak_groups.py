@@ -1,4 +1,4 @@
-"""Lost blocks grouped by what they hold, less what the user suppresses."""
+"""Lost blocks grouped by their content, without those that the user suppresses."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from findleaks.session import Session
 from findleaks.target.ranges import holding, inside
 
 HINT = 64
-"""Bytes of a block looked at for a readable string."""
+"""Bytes of a block that are searched for a readable string."""
 
 MANY = 10_000
-"""Lost blocks, without a type in their first word, that are looked at one by one: about 0.1 s. Of more, an example stands for its group."""
+"""Most lost blocks without a type in their first word that are examined one by one: about 0.1 s. Of
+more, only an example of each group is examined."""
 
 _LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")
 
 
 def lost(session: Session, graph: Graph, suppressions: Suppressions | None) -> list[Leak]:
-    """DEFINITE and POSSIBLE blocks as groups, less those suppressed, which `suppressions` counts; in no order.
+    """Groups of DEFINITE and POSSIBLE blocks, unordered. Suppressed ones are left out, and counted
+    by `suppressions`.
 
-    The engine groups by a block's first word where that is a type. The others (arrays with a cookie, strings, plain structures)
-    need a look at each: a rule must not take away a block because another of its size matches.
+    The engine groups blocks by their first word where that is a type. Others (arrays with a cookie,
+    strings, plain structures) are examined one by one: a rule must not suppress a block because
+    another of the same size matches.
     """
     groups = graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
     typed = [_typed(session, group) for group in groups if group.type_word]
@@ -36,11 +39,11 @@ def lost(session: Session, graph: Graph, suppressions: Suppressions | None) -> l
     leaks = _by_content(session, graph, suppressions is not None) if each else [_by_example(session, group) for group in plain]
     if suppressions is None:
         return [leak for leak, _ in typed] + list(leaks)
-    return list(_kept([*typed, *((leak, "") for leak in leaks)], suppressions))
+    return list(_unsuppressed([*typed, *((leak, "") for leak in leaks)], suppressions))
 
 
-def _kept(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
-    """(leak, file its type comes from) that no rule covers."""
+def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
+    """The leaks that no rule covers, from pairs of a leak and the file of its type."""
     for leak, module in leaks:
         rule: Rule | None = suppressions.match(leak.type, leak.size, leak.hint, module)
         if rule is None:
@@ -55,14 +58,17 @@ def _typed(session: Session, group: Group) -> tuple[Leak, str]:
 
 
 def _by_example(session: Session, group: Group) -> Leak:
-    """One group of many: what its first block holds is a hint, no type of all."""
+    """A group of many blocks: the content of its first block is a hint, not the type of all."""
     start = group.examples[0]
     return _leak(group, "", printable(session.types.of_block(start, group.size)) or hint_of(session, start, group.size))
 
 
 def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
-    """Leading blocks whose first word is no type, each looked at, grouped by kind, type, size, cycle, whether blocks hang from them, and
-    by their hint if `hints`; else the first one's is the group's."""
+    """DEFINITE and POSSIBLE blocks whose first word is no type, each examined. They are grouped by
+    kind, type, size, cycle, and whether they have indirect blocks.
+
+    With `hints` they are also grouped by hint; else a group has the hint of its first block.
+    """
     blocks, types = session.directory.blocks, session.types
     ranges = types.ranges()
     kinds = graph.kinds()
@@ -100,7 +106,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
 
 
 def _first_word(session: Session, start: int, size: int) -> int:
-    """As the engine reads it: 0 where a block has no whole, aligned word."""
+    """The first word as the engine reads it: 0 where a block has no whole, aligned word."""
     word = session.target.arch.word
     if start % word or size < word:
         return 0

@@ -1,4 +1,5 @@
-"""Native memory that managed objects hold: which blocks would go if all objects of one type went."""
+"""Native memory held by managed objects: the blocks that would be freed if all objects of one type
+were."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import SLICE, Session
 
 STEP = 1 << 19
-"""Objects between two looks whether the user wants to stop."""
+"""Objects handled between two checks for Ctrl-C."""
 
 
 class Held(NamedTuple):
-    """A type with the blocks in use that only its objects hold."""
+    """A type, with the blocks in use that only its objects hold."""
 
     type: Type
     native: Optional[Totals]  # None: not known
@@ -24,8 +25,9 @@ class Held(NamedTuple):
 
 
 class Managed(NamedTuple):
-    """A runtime with its types, those first that hold most bytes, native and their own. `native` sums what these types hold: blocks that
-    objects of several types hold together, or objects and something else, are not in it."""
+    """A runtime with its types, largest first by the bytes of the objects and of what they hold.
+    `native`: the sum of what the types hold. Blocks that objects of several types hold together, or
+    objects and something else, are not in it."""
 
     runtime: Runtime
     types: list[Held]
@@ -33,8 +35,9 @@ class Managed(NamedTuple):
 
 
 def managed(session: Session, runtimes: Sequence[Runtime], native: bool = True, group: Callable[[str], str] = str) -> list[Managed]:
-    """Each runtime's objects by type. Without `native` the graph of blocks is not needed, and what they hold is not known. Types that
-    `group` gives one name count as one: what only they hold together is theirs then."""
+    """Each runtime's objects by type. Without `native`, the graph of blocks is not made, and what
+    objects hold is not known. Types to which `group` gives one name count as one type, also for
+    what only they hold together."""
     holders = [_grouped(runtime.holders(), group) for runtime in runtimes] if native else [None for _ in runtimes]
     totals = held(session, [one for one in holders if one is not None]) if any(holders) else []
     found, which = [], iter(totals)
@@ -52,13 +55,14 @@ def managed(session: Session, runtimes: Sequence[Runtime], native: bool = True, 
 
 
 def package(name: str) -> str:
-    """The package, module or outermost class that a type belongs to: "sqlite3" of sqlite3.Connection, "PG" of PG::Result; types of the
-    language itself are their own."""
+    """The package, module or outermost class of a type: "sqlite3" of sqlite3.Connection, "PG" of
+    PG::Result; the type itself where it has none."""
     return name.partition("::")[0] if "::" in name else name.partition(".")[0]
 
 
 def _types(runtime: Runtime, group: Callable[[str], str]) -> list[tuple[Type, Optional[int]]]:
-    """Its types, or groups of them, each with the bytes reported to the runtime; None if no type of the group reports."""
+    """The runtime's types, or groups of them, each with the bytes reported to the runtime; None
+    where no type of the group reports."""
     made: dict[str, Type] = {}
     names: dict[str, set[str]] = {}
     for kind in runtime.types():
@@ -72,7 +76,8 @@ def _types(runtime: Runtime, group: Callable[[str], str]) -> list[tuple[Type, Op
 
 
 def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Holders]:
-    """The same objects, by groups of types. Of a group whose types own what they hold only in part, the two parts stay apart."""
+    """The same objects, with types merged into groups. Where types of a group own only in part what
+    they hold, the two parts stay apart."""
     if one is None or group is str:
         return one
     numbers: dict[tuple[bool, str], int] = {}
@@ -88,28 +93,27 @@ def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Ho
 
 
 def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
-    """Per runtime and type number: blocks and bytes that only objects of this type hold. The blocks that objects themselves stand in
-    (CPython's) are not among them."""
+    """For each runtime and type number, the blocks and bytes that only objects of this type hold.
+    Blocks that contain the objects themselves (CPython's) are left out."""
     first = [0]
     for one in holders:
         first.append(first[-1] + len(one.names))
-    rest = first[-1]  # the root that stands for all root memory outside managed objects
+    rest = first[-1]  # the root of all root memory outside managed objects
     graph = session.graph()
-    bounds, owners = _bounds(session, holders, first, rest)
-    owning = (
-        holders[0].owning if len(holders) == 1 else 0
-    )  # roots of one priority have numbers in a row; two runtimes in a process are rare
+    bounds, owners = _all_bounds(session, holders, first, rest)
+    # The roots of one priority must have consecutive numbers; two runtimes in a process are rare.
+    owning = holders[0].owning if len(holders) == 1 else 0
     pages = [part for one in holders for part in one.pages]
     tree = graph.dominators(rest + 1, bounds, owners, priorities=[owning] if owning else ())
-    stands = _stands(holders, first)
+    roots_of_blocks = _roots_of_blocks(holders, first)
     if pages:
-        stands = stands if stands is not None else array("I", [NO_ROOT]) * len(session.directory.blocks)
+        roots_of_blocks = roots_of_blocks if roots_of_blocks is not None else array("I", [NO_ROOT]) * len(session.directory.blocks)
         for part in pages:
             index = session.directory.blocks.find(part.start)
             if index >= 0:
-                stands[index] = IGNORED  # its objects speak for it
-    if stands is not None:
-        tree.merge_into_roots(stands)
+                roots_of_blocks[index] = IGNORED  # its words are read object by object
+    if roots_of_blocks is not None:
+        tree.merge_into_roots(roots_of_blocks)
     for one, start in zip(holders, first):
         for kind, owned in one.owned:
             tree.refer(start + kind, owned)
@@ -122,9 +126,9 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
     return [totals[start:end] for start, end in zip(first, first[1:])]
 
 
-def _bounds(session: Session, holders: Sequence[Holders], first: Sequence[int], rest: int) -> tuple[array[int], array[int]]:
-    """Where each object that stands in no block begins and ends, and whose these words are."""
-    made = [_of(session, one, start, rest) for one, start in zip(holders, first) if one.addresses]
+def _all_bounds(session: Session, holders: Sequence[Holders], first: Sequence[int], rest: int) -> tuple[array[int], array[int]]:
+    """Bounds of the objects that are in no block, and the root that each gets."""
+    made = [_object_bounds(session, one, start, rest) for one, start in zip(holders, first) if one.addresses]
     if len(made) > 1:  # rare: two runtimes in a process
         parts = sorted((item for bounds, owners in made for item in zip(bounds, owners)), key=lambda item: item[0])
         made = [(array("Q", [bound for bound, _ in parts]), array("I", [owner for _, owner in parts]))]
@@ -132,8 +136,9 @@ def _bounds(session: Session, holders: Sequence[Holders], first: Sequence[int], 
     return array("Q", [0]) + bounds, array("I", [rest]) + owners
 
 
-def _stands(holders: Sequence[Holders], first: Sequence[int]) -> Optional[array[int]]:
-    """For each block the root that stands for the type of the object in it, or NO_ROOT; None where no object stands in a block."""
+def _roots_of_blocks(holders: Sequence[Holders], first: Sequence[int]) -> Optional[array[int]]:
+    """For each block, the root of the type of the object in it, or NO_ROOT; None where no object is
+    in a block."""
     made: Optional[array[int]] = None
     for one, start in zip(holders, first):
         if one.blocks and made is None and not start:
@@ -146,7 +151,7 @@ def _stands(holders: Sequence[Holders], first: Sequence[int]) -> Optional[array[
     return made
 
 
-def _of(session: Session, one: Holders, start: int, rest: int) -> tuple[array[int], array[int]]:
+def _object_bounds(session: Session, one: Holders, start: int, rest: int) -> tuple[array[int], array[int]]:
     count = len(one.addresses)
     bounds, owners = array("Q", bytes(16 * count)), array("I", [rest]) * (2 * count)
     bounds[0::2] = one.addresses

@@ -1,4 +1,5 @@
-"""Native memory that managed objects hold, as `verdict` tells it: how much, which types have most, and what the runtime was not told."""
+"""Native memory held by managed objects, for `verdict`: how much, by which types, and how much of
+it was not reported to the runtime."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ from findleaks.session import Session
 
 
 class Native(NamedTuple):
-    """Native memory that objects of the runtime `name` hold, in all (`totals`) and by type, those that
-    hold most first. Of the types that can report what they hold, `reported` sums the bytes that they
-    reported, and `unreported` what was missing from those that reported less than half; both are
-    None where no type is known to report."""
+    """Native memory held by the objects of runtime `name`.
+
+    `totals`: all of it; `types`: by type, the largest first. Of the types that can report what they
+    hold, `reported` sums the bytes that they reported, and `unreported` what was missing from those
+    that reported less than half. Both are None where no type is known to report.
+    """
 
     name: str
     totals: Totals
@@ -26,7 +29,7 @@ class Native(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of the objects, and of the native memory that they hold."""
+        """Bytes of the objects and of the native memory that they hold."""
         return self.own + self.totals.bytes
 
     @property
@@ -41,7 +44,7 @@ class Native(NamedTuple):
         return f"{size(self.totals.bytes)} of native memory in {blocks(self.totals.blocks)} are held by objects of {self.name}'s"
 
     def cause(self) -> str:
-        """Who has most, and whether the runtime knows."""
+        """The type that has most, and whether the runtime knows of it."""
         if self.own > self.totals.bytes:
             most = max(self.types, key=_weight)
             count = f"{number(most.type.objects)} object{'' if most.type.objects == 1 else 's'}"
@@ -81,11 +84,11 @@ def _weight(row: Held) -> int:
 
 
 def native(session: Session) -> list[Native]:
-    """Of each runtime whose objects are known."""
-    return [made for made in map(_of, managed(session, session.runtimes)) if made is not None]
+    """The native memory of each runtime whose objects are known."""
+    return [made for made in map(_native_of, managed(session, session.runtimes)) if made is not None]
 
 
-def _of(one: Managed) -> Optional[Native]:
+def _native_of(one: Managed) -> Optional[Native]:
     own = sum(row.type.bytes for row in one.types)
     if one.native is None or not one.native.bytes + own:
         return None

@@ -1,4 +1,5 @@
-"""What fields are fields of, and what debug information says of them."""
+"""Origins of fields: the block or variable that they belong to, and what debug information says of
+it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from findleaks.formatting import printable
 
 
 class Origin(NamedTuple):
-    """What fields are fields of: its name, where it begins (0: its parts lie apart), and its type where debug information tells."""
+    """What fields belong to: its name, its address (0: its parts lie apart), and its type, if debug
+    information has it."""
 
     name: str
     start: int
@@ -29,11 +31,13 @@ class Origin(NamedTuple):
 
 
 def agreed(found: Container, type_: Optional[Type], place: Optional[Place]) -> Optional[Container]:
-    """A container told by its structure, as the type of its head has it; None where that is a pointer to a single structure, which only
-    looks like an array or a table. `place` is what the head's first word points to.
+    """A container recognised by its structure, corrected by the type of its head. None where that
+    is a pointer to a single structure, which only looks like an array or a table.
 
-    "std::map or set" is a std::map where debug information says so, and three pointers of a program's own are no std::vector, though they
-    are used as one."""
+    `place`: what the head's first word points to. "std::map or set" becomes std::map where debug
+    information says so. Three pointers in a structure of the program's own are no std::vector,
+    though they are used as one.
+    """
     if type_ is None:
         return found
     kind = type_.name.split("<")[0]

@@ -1,9 +1,10 @@
-"""Names for root memory: which global variable, whose stack and which frame of it, thread-local storage, mapping or register a word is.
+"""Owners of root memory: the global variable, stack frame, thread-local variable, mapping or
+register that a word belongs to.
 
-Roots stand in priorities. What a global variable leads to is the variable's, though a frame or a
-register happens to point to it too: so that
-variables come first, those of a managed language (a Python module's) before all, then mappings, then stacks and registers, which name
-what nothing else holds.
+Roots have priorities. What a global variable leads to is owned by the variable, even if a frame or
+a register happens to point to it too. Variables of a managed language (a Python module's) come
+first, then other variables, then mappings; stacks and registers own only what nothing else leads
+to.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from findleaks.target.ranges import intersection, subtract, subtract_few
 
 
 class Sort(IntEnum):
-    """What a root is. Tiers begin at MANAGED, VARIABLE, MAPPING, STACK and REGISTERS, to which the red zone below the stack pointer
-    belongs."""
+    """The sort of a root. Priorities begin at MANAGED, VARIABLE, MAPPING, STACK and REGISTERS;
+    these include the red zone below the stack pointer."""
 
-    MANAGED = 0  # a variable of a managed language, which stands in a block
+    MANAGED = 0  # a variable of a managed language, which is in a block
     VARIABLE = 1
     THREAD_LOCAL = 2
-    LIBRARY = 3  # libc's and ld.so's own, which name blocks by interior pointers: DTVs
+    LIBRARY = 3  # of libc and ld.so, with interior pointers to blocks: DTVs
     MAPPING = 4
     STACK = 5
     REGISTERS = 6
@@ -45,8 +46,9 @@ _PRIORITIES = (Sort.VARIABLE, Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
 
 @dataclass
 class Owner:
-    """A root: `name` is "g_agent", `where` "libagent.so, data", or "". `ranges` are its memory, ascending; `words` values of registers by
-    name. `thread` is a tid, 0 for none."""
+    """A root. `name`: "g_agent"; `where`: "libagent.so, data", or "". `ranges`: its memory,
+    ascending; `words`: values outside `ranges`, such as registers, by name. `thread`: a tid, 0 for
+    none."""
 
     sort: Sort
     name: str
@@ -64,17 +66,17 @@ class Owner:
 
     @property
     def word(self) -> str:
-        """What names it on a command line, not quoted yet: its name, or its address where a debugger would evaluate the name whatever its
-        quotes, or it would be taken for an option; "" where it has none."""
+        """Its name as a command line takes it, not quoted yet. The address instead, where a
+        debugger would evaluate the name even in quotes, or it would be taken for an option; ""
+        where it has neither."""
         if self.name and self.name[0] not in "$&*(-" and "`" not in self.name:
             return self.name
         return hex(self.ranges[0].start) if self.ranges else ""
 
 
 class Owners:
-    """All owners of a session's roots: `bounds` and `numbers` as Graph.dominators takes them,
-    `priorities` the numbers at which the later priorities
-    begin."""
+    """All owners of a session's roots. `bounds` and `numbers`: as Graph.dominators takes them.
+    `priorities`: the numbers at which the second and later priorities begin."""
 
     def __init__(self, found: Iterable[Owner]) -> None:
         self.all = sorted((owner for owner in found if owner.ranges or owner.words), key=lambda owner: owner.sort)
@@ -116,15 +118,16 @@ def owners(session: Session, reader: Reader) -> Owners:
     taken += [r for owner in found if owner.sort == Sort.STACK for r in owner.ranges]
     found += _managed(session, taken)
     taken += [r for owner in found if owner.managed for r in owner.ranges]
-    words = list(_words(session, whose, dtvs))
+    words = list(_owners_outside_memory(session, whose, dtvs))
     found += _mappings(target.regions(), roots, [*taken, *(r for owner in words for r in owner.ranges)])
     found += words
     return Owners(found)
 
 
-def _words(session: Session, whose: Callable[[int], str], controls: Mapping[int, Owner]) -> Iterator[Owner]:
-    """What is no memory: registers; the blocks that DTVs and ld.so's table begin in; the blocks that threads run on. `controls` are the
-    owners of threads' control blocks, which their DTVs are part of."""
+def _owners_outside_memory(session: Session, whose: Callable[[int], str], controls: Mapping[int, Owner]) -> Iterator[Owner]:
+    """Owners of words outside root memory: registers; pointers to the blocks that hold DTVs and
+    ld.so's table; pointers to the blocks that threads run on. `controls`: the owners of threads'
+    control blocks, which their DTVs are part of."""
     target = session.target
     blocks = session.directory.blocks
     for thread in target.threads():
@@ -160,7 +163,7 @@ def _managed(session: Session, taken: Sequence[Range]) -> Iterator[Owner]:
 
 
 def _mappings(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable[Range]) -> Iterator[Owner]:
-    """What is left of root memory, by mapping."""
+    """Owners of the rest of root memory: its mappings."""
     left = subtract(roots, taken)
     starts = [region.start for region in regions]
     pieces: dict[int, list[Range]] = {}
@@ -179,7 +182,8 @@ def _mappings(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable
 
 
 def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[int]]:
-    """Bounds, ascending, with the owner of what follows each. Where spans overlap, the one that begins first has the words."""
+    """Bounds, ascending, and the owner of what follows each. Where spans overlap, the one that
+    begins first has the words."""
     bounds, numbers = array("Q"), array("I")
     for start, end, number in sorted(spans):
         start = max(start, bounds[-1] if bounds else 0)

@@ -1,7 +1,9 @@
-"""Every heap page by page: in use, cached, free but kept, returned to the kernel; and what a call to give pages back would return.
+"""Heaps page by page: in use, cached, free but kept, or returned to the kernel; and what a call to
+return pages would free.
 
-Bytes are counted with their headers: padding no longer than a granule goes with the block before it. Pages that two heaps share (heaps
-inside blocks of others need not begin at a page) count in each with the bytes that are its own.
+Bytes are counted with their headers: padding no longer than a granule counts to the block before
+it. A page that two heaps share (heaps inside blocks of others need not begin at a page) counts in
+each with the bytes of that heap.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ from findleaks.target.ranges import merged
 from findleaks.target.runs import Runs
 
 STEP = 256 << 20
-"""Bytes of heap looked at in one call of the engine: 50 ms where all of it is small blocks."""
+"""Bytes of heap per call of the engine: about 50 ms where all of it is small blocks."""
 
 PURE_STEP = 4 << 20
 NONE: array[int] = array("Q")
 
 
 class Part(NamedTuple):
-    """A contiguous piece of an area; its pages are numbers [first, first + pages) of the area's, the first of them the one that `start`
-    is in."""
+    """A contiguous piece of an area. Its pages have the numbers [first, first + pages) in the area;
+    page `first` contains `start`."""
 
     start: int
     end: int
@@ -43,7 +45,7 @@ class Part(NamedTuple):
 
 
 class PageRun(NamedTuple):
-    """Adjacent pages in one state, `used` bytes of them in use."""
+    """Adjacent pages in one state, with the bytes `used` in them."""
 
     address: int
     pages: int
@@ -53,8 +55,9 @@ class PageRun(NamedTuple):
 
 @dataclass
 class Area:
-    """The heaps of an arena: a byte a page of `states` (PageState) and `shares` (0 nothing in use … 255 all of it), bytes in use
-    exactly (`used`), `sizes` as in engine/pages.py, `sums` bytes by page state and column (engine/pages.py)."""
+    """The heaps of an arena. For each page: `states` (PageState), `shares` (0: nothing in use …
+    255: all of it), `used` (bytes in use), and `sizes`, as in engine/pages.py. `sums`: bytes by
+    page state and column (engine/pages.py)."""
 
     allocator: Allocator
     arena: str
@@ -81,26 +84,29 @@ class Area:
         return sum(part.end - part.start for part in self.parts)
 
     def bytes(self, state: PageState) -> int:
-        """Of the pages in this state."""
+        """Bytes of the pages in this state."""
         return sum(self.sums[state * COLUMNS : (state + 1) * COLUMNS])
 
     def held(self, state: int, *pages: PageState) -> int:
-        """Bytes of blocks in this state (graph.terms.State; FREE: of blocks or none), or FOREIGN, in pages of these states, or of all."""
+        """Bytes of blocks in this state (engine.terms.State; FREE includes memory in no block) or
+        FOREIGN, in pages of these states (default: all)."""
         return sum(self.sums[page * COLUMNS + state] for page in pages or PageState)
 
     def address(self, number: int) -> int:
-        """Of a page by its number: where it begins, or the area's part of it does."""
+        """The address of a page by its number, or where the area's part begins, if that is
+        later."""
         part = self.part_of(number)
         return max(part.start, (part.start // self.page + number - part.first) * self.page)
 
     def part_of(self, number: int) -> Part:
-        """The part that has this page."""
+        """The part that contains this page."""
         if len(self._firsts) != len(self.parts):
             self._firsts = [part.first for part in self.parts]
         return self.parts[bisect_right(self._firsts, number) - 1]
 
     def runs(self) -> Iterator[PageRun]:
-        """Pages alike, in ascending order; a run never goes from one part into the next."""
+        """Adjacent pages in one state, in ascending order. No run crosses from one part into the
+        next."""
         for part in self.parts:
             for match in _ALIKE.finditer(self.states, part.first, part.first + part.pages):
                 low, high = match.span()
@@ -114,8 +120,8 @@ _ALIKE = re.compile(rb"(.)\1*", re.DOTALL)
 
 
 def areas(session: Session, residency: Residency, wanted: Callable[[Allocator], bool] = lambda allocator: True) -> list[Area]:
-    """Every heap of every allocator that is `wanted`, one area an allocator and arena, in the order of their first addresses. A few
-    nanoseconds a block, 2 bytes and a word of 4 a page."""
+    """Every heap of every allocator that is `wanted`, one area for each allocator and arena, in the
+    order of their first addresses. A few nanoseconds a block, 10 bytes a page."""
     directory, page = session.directory, session.target.arch.page
     held = residency.resident.words
     if len(residency.swapped):
@@ -155,8 +161,9 @@ def _add(session: Session, area: Area, owned: Owned, residency: Residency, held:
 
 
 def trimmable(session: Session, allocator: Allocator, residency: Residency) -> Optional[int]:
-    """Bytes by which the resident size falls if the allocator's `release_call` is made: exact to the page, but for what other threads do
-    meanwhile. None where the allocator does not foresee that, and where residency is not known."""
+    """Bytes by which the resident size falls if the allocator's `release_call` is made. Exact to
+    the page, except for what other threads do meanwhile. None where the allocator cannot predict
+    it, and where residency is not known."""
     if not residency:
         return None
     if allocator.release_call:
@@ -170,7 +177,7 @@ def trimmable(session: Session, allocator: Allocator, residency: Residency) -> O
 
 
 def measure_free(session: Session, allocator: Allocator, arenas: Sequence[ArenaUse], residency: Residency) -> FreeMemory:
-    """What Allocator.retention goes by; `arenas` are the allocator's."""
+    """The argument of Allocator.retention. `arenas` are the allocator's."""
     returns = trimmable(session, allocator, residency)
     found = areas(session, residency, lambda one: one is allocator)
     return FreeMemory(arenas, returns, sum(area.held(State.FREE, PageState.IN_USE) for area in found))

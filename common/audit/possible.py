@@ -1,4 +1,5 @@
-"""What only pointers into the middle of blocks hold, as `verdict` says it: too much of it is a finding of its own."""
+"""The finding of `verdict` about possible leaks: blocks that only pointers into their middle
+hold."""
 
 from __future__ import annotations
 
@@ -13,14 +14,15 @@ from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 LEAST, PART = 1 << 20, 0.1
-"""Possible bytes that are a finding, from so many on that are also this part of what is in use."""
+"""The finding needs LEAST possible bytes or more, which are also this fraction of the bytes in
+use."""
 
 WORTH = 1 << 20
-"""Bytes that count as held by the program's customs, from which on that is said."""
+"""Fewest bytes held by the program's conventions that are mentioned."""
 
 
 def possible(session: Session) -> Iterator[Finding]:
-    """One, where much of what is in use may be lost or held."""
+    """One finding, where much of what is in use may be either lost or held."""
     graph = session.latest
     found = graph.totals(Kind.POSSIBLE)
     in_use = session.directory.blocks.totals(State.IN_USE)
@@ -41,7 +43,7 @@ def possible(session: Session) -> Iterator[Finding]:
 
 
 def by_custom(session: Session) -> str:
-    """What counts as held because of the program's customs: a sentence, or "" for next to nothing."""
+    """A sentence about what is held by the program's conventions; "" for less than WORTH."""
     learned = session.learned
     if learned.held.bytes < WORTH:
         return ""

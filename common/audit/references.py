@@ -1,4 +1,5 @@
-"""Words that point at something: searched in all memory when asked, so that the graph need not remember where a reference stands."""
+"""References to an address: all memory is searched when asked, so that the graph need not store
+where references are."""
 
 from __future__ import annotations
 
@@ -13,14 +14,17 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 
 CHUNK = 4096
-"""References between two looks at Ctrl-C."""
+"""References between two checks for Ctrl-C."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A word at `address` (0: in register `register` of thread `tid`) that holds `value`. `live`: in root memory, a register or
-    a block in use, and not in a dead part of a managed heap, so that it can keep something alive. `why` it is not, for words that a thread
-    will not read again."""
+    """A word at `address` (0: in register `register` of thread `tid`) that holds `value`.
+
+    `live`: it can keep something alive, since it is in root memory, a register or a block in use,
+    and not in a dead part of a managed heap. `why`: why not, for words that a thread will not read
+    again.
+    """
 
     address: int
     value: int
@@ -31,7 +35,7 @@ class Reference:
 
 
 def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
-    """Every aligned word in [low, high) that registers and writable memory hold, in that order, ascending."""
+    """Registers, then aligned words of writable memory, with a value in [low, high), ascending."""
     yield from register_references(session, low, high)
     target = session.target
     ranges = [Range(r.start, r.end) for r in root_regions(target.regions())]
@@ -47,8 +51,8 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
 
 
 def register_references(session: Session, low: int, high: int) -> Iterator[Reference]:
-    """Registers with a value in [low, high), each once: those that are read again first, then by name; "vector" of which no more is
-    known."""
+    """Registers with a value in [low, high), each once: those that will be read again first, then
+    by name. "vector" is a register of which no more is known."""
     for thread in session.target.threads():
         found = {(not read, name or "vector", value) for name, value, read in session.unread.words(thread) if low <= value < high}
         for unread, name, value in sorted(found):
@@ -56,7 +60,8 @@ def register_references(session: Session, low: int, high: int) -> Iterator[Refer
 
 
 def root_references(session: Session, low: int, high: int) -> Iterator[Reference]:
-    """Like `references_to`, from registers and root memory only: what can keep [low, high) alive directly."""
+    """As `references_to`, but only live registers and root memory: what can keep [low, high) alive
+    directly."""
     yield from (reference for reference in register_references(session, low, high) if reference.live)
     word = session.target.arch.word
     order = session.target.arch.byteorder
@@ -67,8 +72,8 @@ def root_references(session: Session, low: int, high: int) -> Iterator[Reference
 
 
 def is_live(session: Session, address: int) -> bool:
-    """True if a word at `address` can keep something alive: it stands in root memory or in a block in use, and not in a part of a managed
-    heap that holds no object."""
+    """Whether a word at `address` can keep something alive: it is in root memory or in a block in
+    use, and not in a part of a managed heap without objects."""
     at = bisect.bisect_right(session.dead, (address, session.target.arch.mask)) - 1
     if at >= 0 and address < session.dead[at].end:
         return False

@@ -1,10 +1,13 @@
-"""Which pages of a target are in memory: live from pagemap, of a kernel's core from its holes, of any core from a file saved beforehand.
+"""Which pages of a target are resident: of a live process from pagemap, of a kernel's core from its
+holes, of any core from a side file.
 
-gcore's cores say nothing of it, and gcore itself reads pages in; so `findleaks map --save-residency FILE` writes it down first. Nothing
-is ever guessed from what pages hold: zeros are no sign of absence.
+Cores of gcore do not say it, and gcore itself reads pages in; so `findleaks map --save-residency
+FILE` saves it beforehand. It is never guessed from the content of pages: zeros do not mean that a
+page is absent.
 
-The file, "findleaks-residency 1": a line of JSON, then zlib-compressed little-endian 64-bit words. The words are three lists of ranges
-(known, resident, swapped; their lengths stand in the JSON), each a list of pairs: pages skipped since the range before, pages in it.
+The side file, "findleaks-residency 1": a line of JSON, then zlib-compressed little-endian 64-bit
+words. The words are three lists of ranges (known, resident, swapped; the JSON has their lengths). A
+range is two words: the pages skipped since the range before, and the pages in it.
 """
 
 from __future__ import annotations
@@ -29,23 +32,30 @@ from findleaks.target.runs import Runs
 
 UNKNOWN, SIDE_FILE = "unknown", "side file"
 SUFFIX = ".residency"
-"""Behind a core's name: the side file that is used without being asked for."""
+"""Suffix of a core's name: this side file is used without being asked for."""
 
 _FORMAT, _VERSION = "findleaks-residency", 1
-_HEAD = 1 << 20  # the longest line of JSON
-_MOST = 1 << 27  # ranges of a list, at most
+_MAX_HEAD_BYTES = 1 << 20  # of the line of JSON
+_MAX_RANGES = 1 << 27  # of a list
 _IDENTITY = (AT_PHDR, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR)
 
 
 @dataclass(frozen=True)
 class Residency:
-    """`source` is how it is known: "pagemap" (live), "side file", "holes of the core", or "unknown", with all lists empty.
+    """The pages of a target that are resident.
 
-    `known` is the memory that this tells of (disjoint, ascending, whole pages, as the other two): all mappings when live, anonymous
-    mappings of a core's holes. `resident` are pages in memory, the kernel's zero page left out; of memory that is not known it may list
-    pages too: what a core has of mapped files was dumped, not surely resident. `swapped` are held, but not resident. `rss` is the
-    resident size in bytes that the kernel told at the same moment, None if it did not. `unsure` are mappings in which some pages of
-    `resident` are the zero page, and it is not known which ones (old kernels, without root). `saved`: when the side file was written.
+    `source`: how this is known: "pagemap" (live), "side file", "holes of the core", or "unknown",
+    with all lists empty.
+
+    `known`: the memory that is described: all mappings of a live process, anonymous mappings where
+    a core's holes are the source. It is disjoint, ascending and of whole pages, as are the next
+    two. `resident`: pages in memory, without the kernel's zero page. It may also list pages of
+    memory that is not known: what a core has of mapped files was dumped, and need not have been
+    resident. `swapped`: pages in swap, not in memory.
+
+    `rss`: the resident size in bytes that the kernel reported at the same moment, None if it did
+    not. `unsure`: mappings in which some pages of `resident` are the zero page, not known which
+    (old kernels, without root). `saved`: when the side file was written.
     """
 
     source: str
@@ -75,10 +85,12 @@ class Residency:
 
 
 def residency(session: Session, file: str = "") -> Residency:
-    """Of the session's target. Ask before anything else: reading a live process makes pages of its mapped files resident.
+    """The residency of the session's target. Ask for it first: reading a live process makes pages
+    of its mapped files resident.
 
-    `file` is a side file that the user named (FindleaksError where it cannot be used); without it, the one beside the core is used if it
-    is there and is that process's, else what the target itself tells. The session keeps it: other counts of the command go by it, too.
+    `file`: a side file that the user named (FindleaksError where it cannot be used). Without it,
+    the side file beside the core is used if it is there and of that process, else what the target
+    itself knows. The session keeps the result for other counts of the same command.
     """
     found = _residency(session, file)
     if found:
@@ -100,18 +112,18 @@ def _residency(session: Session, file: str) -> Residency:
     found = target.presence(lambda part: session.tell("looking which pages are resident", part))
     if found is None:
         return Residency(UNKNOWN, target.arch.page, Runs.of(()), Runs.of(()), Runs.of(()), warnings=tuple(warnings))
-    return _made(found, target, warnings)
+    return _residency_from(found, target, warnings)
 
 
-def _made(found: Presence, target: Target, warnings: Sequence[str] = (), saved: str = "") -> Residency:
+def _residency_from(found: Presence, target: Target, warnings: Sequence[str] = (), saved: str = "") -> Residency:
     return Residency(
         found.source, target.arch.page, found.known, found.resident, found.swapped, found.rss, found.unsure, tuple(warnings), saved
     )
 
 
 def save(session: Session, file: str) -> Residency:
-    """Write the side file: of a live process before gcore, or of a kernel's core that will be packed. FindleaksError where its residency is
-    not known, or the file cannot be written."""
+    """Write the side file, of a live process before gcore, or of a kernel's core before it is
+    compressed. FindleaksError where residency is not known, or the file cannot be written."""
     target = session.target
     found = residency(session)
     if not found:
@@ -132,7 +144,7 @@ def save(session: Session, file: str) -> Residency:
     words: array[int] = array("Q")
     for runs in (found.known, found.resident, found.swapped):
         words += _packed(runs, found.page)
-    body = zlib.compress(_little(words), 6)
+    body = zlib.compress(_little_endian(words), 6)
     made = f"{file}.new"
     try:
         with open(made, "wb") as out:
@@ -149,7 +161,7 @@ def _packed(runs: Runs, page: int) -> array[int]:
     return array("Q", (now - before for before, now in zip([0, *pages], pages)))
 
 
-def _little(words: array[int]) -> bytes:
+def _little_endian(words: array[int]) -> bytes:
     import sys
 
     if sys.byteorder != "little":
@@ -159,27 +171,28 @@ def _little(words: array[int]) -> bytes:
 
 
 def read(file: str, target: Target) -> Residency:
-    """A side file, for the process that `target` is of. FindleaksError in one line where it is none, is damaged, or is of another."""
+    """Read a side file that must be of the process of `target`. FindleaksError, in one line, where
+    it is no side file, is damaged, or is of another process."""
     try:
         with open(file, "rb") as source:
-            line = source.readline(_HEAD)
+            line = source.readline(_MAX_HEAD_BYTES)
             body = source.read()
     except OSError as error:
         raise FindleaksError(f"{file}: {(error.strerror or str(error)).lower()}") from None
     head = _head(file, line)
     if head[_FORMAT] != _VERSION:
         raise FindleaksError(f"{file}: residency in format {printable(str(head[_FORMAT]), 20)}; this findleaks reads format {_VERSION}")
-    _same(file, head, target)
+    _check_process(file, head, target)
     page, counts = head.get("page"), [head.get(name) for name in ("known", "resident", "swapped")]
-    if page != target.arch.page or not all(isinstance(count, int) and 0 <= count <= _MOST for count in counts):
+    if page != target.arch.page or not all(isinstance(count, int) and 0 <= count <= _MAX_RANGES for count in counts):
         raise FindleaksError(f"{file}: damaged: its first line makes no sense")
     known, resident, swapped = _lists(file, body, [int(count) for count in counts if count is not None], page)
     unsure = [
-        Range(*part) for part in _listed(head.get("undecided")) if len(_listed(part)) == 2 and all(isinstance(at, int) for at in part)
+        Range(*part) for part in _as_list(head.get("undecided")) if len(_as_list(part)) == 2 and all(isinstance(at, int) for at in part)
     ]
     rss = head.get("rss")
     found = Presence(SIDE_FILE, known, resident, swapped, rss if isinstance(rss, int) else None, tuple(unsure))
-    return _made(found, target, saved=printable(str(head.get("saved") or ""), 40))
+    return _residency_from(found, target, saved=printable(str(head.get("saved") or ""), 40))
 
 
 def _head(file: str, line: bytes) -> dict[str, Any]:
@@ -192,12 +205,13 @@ def _head(file: str, line: bytes) -> dict[str, Any]:
     return head
 
 
-def _listed(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _same(file: str, head: dict[str, Any], target: Target) -> None:
-    """Refuse what is of another process: of another pid, or of one that the kernel loaded elsewhere."""
+def _check_process(file: str, head: dict[str, Any], target: Target) -> None:
+    """Refuse a side file of another process: one with another pid, or that the kernel loaded
+    elsewhere."""
     pid = head.get("pid")
     if target.pid is not None and pid != target.pid:
         raise FindleaksError(f"{file}: is of process {printable(str(pid), 20)}, not of {target.pid}: not used")
@@ -232,8 +246,8 @@ def _lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Run
 
 
 def identity(target: Target) -> str:
-    """What tells a process from others that had its id: where the kernel put its program, stack, vdso and random bytes (auxiliary
-    vector). "" where the target does not say."""
+    """A digest that distinguishes a process from others with the same pid: where the kernel put its
+    program, stack, vdso and random bytes (auxiliary vector). "" where that is not known."""
     vector = target.auxv
     if not vector:
         return ""

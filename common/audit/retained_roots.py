@@ -1,4 +1,5 @@
-"""Who retains what, for `roots`: what several roots hold, the roots that lead to a block, and the lost blocks that others hang from."""
+"""Rows of `roots`: what several roots hold, the roots that lead to a block, and the leaders of lost
+blocks."""
 
 from __future__ import annotations
 
@@ -16,31 +17,35 @@ from findleaks.session import Session
 from findleaks.wildcards import matches
 
 LONG = 16
-"""A block that several roots hold, and that retains fewer blocks than this, may be a node of a list that they hold."""
+"""A block that several roots hold, and that retains fewer blocks than this, may be a node of a list
+that they hold."""
 
-TOLD = 5
-"""Blocks that several roots hold of which it is found out which roots these are: each takes a search of all roots."""
+SEARCHED = 5
+"""Blocks held by several roots for which these roots are looked up: each takes a search of all root
+memory."""
 
 MANY, PART = 100, 0.1
-"""Blocks of a size, and the part of what several roots hold that they retain, from which on they are told together."""
+"""Blocks of one size are reported together if there are at least MANY, and they retain this
+fraction of what several roots hold."""
 
 MOST_REFERRERS, FAR = 100, 100
-"""Blocks that refer to a shared one which are looked at, and steps from each up to its root."""
+"""Referrers of a shared block that are followed, and most steps up the dominator tree from each."""
 
 
 def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence[Spread]) -> RetainedNode:
-    """What no root holds alone, with the blocks that hold most of it; `spread` is the same by size."""
+    """The row of what no root holds alone, with the blocks that hold most of it. `spread`: the same
+    by size."""
     tree = builder.tree
     made = RetainedNode("held by several roots", tree.retained(SHARED), "shared")
     found = tree.children(SHARED, limit + 1 if limit else len(builder.reader.blocks))
     lists: list[array[int]] = []
     for child in found[: limit or None]:
         if any(child.block in nodes for nodes in lists):
-            continue  # the next node of a list that has its row
-        row, nodes = builder.of_shared_list(child.block) if len(made.fields) < TOLD and child.blocks < LONG else (None, array("I"))
+            continue  # another node of a list that has a row
+        row, nodes = builder.of_shared_list(child.block) if len(made.fields) < SEARCHED and child.blocks < LONG else (None, array("I"))
         made.fields.append(row or builder.of_block(child.block, len(made.fields) < 3))
         lists += [nodes] if row is not None else []
-        if len(made.fields) <= TOLD:
+        if len(made.fields) <= SEARCHED:
             ends = [child.block, *nodes[-1:]]
             made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in holders(builder, named, end)))
     listed = total_of(made.fields)
@@ -53,7 +58,8 @@ def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence
 
 
 def matching_owners(every: Sequence[Owner], word: str) -> list[int]:
-    """Owners of this name, or label; else those whose name fits it as a pattern, or has it as its last part."""
+    """The numbers of the owners with this name or label; else of those whose name matches it as a
+    pattern, or ends in it after "::"."""
     exact = [n for n, owner in enumerate(every) if word in (owner.name, owner.label)]
     if exact:
         return exact
@@ -63,7 +69,8 @@ def matching_owners(every: Sequence[Owner], word: str) -> list[int]:
 
 
 def holder_phrase(builder: TreeBuilder, named: Owners, index: int) -> str:
-    """Who holds a block: a root by its name, a block with its address; "" for one that no root reaches."""
+    """The holder of a block: a root by its name, a block with its address; "" where no root reaches
+    it."""
     holder = builder.tree.idom(index)
     if holder is None:
         return ""
@@ -74,7 +81,8 @@ def holder_phrase(builder: TreeBuilder, named: Owners, index: int) -> str:
 
 
 def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
-    """The roots through which a block is reached that no root holds alone: those that refer to it, and those that hold blocks which do."""
+    """The labels of the roots that reach a block that no root holds alone: those that refer to it,
+    and those that hold a referrer of it. Only those of the first priority are named."""
     reader = builder.reader
     start = reader.blocks.address(index)
     numbers: list[int] = []
@@ -93,7 +101,8 @@ def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
 
 
 def lost_tree(session: Session) -> Dominators:
-    """Who holds what among the lost: root 0 for what is definitely lost, 1 for what is possibly lost."""
+    """The dominator tree of the lost blocks: under root 0 what is definitely lost, under root 1
+    what is possibly lost."""
     tree = session.latest.dominators(2, lost=True)
     tree.refer_lost(0, 1)
     computed(session, tree, "who holds what")
@@ -101,7 +110,7 @@ def lost_tree(session: Session) -> Dominators:
 
 
 def lost_leaders(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, str]]:
-    """The lost blocks that others hang from, with what each retains and its kind, the largest first."""
+    """The leaders of lost blocks, with what each retains and its kind, the largest first."""
     most = limit + 1 if limit else len(builder.reader.blocks)
     found = [
         (child, kind) for number, kind in enumerate(("definite", "possible")) for child in builder.tree.children(root_node(number), most)
@@ -111,5 +120,5 @@ def lost_leaders(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, s
 
 
 def total_of(rows: Sequence[RetainedNode]) -> Totals:
-    """What these rows retain together."""
+    """The sum of what these rows retain."""
     return Totals(sum(row.totals.blocks for row in rows), sum(row.totals.bytes for row in rows))

@@ -1,4 +1,4 @@
-"""Who holds what, as a tree to be read: a root, its fields, the blocks and containers behind them."""
+"""Retained tree: a root, its fields, and the blocks and containers behind them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 
 STEPS = 32
-"""Blocks with a single field that leads on, which are passed over on the way to one that is worth a row."""
+"""Most blocks with a single field that are skipped on the way to one that is worth a row."""
 
 CHUNK = 1 << 18
-"""Nodes looked up between two looks at Ctrl-C."""
+"""Nodes looked up between two checks for Ctrl-C."""
 
 SIZES = 4096
-"""Sizes of blocks told apart."""
+"""Most sizes of blocks that are counted one by one."""
 
 SAMPLE = 48
-"""Blocks looked at to say that they are strings."""
+"""Blocks examined to decide whether all of a size are strings."""
 
 
 class Kept(NamedTuple):
-    """Blocks that a container's nodes hold: of this size, so many; `strings`: what was looked at is text."""
+    """Blocks of one size that a container's nodes hold. `strings`: those examined are text."""
 
     size: int
     blocks: int
@@ -47,8 +47,8 @@ class Kept(NamedTuple):
 
 @dataclass
 class Contents:
-    """A container and what belongs to it. `least` and `most` are the usable sizes of the blocks that its nodes stand in; `nodes` how many
-    of these it retains; `kept` the blocks beside nodes and tables, most bytes first."""
+    """A container and its blocks. `nodes`: how many blocks of its nodes the owner retains; `least`
+    and `most`: their usable sizes. `kept`: the blocks beside nodes and tables, most bytes first."""
 
     container: Container
     nodes: int
@@ -58,7 +58,8 @@ class Contents:
 
 
 class Alike(NamedTuple):
-    """A row is about so many fields. Each retains from `least` to `most` blocks; both are 0 where that is not known of each."""
+    """What a row represents where it sums up several fields. Each of the `fields` retains from
+    `least` to `most` blocks; both are 0 where that is not known."""
 
     fields: int
     least: int = 0
@@ -67,8 +68,11 @@ class Alike(NamedTuple):
 
 @dataclass
 class RetainedNode:
-    """A row: a root, a field, or a block. `place` names the field ("Profiler+0x68"); `what` says what is there. `fields` are the rows
-    below it, as many as were wanted; `more` what the others retain."""
+    """A row of the tree: a root, a field, or a block.
+
+    `place` names the field ("Profiler+0x68"), `what` says what it leads to. `fields`: the rows
+    below, up to the limit; `more`: what the others retain.
+    """
 
     name: str
     totals: Totals
@@ -84,15 +88,16 @@ class RetainedNode:
     left: int = 0  # fields that are not in `fields`
     more: Totals = NOTHING
     shared: Totals = NOTHING
-    holders: list[str] = field(default_factory=list)  # of a shared block: roots through which it is reached
+    holders: list[str] = field(default_factory=list)  # of a shared block: roots that reach it
     alike: Optional[Alike] = None
 
 
 class TreeBuilder:
-    """Makes rows. `tree` is computed; `depth` counts levels below the row asked for, `limit` rows of a level (0: all)."""
+    """Makes rows. `tree` is a computed dominator tree. `depth`: levels below the row asked for;
+    `limit`: rows of a level (0: all)."""
 
     def __init__(self, session: Session, reader: Reader, tree: Dominators, depth: int, limit: int, least: float = 0.0) -> None:
-        """`least`: fields that retain a smaller part of their root are not told one by one."""
+        """`least`: fields that retain a smaller fraction of their root get no row of their own."""
         self.session, self.reader, self.tree = session, reader, tree
         self.depth, self.limit, self.least = depth, limit, least
         self._bytes = 0
@@ -129,7 +134,8 @@ class TreeBuilder:
         return made
 
     def of_shared_list(self, index: int) -> tuple[Optional[RetainedNode], array[int]]:
-        """The list or tree that begins with a block that several roots hold, where they hold all its nodes: a row, and these blocks."""
+        """The list or tree that begins with a block that several roots hold: a row, and the blocks
+        of its nodes. None where not all its nodes are held by several roots."""
         start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
         container = begun_at(self.reader, Place(index, start, length, 0))
         if container is None:
@@ -147,12 +153,13 @@ class TreeBuilder:
         self._bytes = int(max(row.totals.bytes, self.tree.total().bytes / 4) * self.least)
 
     def name(self, index: int, type_: Optional[Type] = None) -> str:
-        """A block as rows name it: its type, or its size. `type_` is what a pointer to it says."""
+        """The name of a block in rows: its type, or its size. `type_`: what the type of a pointer
+        to it says."""
         start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
-        told = printable(self.session.types.of_block(start, length))
-        if not told and type_ is not None and type_.is_structure and type_.size <= length:
-            told = printable(type_.name)
-        return told or f"block of {size(length)}"
+        type_name = printable(self.session.types.of_block(start, length))
+        if not type_name and type_ is not None and type_.is_structure and type_.size <= length:
+            type_name = printable(type_.name)
+        return type_name or f"block of {size(length)}"
 
     def _origin(self, index: int, type_: Optional[Type] = None) -> Origin:
         return Origin(self.name(index, type_), self.reader.blocks.address(index), type_)
@@ -161,18 +168,20 @@ class TreeBuilder:
         start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
         return fields_of(self.session, self.reader, self.tree, index, [Range(start, start + length)])
 
-    def _pointed(self, one: Field, type_: Optional[Type], index: int) -> Optional[Type]:
-        """The type of the block that the first word of a field points to, when it is this one."""
+    def _pointee(self, one: Field, type_: Optional[Type], index: int) -> Optional[Type]:
+        """The type of block `index`, where the first word of the field points to its start."""
         first = one.places[0] if one.places else None
         return type_.pointee() if type_ is not None and first is not None and (first.block, first.offset) == (index, 0) else None
 
     def _fill(self, row: RetainedNode, found: Fields, origin: Origin, depth: int) -> None:
-        """Give a row its fields; where a single field leads to a single block, that block's instead."""
+        """Set a row's fields. Where a single field leads to a single block, that block's fields are
+        used instead."""
         for _ in range(STEPS):
             only = found.all[0] if len(found.all) == 1 and not found.shared.blocks else None
             container = self._agreed(only, origin) if only is not None else None
             if only is not None and container is not None and origin.start and only.spans[0].start == origin.start:
-                made = self._field(only, found.tree, origin, -1)  # the owner is nothing but this container
+                # The owner consists of this container.
+                made = self._field_row(only, found.tree, origin, -1)
                 row.what, row.contents, row.sizes = made.what, made.contents, made.sizes
                 if made.contents is not None:
                     return
@@ -182,13 +191,13 @@ class TreeBuilder:
             if len(children) != 1:
                 break
             if children[0].blocks < 2 and row.owner is not None and not row.what:
-                row.what = self._block(children[0].block, self.name(children[0].block), 1, ())
+                row.what = self._block_phrase(children[0].block, self.name(children[0].block), 1, ())
                 return
             if children[0].blocks < 2:
                 break
             index = children[0].block
             type_ = origin.place(only.spans[0].start - origin.start)[1] if only.spans and origin.start else None
-            origin = self._origin(index, self._pointed(only, type_, index))
+            origin = self._origin(index, self._pointee(only, type_, index))
             row.address = row.address or origin.start
             found = self._fields(index)
         row.shared = found.shared
@@ -197,13 +206,14 @@ class TreeBuilder:
             return
         every = bunches(found.all, self._leads_to) if self.limit else [Bunch([one]) for one in found.all]
         shown = [bunch for bunch in every if bunch.totals.bytes >= self._bytes][: self.limit or None]
-        row.fields = [self._bunch(bunch, found.tree, origin, depth) for bunch in shown]
+        row.fields = [self._bunch_row(bunch, found.tree, origin, depth) for bunch in shown]
         rest = [one for bunch in every[len(shown) :] for one in bunch.fields]
         row.left = sum(one.alike for one in rest)
         row.more = Totals(sum(f.totals.blocks for f in rest), sum(f.totals.bytes for f in rest))
 
     def _agreed(self, one: Field, origin: Origin) -> Optional[Container]:
-        """The container whose head a field is, unless debug information says that it is something else."""
+        """The container that has a field as its head, unless debug information says that the field
+        is something else."""
         if one.container is not None and one.spans and origin.start:
             one.found = agreed(one.container, origin.place(one.spans[0].start - origin.start)[1], one.places[0] if one.places else None)
         return one.found
@@ -211,11 +221,11 @@ class TreeBuilder:
     def _leads_to(self, one: Field) -> str:
         return self.name(one.places[0].block)
 
-    def _bunch(self, bunch: Bunch, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
-        """The row of a field, or of several that are alike: it says what the largest of them is."""
+    def _bunch_row(self, bunch: Bunch, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
+        """The row of a field, or of several alike, described by the largest."""
         first = bunch.fields[0]
         several = len(bunch.fields) > 1
-        made = self._field(first, tree, origin, -1 if several else depth)
+        made = self._field_row(first, tree, origin, -1 if several else depth)
         if several:
             counts = [one.totals.blocks for one in bunch.fields]
             made.alike = Alike(len(bunch.fields), min(counts), max(counts))
@@ -240,7 +250,7 @@ class TreeBuilder:
             counted.update(dict(tree.sizes(one.node, SIZES)))
         return sorted(counted.items(), key=lambda item: (-item[0] * item[1], item[0]))[:SIZES]
 
-    def _field(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
+    def _field_row(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
         offset = one.spans[0].start - origin.start if one.spans and origin.start else None
         place, type_ = origin.place(offset) if offset is not None else (f"{origin.name}, {one.name or hex(one.spans[0].start)}", None)
         made = RetainedNode(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)
@@ -254,15 +264,16 @@ class TreeBuilder:
         children = tree.children(one.node, 2)
         if len(children) == 1:
             index = children[0].block
-            below = self._origin(index, self._pointed(one, type_, index))
-            made.what = self._block(index, below.name, children[0].blocks, made.sizes)
-            if children[0].blocks > 1 and depth >= 0:  # below: only what it is was asked for; a damaged list would lead on and on
+            below = self._origin(index, self._pointee(one, type_, index))
+            made.what = self._block_phrase(index, below.name, children[0].blocks, made.sizes)
+            # At a negative depth only `what` is wanted, and a damaged list could lead on endlessly.
+            if children[0].blocks > 1 and depth >= 0:
                 self._fill(made, self._fields(index), below, depth - 1)
         else:
             made.what = blocks_phrase(made.sizes)
         return made
 
-    def _block(self, index: int, name: str, count: int, sizes: Sequence[tuple[int, int]]) -> str:
+    def _block_phrase(self, index: int, name: str, count: int, sizes: Sequence[tuple[int, int]]) -> str:
         start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
         if count == 1:
             hint = "" if not name.startswith("block of ") else self._hint(start, length)
@@ -280,7 +291,8 @@ class TreeBuilder:
     def _contents(
         self, node: int, totals: Totals, container: Container, tree: Dominators, sizes: Sequence[tuple[int, int]]
     ) -> Optional[Contents]:
-        """What a container's blocks are; None where it turns out to be but a thread through something else."""
+        """What a container's blocks are. None where its links turn out to run through something
+        larger."""
         blocks = self.reader.blocks
         left = Counter(dict(sizes))
         for table in container.tables:
@@ -298,22 +310,22 @@ class TreeBuilder:
         return Contents(container, nodes, min(counted, default=0), max(counted, default=0), found)
 
     def _node_sizes(self, container: Container) -> Counter[int]:
-        """Sizes of the blocks that nodes stand in."""
+        """How many nodes are in blocks of each size."""
         counted: Counter[int] = Counter()
         for first in range(0, len(container.nodes), CHUNK):
-            self.reader.tell()
+            self.reader.progress()
             _, sizes = self.reader.blocks.find_all(container.nodes[first : first + CHUNK])
             counted.update(dict(zip(*self.reader.engine.sum_by_value(sizes, array("Q")))))
         counted.pop(0, None)
         return counted
 
     def _strings(self, node: int, total: int, tree: Dominators, sizes: Set[int], container: Container, node_sizes: Set[int]) -> set[int]:
-        """Those of the sizes whose blocks beside the nodes, as far as a sample shows, are text."""
+        """Those of the sizes whose blocks, leaving out nodes, are text, judged by a sample."""
         blocks, nodes = self.reader.blocks, container.nodes
         indices = [index for number in range(SAMPLE) for index in tree.members(node, number * total // SAMPLE, 4)]
         sample = [(blocks.address(index), blocks.size(index)) for index in indices]
         first = self.reader.place(nodes[0]) if nodes else None
-        into = first.offset if first is not None else 0  # a node's place in its block, the same for all
+        into = first.offset if first is not None else 0  # offset of each node in its block
         own = self.reader.among(nodes, {start + into for start, length in sample if length in node_sizes & sizes})
         seen: dict[int, list[bool]] = {}
         for start, length in sample:
@@ -349,13 +361,15 @@ def phrase(contents: Contents) -> str:
 
 
 def root_rows(builder: TreeBuilder, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[RetainedNode]:
-    """A row for each root that retains something, the largest first, the first `expanded` of them (0: all) with their fields."""
+    """A row for each root that retains something, the largest first. The first `expanded` (0: all)
+    have their fields."""
     order = sorted((n for n in range(len(owners)) if totals[n].blocks), key=lambda n: (-totals[n].bytes, n))
     return [builder.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]
 
 
 def tree_of(session: Session, reader: Reader, named: Owners) -> Dominators:
-    """Who holds what, computed, with the owners as roots. Stacks and registers hold only what no variable and no mapping leads to."""
+    """The dominator tree with the owners as roots, computed. Stacks and registers own only what no
+    variable and no mapping leads to."""
     tree = session.ownership.dominators(len(named.all), named.bounds, named.numbers, priorities=named.priorities)
     parts, container_owners = parts_of(session, reader, named)
     if container_owners:

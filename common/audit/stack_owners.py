@@ -1,4 +1,4 @@
-"""Whose a word of a stack is: the frame's whose part of the stack it stands in; and each thread's thread-local variables."""
+"""Owners of stack words: the frame that a word is in, and each thread's thread-local variables."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from findleaks.unwind.frames import Frame, Unwinder
 from findleaks.unwind.stacks import Namer, without_parameters
 
 CONTROL_BLOCK = 2304
-"""Bytes of struct pthread from the thread pointer on (glibc 2.36: 2,304; 2.31: 2,304)."""
+"""Bytes of struct pthread, from the thread pointer up (glibc 2.36: 2,304; 2.31: 2,304)."""
 
 
 CONTROL_NAME = "control block"
 
 
 class Local(NamedTuple):
-    """Part of a thread's thread-local storage: a variable's, a file's, or (CONTROL_NAME) libc's own."""
+    """Part of a thread's thread-local storage: a variable's, a file's, or (CONTROL_NAME) libc's
+    own."""
 
     thread: int
     name: str
@@ -37,19 +38,20 @@ def thread_locals(session: Session) -> Iterator[Local]:
     heap = session.directory.owner
     for block in thread_local_blocks(target):
         if heap(block.range.start) is not None:
-            continue  # of a file loaded later: a block like others, which the thread's DTV holds
+            continue  # of a file loaded later: a block that the thread's DTV holds
         path = block.module.path
         if path not in symbols:
             symbols[path] = list(target.thread_locals(block.module))
-        yield from _of_block(block, symbols[path])
+        yield from _locals_of_block(block, symbols[path])
     for thread in target.threads():
         if thread.thread_pointer and heap(thread.thread_pointer) is None:
             start = thread.thread_pointer
-            end = min(start + CONTROL_BLOCK, session.target.arch.mask)  # of a register, which may have any value
+            # The start is a register's value, which may be anything.
+            end = min(start + CONTROL_BLOCK, session.target.arch.mask)
             yield Local(thread.tid, CONTROL_NAME, "libc", [Range(start, end)])
 
 
-def _of_block(block: Block, symbols: Iterable[Symbol]) -> Iterator[Local]:
+def _locals_of_block(block: Block, symbols: Iterable[Symbol]) -> Iterator[Local]:
     start, end = block.range
     name = printable(block.module.path.rsplit("/", 1)[-1])
     at = start
@@ -65,7 +67,8 @@ def _of_block(block: Block, symbols: Iterable[Symbol]) -> Iterator[Local]:
 
 
 class Frames(NamedTuple):
-    """The parts of a thread's stack that frames of one function have; `function` is "" where nobody knows whose they are."""
+    """The parts of a thread's stack that are frames of one function; "" for those of no known
+    function."""
 
     thread: int
     function: str
@@ -73,7 +76,7 @@ class Frames(NamedTuple):
 
 
 def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
-    """Every live stack less what is `taken`, frame by frame, those of one function together."""
+    """Every live stack without what is `taken`, as parts by function."""
     target = session.target
     stacks = thread_stacks(target)
     holes = merged(taken)
@@ -85,7 +88,7 @@ def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
         if stack is None or not stack.start <= thread.sp < stack.end:
             continue
         by_function: dict[str, list[Range]] = {}
-        for name, part in _parts(thread, stack, unwinder, namer):
+        for name, part in _frame_parts(thread, stack, unwinder, namer):
             by_function.setdefault(name, []).append(part)
         for name, parts in by_function.items():
             left = subtract_few(merged(parts), holes)
@@ -93,7 +96,7 @@ def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
                 yield Frames(thread.tid, name, left)
 
 
-def _parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer) -> Iterator[tuple[str, Range]]:
+def _frame_parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer) -> Iterator[tuple[str, Range]]:
     trace = unwinder.trace(thread)
     at = thread.sp
     for frame, after in zip(trace.frames, trace.frames[1:]):
@@ -102,7 +105,7 @@ def _parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer) -> It
         yield _function(namer, frame), Range(at, after.sp)
         at = after.sp
     else:
-        if not trace.end and len(trace.frames) > 1:  # what _start or clone left: arguments, the environment
+        if not trace.end and len(trace.frames) > 1:  # arguments and the environment
             yield _function(namer, trace.frames[-1]), Range(at, stack.end)
             return
     if at < stack.end:

@@ -1,7 +1,8 @@
-"""Leaks the user knows and does not want to see: files of rules, one a line, as LeakSanitizer has them.
+"""Suppressions: files of rules, one a line, for leaks that the user does not want to see.
 
 # comment
-leak:PATTERN     type, module or allocation site contains PATTERN; * stands for anything, ^ and $ anchor (LeakSanitizer's meaning)
+leak:PATTERN     type, module or allocation site contains PATTERN; * matches anything, ^ and $ are
+                 anchors (as in LeakSanitizer)
 type:GLOB        the whole type matches; * and ? are wildcards
 module:GLOB      the file the type comes from, with or without its folder
 string:GLOB      the text the block begins with, as shown (cut short, so end it with *)
@@ -23,7 +24,7 @@ _LARGEST_FILE = 16 << 20
 
 @dataclass(frozen=True)
 class Rule:
-    """One line; `sizes` of a "size" rule only."""
+    """A rule. `sizes`: only of a "size" rule."""
 
     kind: str
     pattern: str
@@ -47,7 +48,8 @@ class Rule:
 
 @dataclass
 class Use:
-    """How often a rule matched: groups asked about, and what the caller added up with `add`."""
+    """How often a rule matched: the groups that it covered, and the blocks and bytes that the
+    caller added."""
 
     groups: int = 0
     blocks: int = 0
@@ -63,7 +65,7 @@ class Suppressions:
         self.uses: dict[Rule, Use] = {}
 
     def match(self, type_name: str, size: int, hint: str, module: str = "", site: str = "") -> Optional[Rule]:
-        """The first rule that covers a group of leaks alike, or None; counts the use."""
+        """The first rule that covers a group of leaks, or None. Counts the use."""
         for rule in self.rules:
             if rule.matches(type_name, size, hint, module, site):
                 self.uses.setdefault(rule, Use()).groups += 1
@@ -71,7 +73,7 @@ class Suppressions:
         return None
 
     def add(self, rule: Rule, blocks: int, size: int) -> None:
-        """What a match took away."""
+        """Count blocks and bytes that a rule suppressed."""
         use = self.uses.setdefault(rule, Use())
         use.blocks += blocks
         use.bytes += size
@@ -82,7 +84,8 @@ class Suppressions:
 
 
 def load(path: str) -> Suppressions:
-    """Read a file of rules; UsageError that names file and line when it cannot be read or understood."""
+    """Read a file of rules. UsageError, with file and line, where it cannot be read or
+    understood."""
     try:
         with open(path, "rb") as file:
             data = file.read(_LARGEST_FILE + 1)
@@ -124,8 +127,8 @@ def _unquoted(hint: str) -> str:
 
 
 def contains(pattern: str, text: str) -> bool:
-    """LeakSanitizer's match: `pattern` occurs in `text`, with * as wildcard, ^ and $ for its ends (LLVM 19 compiler-rt
-    lib/sanitizer_common/sanitizer_common.cpp, TemplateMatch)."""
+    """LeakSanitizer's match: `pattern` occurs in `text`, with * as wildcard, ^ and $ for its ends
+    (LLVM 19 compiler-rt lib/sanitizer_common/sanitizer_common.cpp, TemplateMatch)."""
     from_start, to_end = pattern.startswith("^"), pattern.endswith("$")
     inner = pattern[from_start : len(pattern) - to_end]
     return matches(("" if from_start else "*") + inner + ("" if to_end else "*"), text, question=False)

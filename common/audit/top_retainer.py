@@ -1,4 +1,5 @@
-"""Memory that is in use and held: which one root has most of it, and in what container."""
+"""The top retainer: the root that holds most of the memory in use, and the container that holds
+it."""
 
 from __future__ import annotations
 
@@ -13,19 +14,21 @@ from findleaks.engine.terms import Totals
 from findleaks.session import Session
 
 DEPTH = 3
-"""Levels of fields that are looked at below a root."""
+"""Levels of fields that are examined below a root."""
 
 MOST = 0.5
-"""The part of what is reached that one root must hold alone to be named."""
+"""Least fraction of what is reached that a root must retain alone to hold "most". The same fraction
+applies to fields."""
 
 
 NAMED = 3
-"""Variables of managed languages that are named, the largest."""
+"""Most variables of managed languages that are named."""
 
 
 class Growth(NamedTuple):
-    """`owner` retains `totals`, more than any other root; most of it in `field`, if one has most: what it is, in words, and what that
-    retains. `variables` are those of managed languages that retain most."""
+    """The root `owner`, which retains `totals`, more than any other. `field`: the field that
+    retains most of that, if one does. `variables`: those of managed languages that retain most,
+    with what they retain."""
 
     owner: Owner
     totals: Totals
@@ -35,7 +38,7 @@ class Growth(NamedTuple):
 
     @property
     def is_most(self) -> bool:
-        """It holds most of what is reached."""
+        """Whether it holds most of what is reached."""
         return self.totals.bytes >= MOST * self.reached.bytes
 
     @property
@@ -46,7 +49,7 @@ class Growth(NamedTuple):
 
 
 def growth(session: Session) -> Optional[Growth]:
-    """The root that holds more than any other; None where there is none."""
+    """The root that retains more than any other; None where there is no root."""
     reader = Reader(session)
     named = owners(session, reader)
     tree = tree_of(session, reader, named)
@@ -65,7 +68,8 @@ def growth(session: Session) -> Optional[Growth]:
 
 
 def _deepest(row: RetainedNode) -> Optional[RetainedNode]:
-    """The field farthest down that retains most of what its owner does; a container, or a block's field."""
+    """The deepest field that retains most of what its owner does: a container, or a field of a
+    block."""
     found = row if row.contents is not None else None
     for _ in range(DEPTH + 1):
         below = next((child for child in _fields(row) if child.totals.bytes >= MOST * row.totals.bytes), None)

@@ -1,4 +1,5 @@
-"""The global variables that point to blocks: by symbol, or by their place in the file where there is none."""
+"""Global variables that point to blocks: by symbol, or by their place in the file where they have
+none."""
 
 from __future__ import annotations
 
@@ -16,16 +17,19 @@ from findleaks.target.base import Module, Range, Symbol
 from findleaks.target.ranges import inside, merged
 
 RUN = 16
-"""Words side by side that point to blocks, of which as many are one array rather than as many variables."""
+"""At least this many adjacent words that point to blocks are one array, not several variables."""
 
 EDGE, SAMPLE = 16, 64
-"""Words at either end of an array without a name that may be variables beside it, and how many of the others are looked at to know."""
+"""Words at either end of an unnamed array that may be variables beside it, and how many of the
+others are sampled to decide that."""
 
 NEAR = 64
-"""Bytes of zeros between two pointers of an array without a name: beyond them another variable may begin."""
+"""Most bytes of zeros between two pointers of an unnamed array: after more, another variable may
+begin."""
 
 MOST_UNNAMED = 10_000
-"""Variables without a name of one file that are told apart; the others are one root together."""
+"""Most unnamed variables of one file that are reported one by one; the others are one root
+together."""
 
 
 class Variable(NamedTuple):
@@ -35,7 +39,8 @@ class Variable(NamedTuple):
 
 
 def variables(session: Session, reader: Reader) -> Iterator[Variable]:
-    """Every variable of a loaded file that points to a block, and the rest of those files' writable data as one root each."""
+    """Every variable of a loaded file that points to a block. Unnamed ones beyond MOST_UNNAMED are
+    one root for each file."""
     roots = session.roots
     heaps = merged(session.heap_ranges())
     if not heaps:
@@ -65,7 +70,8 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
             at += 1
             continue
         run = run + 1 if address - reader.size in unnamed else 0
-        symbol = _symbol(session, reader, address) if run < RUN or run % 1024 == 0 else None  # an array without a name goes on
+        # In a long unnamed array only some words are looked up.
+        symbol = _symbol(session, reader, address) if run < RUN or run % 1024 == 0 else None
         if symbol is not None:
             start, covered = max(symbol.address, covered), symbol.address + max(symbol.size, reader.size)
             yield Variable(printable(symbol.name), where, [Range(start, covered)])
@@ -85,14 +91,14 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
 
 
 def _symbol(session: Session, reader: Reader, address: int) -> Optional[Symbol]:
-    """The variable with a name that the word at this address is in."""
+    """The named variable that the word at this address is in."""
     symbol = session.target.symbolize(address)
     return symbol if symbol is not None and symbol.address <= address < symbol.address + max(symbol.size, reader.size) else None
 
 
 def _unnamed_until(session: Session, reader: Reader, addresses: Sequence[int], first: int, end: int) -> int:
-    """The number of the word at which an array ends that begins with number `first` and has no name: that at `end`, or the first of a
-    variable with a name."""
+    """The number of the word at which an unnamed array ends that begins at number `first`: the word
+    at `end`, or the first one in a named variable."""
     last = bisect_left(addresses, end, first)
     for at in range(first + 1, last):
         if (at - first < RUN or (at - first) % 1024 == 0) and _symbol(session, reader, addresses[at]) is not None:
@@ -101,7 +107,8 @@ def _unnamed_until(session: Session, reader: Reader, addresses: Sequence[int], f
 
 
 def _trimmed(reader: Reader, values: array[int], first: int, last: int) -> tuple[int, int]:
-    """An array of words without the few at its ends that lead to larger blocks than any word of a sample: these are variables beside it."""
+    """The bounds of an array of words without the few at its ends that point to larger blocks than
+    any word of a sample: these are variables beside it."""
     step = max((last - first) // SAMPLE, 1)
     _, sizes = reader.blocks.find_all(values[min(first + EDGE, last - 1) : max(last - EDGE, first + 1) : step])
     _, before = reader.blocks.find_all(values[first : first + EDGE])
@@ -113,7 +120,7 @@ def _trimmed(reader: Reader, values: array[int], first: int, last: int) -> tuple
 
 
 def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int], arrays: Sequence[Range]) -> Iterator[Variable]:
-    """Variables of a file without symbols: containers, arrays, and single words."""
+    """Unnamed variables of a file: containers, arrays, and single words."""
     runs = _runs(list(pointers), reader.size)
     spans = [*arrays, *(run for run in runs if run.end - run.start > reader.size)]
     lone = {run.start: pointers[run.start] for run in runs if run.end - run.start == reader.size}
@@ -139,7 +146,8 @@ def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int
 
 
 def _runs(addresses: Sequence[int], word: int) -> list[Range]:
-    """Ascending addresses of words as ranges: RUN or more side by side are one, others stand alone."""
+    """Ascending addresses of words as ranges: RUN or more adjacent words are one range, others are
+    one each."""
     first = 0
     found: list[Range] = []
     for at in range(1, len(addresses) + 1):

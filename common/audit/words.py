@@ -14,17 +14,20 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 
 MANY = 256
-"""So many pointers with nothing but zeros between are an array whatever they lead to, and one field."""
+"""At least this many pointers with nothing but zeros between them are an array, and one field,
+whatever they point to."""
 
 GAP = 1 << 16
-"""Bytes of zeros between two pointers of one array."""
+"""Most bytes of zeros between two pointers of one array."""
 
 MOST_ARRAYS = 1024
-"""Arrays of one owner, those with most pointers; the words of the others are words like any."""
+"""Most arrays of one owner: those with most pointers. The words of others are handled one by
+one."""
 
 
 class Words(NamedTuple):
-    """`addresses` and `values` of the words that are part of no array, ascending; `runs`: each array with the pointers in it."""
+    """`addresses` and `values` of the words that are in no array, ascending. `runs`: the arrays,
+    each with its pointers."""
 
     addresses: array[int]
     values: array[int]
@@ -40,14 +43,16 @@ class Found(NamedTuple):
 
 
 def memory_words(session: Session, reader: Reader, memory: Sequence[Range], phase: str, gap: int = GAP) -> Found:
-    """The words in `memory` between the lowest block and the highest: 16 bytes of ours each. `gap`: see pointer_runs."""
+    """The words in `memory` with values between the lowest and the highest block. It takes 16 bytes
+    a word. `gap`: see pointer_runs."""
     found = Found(array("Q"), array("Q"), [])
     if reader.low >= reader.high:
         return found
     search = reader.blocks.pointer_runs(Bounds(reader.low, reader.high, MANY, gap))
     end = 0
     for one in memory:
-        if one.start != end:  # an array may go on from a file's mapping into the anonymous one behind it
+        # An array may continue from a file's mapping into the anonymous one after it.
+        if one.start != end:
             found.runs.extend(search.finish())
         end = one.end
         for piece in session.pieces([one], phase):
@@ -60,7 +65,7 @@ def memory_words(session: Session, reader: Reader, memory: Sequence[Range], phas
 
 
 def read_words(session: Session, reader: Reader, memory: Sequence[Range]) -> Words:
-    """The words of an owner, sorted out."""
+    """The words of an owner, with arrays of pointers apart."""
     found = memory_words(session, reader, memory, "reading fields")
     if not found.runs:
         return Words(found.addresses, found.values, [])
@@ -71,7 +76,8 @@ def read_words(session: Session, reader: Reader, memory: Sequence[Range]) -> Wor
         first, last = bisect_left(found.addresses, start), bisect_left(found.addresses, end)
         made.addresses.extend(found.addresses[done:first])
         made.values.extend(found.values[done:first])
-        whole = not first and start - begin <= GAP and reader.zeros(begin, start)  # empty slots in front belong to an array, too
+        # Empty slots before the first pointer belong to the array, too.
+        whole = not first and start - begin <= GAP and reader.zeros(begin, start)
         made.runs.append((Range(begin if whole else start, end), found.values[first:last]))
         done = last
     made.addresses.extend(found.addresses[done:])

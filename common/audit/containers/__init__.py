@@ -1,11 +1,11 @@
-"""Containers told by their structure, in any program: no symbols, no debug information.
+"""Containers recognised by their structure, in any program: without symbols and debug information.
 
-`found_in` looks at the words of an owner (a block, a global variable) and says which of them are the head of a container: a tree, a
-list, a hash table, a vector. It walks each one whole, so that lengths are exact, and checks it on the way: what is damaged is said,
-with the address.
+`found_in` examines the words of an owner (a block, a global variable) and finds those that are the
+head of a container: a tree, a list, a hash table, a vector. It walks each container whole, so that
+lengths are exact. It checks them on the way, and reports damage with its address.
 
-What a word points to is a *place*: mostly the start of a block, but links of intrusive containers point to where the link stands inside
-their nodes.
+What a word points to is a *place*. Mostly that is the start of a block; links of intrusive
+containers point to the link inside the next node.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from typing import Optional
 from findleaks.target.base import Range
 
 LEAST = 3
-"""Nodes that make a list or table: two blocks that point to one another are nothing to speak of."""
+"""Fewest nodes of a list or table: two blocks that point to one another are not enough."""
 
 
 @dataclass
 class Container:
-    """One container. `what` is its kind as rows show it ("std::map or set"); its head is the owner's
-    words from `start` to `end`. `length` counts its elements as walked; `recorded` is the number of
-    elements in its own header, None where that has none. `nodes` are the addresses of its nodes, if
-    it has any; `tables` the blocks that it keeps beside them (buckets, a vector's array). `unit` names
-    an element, in the plural. `problem` is "" or what is damaged, with the address."""
+    """A container.
+
+    `what`: its kind as rows show it ("std::map or set"). `start`, `end`: the owner's words that are
+    its head. `length`: its elements as walked; `recorded`: the number of elements in its own
+    header, None where that has none. `nodes`: the addresses of its nodes, if it has any. `tables`:
+    blocks that it has beside them (buckets, a vector's array). `unit`: an element, in the plural.
+    `problem`: "" or what is damaged, with the address.
+    """
 
     what: str
     start: int
@@ -38,7 +41,8 @@ class Container:
     nodes: array[int] = field(default_factory=lambda: array("Q"), repr=False)
     tables: Sequence[int] = ()
     problem: str = ""
-    words: list[Range] = field(default_factory=list)  # more of the owner's words that lead into it: a list's tail
+    words: list[Range] = field(default_factory=list)
+    """Other words of the owner that lead into it, such as a list's tail."""
 
     @property
     def spans(self) -> list[Range]:

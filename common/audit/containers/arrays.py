@@ -9,24 +9,30 @@ from findleaks.audit.containers.hashes import Buckets, buckets_in
 from findleaks.audit.containers.reader import Place, Reader
 
 SLACK = 3
-"""Words by which a block may be longer than what was asked for (glibc's least chunk, alignment); others round up by an eighth."""
+"""Words by which a block may be longer than the request (glibc's smallest chunk, alignment). Other
+allocators round up by an eighth."""
 
 
 SURE = 16
-"""Pointers from which on a block that holds nothing else is an array of them, whatever they lead to."""
+"""A block that holds at least this many pointers and nothing else is an array, whatever they point
+to."""
 
 SAMPLE = 64
-"""Elements looked at to find what they are."""
+"""Elements examined to find what they are."""
 
 
 def _fits(used: int, size: int, word: int) -> bool:
-    """A block of `size` usable bytes may have been asked for `used`."""
+    """Whether a block of `size` usable bytes may have been requested for `used` bytes."""
     return used <= size <= max(used + SLACK * word, used * 5 // 4 + 2 * word)
 
 
 def vector(reader: Reader, address: int, plain: bool = False) -> Optional[Container]:
-    """std::vector with its head {begin, end, end of storage} at `address` (GCC 12 bits/stl_vector.h, _Vector_impl_data; libc++ has the
-    same). Of pointers, and of vectors, the elements are counted; of other things their bytes. `plain`: that it is one is enough."""
+    """std::vector with its head {begin, end, end of storage} at `address` (GCC 12
+    bits/stl_vector.h, _Vector_impl_data; libc++ has the same).
+
+    Elements that are pointers or vectors are counted; of others the bytes are. `plain`: do not look
+    at the elements.
+    """
     size = reader.size
     words = reader.words(address, 3)
     if words is None:
@@ -37,7 +43,7 @@ def vector(reader: Reader, address: int, plain: bool = False) -> Optional[Contai
         return None
     if plain:
         return Container("std::vector", address, address + 3 * size, end - begin, "bytes", tables=(table.start,))
-    inner = _vectors(reader, begin, end)
+    inner = _count_vectors(reader, begin, end)
     if inner:
         return Container("std::vector of vectors", address, address + 3 * size, inner, "vectors", tables=(table.start,))
     return _elements(reader, "std::vector", address, address + 3 * size, table, end)
@@ -47,8 +53,9 @@ def _is_vector_or_empty(reader: Reader, address: int) -> bool:
     return reader.words(address, 3) == (0, 0, 0) or vector(reader, address, plain=True) is not None
 
 
-def _vectors(reader: Reader, start: int, last: int) -> int:
-    """How many heads of vectors stand in [start, last), where nothing else does; as far as a sample shows."""
+def _count_vectors(reader: Reader, start: int, last: int) -> int:
+    """Number of vector heads in [start, last) where that holds nothing else, judged by a sample;
+    else 0."""
     each = 3 * reader.size
     count, odd = divmod(last - start, each)
     if odd or count < LEAST:
@@ -58,14 +65,14 @@ def _vectors(reader: Reader, start: int, last: int) -> int:
 
 
 def _holds_vector(reader: Reader, table: Place) -> bool:
-    """A vector's head stands in the block: it is a structure."""
+    """Whether a vector's head is in the block, which makes it a structure."""
     words = min(table.size // reader.size, SAMPLE)
     return any(vector(reader, table.start + number * reader.size, plain=True) is not None for number in range(words - 2))
 
 
 def pointers(reader: Reader, address: int, table: Place) -> Optional[Container]:
-    """The block that the word at `address` points to the start of, if it is an array of pointers and nothing else. A few pointers to
-    blocks of different sizes are more likely a structure's."""
+    """The block that the word at `address` points to the start of, if it is only an array of
+    pointers. A few pointers to blocks of different sizes are more likely a structure."""
     if table.offset or _holds_vector(reader, table):
         return None
     return _elements(reader, "array", address, address + reader.size, table, table.start + table.size)
@@ -77,9 +84,10 @@ def _all_alike(reader: Reader, found: Buckets) -> bool:
 
 
 def _elements(reader: Reader, what: str, start: int, end: int, table: Place, last: int) -> Optional[Container]:
-    """A container whose array is `table` up to `last`: of pointers where all that is not 0 leads to blocks."""
+    """A container with the array `table`, up to `last`. It is one of pointers if all non-zero words
+    point to blocks."""
     found = buckets_in(reader, table.start, last)
-    if len(found.heads) >= LEAST and not found.strange and (what != "array" or len(found.heads) >= SURE or _all_alike(reader, found)):
+    if len(found.heads) >= LEAST and not found.mixed and (what != "array" or len(found.heads) >= SURE or _all_alike(reader, found)):
         return Container(f"{what} of pointers", start, end, len(found.heads), "pointers", tables=(table.start,))
     if what == "array":
         return None
@@ -87,17 +95,18 @@ def _elements(reader: Reader, what: str, start: int, end: int, table: Place, las
 
 
 def deque(reader: Reader, address: int) -> Optional[Container]:
-    """libstdc++'s std::deque with its head at `address` (GCC 12 bits/stl_deque.h, _Deque_impl_data): {map, map size, start, finish}, each
-    iterator {current, first, last, node}. Its chunks have 512 bytes, or one element where that is longer."""
+    """libstdc++'s std::deque with its head at `address` (GCC 12 bits/stl_deque.h,
+    _Deque_impl_data): {map, map size, start, finish}, where an iterator is {current, first, last,
+    node}. Its chunks have 512 bytes, or one element if that is larger."""
     size = reader.size
     words = reader.words(address, 10)
     if words is None:
         return None
-    table, room, cur, first, last, node, cur2, first2, last2, node2 = words
+    table, map_size, cur, first, last, node, cur2, first2, last2, node2 = words
     place = reader.place(table)
-    if place is None or place.offset or room < 8 or room * size > place.size:
+    if place is None or place.offset or map_size < 8 or map_size * size > place.size:
         return None
-    if not (table <= node <= node2 < table + room * size) or (node - table) % size or (node2 - table) % size:
+    if not (table <= node <= node2 < table + map_size * size) or (node - table) % size or (node2 - table) % size:
         return None
     chunk = last - first
     if reader.word(node) != first or reader.word(node2) != first2 or chunk != last2 - first2 or chunk < 512:

@@ -1,4 +1,4 @@
-"""Hash tables: std::unordered_map and set, and tables of chains as C programs make them."""
+"""Hash tables: std::unordered_map and set, and chained tables of C programs."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from findleaks.audit.containers.lists import WORDS
 from findleaks.audit.containers.reader import SLICE, Place, Reader
 
 LONG = 16
-"""Nodes of each chain that are followed for that."""
+"""Most nodes of a chain that are followed to find its link."""
 
 ENTWINED = 2
-"""If one in so many nodes belongs to two chains, they are no chains. Damage is rarer, and a chain of stale nodes may join another."""
+"""If more than one in this many nodes is on two chains, they are no chains. Fewer may be damage, or
+a chain of stale nodes that joins another."""
 
 SAMPLE = 64
-"""Buckets that are looked at to find where a chain's link stands."""
+"""Buckets that are examined to find the offset of a chain's link."""
 
 
 def standard(reader: Reader, address: int) -> Optional[Container]:
     """std::unordered_map, set, multimap or multiset with its head at `address`.
 
-    libstdc++ (GCC 12 bits/hashtable.h, _Hashtable): {buckets, bucket count, first node, element count, largest load (float) …}, one bucket
-    behind these. libc++ (LLVM 16 __hash_table): {buckets, bucket count, first node, size, largest load}. In both all nodes are one
-    list, linked by their first words, and the bucket of the first node holds the address of the pointer to it.
+    libstdc++ (GCC 12 bits/hashtable.h, _Hashtable): {buckets, bucket count, first node, element
+    count, largest load (float) …}, followed by the single bucket. libc++ (LLVM 16 __hash_table):
+    {buckets, bucket count, first node, size, largest load}. In both all nodes are one list, linked
+    by their first words, and the bucket of the first node holds the address of the pointer to it.
     """
     size = reader.size
     words = reader.words(address, 5)
@@ -38,116 +40,123 @@ def standard(reader: Reader, address: int) -> Optional[Container]:
     if not 0 < count <= 1 << 40 or not first or reader.place(first) is None:
         return None
     load &= 0xFFFFFFFF
-    if not 0x3D000000 <= load <= 0x44000000:  # a float from 1/32 to 512: nobody sets another largest load
+    if not 0x3D000000 <= load <= 0x44000000:  # a float from 1/32 to 512: other values are not used
         return None
     table = reader.place(buckets)
     own = buckets == address + 6 * size  # libstdc++'s single bucket
     if not own and (table is None or table.offset or count * size > table.size):
         return None
-    if not _holds(reader, buckets, count, before):
+    if not _contains_word(reader, buckets, count, before):
         return None
     nodes, problem = reader.follow(first, 0, reader.most + 1)
     if not problem and recorded != len(nodes):
         problem = f"it says that it has {recorded:,} elements, but {len(nodes):,} are in it"
-    end = address + (7 if _gnu(reader, address) else 5) * size
+    end = address + (7 if _is_gnu(reader, address) else 5) * size
     tables = () if own or table is None else (buckets,)
     return Container("std::unordered_map or set", address, end, len(nodes), recorded=recorded, nodes=nodes, tables=tables, problem=problem)
 
 
 def single(reader: Reader, address: int) -> Optional[Container]:
-    """One of libstdc++'s whose pointer to its first node is at `address`, and whose only bucket stands in itself."""
+    """libstdc++'s table with its single bucket inside itself and its pointer to the first node at
+    `address`."""
     size = reader.size
     return standard(reader, address - 2 * size) if reader.word(address - 2 * size) == address + 4 * size else None
 
 
-def _gnu(reader: Reader, address: int) -> bool:
-    """libstdc++'s policy keeps the size at which it grows behind the load, and it is near the count of buckets."""
+def _is_gnu(reader: Reader, address: int) -> bool:
+    """Whether it is libstdc++'s: its policy keeps, behind the load, the size at which it grows,
+    which is near the bucket count."""
     words = reader.words(address, 6)
     return words is not None and words[1] // 2 <= words[5] <= 1024 * words[1] + 16
 
 
-def _holds(reader: Reader, start: int, count: int, value: int) -> bool:
-    """One of the `count` words at `start` is `value`."""
+def _contains_word(reader: Reader, start: int, count: int, value: int) -> bool:
+    """Whether one of the `count` words at `start` is `value`."""
     size = reader.size
     for piece in reader.target.pieces(start, start + count * size):
-        reader.tell()
+        reader.progress()
         if reader.engine.search(piece, value, value + 1):
             return True
     return False
 
 
 class Buckets(NamedTuple):
-    """The words of an array that are not 0, by address, and how many there are in all."""
+    """The non-zero words of an array. `places`: how many words it has in all."""
 
     heads: array[int]
     places: int
-    sample: list[Optional[Place]]  # what some of the heads lead to, from the first to the last
-    strange: bool  # there are words that are neither 0 nor lead to blocks
+    sample: list[Optional[Place]]  # what some of the heads point to, evenly spread
+    mixed: bool  # some words are neither 0 nor point to blocks
 
 
 def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
-    """What an array of pointers holds. That of the last one is kept: what is no table of chains may be an array of other pointers."""
+    """The buckets of an array of pointers. The last result is kept: an array that is no hash table
+    may be an array of other pointers."""
     kept = reader.known.get(("buckets", 0))
     if isinstance(kept, tuple) and kept[0] == (start, end):
         found: Buckets = kept[1]
         return found
     heads: array[int] = array("Q")
     words = 0
-    strange = False
+    mixed = False
     for piece in reader.target.pieces(start, end):
-        reader.tell()
+        reader.progress()
         places, values = pointing(reader.engine, piece, reader.low, reader.high)
         heads.extend(values)
         words += len(piece.data) // reader.size
         empty = len(reader.engine.search(piece, 0, 1))
-        strange = strange or empty + len(places) < len(piece.data) // reader.size
-    sample = [] if strange else [reader.place(value) for value in _spread(heads)]
-    found = Buckets(heads, words, sample, strange or None in sample)
+        mixed = mixed or empty + len(places) < len(piece.data) // reader.size
+    sample = [] if mixed else [reader.place(value) for value in _spread(heads)]
+    found = Buckets(heads, words, sample, mixed or None in sample)
     reader.known["buckets", 0] = (start, end), found
     return found
 
 
 def _spread(values: Sequence[int], most: int = SAMPLE) -> list[int]:
-    """Some of the values, from the first to the last."""
+    """Some of the values, evenly spread."""
     step = max(len(values) // most, 1)
     return list(values[::step][:most])
 
 
 def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: bool = False) -> Optional[Container]:
-    """A table of chains whose array of buckets is [start, end): each bucket 0 or the first of a list, no node on two of them. `head` are
-    the owner's words that are its head. `whole`: only if nothing is damaged."""
+    """A chained hash table with the array of buckets [start, end): each bucket is 0 or the first
+    node of a chain, and no node is on two chains.
+
+    `head`: the owner's words that are the table's head. `whole`: None where anything is damaged.
+    """
     found = buckets_in(reader, start, end)
-    if len(found.heads) < LEAST or found.strange:
+    if len(found.heads) < LEAST or found.mixed:
         return None
     sample = _spread(found.heads)
     first = found.sample[0]
     if first is None or not all(value == sample[0] or reader.alike(first, place) for value, place in zip(sample, found.sample)):
         return None
-    link = _link(reader, first, sample)
+    link = _find_link(reader, first, sample)
     if link is None or _entwined(reader, found.heads, sample, link):
         return None
     nodes, problem = _chains(reader, found.heads, link)
     if len(nodes) == len(found.heads) or (whole and problem):
-        return None  # no chain has two nodes: mere pointers
+        return None  # no chain has two nodes: an array of pointers
     tables = () if head == (start, end) else (start,)
     return Container("hash table", head[0], head[1], len(nodes), nodes=nodes, tables=tables, problem=problem)
 
 
-def _link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[int]:
-    """Offset in a node of the link to the next: what leads from each of the sample to nodes like it and to an end, and farther than any
-    other word does."""
+def _find_link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[int]:
+    """Offset in a node of the link to the next: the word that leads from each of the sample to
+    nodes alike and to an end, and farther than any other."""
     size = reader.size
     count = min((first.size - first.offset) // size, WORDS)
     best, found = 0, None
     for number in range(count):
-        length = _followed(reader, first, sample, number * size)
+        length = _followed_length(reader, first, sample, number * size)
         if length > best:
             best, found = length, number * size
     return found
 
 
-def _followed(reader: Reader, first: Place, sample: Sequence[int], offset: int) -> int:
-    """How many nodes the link at `offset` leads to from the sample, LONG at most from each; 0 where it leads to anything else."""
+def _followed_length(reader: Reader, first: Place, sample: Sequence[int], offset: int) -> int:
+    """Number of nodes that the link at `offset` leads to from the sample, at most LONG from each; 0
+    where it leads to anything else."""
     length = 0
     for node in sample:
         for _ in range(LONG):
@@ -162,8 +171,8 @@ def _followed(reader: Reader, first: Place, sample: Sequence[int], offset: int) 
 
 
 def _entwined(reader: Reader, heads: array[int], sample: Sequence[int], link: int) -> bool:
-    """Whether the link leads from more than a few of the sample to heads of other chains, or to nodes of theirs: then these are no chains
-    but blocks that refer to one another."""
+    """Whether the link leads from more than a few of the sample to heads or nodes of other chains.
+    Then these are no chains, but blocks that refer to one another."""
     met: Counter[int] = Counter()
     for head in sample:
         node: Optional[int] = head
@@ -179,18 +188,19 @@ def _entwined(reader: Reader, heads: array[int], sample: Sequence[int], link: in
 
 
 def _chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
-    """All nodes, each once, level by level: the first of every bucket, the second …; and "" or what is wrong."""
+    """All nodes, each once, level by level: the first of every bucket, then the second, and so on;
+    and "" or what is wrong."""
     sound = reader.linked(heads, (link,), 2 * reader.most)
     return (sound, "") if sound is not None else _damaged_chains(reader, heads, link)
 
 
 def _damaged_chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
-    """As _chains, of chains with something wrong in them."""
+    """As _chains, for chains with damage."""
     nodes, level, problem = array("Q"), array("Q", heads), ""
     while level and not problem:
         below: array[int] = array("Q")
         for first in range(0, len(level), SLICE):
-            reader.tell()
+            reader.progress()
             some = level[first : first + SLICE]
             (after,), missing = reader.columns(some, link, 1)
             if missing:

@@ -1,6 +1,7 @@
-"""Linked lists, with the link at any place of a node: singly or doubly linked, circular, intrusive.
+"""Linked lists, with the link anywhere in a node: singly or doubly linked, circular, intrusive.
 
-A link is found by trying: which word of the first node leads to a block of its size, as far into it, which leads on in the same way?
+A link is found by trial: it is the word of the first node that points to the same offset of a block
+of the same size, from which the same link leads on.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ from findleaks.audit.containers.reader import SLICE, Place, Reader
 from findleaks.target.base import Range
 
 SURE = 32
-"""Nodes from which on a list that ends in nonsense is a damaged one. Fewer are chance."""
+"""A list of at least this many nodes that ends in an invalid link is taken for a damaged list. A
+shorter one may be chance."""
 
 WORDS = 64
-"""Words of a node that are tried as links."""
+"""Most words of a node that are tried as links."""
 
 SAMPLE = 8
-"""Nodes followed for each of them."""
+"""Nodes followed for each such word."""
 
 
 def ring(reader: Reader, address: int) -> Optional[Container]:
-    """A circular doubly linked list whose head {next, previous} stands in the owner at `address`: std::list (GCC 12 bits/stl_list.h,
-    _List_node_base, _List_node_header: a node count follows), Linux's list_head, a BSD CIRCLEQ."""
+    """A circular doubly linked list with its head {next, previous} at `address`: std::list (GCC 12
+    bits/stl_list.h, _List_node_base, _List_node_header: a node count follows), Linux's list_head, a
+    BSD CIRCLEQ."""
     size = reader.size
     head = reader.words(address, 3) or reader.words(address, 2)
     if head is None:
@@ -36,7 +39,7 @@ def ring(reader: Reader, address: int) -> Optional[Container]:
         return None
     nodes, problem = follow_to(reader, first, 0, address)
     if not problem:
-        problem = _backward(reader, nodes, address, size)
+        problem = _check_back_links(reader, nodes, address, size)
     counted = len(head) > 2 and head[2] == len(nodes)
     what = "std::list" if counted else "circular list"
     recorded = head[2] if counted else None
@@ -44,7 +47,8 @@ def ring(reader: Reader, address: int) -> Optional[Container]:
 
 
 def follow_to(reader: Reader, first: int, offset: int, end: int) -> tuple[array[int], str]:
-    """The places from `first` on, linked at `offset`, that come before `end`, a node of the owner's own (0: none); "" or what is wrong."""
+    """The places from `first` on, linked at `offset`, up to `end`, a node in the owner itself (0:
+    none); and "" or what is wrong."""
     nodes, problem = reader.follow(first, offset, reader.most + 1)
     if end and end in nodes:
         return nodes[: nodes.index(end)], ""
@@ -55,10 +59,11 @@ def follow_to(reader: Reader, first: int, offset: int, end: int) -> tuple[array[
     return nodes, problem
 
 
-def _backward(reader: Reader, nodes: array[int], before: int, offset: int) -> str:
-    """Whether each node's link back at `offset` is to the one before it; "" or the first that is not."""
+def _check_back_links(reader: Reader, nodes: array[int], before: int, offset: int) -> str:
+    """Check that each node's link back at `offset` is to the node before it; "" or the first that
+    is not."""
     for first in range(0, len(nodes), SLICE):
-        reader.tell()
+        reader.progress()
         some = nodes[first : first + SLICE]
         (backs,), _ = reader.columns(some, offset, 1)
         expected = array("Q", [before])
@@ -71,7 +76,8 @@ def _backward(reader: Reader, nodes: array[int], before: int, offset: int) -> st
 
 
 def chain(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
-    """The list that the pointer `value` at `address` begins; None where its block is no node of one."""
+    """The list that begins with the pointer `value` at `address`; None where its block is no node
+    of a list."""
     offset = link_of(reader, place, value)
     if offset is None:
         return None
@@ -89,13 +95,15 @@ def chain(reader: Reader, address: int, place: Place, value: int) -> Optional[Co
 
 
 def _end_outside(reader: Reader, nodes: array[int], offset: int) -> bool:
-    """The list ends at something mapped that is no block of a heap: a sentinel, or a head elsewhere."""
+    """Whether the list ends at a mapped address that is in no block: a sentinel, or a head
+    elsewhere."""
     end = reader.word(nodes[-1] + offset)
     return end is not None and reader.word(end) is not None and reader.blocks.find(end) < 0
 
 
 def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
-    """Offset from `value` of the link to a node's successor: the one on which most nodes of a sample follow; None if there is none."""
+    """Offset from `value` of the link to the next node: the word that leads to most nodes in a
+    sample; None if there is none."""
     size = reader.size
     count = min((place.size - place.offset) // size, WORDS)
     words = reader.words(value, count) or ()
@@ -103,14 +111,15 @@ def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
     for number, word in enumerate(words):
         if not word or word == value or not reader.alike(place, reader.place(word)):
             continue
-        length = _sampled(reader, place, value, number * size)
+        length = _sample_length(reader, place, value, number * size)
         if length > best:
             best, found = length, number * size
     return found
 
 
-def _sampled(reader: Reader, place: Place, value: int, offset: int) -> int:
-    """Nodes on the list from `value` by the link at `offset`, SAMPLE at most; 0 where it leads to what is no node, nor an end."""
+def _sample_length(reader: Reader, place: Place, value: int, offset: int) -> int:
+    """Length of the list from `value` by the link at `offset`, SAMPLE at most; 0 where the link
+    leads to neither a node nor an end."""
     seen = {value}
     node = value
     while len(seen) < SAMPLE:
@@ -125,7 +134,7 @@ def _sampled(reader: Reader, place: Place, value: int, offset: int) -> int:
 
 
 def back_of(reader: Reader, place: Place, nodes: array[int], link: int) -> Optional[int]:
-    """Offset of the link back to a node's predecessor; None if the first few have none."""
+    """Offset of the link to a node's predecessor; None where the first few nodes have none."""
     size = reader.size
     for offset in range(0, min(place.size - place.offset, WORDS * size), size):
         if offset != link and all(reader.word(after + offset) == node for node, after in zip(nodes[: SAMPLE - 1], nodes[1:SAMPLE])):
@@ -134,7 +143,8 @@ def back_of(reader: Reader, place: Place, nodes: array[int], link: int) -> Optio
 
 
 def claimed(reader: Reader, container: Container, pointers: dict[int, int]) -> list[Range]:
-    """Of the owner's other pointers (address -> value), those that lead to nodes of a list: its tail, a cursor."""
+    """Those of the owner's other pointers (address -> value) that lead to nodes of a list: its
+    tail, a cursor."""
     inside, size = reader.among(container.nodes, set(pointers.values())), reader.size
     spans = (Range(at, at + size) for at, value in pointers.items() if value in inside and not container.start <= at < container.end)
     return sorted(spans)

@@ -1,4 +1,4 @@
-"""Reading many nodes of a container at once, out of a process whose every byte may be wrong."""
+"""Bulk reads of container nodes, from a process in which any byte may be wrong."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from findleaks.session import Session
 from findleaks.target.base import Piece
 
 SLICE = 100_000
-"""Nodes between two looks at Ctrl-C."""
+"""Nodes between two checks for Ctrl-C."""
 
 FEW = 20_000
-"""So many nodes of a live process are read one by one; for more, its heaps are read."""
+"""Up to this number, nodes of a live process are read one by one; for more, its heaps are read."""
 
 MOST_LIVE = 4 << 30
-"""Bytes of a live process's heaps that are kept in our memory to follow links in. Beyond, nodes are read one by one."""
+"""Most bytes of a live process's heaps that are copied to follow links in. Of larger heaps, nodes
+are read one by one."""
 
 
 class Place(NamedTuple):
-    """What a word points to: block number `block`, its `start` and usable `size`, and how far into it."""
+    """What a word points to: block number `block`, its `start` and usable `size`, and the `offset`
+    in it."""
 
     block: int
     start: int
@@ -39,7 +41,8 @@ class Place(NamedTuple):
 
 
 class Reader:
-    """Memory and blocks of one session, as those who walk containers want them. Nothing raises but Interrupted: what is absent is None."""
+    """Memory and blocks of one session, for walks of containers. Only Interrupted is raised; what
+    is missing is None."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -50,24 +53,26 @@ class Reader:
         self.size = session.target.arch.word
         self.most = len(self.blocks)
         remainders = (allocator.remainder_words for allocator in session.directory.allocators)
-        self.slack = max(remainders, default=2) * self.size  # bytes by which blocks for the same request may differ in size
+        # Bytes by which the sizes of blocks for the same request may differ.
+        self.slack = max(remainders, default=2) * self.size
         heaps = session.heap_ranges()
-        self.low = min((heap.start for heap in heaps), default=0)  # no block lies below, none above `high`
+        # No block is below `low` or above `high`.
+        self.low = min((heap.start for heap in heaps), default=0)
         self.high = max((heap.end for heap in heaps), default=0)
         self._code = "Q" if self.size == 8 else "I"
         self._swap = session.target.arch.byteorder != sys.byteorder
 
-        self.known: dict[tuple[str, int], object] = {}  # what recognisers said before
+        self.known: dict[tuple[str, int], object] = {}  # results of recognisers
 
     def word(self, address: int) -> Optional[int]:
         return self.memory.word(address)
 
     def words(self, address: int, count: int) -> Optional[tuple[int, ...]]:
-        """`count` words, None unless all are there."""
+        """`count` words, None unless all can be read."""
         return self.memory.words(address, count)
 
     def zeros(self, start: int, end: int) -> bool:
-        """[start, end) is all zeros, which is at most 64 KiB."""
+        """Whether [start, end) is all zeros and at most 64 KiB."""
         if start >= end:
             return start == end
         words = self.words(start, (end - start) // self.size) if end - start <= 1 << 16 else None
@@ -79,15 +84,16 @@ class Reader:
         return Place(found[0], found[1], found[2], value - found[1]) if found is not None and found[3] == State.IN_USE else None
 
     def alike(self, one: Place, other: Optional[Place]) -> bool:
-        """Could `other` be a node beside `one`: as far into a block of its size? The allocator may have rounded one of them up more."""
+        """Whether `other` could be a node like `one`: at the same offset of another block of its
+        size. The allocator may have rounded one of them up more."""
         return other is not None and other.offset == one.offset and other.block != one.block and abs(other.size - one.size) <= self.slack
 
     def alike_or_same(self, one: Place, other: Optional[Place]) -> bool:
         return other is not None and ((other.block, other.offset) == (one.block, one.offset) or self.alike(one, other))
 
     def columns(self, places: Sequence[int], offset: int, count: int) -> tuple[list[array[int]], list[int]]:
-        """Columns of the `count` words `offset` bytes from each place, and the numbers of those places of which a word is
-        absent: their words are 0."""
+        """Columns of the `count` words `offset` bytes from each place, and the numbers of the
+        places whose words cannot be read: these are 0."""
         mask = self.target.arch.mask
         wanted = array("Q", [(place + offset) & mask for place in places]) if offset else places
         data, missing = self._gather(wanted, count * self.size)
@@ -106,7 +112,7 @@ class Reader:
         data, missing = bytearray(), []
         for number, address in enumerate(addresses):
             if number % SLICE == SLICE - 1:
-                self.tell()
+                self.progress()
             try:
                 data += self.target.read(address, size)
             except UnreadableMemory:
@@ -120,21 +126,24 @@ class Reader:
 
     @cached_property
     def _pieces(self) -> tuple[Piece, ...]:
-        """All heaps. Of a core these are parts of the mapped file, and cost nothing."""
+        """All heaps. Of a core these are parts of the mapped file, and need no copy."""
         return tuple(self.session.pieces(self.session.heap_ranges(), "reading containers", whole=True))
 
     def follow(self, head: int, offset: int, most: int) -> tuple[array[int], str]:
-        """Places on the singly linked list from `head`, whose links are at `offset`, up to a link of 0; and "" or why it ended before.
-        No more than `most`, which must be finite: that ends a list that runs into itself."""
+        """Places on the singly linked list from `head`, whose links are at `offset`, up to a null
+        link; and "" or why the list ended before.
+
+        There are no more than `most`, which must be finite: that ends a list that runs into itself.
+        """
         nodes: array[int] = array("Q")
         if self.target.live:
             nodes, head, problem = self._stepwise(head, offset, min(most, FEW))
             if problem or not head or not self._fits or len(nodes) >= most:
                 return nodes, problem or (list_problem(TOO_LONG, head, len(nodes)) if head else "")
         while head:
-            self.tell()
-            room = min(SLICE, most - len(nodes))
-            part, problem = self.engine.follow(self._pieces, head, offset, False, room)
+            self.progress()
+            limit = min(SLICE, most - len(nodes))
+            part, problem = self.engine.follow(self._pieces, head, offset, False, limit)
             nodes.extend(part)
             if len(part) < SLICE or len(nodes) >= most:
                 return nodes, problem
@@ -157,19 +166,24 @@ class Reader:
         return nodes, node, ""
 
     def tree(self, root: int, header: int, layout: TreeLayout, about: int) -> tuple[array[int], str]:
-        """The nodes of a search tree, see engine/trees.py; `about` so many are expected."""
+        """The nodes of a search tree, see engine/trees.py. `about`: the expected number of
+        nodes."""
         most = self.most + 1
         if self.target.live and (about <= FEW or not self._fits):
             walk: TreeWalk = PureTreeWalk(self.words, root, header, layout, most, self.size)
         else:
             walk = self.engine.walk_tree(self._pieces, root, header, layout, most)
         while not walk.step(SLICE):
-            self.tell()
+            self.progress()
         return walk.result()
 
     def linked(self, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0) -> Optional[array[int]]:
-        """All nodes from `heads` on along the links at `offsets`, level by level; None unless they are sound: each is met once and can be
-        read, and there are no more than `most` of them, on `deepest` levels (0: any number)."""
+        """All nodes reached from `heads` along the links at `offsets`, level by level; None unless
+        they are intact.
+
+        They are if each is met once and can be read, and there are at most `most` nodes on at most
+        `deepest` levels (0: any number).
+        """
         if self.target.live:
             few = most if not self._fits else min(most, FEW)
             walk: LinkWalk = PureLinkWalk(self.words, heads, offsets, few, deepest, self.target.arch.mask)
@@ -181,22 +195,22 @@ class Reader:
 
     def _walked(self, walk: LinkWalk) -> tuple[array[int], bool]:
         while not walk.step(SLICE if not self.target.live else SLICE // 50):
-            self.tell()
+            self.progress()
         return walk.result()
 
     def among(self, nodes: array[int], values: set[int]) -> set[int]:
-        """Those of some values that are nodes of a container."""
+        """Those of the values that are nodes of a container."""
         found: set[int] = set()
         for first in range(0, len(nodes) if values else 0, SLICE):
-            self.tell()
+            self.progress()
             some = nodes[first : first + SLICE]
-            if self.engine.name == "pure":  # it would read words of the target's size
+            if self.engine.name == "pure":  # it reads words of the target's size, not of 8 bytes
                 found |= values.intersection(some)
                 continue
             places = self.engine.search_any(Piece(0, memoryview(some).cast("B")), sorted(values))
             found.update(some[place // some.itemsize] for place in places)
         return found
 
-    def tell(self) -> None:
-        """Progress, and a look at Ctrl-C."""
+    def progress(self) -> None:
+        """Report progress and check for Ctrl-C."""
         self.session.tell("walking containers", 0.0)

@@ -1,4 +1,4 @@
-"""Which of an owner's pointers are the heads of containers."""
+"""Recognition of containers: which of an owner's pointers are their heads."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from findleaks.audit.containers.trees import gnu_tree, llvm_tree, plain_tree
 Test = Callable[[Place], bool]
 
 NEAR = 64
-"""Pointers around a list's head that may be its tail or a cursor."""
+"""Pointers on either side of a list's head that may be its tail or a cursor."""
 
 _HEADS = (gnu_tree, standard, single, deque, ring, llvm_tree, vector)
-"""Those told by the words of the head, the surest first."""
+"""Recognisers that go by several words of the head, the most certain first."""
 
 
 def found_in(
     reader: Reader, words: Mapping[int, int], wanted: Optional[Test] = None, alone: Optional[Callable[[int], bool]] = None
 ) -> list[Container]:
-    """The containers whose heads are among the words `words` (address -> value, ascending) that point to blocks. `wanted` says of what
-    a head points to whether it is to be looked at at all (default: always). No word belongs to two containers.
+    """The containers whose heads are among the words `words` (address -> value, ascending) that
+    point to blocks. No word belongs to two containers.
 
-    `alone` says of an address whether the word there is looked at as a head of one word, too (default: always): see `headed`. A word in
-    front of a container, which might count to that, is in any case."""
+    `wanted`: whether a place that a word points to is examined at all (default: always). `alone`:
+    whether the word at an address is also examined as a head of one word (default: always), see
+    `headed`. A word before a container is examined in any case, since it might otherwise be taken
+    for part of the container's head.
+    """
     found: list[Container] = []
     order = list(words)
     reached = 0
@@ -67,12 +70,12 @@ def found_in(
 
 
 def known(reader: Reader, address: int, made: Container) -> None:
-    """This container was found at `address` before."""
+    """Remember that this container was found at `address`."""
     reader.known["", address] = made
 
 
 def _in_words(reader: Reader, address: int) -> Optional[Container]:
-    """The container whose head of several words is or begins at `address`."""
+    """The container whose head of several words is, or begins, at `address`."""
     key = ("", address)
     if key not in reader.known:
         reader.known[key] = next((made for head in _HEADS for made in [head(reader, address)] if made is not None), None)
@@ -82,17 +85,17 @@ def _in_words(reader: Reader, address: int) -> Optional[Container]:
 
 
 def headed(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
-    """The container whose head is but the word `value` at `address`, which points to `place`: what that leads to is tried as nodes of each
-    kind, and walked where that fits."""
+    """The container whose head is the single word `value` at `address`, which points to `place`.
+    The place is tried as a node of each kind, and walked where that fits."""
     key = ("word", address)
     if key not in reader.known:
-        reader.known[key] = _led_to(reader, address, value, place)
+        reader.known[key] = _from_word(reader, address, value, place)
     made = reader.known[key]
     assert made is None or isinstance(made, Container)
     return made
 
 
-def _led_to(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
+def _from_word(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
     table, span = (place.start, place.start + place.size // reader.size * reader.size), (address, address + reader.size)
     array = place.offset == 0 and place.size >= 4 * reader.size
     chains = chained(reader, *table, span) if array else None
@@ -103,7 +106,7 @@ def _led_to(reader: Reader, address: int, value: int, place: Place) -> Optional[
 
 
 def begun_at(reader: Reader, place: Place) -> Optional[Container]:
-    """The list or tree whose first node is this block, whatever points to it."""
+    """The list or tree whose first node is this block, whichever word points to it."""
     key = ("block", place.start)
     if key not in reader.known:
         reader.known[key] = plain_tree(reader, 0, place, place.start) or chain(reader, 0, place, place.start)

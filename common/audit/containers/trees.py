@@ -1,12 +1,14 @@
 """Search trees whose nodes point to their parents: std::map, set, multimap and multiset.
 
-libstdc++ (GCC 12 bits/stl_tree.h, _Rb_tree_node_base, _Rb_tree_header): nodes are {colour, parent, left, right, value}; the owner holds
-{compare (8 bytes, mostly nothing), header: colour (red), root, leftmost, rightmost, node count}, and the root's parent is the header.
-libc++ (LLVM 16 __tree): nodes are {left, right, parent, black, value}; the owner holds {leftmost, end node: root, size}, and the root's
-parent is the end node.
+libstdc++ (GCC 12 bits/stl_tree.h, _Rb_tree_node_base, _Rb_tree_header): nodes are {colour, parent,
+left, right, value}. The owner holds {compare (8 bytes, mostly unused), header: colour (red), root,
+leftmost, rightmost, node count}, and the root's parent is the header.
 
-The header points to the leftmost and rightmost nodes too, and each node to its parent: so no node dominates another, and what a tree
-holds hangs from the owner's words alone.
+libc++ (LLVM 16 __tree): nodes are {left, right, parent, black, value}. The owner holds {leftmost,
+end node: root, size}, and the root's parent is the end node.
+
+The header points to the leftmost and rightmost nodes, too, and each node to its parent. So no node
+dominates another, and a tree is retained by the owner's words alone.
 """
 
 from __future__ import annotations
@@ -20,18 +22,19 @@ from findleaks.engine.trees import TreeLayout
 RED, BLACK = 0, 1
 
 DEEPEST = 200
-"""Levels of a tree: one of a billion nodes that were put in at random has some 130. What is deeper is a list with something beside."""
+"""Most levels of a binary tree: one of a billion nodes inserted at random has some 130. What is
+deeper is a list with side branches."""
 
 SAMPLE = 32
-"""Nodes of a tree looked at to find which words lead to children."""
+"""Nodes of a tree examined to find the words that lead to children."""
 
 
-GNU = TreeLayout(2, 3, 1, 0, 4, 0xFFFFFFFF)  # an enum: the four bytes behind it may hold anything
+GNU = TreeLayout(2, 3, 1, 0, 4, 0xFFFFFFFF)  # an enum; the padding after it may hold anything
 LLVM = TreeLayout(0, 1, 2, 3, 4, 0xFF)  # a bool
 
 
 def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
-    """libstdc++'s tree whose header's root pointer stands at `address`."""
+    """libstdc++'s tree whose header has its pointer to the root at `address`."""
     size = reader.size
     header = address - size
     words = reader.words(header, 5)
@@ -45,13 +48,14 @@ def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
     if not (_points(reader, leftmost, GNU.left * size, 0) and _points(reader, rightmost, GNU.right * size, 0)):
         return None
     nodes, problem = reader.tree(root, header, GNU, count)
-    compare = header - size  # what std::less and any other empty class takes in front of the header
+    compare = header - size  # std::less or another empty class is before the header
     made = Container("std::map or set", compare, header + 5 * size, len(nodes), recorded=count, nodes=nodes, problem=problem)
     return _ends_checked(made, leftmost, rightmost)
 
 
 def llvm_tree(reader: Reader, address: int) -> Optional[Container]:
-    """libc++'s tree whose head begins at `address` with the pointer to the leftmost node."""
+    """libc++'s tree with its head, which begins with the pointer to the leftmost node, at
+    `address`."""
     size = reader.size
     words = reader.words(address, 3)
     if words is None or words[0] == address + size:
@@ -67,7 +71,7 @@ def llvm_tree(reader: Reader, address: int) -> Optional[Container]:
 
 
 def _points(reader: Reader, node: int, offset: int, to: int) -> bool:
-    """`node` lies in a block in use, and its word at `offset` is `to`."""
+    """Whether `node` is in a block in use, and its word at `offset` is `to`."""
     return node % reader.size == 0 and reader.place(node) is not None and reader.word(node + offset) == to
 
 
@@ -77,7 +81,8 @@ def _is_black(reader: Reader, node: int, layout: TreeLayout) -> bool:
 
 
 def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Optional[Container]:
-    """A tree must hold the ends that its header names; and its own count must agree, or that is recorded."""
+    """Check that the tree holds the ends that its header names, and as many nodes as that counts.
+    Else `problem` says so."""
     if not made.problem and made.recorded != made.length:
         made.problem = f"it says that it has {made.recorded:,} nodes, but {made.length:,} hang in it"
     for end in (leftmost, rightmost):
@@ -87,8 +92,12 @@ def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Optional[Co
 
 
 def plain_tree(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
-    """A tree of nodes with two children each, and whatever else: as C programs make them (tsearch, GTree, left and right pointers). `value`
-    at `address` leads to its root. The children are the first two words that lead from node to node, and never to one of them twice."""
+    """A tree of nodes with two children each and any other content, as C programs make them
+    (tsearch, GTree). `value` at `address` points to its root.
+
+    The children are the first two words that lead from node to node, and never to the same node
+    twice.
+    """
     pair = _children_of(reader, place, value)
     if pair is None:
         return None
@@ -99,7 +108,8 @@ def plain_tree(reader: Reader, address: int, place: Place, value: int) -> Option
 
 
 def _children_of(reader: Reader, place: Place, value: int) -> Optional[tuple[int, int]]:
-    """The offsets of two words that in some nodes from `value` on are 0 or lead to nodes like it, and in one of them both do."""
+    """The offsets of the two words that are 0 or point to nodes alike in all of a sample of nodes
+    from `value` on, and are both set in at least one of them."""
     size = reader.size
     count = min((place.size - place.offset) // size, 16)
     sample, columns = [value], list(range(count))
