@@ -186,8 +186,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
 
     def _fill(self) -> None:
         """Take what the core lacks (text, constants, data never written to) from the modules'
-        files, each only when it is proven to be the same file; and zeros for a .bss that was never
-        written to."""
+        files, if proven to be the same; and zeros for a .bss that was never written to."""
         extra: list[Extent] = []
         absent: list[str] = []
         vague: list[str] = []
@@ -379,9 +378,9 @@ def open_core(
     remedy: str = GIVE_SYSROOT,
 ) -> CoreTarget:
     """The target of a core file, compressed (gzip, zstd, xz, bzip2) or not. `exe` is the program's
-    file, `sysroot` the folder to use as "/" of the core's machine, for files that are not where
-    the core says. `progress` gets the part that is unpacked. `remedy` says how the user names such
-    a folder. TargetError says in one line why a file cannot be used."""
+    file, `sysroot` the folder to use as "/", both for files that are not where the core says.
+    `progress` gets the part that is unpacked. `remedy` says how the user names such a folder.
+    TargetError says in one line why a file cannot be used."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:

@@ -1,8 +1,9 @@
-"""The door to files that a target names: a core, or a process in a container, may name any path it likes.
+"""Opens files that a target names.
 
-Only regular files are opened, since a FIFO, a terminal or a device may block, or do something when it is opened. A path of the target
-stays below the folder that stands for its "/", as it would behind chroot(2): ".." does not leave it, and what absolute symbolic links
-name lies below it, too (path_resolution(7)).
+A core, or a process in a container, may name any path. Only regular files are opened: opening a
+FIFO, a terminal or a device may block, or have effects. A path of the target stays below the
+folder that serves as its "/", as with chroot(2): ".." does not leave it, and absolute symbolic
+links are resolved below it (path_resolution(7)).
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import NamedTuple, Optional
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _MOST_LINKS = 40
-"""As many symbolic links as Linux follows in one path."""
+"""Symbolic links followed in one path, as many as Linux follows."""
 
 
 class Place(NamedTuple):
-    """Where a file may lie: at `path`, below the folder `root` if that is not ""."""
+    """Where a file may be: at `path`, below the folder `root` if that is not ""."""
 
     path: str
     root: str = ""
@@ -29,13 +30,19 @@ class Place(NamedTuple):
         return f"{self.root.rstrip('/')}/{self.path.lstrip('/')}" if self.root else self.path
 
     def open(self) -> int:
-        """A descriptor of the regular file there; OSError, or ValueError of a path that is none, where there is no such file."""
+        """A descriptor of the regular file.
+
+        OSError where there is none, or ValueError where the path is malformed.
+        """
         return _within(self.root, self.path) if self.root else open_regular(self.path)
 
 
 def open_regular(path: str, folder: Optional[int] = None, follow: bool = True) -> int:
-    """A descriptor of a regular file for reading; OSError where it is something else. It is looked at before it is opened, and again when
-    it is open, as it may have been replaced meanwhile."""
+    """A descriptor of a regular file for reading; OSError where it is something else.
+
+    The type is checked before opening, and again on the open file, which may have been replaced
+    meanwhile.
+    """
     _check(os.stat(path, dir_fd=folder, follow_symlinks=follow).st_mode, path)
     fd = os.open(path, _FLAGS | (0 if follow else os.O_NOFOLLOW), dir_fd=folder)
     try:
@@ -52,7 +59,7 @@ def _check(mode: int, path: str) -> None:
 
 
 def _within(root: str, path: str) -> int:
-    """The file at `path` for a process whose root folder is `root`."""
+    """Open the file at `path` as a process would whose root folder is `root`."""
     folders = [os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
     parts, links = path.split("/")[::-1], 0
     try:
@@ -93,6 +100,6 @@ def _leave(folders: list[int], depth: int) -> None:
 
 
 def state(fd: int) -> tuple[int, ...]:
-    """Changes when another file is there, or it was written to."""
+    """Identity of an open file's content: changes when the file is replaced or written to."""
     found = os.fstat(fd)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
