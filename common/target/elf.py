@@ -133,7 +133,7 @@ def header(data: Buffer) -> Header:
 
 
 def _rows(data: Buffer, offset: int, count: int, entsize: int, form: str) -> Iterator[tuple[int, ...]]:
-    """Structures of `form`, one every `entsize` bytes from `offset`: `count`, or fewer if cut off."""
+    """Structures of `form`, one every `entsize` bytes from `offset`: `count`, or all whole ones."""
     size = struct.calcsize(form)
     if entsize < size or offset >= len(data):
         return iter(())

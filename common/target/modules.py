@@ -19,7 +19,7 @@ from findleaks.target.runs import Runs
 
 DELETED = " (deleted)"
 _HEADERS = 4096  # bytes first read of an image
-_MOST_HEADERS = 1 << 16  # bytes read of an image whose program headers end later
+_MOST_HEADERS = 1 << 16  # most bytes read for program headers that end later
 
 
 class Image(NamedTuple):
@@ -183,7 +183,7 @@ class Check(NamedTuple):
     """The file found for a module: `file` is set only when proven to be the one that was loaded."""
 
     file: Optional[FileSource]
-    path: str  # the candidate looked at, "" if there is none
+    path: str  # the first candidate that is an ELF file, "" if there is none
     build_id: str  # the candidate's
     mismatch: bool
 
@@ -193,8 +193,8 @@ def check(candidates: Sequence[Place], loaded: Image, named: Sequence[Place] = (
 
     Where there is no build-id to compare, the first page decides, which has the size and place of
     every segment. That applies to modules without one (musl's ld.so), and to files that the user
-    `named`, whose note the core lacks (patchelf moves it out of the first page, and so do all
-    wheels that auditwheel repaired).
+    `named`, whose note the core lacks (patchelf moves it out of the first page, as in every wheel
+    that auditwheel repaired).
     """
     seen = Check(None, "", "", False)
     for place in candidates:

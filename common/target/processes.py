@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-SHOWN = 8
+SHOWN = 8  # process ids in an error message
 
 
 def process(word: str) -> int:

@@ -27,8 +27,8 @@ from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.notes import NT_PRSTATUS, thread
 
-_DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207
-_WALL = 0x40000000
+_DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207  # PTRACE_…
+_WALL = 0x40000000  # __WALL of waitpid(2)
 _EVENT_STOP = 128  # PTRACE_EVENT_STOP
 _PATIENCE = 2.0
 """Seconds to wait for a thread to stop.

@@ -18,7 +18,7 @@ MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 SKIP = 256 << 20
 """`pieces` leaves out runs of known zeros of at least this many bytes, as for a live process."""
 
-PAGE = 4096
+PAGE = 4096  # bytes
 
 _MARGIN = 64 << 10
 """Bytes of zeros on each side that `nonzero` counts as data: structures may start or end so."""

@@ -1,9 +1,10 @@
-"""Thread pointers that a debugger does not tell (LLDB before 17, old remote stubs), found in memory.
+"""Thread pointers found in memory, for debuggers that lack them (LLDB before 17, old stubs).
 
-On x86 the thread pointer is the address of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and sysdeps/i386/nptl/tls.h, 2.31 to 2.43):
-its first word (tcb) and its third (self) point to itself, its second is the DTV. struct pthread (nptl/descr.h) begins there, and has
-the kernel's thread id as an int. It lies at the upper end of a thread's stack; that of the main thread ld.so puts into a small mapping
-of its own, and a static program at the beginning of its heap.
+On x86 the thread pointer is the address of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and
+sysdeps/i386/nptl/tls.h, 2.31 to 2.43): its first word (tcb) and its third (self) point to itself,
+its second is the DTV. struct pthread (nptl/descr.h) begins there, and has the kernel's thread id
+as an int. It lies at the upper end of a thread's stack. ld.so puts that of the main thread into a
+small separate mapping, and a static program at the beginning of its heap.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from findleaks.target.ranges import nonzero_pieces
 _MOST_OF_STACK = 16 << 20
 _MOST_OF_REGION = 1 << 20
 _MOST = 64 << 20
-"""Bytes looked at, of the used part of one stack, of one region, and in all regions."""
-_TID_WITHIN = 0x400
+"""Bytes searched: of the used part of one stack, of one region, and in all regions."""
+_TID_WITHIN = 0x400  # bytes from the thread pointer that hold the thread id
 
 
 def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
-    """The threads, those without a thread pointer with the one found in memory, if any; it is also among their words then."""
+    """The threads, with thread pointers found in memory for those that lack one.
+
+    A pointer that was found is also added to the thread's words.
+    """
     found = {thread.tid: thread.thread_pointer for thread in threads if thread.thread_pointer}
     if len(found) == len(threads):
         return list(threads)
@@ -47,7 +51,8 @@ def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
                     missing.discard(tid)
             if not missing:
                 break
-        # In another pid namespace its threads have other numbers: then the last one left belongs to the last one.
+        # In another pid namespace the threads have other ids: then one block left over belongs to
+        # one thread left over.
         if len(missing) == len(others) == 1:
             found[missing.pop()] = others[0]
     return [thread if thread.thread_pointer else _with(target, thread, found.get(thread.tid, 0)) for thread in threads]
@@ -62,7 +67,7 @@ def _with(target: Target, thread: Thread, pointer: int) -> Thread:
 
 
 def _above(target: Target, sp: int) -> Iterator[int]:
-    """Thread control blocks in the stack that `sp` points into, from there upward."""
+    """Thread control blocks in the stack that `sp` points into, from `sp` upward."""
     for region in target.regions():
         if sp in region and region.writable:
             yield from _between(target, sp, min(region.end, sp + _MOST_OF_STACK))
@@ -90,7 +95,7 @@ def _between(target: Target, start: int, end: int) -> Iterator[int]:
 
 
 def _self(target: Target, address: int) -> bool:
-    """Whether a word that points to itself begins a thread control block."""
+    """Whether a thread control block begins at a word that points to itself."""
     word = target.arch.word
     try:
         dtv, own = target.word(address + word), target.word(address + 2 * word)
@@ -100,7 +105,7 @@ def _self(target: Target, address: int) -> bool:
 
 
 def _tids(target: Target, address: int) -> set[int]:
-    """All ints of a thread control block and what follows it: its thread's id is among them."""
+    """All ints of a thread control block and of what follows it, its thread's id among them."""
     try:
         data = target.read(address, _TID_WITHIN)
     except UnreadableMemory:
