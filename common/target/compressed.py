@@ -152,7 +152,7 @@ class _Program:
             pass
 
 
-class _Full(Exception):
+class _DiskFull(Exception):
     """No more may be written to the disk; the text says why."""
 
 
@@ -168,7 +168,7 @@ class _Output:
         self._start = b""
 
     def add(self, data: bytes) -> None:
-        """Append data. _Full when the disk is too full, TargetError when this is no core."""
+        """Append data. _DiskFull when the disk is too full, TargetError when this is no core."""
         if len(self._start) < 4:
             self._start += data[:4]
             if not self._start.startswith(b"\x7fELF"[: len(self._start)]):
@@ -179,7 +179,7 @@ class _Output:
             if part != _ZERO[: len(part)]:
                 self._left -= len(part)
                 if self._left < 0:
-                    raise _Full(f"of {human(self.free)} that were free a tenth stays so")
+                    raise _DiskFull(f"of {human(self.free)} that were free a tenth stays so")
                 self._write(part)
             self.at += len(part)
             low += len(part)
@@ -190,7 +190,7 @@ class _Output:
             while done < len(view):
                 done += os.pwrite(self.fd, view[done:], self.at + done)
         except OSError as error:
-            raise _Full(error.strerror or str(error)) from None
+            raise _DiskFull(error.strerror or str(error)) from None
 
     def end(self, warning: str) -> None:
         """Give the file its final size; TargetError with the warning when nothing was unpacked."""
@@ -236,6 +236,6 @@ def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, pro
             return "", False
         try:
             out.add(data)
-        except _Full as error:
+        except _DiskFull as error:
             there = f"{human(out.at)} of the core are unpacked in {out.folder}, and there is no room for more ({error})"
             return f"{out.name}: {there}: the rest is missing. Set TMPDIR to a folder on a disk with more room.", True

@@ -189,12 +189,12 @@ class CopiedProcess(ExtentReader, LocalProcess):
             extent = self._extents[index]
             low, high = max(start, extent.start), min(end, extent.end)
             if isinstance(extent.source, MappedFile):
-                yield from self._of_file(extent.source, low, high)
+                yield from self._file_pieces(extent.source, low, high)
             elif low < high:
                 yield from ExtentReader.pieces(self, low, high)
             index += 1
 
-    def _of_file(self, source: MappedFile, low: int, high: int) -> Iterator[Piece]:
+    def _file_pieces(self, source: MappedFile, low: int, high: int) -> Iterator[Piece]:
         bad = 0
         while low < high:
             size = min(PIECE, high - low)
@@ -207,10 +207,10 @@ class CopiedProcess(ExtentReader, LocalProcess):
                 bad += 1
                 skipped = high - low if bad >= _MOST_BAD_PAGES else min(self._page - low % self._page, high - low)
                 if source.region.writable:
-                    self._lacks(low, low + skipped)
+                    self._add_unread(low, low + skipped)
                 low += skipped
 
-    def _lacks(self, start: int, end: int) -> None:
+    def _add_unread(self, start: int, end: int) -> None:
         if self.unread and self.unread[-1].end == start:
             self.unread[-1] = Range(self.unread[-1].start, end)
         elif not any(gap.start <= start < gap.end for gap in self.unread):

@@ -221,7 +221,7 @@ class Transfer:
 
         ProcessLookupError when the process is gone.
         """
-        source, destination, size = _split(wanted)
+        source, destination, size = _split_long(wanted)
         at, count = 0, len(source)
         bad = 0
         while at < count:
@@ -235,7 +235,7 @@ class Transfer:
                 at += 1
                 bad = 0
             if at < end:  # the next byte could not be read
-                done = got + self._page_at(source[at] + got, destination[at] + got, size[at] - got)
+                done = got + self._read_page(source[at] + got, destination[at] + got, size[at] - got)
                 bad += done == got
                 if done == got:
                     lost = size[at] - got if bad >= _MOST_BAD else min(self._page, size[at] - got)
@@ -248,7 +248,7 @@ class Transfer:
         """Copy runs with one call of process_vm_readv; the bytes copied, in the runs' order."""
         count = len(source)
         if self._refused:
-            return self._page_at(source[0], destination[0], size[0])
+            return self._read_page(source[0], destination[0], size[0])
         ours, theirs = array("Q", bytes(16 * count)), array("Q", bytes(16 * count))
         ours[::2], ours[1::2] = destination, size
         theirs[::2], theirs[1::2] = source, size
@@ -261,7 +261,7 @@ class Transfer:
         self._refused = error in (errno.EPERM, errno.ENOSYS)
         return 0
 
-    def _page_at(self, source: int, destination: int, size: int) -> int:
+    def _read_page(self, source: int, destination: int, size: int) -> int:
         """Copy from /proc/PID/mem, which also reads what the process may not; the bytes copied.
 
         One page, or the whole run where process_vm_readv is refused.
@@ -274,7 +274,7 @@ class Transfer:
             return 0
 
 
-def _split(wanted: Copied) -> Copied:
+def _split_long(wanted: Copied) -> Copied:
     """A copy of the columns, which the caller may change, with runs longer than _LONGEST split."""
     made = Copied.none()
     if not wanted.size or max(wanted.size) <= _LONGEST:

@@ -198,7 +198,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             result = check([*named, *own], found, named)
             self._checks[module.start] = result
             if result.mismatch:
-                ids = f"build-id {_short(result.build_id)}) is not the core's ({_short(module.build_id)}"
+                ids = f"build-id {_short_id(result.build_id)}) is not the core's ({_short_id(module.build_id)}"
                 self.warnings.append(f"{os.path.basename(result.path)} on this machine ({ids}): not used. {self._remedy}")
             elif result.file is None:
                 (vague if result.path else absent).append(os.path.basename(module.path) or hex(module.start))
@@ -256,7 +256,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
                 if not d.filesz and name:
                     shared[name] = shared.get(name, 0) + gap.end - gap.start
         if self.truncated:
-            self.warnings.insert(0, self._cut())
+            self.warnings.insert(0, self._truncation_warning())
         elif not anonymous:
             self.warnings.append(f"{self._name}: the core has no anonymous memory (coredump_filter): heaps and most roots are missing")
         if shared:
@@ -264,7 +264,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             self.warnings.append(f"{size} of writable files are not in the core ({files}): pointers in them are not seen.")
         return unread
 
-    def _cut(self) -> str:
+    def _truncation_warning(self) -> str:
         threads = self._process.threads
         missing = sum(1 for t in threads if self._at(t.sp) < 0)
         stacks = f"; {missing} of {len(threads)} thread stacks are missing" if missing else ""
@@ -366,7 +366,7 @@ def _start(found: Image) -> int:
     return found.module.start
 
 
-def _short(build_id: str) -> str:
+def _short_id(build_id: str) -> str:
     return f"{build_id[:8]}…" if build_id else "none"
 
 

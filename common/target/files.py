@@ -43,17 +43,17 @@ def open_regular(path: str, folder: Optional[int] = None, follow: bool = True) -
     The type is checked before opening, and again on the open file, which may have been replaced
     meanwhile.
     """
-    _check(os.stat(path, dir_fd=folder, follow_symlinks=follow).st_mode, path)
+    _require_regular(os.stat(path, dir_fd=folder, follow_symlinks=follow).st_mode, path)
     fd = os.open(path, _FLAGS | (0 if follow else os.O_NOFOLLOW), dir_fd=folder)
     try:
-        _check(os.fstat(fd).st_mode, path)
+        _require_regular(os.fstat(fd).st_mode, path)
     except BaseException:
         os.close(fd)
         raise
     return fd
 
 
-def _check(mode: int, path: str) -> None:
+def _require_regular(mode: int, path: str) -> None:
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "not a regular file", path)
 
@@ -68,7 +68,7 @@ def _within(root: str, path: str) -> int:
             if name in ("", "."):
                 continue
             if name == "..":
-                _leave(folders, max(len(folders) - 1, 1))
+                _close_below(folders, max(len(folders) - 1, 1))
                 continue
             found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folders[-1])
             mode = os.fstat(found).st_mode
@@ -87,14 +87,14 @@ def _within(root: str, path: str) -> int:
             if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
             if target.startswith("/"):
-                _leave(folders, 1)
+                _close_below(folders, 1)
             parts += target.split("/")[::-1]
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     finally:
-        _leave(folders, 0)
+        _close_below(folders, 0)
 
 
-def _leave(folders: list[int], depth: int) -> None:
+def _close_below(folders: list[int], depth: int) -> None:
     while len(folders) > depth:
         os.close(folders.pop())
 

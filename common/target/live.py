@@ -100,18 +100,18 @@ class LiveTarget(LocalProcess):
                     raise UnreadableMemory(address, size)
                 reached = region.end
         if self._region_at(address) is None:
-            raise UnreadableMemory(address, size, self._why(address))
+            raise UnreadableMemory(address, size, self._read_error(address))
         parts = []
         at, end = address, address + size
         while at < end:
             data = self._pread(at, min(end - at, 1 << 30))
             if not data:
-                raise UnreadableMemory(address, size, self._why(at))
+                raise UnreadableMemory(address, size, self._read_error(at))
             parts.append(data)
             at += len(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _why(self, address: int) -> str:
+    def _read_error(self, address: int) -> str:
         region = self._region_at(address)
         if region is None:
             # No further look: trying words that may be no addresses comes here thousands of times.
@@ -163,15 +163,15 @@ class LiveTarget(LocalProcess):
             if low >= high or not region.readable:
                 continue
             if self._pagemap is not None and region.private and region.writable and not region.name.startswith("/"):
-                yield from self._touched(low, high)
+                yield from self._touched_pieces(low, high)
             else:
-                yield from self._plain(low, high)
+                yield from self._all_pieces(low, high)
 
     def nonzero(self, start: int, end: int) -> Iterator[Range]:
         """See Target."""
         return iter((Range(start, end),))
 
-    def _plain(self, low: int, high: int) -> Iterator[Piece]:
+    def _all_pieces(self, low: int, high: int) -> Iterator[Piece]:
         bad = 0
         while low < high:
             size = min(PIECE, high - low)
@@ -186,7 +186,7 @@ class LiveTarget(LocalProcess):
                 bad += 1
                 if bad >= _MOST_BAD_PAGES:
                     skipped = high - low
-                self._lacks(low, low + skipped)
+                self._add_unread(low, low + skipped)
                 low += skipped
 
     def _fill(self, address: int, view: memoryview) -> int:
@@ -207,7 +207,7 @@ class LiveTarget(LocalProcess):
         if ended(self._pid):
             raise TargetError(f"pid {self._pid}: the process has ended while it was read")
 
-    def _lacks(self, start: int, end: int) -> None:
+    def _add_unread(self, start: int, end: int) -> None:
         region = self._region_at(start)
         if region is None or not region.writable:
             return
@@ -216,7 +216,7 @@ class LiveTarget(LocalProcess):
         else:
             self.unread.append(Range(start, end))
 
-    def _touched(self, low: int, high: int) -> Iterator[Piece]:
+    def _touched_pieces(self, low: int, high: int) -> Iterator[Piece]:
         assert self._pagemap is not None
         while low < high:
             size = min(PIECE - low % PIECE if high - low > PIECE else PIECE, high - low)
@@ -237,7 +237,7 @@ class LiveTarget(LocalProcess):
                 while start < end:
                     start += self._fill(start, view[start - low : end - low])
                     if start < end:
-                        self._lacks(start, min(start + self._page - start % self._page, end))
+                        self._add_unread(start, min(start + self._page - start % self._page, end))
                         start += self._page - start % self._page
             yield Piece(low, view)
             low += size

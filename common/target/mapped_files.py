@@ -40,7 +40,7 @@ class MappedFiles:
         line = self._lines.get(region.start, b"")
         file, length = self._file(region, line)
         if file < 0:
-            return self._of_process(line, address, size)
+            return self._read_process(line, address, size)
         at = region.file_offset + address - region.start
         # The file's last page is filled up with zeros; beyond it nothing can be read.
         end = -(-length // self.page) * self.page
@@ -81,7 +81,7 @@ class MappedFiles:
             os.close(fd)
         return -1, 0
 
-    def _of_process(self, line: bytes, address: int, size: int) -> bytes:
+    def _read_process(self, line: bytes, address: int, size: int) -> bytes:
         try:
             if self._memory is None:
                 self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)

@@ -275,13 +275,13 @@ def _tables(data: elf.Buffer) -> list[elf.Table]:
         found = elf.tables_of_file(data, head)
         for section in elf.sections(data, head):
             if section.name == ".gnu_debugdata":
-                found += _mini(bytes(data[section.offset : section.offset + section.size]))
+                found += _mini_debug_info(bytes(data[section.offset : section.offset + section.size]))
         return found
     except TargetError:
         return []
 
 
-def _mini(packed: bytes) -> list[elf.Table]:
+def _mini_debug_info(packed: bytes) -> list[elf.Table]:
     import lzma  # seldom needed
 
     try:

@@ -31,7 +31,7 @@ class LocalProcess(Symbolic, Closing):
         """`stopped`: the caller holds it stopped."""
         Symbolic.__init__(self)
         self.pid: Optional[int] = pid
-        self._pid = pid = self._checked(pid, stopped)
+        self._pid = pid = self._checked_pid(pid, stopped)
         self.pid = pid
         self.warnings: list[str] = []
         self.unread: list[Range] = []
@@ -47,7 +47,7 @@ class LocalProcess(Symbolic, Closing):
         """Exactly `size` bytes, or UnreadableMemory; never short."""
         raise NotImplementedError
 
-    def _checked(self, pid: int, stopped: bool) -> int:
+    def _checked_pid(self, pid: int, stopped: bool) -> int:
         """The process id, also for a thread's id; TargetError if it cannot be read."""
         lines = status(pid) if pid > 0 else {}
         if not lines:

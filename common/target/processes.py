@@ -17,7 +17,7 @@ def process(word: str) -> int:
     """
     if word.isascii() and word.isdigit():
         return int(word)
-    found = sorted(pid for pid in _others() if word in _names(pid))
+    found = sorted(pid for pid in _other_processes() if word in _names(pid))
     if len(found) == 1:
         return found[0]
     if not found:
@@ -26,7 +26,7 @@ def process(word: str) -> int:
     raise argparse.ArgumentTypeError(f"{len(found)} processes are called {word[:60]!r}: {shown}; choose one by its number")
 
 
-def _others() -> list[int]:
+def _other_processes() -> list[int]:
     """All processes but findleaks itself."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
 

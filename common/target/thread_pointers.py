@@ -34,17 +34,17 @@ def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
         return list(threads)
     for thread in threads:
         if thread.tid not in found:
-            own = next(_above(target, thread.sp), 0)
+            own = next(_blocks_in_stack(target, thread.sp), 0)
             if own and own not in found.values():
                 found[thread.tid] = own
     missing = {thread.tid for thread in threads} - set(found)
     if missing:
         taken = set(found.values())
         others = []
-        for candidate in _anywhere(target):
+        for candidate in _blocks_anywhere(target):
             if candidate not in taken:
                 others.append(candidate)
-                tids = _tids(target, candidate) & missing
+                tids = _ints_of_block(target, candidate) & missing
                 if len(tids) == 1:
                     tid = tids.pop()
                     found[tid] = candidate
@@ -55,10 +55,10 @@ def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
         # one thread left over.
         if len(missing) == len(others) == 1:
             found[missing.pop()] = others[0]
-    return [thread if thread.thread_pointer else _with(target, thread, found.get(thread.tid, 0)) for thread in threads]
+    return [thread if thread.thread_pointer else _with_pointer(target, thread, found.get(thread.tid, 0)) for thread in threads]
 
 
-def _with(target: Target, thread: Thread, pointer: int) -> Thread:
+def _with_pointer(target: Target, thread: Thread, pointer: int) -> Thread:
     if not pointer:
         return thread
     name = target.arch.thread_pointer
@@ -66,36 +66,36 @@ def _with(target: Target, thread: Thread, pointer: int) -> Thread:
     return replace(thread, registers=registers, thread_pointer=pointer, words=(*thread.words, pointer))
 
 
-def _above(target: Target, sp: int) -> Iterator[int]:
+def _blocks_in_stack(target: Target, sp: int) -> Iterator[int]:
     """Thread control blocks in the stack that `sp` points into, from `sp` upward."""
     for region in target.regions():
         if sp in region and region.writable:
-            yield from _between(target, sp, min(region.end, sp + _MOST_OF_STACK))
+            yield from _blocks_between(target, sp, min(region.end, sp + _MOST_OF_STACK))
 
 
-def _anywhere(target: Target) -> Iterator[int]:
+def _blocks_anywhere(target: Target) -> Iterator[int]:
     """Thread control blocks in anonymous memory, small regions first."""
     left = _MOST
     regions = [region for region in target.regions() if region.writable and not region.name.startswith("/")]
     for region in sorted(regions, key=lambda region: (region.end - region.start, region.start)):
         size = min(region.end - region.start, _MOST_OF_REGION, left)
-        yield from _between(target, region.start, region.start + size)
+        yield from _blocks_between(target, region.start, region.start + size)
         left -= size
         if left <= 0:
             return
 
 
-def _between(target: Target, start: int, end: int) -> Iterator[int]:
+def _blocks_between(target: Target, start: int, end: int) -> Iterator[int]:
     word = target.arch.word
     for piece in nonzero_pieces(target, start & -word, end):
         first = piece.address + -piece.address % word
         for index, value in enumerate(target.arch.unpack(bytes(piece.data[first - piece.address :]))):
-            if value == first + index * word and _self(target, value):
+            if value == first + index * word and _is_block(target, value):
                 yield value
 
 
-def _self(target: Target, address: int) -> bool:
-    """Whether a thread control block begins at a word that points to itself."""
+def _is_block(target: Target, address: int) -> bool:
+    """Whether a word that points to itself is the first of a thread control block."""
     word = target.arch.word
     try:
         dtv, own = target.word(address + word), target.word(address + 2 * word)
@@ -104,7 +104,7 @@ def _self(target: Target, address: int) -> bool:
     return own == address and dtv not in (0, address) and dtv % word == 0
 
 
-def _tids(target: Target, address: int) -> set[int]:
+def _ints_of_block(target: Target, address: int) -> set[int]:
     """All ints of a thread control block and of what follows it, its thread's id among them."""
     try:
         data = target.read(address, _TID_WITHIN)

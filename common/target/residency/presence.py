@@ -81,7 +81,7 @@ def live(proc: str, page: int, progress: Callable[[float], None]) -> Optional[Pr
                 continue
             count = 0
             for start, end, kind in _scanned(fd, page, mapped, scan, progress):
-                _append(swapped if kind & SWAPPED else resident, start, end)
+                _append_run(swapped if kind & SWAPPED else resident, start, end)
                 count += end - start if kind & PRESENT else 0
             if 0 <= mapped.rss < count:
                 unsure.append(Range(mapped.start, mapped.end))
@@ -94,7 +94,7 @@ def live(proc: str, page: int, progress: Callable[[float], None]) -> Optional[Pr
     return Presence("pagemap", known, Runs(resident), Runs(swapped), rss, tuple(unsure))
 
 
-def _append(words: array[int], start: int, end: int) -> None:
+def _append_run(words: array[int], start: int, end: int) -> None:
     if words and words[-1] == start:
         words[-1] = end
     else:
