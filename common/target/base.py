@@ -150,7 +150,7 @@ class Target(Protocol):
         ...
 
     def word(self, address: int) -> int:
-        """The pointer-sized unsigned word at `address`, or UnreadableMemory. Cached: cheap."""
+        """The pointer-sized unsigned word at `address`, or UnreadableMemory. It is cached."""
         ...
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:

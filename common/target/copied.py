@@ -33,7 +33,7 @@ _SPARE = 64 << 20
 _SMALL = 16 << 20
 """Bytes of pages added since the plan, up to which available memory is not checked again."""
 
-Tell = Callable[[float], None]
+Progress = Callable[[float], None]
 """Progress callback: takes the part of the work that is done (0: unknown), and may raise."""
 
 
@@ -47,10 +47,10 @@ class CopiedProcess(ExtentReader, LocalProcess):
     NoMemory where there is no memory for the copy.
     """
 
-    def __init__(self, pid: int, progress: Optional[Tell] = None) -> None:
+    def __init__(self, pid: int, progress: Optional[Progress] = None) -> None:
         LocalProcess.__init__(self, pid, stopped=False)
         ExtentReader.__init__(self, self.arch, [])
-        self._progress: Tell = progress or (lambda part: None)
+        self._progress: Progress = progress or (lambda part: None)
         self._threads: list[Thread] = []
         self._names: dict[int, str] = {}
         self._auxv: dict[int, int] = {}
@@ -224,7 +224,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         found = self._presence
         return None if found is None else found.resident.bytes(start, end) + found.swapped.bytes(start, end)
 
-    def presence(self, progress: Tell) -> Optional[Presence]:
+    def presence(self, progress: Progress) -> Optional[Presence]:
         """See Target. The answer is that of the stop."""
         return self._presence
 
@@ -298,7 +298,7 @@ def _no_memory(pid: int, size: int, found: int) -> NoMemory:
     )
 
 
-def attach(pid: int, progress: Optional[Tell] = None) -> Union[CopiedProcess, LiveTarget]:
+def attach(pid: int, progress: Optional[Progress] = None) -> Union[CopiedProcess, LiveTarget]:
     """A process as a target: a copy of it, while it runs on.
 
     Where memory for a copy is lacking, the process itself, stopped until `close()` (or the end of

@@ -60,7 +60,7 @@ class LiveTarget(LocalProcess):
 
     def _open(self) -> None:
         pid = self._pid
-        self._proc = folder_of(pid)  # once more: now that all are stopped, no thread ends any more
+        self._proc = folder_of(pid)  # again: now that all are stopped, no thread ends any more
         try:
             self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
             with open(f"{self._proc}/maps", "rb") as file:

@@ -1,10 +1,11 @@
-"""Thread pointers found in memory, for debuggers that lack them (LLDB before 17, old stubs).
+"""Thread pointers found in memory, where the debugger does not report them.
 
-On x86 the thread pointer is the address of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and
-sysdeps/i386/nptl/tls.h, 2.31 to 2.43): its first word (tcb) and its third (self) point to itself,
-its second is the DTV. struct pthread (nptl/descr.h) begins there, and has the kernel's thread id
-as an int. It lies at the upper end of a thread's stack. ld.so puts that of the main thread into a
-small separate mapping, and a static program at the beginning of its heap.
+Those debuggers are LLDB before 17 and old remote stubs. On x86 the thread pointer is the address
+of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and sysdeps/i386/nptl/tls.h, 2.31 to 2.43): its
+first word (tcb) and its third (self) point to itself, its second is the DTV. struct pthread
+(nptl/descr.h) begins there, and has the kernel's thread id as an int. It lies at the upper end of
+a thread's stack. ld.so puts that of the main thread into a small separate mapping, and a static
+program at the beginning of its heap.
 """
 
 from __future__ import annotations

@@ -121,11 +121,11 @@ def page_of_zeros(view: memoryview, data: Sequence[Range], page: int, progress: 
 
 
 def presence(data: Sequence[Range], loads: Sequence[Load], regions: Sequence[Region], anonymous: bool) -> Optional[Presence]:
-    """Resident pages by the holes; None where segments overlap in the file: not the kernel's.
+    """Resident pages by the holes; None where segments overlap in the file.
 
-    Covered are anonymous mappings only: of mapped files the kernel also writes pages that were not
-    in memory. `anonymous`: the core has such memory at all (coredump_filter), so that a mapping
-    without a byte in it was never written to.
+    The kernel's never overlap. Covered are anonymous mappings only: of mapped files the kernel
+    also writes pages that were not in memory. `anonymous`: the core has such memory at all
+    (coredump_filter), so that a mapping without a byte in it was never written to.
     """
     parts = Runs.of(data).words
     reached = 0

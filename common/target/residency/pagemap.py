@@ -24,7 +24,10 @@ _STEP = 1 << 15  # pages whose entries are read in one call
 
 
 class PageMap:
-    """Touched pages of private anonymous memory. Elsewhere a page can hold data unmapped."""
+    """Touched pages of private anonymous memory.
+
+    Elsewhere a page can hold data without being mapped yet.
+    """
 
     def __init__(self, proc: str, page: int) -> None:
         self._page = page
