@@ -1,7 +1,7 @@
-"""The one table of what differs between architectures. Nothing elsewhere may assume x86-64.
+"""Architectures: the one table of what differs between them. No other file may assume x86-64.
 
-Register positions are those of the kernel's elf_gregset_t as it stands in an NT_PRSTATUS note
-(Linux arch/x86/include/asm/user_64.h, struct user_regs_struct).
+Register positions are those of the kernel's elf_gregset_t, as in an NT_PRSTATUS note (Linux
+arch/x86/include/asm/user_64.h, struct user_regs_struct).
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Arch:
-    """`word` is the pointer size in bytes; `red_zone` the bytes below the stack pointer that may be in use."""
+    """One architecture.
+
+    `word` is the pointer size in bytes; `red_zone` the bytes below the stack pointer that may be
+    in use.
+    """
 
     name: str
     machine: int  # e_machine
@@ -25,14 +29,16 @@ class Arch:
     registers: tuple[str, ...]
     sp: str
     pc: str
-    thread_pointer: str  # the register that holds the thread pointer; "" where a note of its own does
-    extra_register_notes: tuple[int, ...]  # notes whose aligned words may hold pointers: vector registers
-    dtv_offset: int  # of the DTV pointer from the thread pointer (glibc sysdeps/ARCH/nptl/tls.h, tcbhead_t)
+    thread_pointer: str  # the register that holds the thread pointer; "" where a separate note does
+    # Types of the notes with vector registers, whose aligned words may hold pointers.
+    extra_register_notes: tuple[int, ...]
+    # Of the DTV pointer from the thread pointer (glibc sysdeps/ARCH/nptl/tls.h, tcbhead_t).
+    dtv_offset: int
     page: int = 4096
 
     @property
     def word_format(self) -> str:
-        """struct format of one word, with byte order."""
+        """The struct format of one word, with its byte order."""
         return ("<" if self.byteorder == "little" else ">") + {4: "I", 8: "Q"}[self.word]
 
     @property
@@ -71,7 +77,7 @@ ARCHES: tuple[Arch, ...] = (X86_64,)
 
 
 def arch_of(machine: int, bits: int, byteorder: str) -> Arch | None:
-    """The table's row for an ELF header's e_machine, class and byte order, or None when we have none."""
+    """The architecture of an ELF header's e_machine, class and byte order; None: unsupported."""
     for arch in ARCHES:
         if (arch.machine, arch.word * 8, arch.byteorder) == (machine, bits, byteorder):
             return arch

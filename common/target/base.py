@@ -1,6 +1,7 @@
-"""What every process image offers, whether a core file, a live process, GDB, LLDB or a test's fake.
+"""The Target protocol, of core files, live processes, GDB's and LLDB's, and a test's fakes.
 
-All addresses are integers in the target's address space, all sizes are bytes, ranges are half open [start, end).
+All addresses are integers in the target's address space, all sizes are bytes, and ranges are half
+open [start, end).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 Buffer = Union[bytes, bytearray, memoryview]
 
 PIECE = 16 << 20
-"""Longest piece `Target.pieces` yields, in bytes: short enough that one kernel call takes well under 200 ms."""
+"""Longest piece of `Target.pieces`, in bytes: one kernel call on it takes well under 200 ms."""
 
 
 class Range(NamedTuple):
@@ -29,7 +30,10 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Region:
-    """One mapped range. `name` is a file path, a kernel label such as "[stack]", or "" for anonymous memory."""
+    """One mapped range.
+
+    `name` is a file path, a kernel label such as "[stack]", or "" for anonymous memory.
+    """
 
     start: int
     end: int
@@ -50,7 +54,10 @@ class Region:
 
 @dataclass(frozen=True)
 class Module:
-    """A loaded ELF file. `bias` is what to add to the file's own addresses (p_vaddr, st_value) to get the target's."""
+    """A loaded ELF file.
+
+    `bias` is added to the file's own addresses (p_vaddr, st_value) to get the target's.
+    """
 
     path: str
     bias: int
@@ -61,7 +68,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Symbol:
-    """`size` 0 means the table does not say."""
+    """A named address. `size` is 0 where the symbol table gives none."""
 
     name: str
     address: int
@@ -73,10 +80,12 @@ class Symbol:
 class Thread:
     """A thread at the moment of the stop.
 
-    `registers` has the general registers under the architecture's own names; `words` every aligned word of the general
-    and the vector registers, which are roots if they are read again; `names` the register of each, as far as that is known ("" or
-    none: it is not), vector registers by their parts ("xmm3" is the low 128 bits, "ymm3" the next 128, "zmm3" the upper 256); `sp`,
-    `pc` and `thread_pointer` are among them where the architecture has them (`thread_pointer` 0: unknown).
+    `registers` has the general registers under the architecture's own names. `words` has every
+    aligned word of the general and the vector registers: those that the thread may read again are
+    roots. `names` has the register of each word, where it is known ("" or no entry: not known).
+    Vector registers are named by their parts: "xmm3" is the low 128 bits, "ymm3" the next 128,
+    "zmm3" the upper 256. `sp`, `pc` and `thread_pointer` are among the words where the
+    architecture has them (`thread_pointer` 0: unknown).
     """
 
     tid: int
@@ -89,10 +98,10 @@ class Thread:
 
 
 class Piece(NamedTuple):
-    """Bytes of the target that lie in our own memory: `data` is a writable, contiguous memoryview of format 'B'.
+    """Bytes of the target in findleaks' own memory.
 
-    Writable only so that ctypes can take its address without a copy; nobody writes to it, and a write would not reach
-    the target.
+    `data` is a contiguous memoryview of format 'B'. It is writable only so that ctypes can take
+    its address without a copy. It must not be written to, and a write would not reach the target.
     """
 
     address: int
@@ -114,18 +123,19 @@ class Mapped(Protocol):
 
 
 class Target(Protocol):
-    """A process image. Everything is read only. `TargetDefaults` has what is said where it is not known."""
+    """A process image, read only. `TargetDefaults` has the answers where something is not known."""
 
     arch: Arch
     description: str  # one line: "core of ./server (pid 4711), 5 threads"
     pid: Optional[int]
     live: bool
     path: str  # of the core file; "" for a live process
-    unread: list[Range]  # writable memory that was mapped and is not there
-    truncated: bool  # the core ends before its headers say
-    warnings: list[str]  # what the user must know: unread memory, a truncated core, files that do not match
-    crashed: int  # the thread that a fault of its own, or abort(), ended; 0: none, or not known
-    exe_path: str  # of the program when it ran; "" where that is not known
+    unread: list[Range]  # writable memory that was mapped and cannot be read
+    truncated: bool  # the core file ends before its headers say
+    # What the user must know: unread memory, a truncated core, files that do not match.
+    warnings: list[str]
+    crashed: int  # tid of the thread ended by its own fault or abort(); 0: none, or not known
+    exe_path: str  # the program's path when it ran; "" where that is not known
 
     def regions(self) -> Sequence[Region]:
         """Sorted by address, disjoint."""
@@ -136,31 +146,40 @@ class Target(Protocol):
         ...
 
     def read_code(self, address: int, size: int) -> bytes:
-        """What `read` gives, without the breakpoints that a debugger has put there."""
+        """Like `read`, but without the breakpoints that a debugger has inserted."""
         ...
 
     def word(self, address: int) -> int:
-        """The pointer-sized unsigned word at `address`, or UnreadableMemory. Cheap (cached): made for following lists."""
+        """The pointer-sized unsigned word at `address`, or UnreadableMemory. It is cached."""
         ...
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
-        """The readable parts of [start, end) in ascending order, each at most PIECE long; what is absent is left out."""
+        """The parts of [start, end) that can be read, ascending, each at most PIECE long."""
         ...
 
     def nonzero(self, start: int, end: int) -> Iterator[Range]:
-        """What of [start, end) may be there and hold anything but zeros, ascending: all of it, less what is absent from a core, and the
-        long holes of its file, which are zeros. Found out without a look at the bytes. For searches, which find nothing in zeros."""
+        """The parts of [start, end) that may hold anything but zeros, ascending, for searches.
+
+        Left out are memory that is absent from a core, and long holes of the core file, which read
+        as zeros. The bytes themselves are not looked at.
+        """
         ...
 
     def resident(self, start: int, end: int) -> Optional[int]:
-        """Bytes of [start, end) that lay in memory (or in swap) at the stop; None where that is not known. Live: of private anonymous
-        memory. A core tells by the holes in its file, which the kernel leaves for pages that were never touched, or given back; copies
-        and compressed cores have lost that."""
+        """Bytes of [start, end) that were in memory or in swap at the stop; None: not known.
+
+        Of a live process: of private anonymous memory only. A core shows it by the holes in its
+        file: the kernel leaves one for each page that was never touched, or was given back. Copied
+        and compressed cores have lost the holes.
+        """
         ...
 
-    def presence(self, tell: Callable[[float], None]) -> Optional[Presence]:
-        """The same page by page and for every mapping, of one moment: live from pagemap and smaps, of a core from its holes. None where
-        that is not known. `tell` is called at least each 200 ms with the part that is done (0: unknown), and may raise."""
+    def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
+        """Residency page by page, for every mapping, at one moment; None where it is not known.
+
+        Of a live process it comes from pagemap and smaps, of a core from its holes. `progress` is
+        called at least every 200 ms with the part that is done (0: unknown), and may raise.
+        """
         ...
 
     @property
@@ -175,11 +194,14 @@ class Target(Protocol):
         ...
 
     def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
-        """The symbol of exactly this (mangled) name, from .symtab or .dynsym of any module or the one whose basename starts so."""
+        """The symbol of exactly this (mangled) name, from .symtab or .dynsym.
+
+        Any module is searched, or only those whose basename starts with `module`.
+        """
         ...
 
     def symbols_starting(self, prefix: str) -> Sequence[Symbol]:
-        """Every symbol whose (mangled) name starts so, of all modules: families of constants such as v8dbg_…"""
+        """All symbols whose (mangled) name starts with `prefix`: families, such as v8dbg_…"""
         ...
 
     def symbolize(self, address: int) -> Optional[Symbol]:
@@ -187,42 +209,59 @@ class Target(Protocol):
         ...
 
     def thread_locals(self, module: Module) -> Sequence[Symbol]:
-        """A module's thread-local variables, ascending; their addresses count from where a thread has the module's."""
+        """A module's thread-local variables, ascending.
+
+        Their addresses are offsets into the module's block of a thread's storage.
+        """
         ...
 
     def debug_data(self, module: Module) -> Sequence[Buffer]:
-        """The files that may have a module's debug information: its own, where it is proven to be the one that was loaded, and the
-        separate one of its build-id."""
+        """The files that may have a module's debug information.
+
+        These are the module's own file, where it is proven to be the one that was loaded, and the
+        separate debug file of its build-id.
+        """
         ...
 
     def threads(self) -> Sequence[Thread]: ...
 
     def thread_names(self) -> Mapping[int, str]:
-        """tid -> the name that the thread was given (prctl PR_SET_NAME), of a process of this machine; cores do not have them: {}."""
+        """tid -> the name that the thread was given (prctl PR_SET_NAME).
+
+        Known for processes of this machine only: cores do not have the names, and give {}.
+        """
         ...
 
     def run_on(self, seconds: float) -> bool:
-        """Let the process run for so long and stop it again: all that was read of it before is void. False, and nothing is done, where it
-        is a core, or not ours to let go."""
+        """Let the process run for so many seconds, and stop it: what was read before is invalid.
+
+        False, and nothing is done, for a core, or where findleaks may not let the process run.
+        """
         ...
 
     def breakpoint_host(self) -> Optional[BreakpointHost]:
-        """The process let run and stopped at breakpoints, by the debugger that holds it; None where none does on this machine."""
+        """The process, to be run and stopped at breakpoints by the debugger that holds it.
+
+        None where no debugger on this machine holds it.
+        """
         ...
 
     def injection_host(self) -> Optional[InjectionHost]:
-        """The process changed and let run, by the debugger that holds it; None where none does that can."""
+        """The process, to be changed and run by the debugger that holds it.
+
+        None where no debugger that can do so holds it.
+        """
         ...
 
     def interrupted(self) -> bool:
-        """True once the user asked to stop; polled at least every 200 ms of work."""
+        """True once the user asked to stop. Polled at least every 200 ms of work."""
         ...
 
     def close(self) -> None: ...
 
 
 class TargetDefaults:
-    """Target's optional parts, as a process image has them that knows no more than its memory, and that no debugger holds."""
+    """Default answers for Target's optional parts: nothing known but memory, and no debugger."""
 
     exe_path = ""
     crashed = 0

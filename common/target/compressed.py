@@ -1,7 +1,8 @@
-"""Compressed cores: unpacked into a file without a name, which goes away with the last that uses it.
+"""Compressed cores, unpacked into an unnamed temporary file, which disappears when it is closed.
 
-A small file may hold a very large one, by mistake or to do harm. So what is unpacked comes in steps of bounded size, runs of zeros take
-no room on disk, and of the disk's free space a part stays free. What stands before damage is used, as of a core that was cut off.
+A small file may unpack to a very large one, by mistake or to do harm. So unpacking proceeds in
+steps of bounded size, runs of zeros take no space on disk, and a part of the disk's free space
+stays free. What was unpacked before damage is used, like a truncated core.
 """
 
 from __future__ import annotations
@@ -19,17 +20,23 @@ from findleaks.formatting import size as human
 from findleaks.target.zstd import Damaged, Frames, Trailing
 
 _STEP = 1 << 16
-"""Bytes unpacked at once, at most (zstd: a block, 128 KiB): as much may be lost in front of damage, and this often Ctrl-C is heard."""
+"""Most bytes unpacked in one step (zstd: a block, 128 KiB).
+
+As much may be lost before damage, and Ctrl-C is noticed this often.
+"""
 _BLOCK = 1 << 16
-"""Bytes that become a hole where all of them are zero."""
+"""Bytes of a block that becomes a hole where all of them are zero."""
 _ZERO = bytes(_BLOCK)
 _KEPT_FREE = 10
-"""One part in so many of the disk's free space is not used."""
+"""One part in so many of the disk's free space is left free."""
 
 
 class Unpacked(NamedTuple):
-    """`fd` is the unpacked core; `warning` says what is wrong with the compressed file ("": nothing), `partial` that a part of the core is
-    missing or may be wrong."""
+    """The result of unpacking.
+
+    `fd` is the unpacked core; `warning` says what is wrong with the compressed file ("": nothing);
+    `partial` says that a part of the core is missing or may be wrong.
+    """
 
     fd: int
     warning: str
@@ -37,22 +44,25 @@ class Unpacked(NamedTuple):
 
 
 class _Stream(Protocol):
-    """A file that unpacks what it reads: Python's GzipFile, LZMAFile, BZ2File, ZstdFile, or ours."""
+    """A file that unpacks what it reads: Python's GzipFile, LZMAFile, BZ2File, ZstdFile; Frames."""
 
     def read1(self, size: int) -> bytes:
         """Up to `size` bytes; b"" at the end. EOFError where the compressed data are cut off."""
         ...
 
 
-def unpacked(fd: int, name: str, start: bytes, tell: Callable[[float], None] = lambda part: None) -> Unpacked:
-    """Unpack a file, which is taken over and closed. `start` are its first bytes; `tell` is called at each step with the part that is
-    done, and may raise. TargetError if it is in no known format, holds something else than a core, or nothing can be unpacked."""
+def unpacked(fd: int, name: str, start: bytes, progress: Callable[[float], None] = lambda part: None) -> Unpacked:
+    """Unpack a core. `fd` is taken over and closed; `start` are the file's first bytes.
+
+    `progress` is called at each step with the part that is done, and may raise. TargetError if the
+    format is not known, the content is no core, or nothing can be unpacked.
+    """
     with io.FileIO(fd) as file:
         stream, errors = _stream(file, name, start)
         try:
             out = _Output(name)
             try:
-                warning, partial = _unpack(stream, errors, file, out, tell)
+                warning, partial = _unpack(stream, errors, file, out, progress)
                 out.end(warning)
             except BaseException:
                 os.close(out.fd)
@@ -64,7 +74,10 @@ def unpacked(fd: int, name: str, start: bytes, tell: Callable[[float], None] = l
 
 
 _Errors = tuple[type[Exception], ...]
-"""What a stream raises where the compressed data are bad; beside these all may raise OSError, of which EOFError is none."""
+"""What a stream raises for bad compressed data, beside OSError, which any may raise.
+
+EOFError, for data that are cut off, is not an OSError.
+"""
 
 
 def _stream(file: io.FileIO, name: str, start: bytes) -> tuple[_Stream, _Errors]:
@@ -108,7 +121,7 @@ def _zstd(file: io.FileIO, name: str) -> tuple[_Stream, _Errors]:
 
 
 class _Program:
-    """The zstd program, which unpacks the file that is its standard input."""
+    """The zstd program, unpacking the file that is its standard input."""
 
     def __init__(self, file: io.FileIO, name: str) -> None:
         program = shutil.which("zstd")
@@ -132,19 +145,19 @@ class _Program:
         return data
 
     def close(self) -> None:
-        """End the program, if it still runs."""
+        """Kill the program, if it still runs."""
         if self._child.poll() is None:
             self._child.kill()
         with self._child:
             pass
 
 
-class _Full(Exception):
-    """No more may be written to the disk; says why."""
+class _DiskFull(Exception):
+    """No more may be written to the disk; the text says why."""
 
 
 class _Output:
-    """The unpacked file: has no name, and holes for zeros. `at` bytes are written, or left out as zeros."""
+    """The unpacked file: unnamed, with holes for zeros. `at` bytes were added, zeros included."""
 
     def __init__(self, name: str) -> None:
         self.name, self.at = name, 0
@@ -155,7 +168,7 @@ class _Output:
         self._start = b""
 
     def add(self, data: bytes) -> None:
-        """Write behind what is there. _Full when the disk has no room for it, TargetError when this is going to be no core."""
+        """Append data. _DiskFull when the disk is too full, TargetError when this is no core."""
         if len(self._start) < 4:
             self._start += data[:4]
             if not self._start.startswith(b"\x7fELF"[: len(self._start)]):
@@ -166,7 +179,7 @@ class _Output:
             if part != _ZERO[: len(part)]:
                 self._left -= len(part)
                 if self._left < 0:
-                    raise _Full(f"of {human(self.free)} that were free a tenth stays so")
+                    raise _DiskFull(f"of {human(self.free)} that were free a tenth stays so")
                 self._write(part)
             self.at += len(part)
             low += len(part)
@@ -177,10 +190,10 @@ class _Output:
             while done < len(view):
                 done += os.pwrite(self.fd, view[done:], self.at + done)
         except OSError as error:
-            raise _Full(error.strerror or str(error)) from None
+            raise _DiskFull(error.strerror or str(error)) from None
 
     def end(self, warning: str) -> None:
-        """Give the file its size; TargetError with the warning when nothing was unpacked."""
+        """Give the file its final size; TargetError with the warning when nothing was unpacked."""
         if not self.at:
             raise TargetError(warning or f"{self.name}: there is nothing in the compressed file")
         try:
@@ -190,7 +203,7 @@ class _Output:
 
 
 def _unnamed(name: str) -> tuple[int, str]:
-    """A file without a name, and its folder: $TMPDIR, else /var/tmp rather than /tmp, which is often in memory."""
+    """An unlinked file, and its folder: $TMPDIR, or /var/tmp, since /tmp is often in memory."""
     folders = [os.environ["TMPDIR"]] if os.environ.get("TMPDIR") else ["/var/tmp"]
     for folder in [*folders, tempfile.gettempdir()]:
         try:
@@ -202,19 +215,20 @@ def _unnamed(name: str) -> tuple[int, str]:
     raise TargetError(f"{name}: no folder to unpack it in: set TMPDIR")
 
 
-def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, tell: Callable[[float], None]) -> tuple[str, bool]:
-    """Unpack to the end, or as far as can be: `warning` and `partial` of Unpacked."""
+def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, progress: Callable[[float], None]) -> tuple[str, bool]:
+    """Unpack to the end, or until an error: `warning` and `partial` of Unpacked."""
     size = os.fstat(file.fileno()).st_size
     bad: _Errors = (OSError, Trailing, *errors)
     while True:
-        tell(min(file.tell() / max(size, 1), 1.0))
+        progress(min(file.tell() / max(size, 1), 1.0))
         try:
             data = stream.read1(_STEP)
         except EOFError:
             return f"{out.name}: the compressed file is cut off after {human(out.at)} of the core: the rest is missing.", True
         except bad as error:
             why = " ".join(str(error).split())
-            if isinstance(error, Trailing) or (out.at and why.startswith("Not a gzipped file")):  # gzip.BadGzipFile of a further member
+            # "Not a gzipped file": gzip.BadGzipFile of a further member
+            if isinstance(error, Trailing) or (out.at and why.startswith("Not a gzipped file")):
                 return f"{out.name}: something else stands behind the compressed core: it is left out.", False
             where = f"the compressed file is damaged near byte {file.tell():,} of {size:,} ({why})"
             return f"{out.name}: {where}: {human(out.at)} of the core are there, some of it maybe wrong, the rest is missing.", True
@@ -222,6 +236,6 @@ def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, tel
             return "", False
         try:
             out.add(data)
-        except _Full as error:
+        except _DiskFull as error:
             there = f"{human(out.at)} of the core are unpacked in {out.folder}, and there is no room for more ({error})"
             return f"{out.name}: {there}: the rest is missing. Set TMPDIR to a folder on a disk with more room.", True

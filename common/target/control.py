@@ -1,6 +1,7 @@
-"""What a debugger offers beside reading a process that it holds stopped: let it run, set breakpoints, change it.
+"""What a debugger can do with a process besides reading it: run it, set breakpoints, change it.
 
-`Target.breakpoint_host` and `Target.injection_host` give these to `count`; the front ends implement them.
+`Target.breakpoint_host` and `Target.injection_host` give these to `count`; the front ends
+implement them.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Why the process stopped. `why`: "asked" (the callback said so), "time", "interrupt" (the user's Ctrl-C), "stop" (something
-    else stopped it) or "ended"; `text` says more of the last two."""
+    """Why the process stopped.
+
+    `why` is "asked" (the callback said so), "time", "interrupt" (the user's Ctrl-C), "stop"
+    (something else stopped it) or "ended". `text` says more about the last two.
+    """
 
     why: str
     text: str = ""
 
 
 class ThreadPosition(NamedTuple):
-    """Where a stopped thread is."""
+    """The position of a stopped thread."""
 
     tid: int
     pc: int
@@ -31,45 +35,52 @@ class ThreadPosition(NamedTuple):
 
 
 class BreakpointHost(Protocol):
-    """A process that a debugger holds stopped. Between `arm` and `disarm` it has our breakpoints; `disarm` may be called at any
-    time, and again."""
+    """A process that a debugger holds stopped.
+
+    Between `arm` and `disarm` it has findleaks' breakpoints. `disarm` may be called at any time,
+    and again.
+    """
 
     pid: int
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
-        """Set a breakpoint at each address. `hit` is called with the address of one that a thread has reached, true asks to stop."""
+        """Set a breakpoint at each address.
+
+        `hit` is called with the address of a breakpoint that a thread has reached; true asks to
+        stop.
+        """
         ...
 
     def disarm(self) -> None:
-        """Take away what `arm` set; the bytes of the code are then as they were."""
+        """Remove what `arm` set; the code has its original bytes again."""
         ...
 
     def close(self) -> None:
-        """Everything is printed: the debugger is the user's again."""
+        """Called when everything is printed: the user has the debugger again."""
         ...
 
     def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run for that long at most."""
+        """Let the process run, for at most this many seconds."""
         ...
 
     def opened(self) -> Target:
         """The process as it is now, as a target that the caller closes."""
         ...
 
-    # Of the thread that is at a breakpoint, within `hit` only:
+    # The rest is about the thread at a breakpoint, and is valid within `hit` only.
 
     def thread(self) -> int:
-        """Its id."""
+        """The thread's id."""
         ...
 
     def register(self, name: str) -> int: ...
 
     def read(self, address: int, size: int) -> bytes:
-        """What is there now, nothing cached; may be short or b"" where nothing is mapped."""
+        """The bytes there now, nothing cached; may be short, or b"" where nothing is mapped."""
         ...
 
     def holds(self, expression: str) -> bool:
-        """Whether the debugger's expression is true (not 0). UsageError when it cannot be evaluated."""
+        """Whether the debugger's expression is not 0; UsageError when it cannot be evaluated."""
         ...
 
 
@@ -79,7 +90,7 @@ class PatchHost(Protocol):
     pid: int
 
     def opened(self) -> Target:
-        """The process as it is now, as a target that the caller closes; it is read only."""
+        """The process as it is now, as a read-only target that the caller closes."""
         ...
 
     def write(self, address: int, data: bytes) -> None:
@@ -87,35 +98,38 @@ class PatchHost(Protocol):
         ...
 
     def places(self) -> list[ThreadPosition]:
-        """Where the threads are."""
+        """The positions of the threads."""
         ...
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """What the system call returns that a thread makes, pointed at the `syscall` at `instruction`."""
+        """The result of a system call that a thread is made to execute.
+
+        The thread is pointed at the `syscall` instruction at `instruction`.
+        """
         ...
 
     def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run for that long at most."""
+        """Let the process run, for at most this many seconds."""
         ...
 
 
 class InjectionHost(PatchHost, Protocol):
-    """What `count --inject` needs beyond patching. After `close` it may `begin` again."""
+    """What `count --inject` needs beyond patching. After `close`, `begin` may be called again."""
 
     def begin(self) -> None:
-        """The process is going to be run."""
+        """Called before the process is run."""
         ...
 
     def hold(self) -> None:
-        """It is going to be changed: a Ctrl-C of the user waits until it runs, or everything is printed."""
+        """Called before the process is changed: a Ctrl-C waits until it runs, or all is printed."""
         ...
 
     def close(self) -> None:
-        """Everything is printed: the debugger is the user's again."""
+        """Called when everything is printed: the user has the debugger again."""
         ...
 
     def stop(self) -> None:
-        """Stop the process that runs, soon. Called by another thread."""
+        """Stop the running process soon. Called by another thread."""
         ...
 
     def terminated(self) -> bool:

@@ -1,4 +1,4 @@
-"""A live process as a target: stopped for as long as it takes to copy its memory, and read from the copy while it runs on."""
+"""A live process as a target: stopped while its memory is copied, then read from the copy."""
 
 from __future__ import annotations
 
@@ -26,34 +26,37 @@ from findleaks.target.room import available
 from findleaks.target.stopped import Extents, Plan, Stop, joined
 from findleaks.target.symbols import Symbolic
 
-PIECE = 4 << 20
-_MOST_BAD_PAGES = 1024
+PIECE = 4 << 20  # bytes of a mapped file that are read at once
+_MOST_BAD_PAGES = 1024  # unreadable pages in a row, after which the rest of a mapping is given up
 _SPARE = 64 << 20
-"""Bytes that must be left beside the copy, and a quarter of it: the analysis needs memory, too."""
+"""Bytes to leave free beside the copy and a quarter of it: the analysis needs memory, too."""
 _SMALL = 16 << 20
-"""Bytes of pages that came up since room was made, for which nobody is asked whether there is memory."""
+"""Bytes of pages added since the plan, up to which available memory is not checked again."""
 
-Tell = Callable[[float], None]
-"""Called now and then with the part of the work that is done (0: unknown); may raise."""
+Progress = Callable[[float], None]
+"""Progress callback: takes the part of the work that is done (0: unknown), and may raise."""
 
 
-class NoRoom(Exception):
+class NoMemory(Exception):
     """There is no memory for a copy. The text is a warning's."""
 
 
 class CopiedProcess(ExtentReader, LocalProcess):
-    """A process by pid. It is stopped, copied and let go while this is made. NoRoom where there is no memory for that."""
+    """A process by pid, which is stopped, copied and released in the constructor.
 
-    def __init__(self, pid: int, tell: Optional[Tell] = None) -> None:
+    NoMemory where there is no memory for the copy.
+    """
+
+    def __init__(self, pid: int, progress: Optional[Progress] = None) -> None:
         LocalProcess.__init__(self, pid, stopped=False)
         ExtentReader.__init__(self, self.arch, [])
-        self._tell: Tell = tell or (lambda part: None)
+        self._progress: Progress = progress or (lambda part: None)
         self._threads: list[Thread] = []
         self._names: dict[int, str] = {}
         self._auxv: dict[int, int] = {}
         self._files: Optional[MappedFiles] = None
         self._presence: Optional[Presence] = None
-        self.stopped = 0.0  # seconds that the process stood still
+        self.stopped = 0.0  # seconds that the process was stopped
         try:
             self._copy()
         except BaseException:
@@ -90,34 +93,34 @@ class CopiedProcess(ExtentReader, LocalProcess):
         except OSError as error:
             raise TargetError(refusal(self._pid, errno.ESRCH if error.errno == errno.ENOENT else error.errno or errno.EPERM)) from None
         regions = regions_of(maps)
-        at = moment(self._proc, self._page, regions, self._tell)
+        at = moment(self._proc, self._page, regions, self._progress)
         if at is None and ended(self._pid):
             raise TargetError(f"pid {self._pid}: the process has ended")
         if at is None:
-            raise NoRoom("The system does not tell which pages of the process are in memory: it stands still while it is read.")
+            raise NoMemory("The system does not tell which pages of the process are in memory: it stands still while it is read.")
         made, pages = windows(regions, at)
-        _check_room(self._pid, pages)
+        _check_memory(self._pid, pages)
         size = made[-1].offset + made[-1].end - made[-1].start if made else 0
         try:
-            room = Room(size)
+            buffer = Room(size)
         except (OSError, OverflowError, ValueError):
-            raise _no_room(self._pid, size, available()) from None
-        layout, placed = Layout(made, room.address), Copied.none()
+            raise _no_memory(self._pid, size, available()) from None
+        layout, placed = Layout(made, buffer.address), Copied.none()
         for _, words in wanted(regions, at):
             layout.place(words, placed, [])
         done = 0
 
-        def tell(count: int) -> None:
+        def progress(count: int) -> None:
             nonlocal done
             done += count
-            self._tell(done / (pages or 1))
+            self._progress(done / (pages or 1))
 
         for start, count in joined(placed):
-            room.ready(start - room.address, count, tell)
-        return Plan(maps, regions, made, room)
+            buffer.ready(start - buffer.address, count, progress)
+        return Plan(maps, regions, made, buffer)
 
     def _during(self, plan: Plan, stop: Stop, tracer: Tracer) -> bool:
-        """By the thread that traces; no Ctrl-C comes here."""
+        """Copy the process during the stop. Runs in the tracing thread, which gets no Ctrl-C."""
 
         def look() -> None:
             if tracer.cancelled:
@@ -126,7 +129,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         stop.proc = folder_of(self._pid)
         memory = -1
         collecting = gc.isenabled()
-        gc.disable()  # that may take longer than all the rest
+        gc.disable()  # a collection may take longer than everything else here
         try:
             memory = os.open(f"{stop.proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
             with open(f"{stop.proc}/maps", "rb") as file:
@@ -137,7 +140,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
             if stop.at is None:
                 raise ProcessLookupError
             self._place(plan, stop)
-            # By a thread that has memory: a main thread that ended before the others has none.
+            # The id of a thread that has memory: a main thread that ended first has none.
             transfer = Transfer(int(os.path.basename(stop.proc)), memory, self._page, look)
             transfer.run(stop.placed)
             stop.absent = transfer.absent
@@ -160,20 +163,20 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return True
 
     def _place(self, plan: Plan, stop: Stop) -> None:
-        """Where each page of the stopped process goes: to its place in the room, or to room made now."""
+        """Give each page its place, in the plan's buffer or in one made during the stop."""
         assert stop.at is not None
-        layout = Layout(plan.windows, plan.room.address)
+        layout = Layout(plan.windows, plan.buffer.address)
         for _, words in wanted(stop.regions, stop.at):
             layout.place(words, stop.placed, stop.rest)
         count = sum(end - start for start, end in stop.rest)
         if count > _SMALL:
-            _check_room(self._pid, count)
+            _check_memory(self._pid, count)
         if stop.rest:
             stop.extra = Room(count)
             at = stop.extra.address
             for start, end in stop.rest:
                 stop.placed.source.append(start)
-                stop.placed.room.append(at)
+                stop.placed.destination.append(at)
                 stop.placed.size.append(end - start)
                 at += end - start
 
@@ -186,12 +189,12 @@ class CopiedProcess(ExtentReader, LocalProcess):
             extent = self._extents[index]
             low, high = max(start, extent.start), min(end, extent.end)
             if isinstance(extent.source, MappedFile):
-                yield from self._of_file(extent.source, low, high)
+                yield from self._file_pieces(extent.source, low, high)
             elif low < high:
                 yield from ExtentReader.pieces(self, low, high)
             index += 1
 
-    def _of_file(self, source: MappedFile, low: int, high: int) -> Iterator[Piece]:
+    def _file_pieces(self, source: MappedFile, low: int, high: int) -> Iterator[Piece]:
         bad = 0
         while low < high:
             size = min(PIECE, high - low)
@@ -204,10 +207,10 @@ class CopiedProcess(ExtentReader, LocalProcess):
                 bad += 1
                 skipped = high - low if bad >= _MOST_BAD_PAGES else min(self._page - low % self._page, high - low)
                 if source.region.writable:
-                    self._lacks(low, low + skipped)
+                    self._add_unread(low, low + skipped)
                 low += skipped
 
-    def _lacks(self, start: int, end: int) -> None:
+    def _add_unread(self, start: int, end: int) -> None:
         if self.unread and self.unread[-1].end == start:
             self.unread[-1] = Range(self.unread[-1].start, end)
         elif not any(gap.start <= start < gap.end for gap in self.unread):
@@ -221,8 +224,8 @@ class CopiedProcess(ExtentReader, LocalProcess):
         found = self._presence
         return None if found is None else found.resident.bytes(start, end) + found.swapped.bytes(start, end)
 
-    def presence(self, tell: Tell) -> Optional[Presence]:
-        """See Target: of the stop."""
+    def presence(self, progress: Progress) -> Optional[Presence]:
+        """See Target. The answer is that of the stop."""
         return self._presence
 
     def threads(self) -> Sequence[Thread]:
@@ -238,7 +241,10 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return self._auxv
 
     def run_on(self, seconds: float) -> bool:
-        """See Target. It runs already: it is copied once more, unless it has ended, or memory has become scarce."""
+        """See Target. The process is running already, and is copied once more.
+
+        False where it has ended, or memory has become scarce.
+        """
         before = sum(source_size(extent) for extent in self._extents)
         if ended(self._pid) or available() + before < before + before // 4 + _SPARE:
             return False
@@ -248,12 +254,12 @@ class CopiedProcess(ExtentReader, LocalProcess):
         Symbolic.__init__(self)
         try:
             self._copy()
-        except NoRoom as lacking:
+        except NoMemory as lacking:
             raise TargetError(f"pid {self._pid}: memory ran out while it was read again: {lacking}") from None
         return True
 
     def close(self) -> None:
-        """Give the copy's memory back. May be called more than once."""
+        """Free the copy's memory. May be called more than once."""
         self.close_extents()
         files, self._files = self._files, None
         if files is not None:
@@ -261,7 +267,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
 
 def source_size(extent: Extent) -> int:
-    """Bytes of ours that an extent takes at most."""
+    """Most bytes of findleaks' memory that an extent takes."""
     return extent.end - extent.start if extent.source.direct else 0
 
 
@@ -279,25 +285,28 @@ def _pread(memory: int, region: Region) -> bytes:
         return b""
 
 
-def _check_room(pid: int, size: int) -> None:
+def _check_memory(pid: int, size: int) -> None:
     found = available()
     if size + size // 4 + _SPARE > found:
-        raise _no_room(pid, size, found)
+        raise _no_memory(pid, size, found)
 
 
-def _no_room(pid: int, size: int, found: int) -> NoRoom:
-    return NoRoom(
+def _no_memory(pid: int, size: int, found: int) -> NoMemory:
+    return NoMemory(
         f"pid {pid}: there is no memory for a copy of {size_text(size)} ({size_text(found)} can be used): "
         "the process stood still while it was read."
     )
 
 
-def attach(pid: int, tell: Optional[Tell] = None) -> Union[CopiedProcess, LiveTarget]:
-    """A process as a target: its copy, while it runs on; or itself, stopped until `close()` (or the end of a `with` block), where memory
-    for a copy is lacking."""
+def attach(pid: int, progress: Optional[Progress] = None) -> Union[CopiedProcess, LiveTarget]:
+    """A process as a target: a copy of it, while it runs on.
+
+    Where memory for a copy is lacking, the process itself, stopped until `close()` (or the end of
+    a `with` block).
+    """
     try:
-        return CopiedProcess(pid, tell)
-    except NoRoom as lacking:
+        return CopiedProcess(pid, progress)
+    except NoMemory as lacking:
         why = str(lacking)
     target = LiveTarget(pid, stopped=False)
     target.warnings.append(why)

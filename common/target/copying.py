@@ -1,9 +1,11 @@
-"""A copy of the pages of a stopped process: room for it made beforehand, so that nothing but copying is left to do during the stop.
+"""Copies the pages of a stopped process into a buffer that was prepared before the stop.
 
-The room has a window for each part of memory where pages are; a page lies in it at the place that it has in the part. What is no page of
-the process there stays untouched in ours, too: it reads as zeros, as it does there, and takes no memory.
+The buffer has a window for each part of the process's memory that has pages. A page lies at the
+same offset in the window as in that part. Where the process has no page, the buffer's page stays
+untouched, too: it reads as zeros, as in the process, and takes no memory.
 
-Sources: process_vm_readv(2), madvise(2) (MADV_POPULATE_WRITE since Linux 5.14), proc(5) (/proc/PID/mem).
+Sources: process_vm_readv(2), madvise(2) (MADV_POPULATE_WRITE since Linux 5.14), proc(5)
+(/proc/PID/mem).
 """
 
 from __future__ import annotations
@@ -24,22 +26,26 @@ from findleaks.target.reader import MAP_NORESERVE
 from findleaks.target.runs import Runs
 
 KERNELS = ("[vdso", "[vvar", "[vsyscall")
-"""Names of what the kernel maps into each process."""
+"""Prefixes of the names of mappings that the kernel makes in each process."""
 _HOLES = (16 << 20, 1 << 20, 64 << 10, 0)
-"""Bytes without a page up to which a window goes on, the first with which the windows are not `_SPREAD` times as large as the pages."""
+"""Longest gap without pages, in bytes, that a window spans: candidates.
+
+`windows` takes the first with which all windows together are at most `_SPREAD` times as large as
+the pages.
+"""
 _SPREAD = 16
-_LEAST = 64 << 20
-_POPULATE_WRITE, _HUGE, _NO_HUGE = 23, 14, 15
-_HUGE_PAGE = 2 << 20
+_LEAST = 64 << 20  # bytes: windows of this size in all are never too large
+_POPULATE_WRITE, _HUGE, _NO_HUGE = 23, 14, 15  # MADV_…
+_HUGE_PAGE = 2 << 20  # bytes
 _STEP = 64 << 20
-"""Bytes that are copied, or made room for, between two looks at Ctrl-C: some 30 ms."""
-_LONGEST = 16 << 20
+"""Bytes copied, or populated, between two checks for Ctrl-C: some 30 ms."""
+_LONGEST = 16 << 20  # bytes of a run that process_vm_readv is given as one element
 _VECTOR = 1024  # UIO_MAXIOV
-_MOST_BAD = 1024
+_MOST_BAD = 1024  # pages in a row that cannot be read, after which the rest of a run is given up
 
 
 class Window(NamedTuple):
-    """[start, end) of the process's memory lies from `offset` of the room on."""
+    """[start, end) of the process's memory, and its copy's offset in the buffer."""
 
     start: int
     end: int
@@ -47,10 +53,10 @@ class Window(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """Runs of pages by their columns: addresses in the process, addresses in our memory, bytes."""
+    """Runs of pages by columns: address in the process, address of the copy, bytes."""
 
     source: array[int]
-    room: array[int]
+    destination: array[int]
     size: array[int]
 
     @classmethod
@@ -59,13 +65,16 @@ class Copied(NamedTuple):
 
 
 def anonymous(region: Region) -> bool:
-    """Whether pages that are not there are zeros."""
+    """Whether pages that are not present read as zeros."""
     return region.private and not region.name.startswith("/")
 
 
 def wanted(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, array[int]]]:
-    """The pages to copy, region by region: those that are the process's own, and the shared ones that it can write to. Start and end of
-    each run, one after the other. All else can be read afterwards from the files that are mapped."""
+    """The pages to copy, region by region, as start and end of each run in one flat array.
+
+    They are the process's own pages, and the shared pages that it can write to. Everything else
+    can be read after the stop, from the mapped files.
+    """
     for region in regions:
         if not region.name.startswith(KERNELS) and (region.private or region.writable):
             yield region, _within(at.own if region.private else at.shared, region.start, region.end)
@@ -113,21 +122,27 @@ def _windows(rows: Sequence[tuple[Region, array[int]]], hole: int) -> list[Windo
 
 
 class Room:
-    """Memory of ours, which takes none until it is `ready` or written to. OSError where the system does not give it."""
+    """A buffer that takes no memory until it is populated by `ready`, or written to.
+
+    OSError where the system refuses it.
+    """
 
     def __init__(self, size: int) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
         self._memory = mmap.mmap(-1, max(size, mmap.PAGESIZE), flags=flags)
         self.size = size
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        self._advise(_NO_HUGE, 0, size)  # a page in a window that is nearly empty would take 2 MiB
+        self._advise(_NO_HUGE, 0, size)  # else one page of a sparse window takes 2 MiB
 
     def view(self) -> memoryview:
-        """All of it. It is given back when the last view is released."""
+        """The whole buffer. It is freed when the last view is released."""
         return memoryview(self._memory)
 
-    def ready(self, offset: int, size: int, tell: Callable[[int], None]) -> None:
-        """Have the memory there before it is written to. `tell` is called with the bytes that are ready now and then, and may raise."""
+    def ready(self, offset: int, size: int, progress: Callable[[int], None]) -> None:
+        """Populate a part of the buffer before it is written to.
+
+        `progress` is called after each step with the bytes populated in it, and may raise.
+        """
         low, high = -(-offset // _HUGE_PAGE) * _HUGE_PAGE, (offset + size) // _HUGE_PAGE * _HUGE_PAGE
         if high - low >= 2 * _HUGE_PAGE:
             self._advise(_HUGE, low, high - low)
@@ -138,7 +153,7 @@ class Room:
                 with self.view() as view:
                     view[offset : offset + part : mmap.PAGESIZE] = bytes(-(-part // mmap.PAGESIZE))
             offset += part
-            tell(part)
+            progress(part)
 
     def _advise(self, advice: int, offset: int, size: int) -> bool:
         try:
@@ -150,7 +165,7 @@ class Room:
 
 
 class Layout:
-    """Where in a room the pages go."""
+    """The place of each page in the buffer."""
 
     def __init__(self, made: Sequence[Window], address: int) -> None:
         self._starts = [window.start for window in made]
@@ -158,14 +173,14 @@ class Layout:
         self._moves = [address + window.offset - window.start for window in made]
 
     def place(self, words: array[int], placed: Copied, rest: list[Range]) -> None:
-        """Add runs of pages to those that have a place, and what is in no window to the rest."""
+        """Add runs of pages (start and end, flat) to `placed`, or to `rest` if in no window."""
         if not words:
             return
         at = bisect_right(self._starts, words[0]) - 1
         if at >= 0 and words[-1] <= self._ends[at]:
             starts = words[::2]
             placed.source.extend(starts)
-            placed.room.extend(array("Q", map(self._moves[at].__add__, starts)))
+            placed.destination.extend(array("Q", map(self._moves[at].__add__, starts)))
             placed.size.extend(array("Q", map(sub, words[1::2], starts)))
             return
         for start, end in zip(words[::2], words[1::2]):
@@ -180,27 +195,33 @@ class Layout:
                     continue
                 stop = min(end, self._ends[at])
                 placed.source.append(start)
-                placed.room.append(start + self._moves[at])
+                placed.destination.append(start + self._moves[at])
                 placed.size.append(stop - start)
                 start = stop
 
 
 class Transfer:
-    """Copies out of the memory of a process, named by the id of one of its threads. `memory` is a descriptor of /proc/PID/mem. `look` is
-    called now and then, and may raise."""
+    """Copies memory out of a process.
+
+    The process is named by the id of one of its threads; `memory` is a descriptor of
+    /proc/PID/mem. `look` is called now and then, and may raise.
+    """
 
     def __init__(self, pid: int, memory: int, page: int, look: Callable[[], None]) -> None:
         self._pid, self._memory, self._page, self._look = pid, memory, page, look
-        self.absent: list[Range] = []  # what could not be read
+        self.absent: list[Range] = []  # parts that could not be read
         libc: Any = ctypes.CDLL(None, use_errno=True)
         self._readv = libc.process_vm_readv
         self._readv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
         self._readv.restype = ctypes.c_ssize_t
-        self._refused = False
+        self._refused = False  # process_vm_readv is not permitted, or not there
 
     def run(self, wanted: Copied) -> None:
-        """ProcessLookupError when the process is gone."""
-        source, room, size = _split(wanted)
+        """Copy these runs, adding parts that cannot be read to `absent`.
+
+        ProcessLookupError when the process is gone.
+        """
+        source, destination, size = _split_long(wanted)
         at, count = 0, len(source)
         bad = 0
         while at < count:
@@ -208,28 +229,28 @@ class Transfer:
             end = min(at + _VECTOR, count)
             while end - at > 1 and sum(size[at:end]) > _STEP:
                 end = at + (end - at) // 2
-            got = self._vector(source[at:end], room[at:end], size[at:end])
+            got = self._vector(source[at:end], destination[at:end], size[at:end])
             while at < end and got >= size[at]:
                 got -= size[at]
                 at += 1
                 bad = 0
-            if at < end:  # here something cannot be read
-                done = got + self._page_at(source[at] + got, room[at] + got, size[at] - got)
+            if at < end:  # the next byte could not be read
+                done = got + self._read_page(source[at] + got, destination[at] + got, size[at] - got)
                 bad += done == got
                 if done == got:
                     lost = size[at] - got if bad >= _MOST_BAD else min(self._page, size[at] - got)
                     self.absent.append(Range(source[at] + got, source[at] + got + lost))
                     done += lost
-                source[at], room[at], size[at] = source[at] + done, room[at] + done, size[at] - done
+                source[at], destination[at], size[at] = source[at] + done, destination[at] + done, size[at] - done
                 at += not size[at]
 
-    def _vector(self, source: array[int], room: array[int], size: array[int]) -> int:
-        """Bytes read, in their order."""
+    def _vector(self, source: array[int], destination: array[int], size: array[int]) -> int:
+        """Copy runs with one call of process_vm_readv; the bytes copied, in the runs' order."""
         count = len(source)
         if self._refused:
-            return self._page_at(source[0], room[0], size[0])
+            return self._read_page(source[0], destination[0], size[0])
         ours, theirs = array("Q", bytes(16 * count)), array("Q", bytes(16 * count))
-        ours[::2], ours[1::2] = room, size
+        ours[::2], ours[1::2] = destination, size
         theirs[::2], theirs[1::2] = source, size
         got = int(self._readv(self._pid, ours.buffer_info()[0], count, theirs.buffer_info()[0], count, 0))
         if got >= 0:
@@ -240,26 +261,29 @@ class Transfer:
         self._refused = error in (errno.EPERM, errno.ENOSYS)
         return 0
 
-    def _page_at(self, source: int, room: int, size: int) -> int:
-        """Bytes that /proc/PID/mem gives there, which reads what the process itself may not, too: of one page, or all."""
+    def _read_page(self, source: int, destination: int, size: int) -> int:
+        """Copy from /proc/PID/mem, which also reads what the process may not; the bytes copied.
+
+        One page, or the whole run where process_vm_readv is refused.
+        """
         if not self._refused:
             size = min(size, self._page - source % self._page)
         try:
-            return os.preadv(self._memory, [(ctypes.c_char * size).from_address(room)], source)
+            return os.preadv(self._memory, [(ctypes.c_char * size).from_address(destination)], source)
         except (OSError, OverflowError):
             return 0
 
 
-def _split(wanted: Copied) -> Copied:
-    """Long runs in parts, and all columns our own to change."""
+def _split_long(wanted: Copied) -> Copied:
+    """A copy of the columns, which the caller may change, with runs longer than _LONGEST split."""
     made = Copied.none()
     if not wanted.size or max(wanted.size) <= _LONGEST:
         for column, given in zip(made, wanted):
             column.extend(given)
         return made
-    for source, room, size in zip(*wanted):
+    for source, destination, size in zip(*wanted):
         for at in range(0, size, _LONGEST):
             made.source.append(source + at)
-            made.room.append(room + at)
+            made.destination.append(destination + at)
             made.size.append(min(_LONGEST, size - at))
     return made

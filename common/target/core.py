@@ -1,4 +1,4 @@
-"""A core file as a target, with nothing but the file: no debugger, and no files of the process where they are not the same."""
+"""A core file as a target, without a debugger. Other files are used only if proven the same."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ GIVE_SYSROOT = "Give --sysroot."
 
 
 class CoreTarget(ExtentReader, Symbolic, Closing):
-    """A core file. `unread` are the writable ranges that were mapped and are not in the core, `truncated` says that the file ends
-    before its headers say; `exe_path` is the path of the program when it ran."""
+    """A core file. `unread`: writable ranges that were mapped and are not in the core.
+    `truncated`: the file ends before its headers say. `exe_path`: the program's path when it ran.
+    """
 
     live = False
 
@@ -40,14 +41,14 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         parts: Optional[Sequence[Range]] = None,
         remedy: str = GIVE_SYSROOT,
     ) -> None:
-        """`parts` of the file are no holes (None: unknown); `remedy` ends a warning of files that are missing."""
+        """`parts` of the file are no holes (None: unknown). `remedy` ends warnings about files."""
         Symbolic.__init__(self)
         self.path = path
         self.warnings: list[str] = []
         self._name = os.path.basename(path) or path
         self._core = Source(view, holes.without_long_holes(parts) if parts is not None else None)
-        self._data: list[Range] = []  # the parts of the file that are no holes, if they may tell anything
-        self._trusted: Optional[bool] = None  # whether they do; None: not looked yet
+        self._data: list[Range] = []  # not holes; empty if the holes cannot be trusted
+        self._trusted: Optional[bool] = None  # whether the holes can be; None: not checked yet
         self._remedy = remedy
         self._exe, self._sysroot = exe, sysroot.rstrip("/") or sysroot[:1]
         head = self._header(view)
@@ -117,7 +118,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         return process
 
     def _mappings(self, loads: Sequence[Load]) -> list[Mapping]:
-        """The mapped files; where the core does not name them, the segments that start with an ELF header stand for them."""
+        """The mapped files, or the segments with an ELF header where the core names no files."""
         if self._process.files:
             top = top_of(self.arch.word)
             known = [mapping._replace(end=min(mapping.end, top)) for mapping in self._process.files if mapping.start < top]
@@ -136,7 +137,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
     # -- modules and their files
 
     def _add_bare(self) -> None:
-        """Add the modules whose headers were left out of the core (bit 4 of coredump_filter) or cut off, where they overlap no other."""
+        """Add disjoint modules whose headers are cut off, or left out (coredump_filter, bit 4)."""
         code = {d.start for d in self._loads if d.flags & elf.PF_X}
         files = [m for m in self._files if self._at(m.start) < 0 or m.offset]
         starts = [known.module.start for known in self._images]
@@ -157,7 +158,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         return self._images[0] if self._images else None
 
     def _named(self, found: Image) -> Module:
-        """The module; where no note named it, the program's own name or its DT_SONAME does."""
+        """The module, with a path: where no note has one, DT_SONAME, or the program's own name."""
         module = found.module
         if module.path or found.head is None:
             return module
@@ -177,15 +178,15 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             return ""
 
     def _named_by_user(self, found: Image, path: str) -> list[Place]:
-        """Where the module's file lies by the user's word; `path` is where the core says."""
+        """Where the user said that the module's file is; `path` is where the core says."""
         named = [Place(self._exe)] if found is self._main and self._exe else []
         if self._sysroot:
             named += [Place(path, self._sysroot), Place(os.path.basename(path), self._sysroot)]
         return named
 
     def _fill(self) -> None:
-        """Take the bytes the core lacks (text, constants, data never written to) from the modules' files, each only when it is
-        proven to be the same file; and the zeros of a module's .bss that was never written to."""
+        """Take what the core lacks (text, constants, data never written to) from the modules'
+        files, if proven to be the same; and zeros for a .bss that was never written to."""
         extra: list[Extent] = []
         absent: list[str] = []
         vague: list[str] = []
@@ -197,7 +198,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             result = check([*named, *own], found, named)
             self._checks[module.start] = result
             if result.mismatch:
-                ids = f"build-id {_short(result.build_id)}) is not the core's ({_short(module.build_id)}"
+                ids = f"build-id {_short_id(result.build_id)}) is not the core's ({_short_id(module.build_id)}"
                 self.warnings.append(f"{os.path.basename(result.path)} on this machine ({ids}): not used. {self._remedy}")
             elif result.file is None:
                 (vague if result.path else absent).append(os.path.basename(module.path) or hex(module.start))
@@ -236,8 +237,9 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
     # -- what is missing
 
     def _find_unread(self) -> list[Range]:
-        """Writable memory the core lacks. Private memory (anonymous, or a module's data) without a byte in a core that has other such
-        memory was never written to: the kernel leaves it out (fs/coredump.c, vma_dump_size), and it can hold no pointer."""
+        """Writable memory that the core lacks. Not private memory (anonymous, or a module's data)
+        without a byte in a core that has other such memory: the kernel omits what was never
+        written to (fs/coredump.c, vma_dump_size), and it can hold no pointer."""
         unread: list[Range] = []
         shared: dict[str, int] = {}
         writable = [d for d in self._loads if d.flags & elf.PF_W]
@@ -254,7 +256,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
                 if not d.filesz and name:
                     shared[name] = shared.get(name, 0) + gap.end - gap.start
         if self.truncated:
-            self.warnings.insert(0, self._cut())
+            self.warnings.insert(0, self._truncation_warning())
         elif not anonymous:
             self.warnings.append(f"{self._name}: the core has no anonymous memory (coredump_filter): heaps and most roots are missing")
         if shared:
@@ -262,12 +264,12 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             self.warnings.append(f"{size} of writable files are not in the core ({files}): pointers in them are not seen.")
         return unread
 
-    def _cut(self) -> str:
+    def _truncation_warning(self) -> str:
         threads = self._process.threads
         missing = sum(1 for t in threads if self._at(t.sp) < 0)
         stacks = f"; {missing} of {len(threads)} thread stacks are missing" if missing else ""
         there, wanted = len(self._core.view()), self._expected
-        near = formatting.size(there) == formatting.size(wanted)  # a few bytes short: "297 MiB of 297 MiB" would say nothing
+        near = formatting.size(there) == formatting.size(wanted)  # a few bytes short
         held = f"{there:,} of {wanted:,} bytes" if near else f"{formatting.size(there)} of {formatting.size(wanted)}"
         return f"{self._name}: truncated: {held} are there{stacks}. What is found lost may be referred to from the missing part."
 
@@ -278,7 +280,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         return self._files[index].path if index >= 0 and address < self._files[index].end else ""
 
     def _stack(self) -> int:
-        """An address in the main thread's stack, 0 if unknown: the kernel puts AT_RANDOM's bytes at its far end."""
+        """An address in the main thread's stack, 0 if unknown. AT_RANDOM lies at its far end."""
         known = self._process.auxv.get(notes.AT_RANDOM, 0)
         return known or (self._process.threads[0].sp if self._process.threads else 0)
 
@@ -291,7 +293,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
 
     def resident(self, start: int, end: int) -> Optional[int]:
         """See Target."""
-        if not self._holes_tell():
+        if not self._holes_valid():
             return None
         found = 0
         at = max(0, bisect_right(self._starts, start) - 1)
@@ -311,20 +313,20 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         return found
 
     def keep_holes(self, data: list[Range]) -> None:
-        """Note where the file has holes, for `resident` and `presence`; `data` are the parts that are none."""
+        """Record the holes, for `resident` and `presence`; `data` are the parts between them."""
         first = min((load.offset for load in self._loads if load.there), default=0)
         if self._of_kernel and holes.by_pages(data, first, len(self._core.view()), self.arch.page):
             self._data = data
 
-    def _holes_tell(self, tell: Callable[[float], None] = lambda part: None) -> bool:
-        """Whether the file's holes say which pages were there. Looked up when first asked: it may take reading all of the file."""
+    def _holes_valid(self, progress: Callable[[float], None] = lambda part: None) -> bool:
+        """Whether the holes show which pages were present. On demand: may read the whole file."""
         if self._trusted is None:
-            self._trusted = bool(self._data) and holes.page_of_zeros(self._core.view(), self._data, self.arch.page, tell) >= 0
+            self._trusted = bool(self._data) and holes.page_of_zeros(self._core.view(), self._data, self.arch.page, progress) >= 0
         return self._trusted
 
-    def presence(self, tell: Callable[[float], None]) -> Optional[Presence]:
+    def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
         """See Target."""
-        if not self._holes_tell(tell):
+        if not self._holes_valid(progress):
             return None
         anonymous = any(d.there and d.flags & elf.PF_W and not self._file_name(d.start) for d in self._loads)
         return holes.presence(self._data, self._loads, self._regions, anonymous)
@@ -364,7 +366,7 @@ def _start(found: Image) -> int:
     return found.module.start
 
 
-def _short(build_id: str) -> str:
+def _short_id(build_id: str) -> str:
     return f"{build_id[:8]}…" if build_id else "none"
 
 
@@ -375,9 +377,10 @@ def open_core(
     progress: Callable[[str, float], None] = lambda phase, part: None,
     remedy: str = GIVE_SYSROOT,
 ) -> CoreTarget:
-    """The target of a core file, compressed (gzip, zstd, xz, bzip2) or not. `exe` is the program's file and `sysroot` the folder that
-    stands for "/" of the machine the core is from, for when they are not at the paths the core names. `progress` is told how far unpacking
-    is. `remedy` says how such a folder is named where the user is. TargetError says in one line why a file cannot be used."""
+    """The target of a core file, compressed (gzip, zstd, xz, bzip2) or not. `exe` is the program's
+    file, `sysroot` the folder to use as "/", both for files that are not where the core says.
+    `progress` gets the part that is unpacked. `remedy` says how the user names such a folder.
+    TargetError says in one line why a file cannot be used."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:

@@ -1,11 +1,16 @@
-"""A small reader of ELF files and of ELF images in memory: headers, segments, sections, notes, build-ids, symbol tables.
+"""Reader of ELF files and of ELF images in memory: headers, notes, build-ids, symbol tables.
 
-Not pyelftools, which reads debug information here (findleaks.debuginfo) and is the tests' oracle (tests/unit/test_elf.py):
-every command reads ELF, and must not need a library nor its import of 45 ms; images in memory have no section headers, by
-which pyelftools finds symbols and build-ids (7 ms for those of a process, against 126); cores have many segments (60,000 in
-0.1 s, against 1.8); and hostile input raises one kind of error here, and nine there.
-Layouts: System V gABI chapters 4 and 5; both classes and byte orders. Everything read may be hostile: sizes are clipped to
-what is there, and nothing is looped over that the data does not hold.
+Not pyelftools, which reads debug information here (findleaks.debuginfo) and is the tests' oracle
+(tests/unit/test_elf.py):
+
+- Every command reads ELF, and must need neither a library nor its import of 45 ms.
+- Images in memory have no section headers, by which pyelftools finds symbols and build-ids (7 ms
+  for those of a process, against 126).
+- Cores have many segments (60,000 in 0.1 s, against 1.8).
+- Hostile input raises one kind of error here, and nine there.
+
+Layouts: System V gABI chapters 4 and 5; both classes and byte orders. Everything read may be
+hostile: sizes are clipped to what is there, and no loop exceeds what the data hold.
 """
 
 from __future__ import annotations
@@ -26,16 +31,22 @@ SHT_SYMTAB, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 7, 8, 11
 NT_GNU_BUILD_ID = 3
 DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SONAME, DT_GNU_HASH = 4, 5, 6, 10, 14, 0x6FFFFEF5
 MOST_SYMBOLS = 1 << 22
-"""More dynamic symbols than any real image has; a corrupt hash table must not make us read on for ever."""
+"""Limit of dynamic symbols, more than any real image has.
+
+A corrupt hash table must not make the reader go on for ever.
+"""
 
 MOST_SEGMENTS = 1 << 21
-"""Program headers that are read: Linux's default limit of mappings is 2^16, and 2^20 in some distributions."""
+"""Limit of program headers.
+
+Linux's default limit of mappings is 2^16, and 2^20 in some distributions.
+"""
 
 MOST_NOTES = 1 << 22
-"""Notes that are read: a process has at most 2^22 threads, which few come near to."""
+"""Limit of notes. A process has at most 2^22 threads, and few come near to that."""
 
 MOST_STRINGS = 1 << 28
-"""Bytes of an image's string table: a corrupt DT_STRSZ must not make us copy gigabytes of heap."""
+"""Bytes of an image's string table: a corrupt DT_STRSZ must not make the reader copy gigabytes."""
 
 _MACHINES = {3: "i386", 8: "MIPS", 20: "PowerPC", 21: "PowerPC64", 22: "s390", 40: "ARM", 62: "x86-64", 183: "AArch64"}
 _MACHINES.update({2: "SPARC", 15: "PA-RISC", 42: "SuperH", 43: "SPARC64", 50: "IA-64", 94: "Xtensa", 243: "RISC-V", 258: "LoongArch"})
@@ -54,7 +65,7 @@ class Header(NamedTuple):
     phoff: int
     shoff: int
     phentsize: int
-    phnum: int  # as it stands; PN_XNUM means: see section 0
+    phnum: int  # as in the file; PN_XNUM means: see section 0
     shentsize: int
     shnum: int
     shstrndx: int
@@ -98,7 +109,7 @@ class Note(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A symbol table: `symbols` are whole Elf_Sym entries of `form`, `strings` the string table beside it."""
+    """A symbol table: whole Elf_Sym entries of `form` in `symbols`, and its string table."""
 
     symbols: bytes
     strings: bytes
@@ -122,7 +133,7 @@ def header(data: Buffer) -> Header:
 
 
 def _rows(data: Buffer, offset: int, count: int, entsize: int, form: str) -> Iterator[tuple[int, ...]]:
-    """`count` structures of `form` every `entsize` bytes from `offset`, or as many whole ones as there are."""
+    """Structures of `form`, one every `entsize` bytes from `offset`: `count`, or all whole ones."""
     size = struct.calcsize(form)
     if entsize < size or offset >= len(data):
         return iter(())
@@ -133,8 +144,11 @@ def _rows(data: Buffer, offset: int, count: int, entsize: int, form: str) -> Ite
 
 
 def segments(data: Buffer, head: Header, nonzero: Optional[Callable[[int, int], Iterable[tuple[int, int]]]] = None) -> list[Segment]:
-    """The program headers that are there, but for PT_NULL, with more than 65,534 of them too (PN_XNUM: the count is section 0's sh_info).
-    `nonzero` gives what of a part of the file is no hole: a count may claim gigabytes of headers in one."""
+    """The program headers in the data, without PT_NULL.
+
+    More than 65,534 are read, too (PN_XNUM: the count is section 0's sh_info). `nonzero` gives the
+    parts of a range of the file outside holes: a count may claim gigabytes of headers in one.
+    """
     count = head.phnum
     if count == PN_XNUM:
         first = next(_rows(data, head.shoff, 1, max(head.shentsize, 1), head.prefix + _section_form(head)), None)
@@ -165,7 +179,7 @@ def _section_form(head: Header) -> str:
 
 
 def sections(data: Buffer, head: Header) -> list[Section]:
-    """The section headers that are there; [] of a stripped or memory-only image."""
+    """The section headers in the data; [] for a stripped or memory-only image."""
     if not head.shoff or not head.shentsize:
         return []
     form = head.prefix + _section_form(head)
@@ -195,8 +209,11 @@ def text(strings: Buffer, offset: int, most: int = 1 << 16) -> str:
 
 
 def notes(data: Buffer, head: Header, align: int = 4) -> Iterator[Note]:
-    """The notes of a PT_NOTE segment's bytes, up to the first whose sizes do not fit in them, or whose header is all zeros, which is
-    padding, or a hole."""
+    """The notes in the bytes of a PT_NOTE segment.
+
+    They end at the first whose sizes do not fit, or whose header is all zeros (padding, or a
+    hole).
+    """
     view = memoryview(data)
     step = 8 if align == 8 else 4
     form = struct.Struct(head.prefix + "III")
@@ -215,7 +232,8 @@ def notes(data: Buffer, head: Header, align: int = 4) -> Iterator[Note]:
 
 
 def notes_of_core(data: Buffer, head: Header, headers: Sequence[Segment]) -> Iterator[Note]:
-    """The notes of these PT_NOTE segments of a file, at most MOST_NOTES; a segment that overlaps one before it in the file has none."""
+    """The notes of these PT_NOTE segments of a file, at most MOST_NOTES; a segment that overlaps
+    one before it in the file has none."""
     left, reached = MOST_NOTES, 0
     for segment in sorted(headers, key=lambda s: s.offset):
         if segment.offset >= reached and segment.filesz:
@@ -228,8 +246,11 @@ def notes_of_core(data: Buffer, head: Header, headers: Sequence[Segment]) -> Ite
 
 
 def build_id(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Segment], bias: Optional[int]) -> str:
-    """The GNU build-id as hex, "" if there is none. `read(at, size)` reads the image: by file offset when `bias` is None,
-    else by address (p_vaddr + bias). What cannot be read counts as absent."""
+    """The GNU build-id of an image as hex, "" if there is none.
+
+    `read(at, size)` reads the image: by file offset when `bias` is None, else by address (p_vaddr
+    + bias). What cannot be read counts as absent.
+    """
     for seg in loads:
         if seg.type != PT_NOTE or not seg.filesz:
             continue
@@ -244,8 +265,11 @@ def build_id(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[S
 
 
 def build_id_of_file(data: Buffer) -> str:
-    """The GNU build-id of a file by its section headers, "" if there is none: a separate debug file's segments are not its own. ElfError
-    where it is no ELF file."""
+    """The GNU build-id of a file by its section headers, "" if there is none.
+
+    Not by segments: those of a separate debug file are not its own. ElfError for a file that is
+    not ELF.
+    """
     head = header(data)
     for section in sections(data, head):
         if section.type == SHT_NOTE:
@@ -256,7 +280,10 @@ def build_id_of_file(data: Buffer) -> str:
 
 
 def symbol_form(head: Header) -> str:
-    """Elf_Sym: 64-bit name, info, other, shndx, value, size; 32-bit name, value, size, info, other, shndx."""
+    """The struct format of Elf_Sym.
+
+    64-bit: name, info, other, shndx, value, size; 32-bit: name, value, size, info, other, shndx.
+    """
     return head.prefix + ("IBBHQQ" if head.bits == 64 else "IIIBBH")
 
 
@@ -278,7 +305,7 @@ def tables_of_file(data: Buffer, head: Header) -> list[Table]:
 
 
 def dynamic(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Segment], bias: int) -> dict[int, int]:
-    """The dynamic section of an image in memory, first value of each tag; {} if it cannot be read."""
+    """The dynamic section of an image in memory: each tag's first value; {} if unreadable."""
     form = head.prefix + ("QQ" if head.bits == 64 else "II")
     for seg in loads:
         if seg.type == PT_DYNAMIC:
@@ -297,8 +324,11 @@ def dynamic(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Se
 
 
 def table_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Segment], bias: int) -> Optional[Table]:
-    """The dynamic symbol table of an image in memory, which has no section headers: its length comes from DT_HASH (nchain) or
-    from walking DT_GNU_HASH to the end of its last chain. None when it cannot be read."""
+    """The dynamic symbol table of an image in memory; None when it cannot be read.
+
+    The image has no section headers, so the length comes from DT_HASH (nchain), or from walking
+    DT_GNU_HASH to the end of its last chain.
+    """
     tags = dynamic(read, head, loads, bias)
     if DT_SYMTAB not in tags or DT_STRTAB not in tags or DT_STRSZ not in tags:
         return None
@@ -306,7 +336,7 @@ def table_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequ
     size = struct.calcsize(form)
 
     def address(tag: int) -> int:
-        # ld.so relocates these tags in place in most images, but not in the vDSO nor on every architecture.
+        # ld.so relocates these tags in place in most images: not the vDSO's, nor everywhere.
         low = min((s.vaddr for s in loads if s.type == PT_LOAD), default=0) + bias
         return tags[tag] if tags[tag] >= low else tags[tag] + bias
 
@@ -319,7 +349,7 @@ def table_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequ
             return None
         if count > MOST_SYMBOLS:
             return None
-        # What is not in the image belongs to something else, or to nothing: many images may name the same gigabytes.
+        # Not beyond the image: many images may name the same gigabytes.
         end = max((s.vaddr + s.memsz for s in loads if s.type == PT_LOAD), default=0) + bias
         strings = min(tags[DT_STRSZ], MOST_STRINGS, end - address(DT_STRTAB))
         if strings < 0 or address(DT_SYMTAB) + count * size > end:
@@ -330,7 +360,10 @@ def table_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequ
 
 
 def _gnu_hash_count(read: Callable[[int, int], Buffer], head: Header, at: int) -> int:
-    """Number of dynamic symbols: one past the end of the chain that starts last (an odd hash value ends a chain)."""
+    """The number of dynamic symbols: the end of the chain that starts last.
+
+    An odd hash value ends a chain.
+    """
     buckets, offset, bloom, _ = struct.unpack(head.prefix + "IIII", read(at, 16))
     if buckets > MOST_SYMBOLS or bloom > MOST_SYMBOLS:
         return 0
@@ -339,7 +372,7 @@ def _gnu_hash_count(read: Callable[[int, int], Buffer], head: Header, at: int) -
     if last < offset:
         return int(offset)
     at += 4 * buckets
-    step = 16  # words read at once: chains are short, but one may lead through gigabytes of zeros
+    step = 16  # words read at once: chains are short, but one may go on through gigabytes of zeros
     while last - offset < MOST_SYMBOLS:
         try:
             values = struct.unpack(f"{head.prefix}{step}I", read(at + 4 * (last - offset), 4 * step))

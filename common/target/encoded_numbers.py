@@ -1,18 +1,21 @@
-"""Numbers as DWARF and processors encode them: LEB128, and two's complement."""
+"""Decoders of DWARF's and processors' encodings of numbers: LEB128, two's complement."""
 
 from __future__ import annotations
 
 LONGEST = 10
-"""Bytes of a LEB128 number of 64 bits (DWARF 5, section 7.6)."""
+"""Most bytes of a LEB128 number of 64 bits (DWARF 5, section 7.6)."""
 
 
 def signed(value: int, bits: int) -> int:
-    """A word of so many bits as two's complement has it."""
+    """The value of a word of `bits` bits read as two's complement."""
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
 def uleb128(data: bytes, at: int) -> tuple[int, int]:
-    """The unsigned number at `data[at]`, and where it ends; ValueError where it does not end, or not within LONGEST bytes."""
+    """The unsigned number at `data[at]`, and where it ends.
+
+    ValueError where it does not end, or not within LONGEST bytes.
+    """
     value = shift = 0
     for end, byte in enumerate(data[at : at + LONGEST], at + 1):
         value |= (byte & 0x7F) << shift

@@ -1,4 +1,4 @@
-"""What a core's program headers say was mapped, and what of it the file holds."""
+"""The mappings that a core's program headers describe, and what the file holds of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from findleaks.target.reader import Extent, Source, gaps
 from findleaks.target.runs import Runs
 
 STACK, VDSO = "[stack]", "[vdso]"
-_MOST_BYTES = 1 << 62
-_LAST_PAGE = 4096
+_MOST_BYTES = 1 << 62  # end of a segment in the file, beyond which a header cannot be true
+_LAST_PAGE = 4096  # bytes
 
 
 class Load(NamedTuple):
-    """A PT_LOAD: [start, end) was mapped; the first `filesz` bytes were dumped, and the file still has the first `there` of them."""
+    """A PT_LOAD segment.
+
+    [start, end) was mapped; the first `filesz` bytes were dumped; the file still has the first
+    `there` of them.
+    """
 
     start: int
     end: int
@@ -29,16 +33,22 @@ class Load(NamedTuple):
 
 
 def top_of(word: int) -> int:
-    """Where memory ends at the latest. Nothing is ever mapped in the last page of the address space, as its addresses are the kernel's
-    error numbers (Linux include/linux/err.h, MAX_ERRNO). What a core claims of it is left out, so that the end of a range, and that of a
-    word or a structure behind it, fits in 64 bits."""
+    """The end of the memory that a process can have, by the bytes of a word.
+
+    Nothing is ever mapped in the last page of the address space, as its addresses are the kernel's
+    error numbers (Linux include/linux/err.h, MAX_ERRNO). What a core claims of that page is left
+    out, so that the end of a range, and of a word or a structure just after it, fits in 64 bits.
+    """
     return (1 << 8 * word) - _LAST_PAGE
 
 
 def loads_of(headers: Sequence[elf.Segment], size: int, word: int, data: Optional[Runs] = None) -> list[Load]:
-    """The PT_LOADs of a core file of `size` bytes, by address, up to `top_of`. `data` are the parts of it that are no holes. Where segments
-    name more bytes than the file has, each byte is the first's: no writer of cores makes such ones, and 60,000 may name the same
-    megabytes."""
+    """The PT_LOADs of a core file of `size` bytes, by address, up to `top_of`.
+
+    `data` are the parts of the file that are not holes. Where segments name more bytes than the
+    file has, each byte belongs to the first segment that names it. No program writes such cores,
+    but in a hostile one 60,000 segments may name the same megabytes.
+    """
     last = top_of(word)
     loads = []
     for s in headers:
@@ -51,13 +61,13 @@ def loads_of(headers: Sequence[elf.Segment], size: int, word: int, data: Optiona
         loads = _unshared(loads)
     loads.sort()
     for index, after in enumerate(loads[1:]):
-        if after.start < loads[index].end:  # what the file does not have of a segment may not hide the next one
+        if after.start < loads[index].end:  # the absent part of a segment may not hide the next one
             loads[index] = loads[index]._replace(end=max(loads[index].start + loads[index].filesz, after.start))
     return [d for d in loads if d.start < d.end]
 
 
 def _unshared(loads: Sequence[Load]) -> list[Load]:
-    """What segments before, in the order of the file, have of it is absent from those behind."""
+    """The loads, without bytes for those that begin in the bytes of a load before in the file."""
     found = []
     reached = 0
     for d in sorted(loads, key=lambda d: (d.offset, -d.there, d.start)):
@@ -70,14 +80,18 @@ def _unshared(loads: Sequence[Load]) -> list[Load]:
 
 
 def expected_size(headers: Sequence[elf.Segment]) -> int:
-    """The size the file must have to hold all that its headers name; headers that cannot be true are not counted."""
+    """The size the file must have to hold all that its headers name, impossible ones excepted."""
     return max((s.offset + s.filesz for s in headers if s.filesz and s.offset + s.filesz < _MOST_BYTES), default=0)
 
 
 def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_code: Callable[[int, str, int], bool]) -> list[Region]:
-    """The regions of a core, sorted, disjoint: its segments with the names of the mapped files, and the mapped files that have no
-    segment (GDB writes none for what it does not dump, which is read only). `stack` is an address in the main thread's stack; `is_code` is
-    asked of an address, the file's path, and the place in the file."""
+    """The regions of a core, sorted, disjoint.
+
+    They are its segments with the names of the mapped files, and the mapped files that have no
+    segment (GDB writes none for what it does not dump, which is read only). `stack` is an address
+    in the main thread's stack. `is_code` is called with an address, the file's path, and the
+    offset in the file.
+    """
     starts = [m.start for m in files]
     regions: list[Region] = []
     last = 0
@@ -86,7 +100,7 @@ def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_c
         mode = bool(d.flags & elf.PF_R), bool(d.flags & elf.PF_W), bool(d.flags & elf.PF_X)
         index = max(bisect_right(starts, start) - 1, 0)
         while start < d.end:
-            # A segment is one mapping, but some writers of cores join neighbours: split it where the mapped file changes.
+            # Some programs join neighbouring mappings in a segment: split it by mapped file.
             while index < len(files) and files[index].end <= start:
                 index += 1
             file = files[index] if index < len(files) and files[index].start < d.end else None

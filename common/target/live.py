@@ -1,4 +1,4 @@
-"""A live process that stands still while it is read: bytes from /proc/PID/mem, threads from ptrace or a debugger."""
+"""A live process that is stopped while it is read: /proc/PID/mem, and ptrace or a debugger."""
 
 from __future__ import annotations
 
@@ -21,17 +21,23 @@ from findleaks.target.residency.presence import Presence
 from findleaks.target.symbols import Symbolic
 
 PIECE = 4 << 20
-"""Bytes a piece: /proc/PID/mem is fastest at 1 to 4 MiB a call, where the buffer stays in the cache."""
-_AHEAD = 16 << 10
-_MOST_PAGES = 1 << 14
-_MOST_BAD_PAGES = 1024
+"""Bytes of a piece. /proc/PID/mem is fastest at 1 to 4 MiB a call: the buffer stays cached."""
+_AHEAD = 16 << 10  # bytes read at once for short reads
+_MOST_PAGES = 1 << 14  # pages in the cache of short reads
+_MOST_BAD_PAGES = 1024  # unreadable pages in a row, after which the rest of a region is given up
 SKIP = 256 << 20
-"""Runs of never-touched anonymous memory at least this long are left out of `pieces`: a sanitizer's shadow has terabytes."""
+"""`pieces` leaves out runs of never-touched anonymous memory of at least this many bytes.
+
+A sanitizer's shadow memory has terabytes of it.
+"""
 
 
 class LiveTarget(LocalProcess):
-    """A process by pid. With `stopped` the caller holds it stopped (a debugger) and nothing is done to it; else it is stopped here
-    and runs on at `close()` (or use `with`)."""
+    """A process by pid.
+
+    With `stopped` the caller (a debugger) holds it stopped, and nothing is done to it. Otherwise
+    it is stopped here, and runs on at `close()` (or use `with`).
+    """
 
     def __init__(self, pid: int, stopped: bool = True) -> None:
         super().__init__(pid, stopped)
@@ -54,7 +60,7 @@ class LiveTarget(LocalProcess):
 
     def _open(self) -> None:
         pid = self._pid
-        self._proc = folder_of(pid)  # once more: now that it stands, a thread does not end any more
+        self._proc = folder_of(pid)  # again: now that all are stopped, no thread ends any more
         try:
             self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
             with open(f"{self._proc}/maps", "rb") as file:
@@ -72,7 +78,7 @@ class LiveTarget(LocalProcess):
         return self._regions[index] if index >= 0 and address < self._regions[index].end else None
 
     def _pread(self, address: int, size: int) -> bytes:
-        """What can be read at `address`, at most `size` bytes; b"" if nothing can."""
+        """The bytes that can be read at `address`, at most `size`; b"" if there are none."""
         try:
             return os.pread(self._memory, size, address)
         except (OSError, OverflowError):  # vsyscall's offset does not fit in an off_t
@@ -87,28 +93,29 @@ class LiveTarget(LocalProcess):
             if data is not None:
                 return data
         else:
-            reached, end = address, address + size  # look before asking for the memory: a corrupt size may be huge
+            reached, end = address, address + size  # check first: a corrupt size may be huge
             while reached < end:
                 region = self._region_at(reached)
                 if region is None:
                     raise UnreadableMemory(address, size)
                 reached = region.end
         if self._region_at(address) is None:
-            raise UnreadableMemory(address, size, self._why(address))
+            raise UnreadableMemory(address, size, self._read_error(address))
         parts = []
         at, end = address, address + size
         while at < end:
             data = self._pread(at, min(end - at, 1 << 30))
             if not data:
-                raise UnreadableMemory(address, size, self._why(at))
+                raise UnreadableMemory(address, size, self._read_error(at))
             parts.append(data)
             at += len(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _why(self, address: int) -> str:
+    def _read_error(self, address: int) -> str:
         region = self._region_at(address)
         if region is None:
-            return "not in the target"  # at once: whoever follows words that may be no addresses comes here thousands of times
+            # No further look: trying words that may be no addresses comes here thousands of times.
+            return "not in the target"
         return "the process has ended" if ended(self._pid) else f"{region.name or 'the mapping'} cannot be read at {address:#x}"
 
     def _cached(self, address: int, size: int) -> Optional[bytes]:
@@ -123,7 +130,7 @@ class LiveTarget(LocalProcess):
         return (parts[0] if len(parts) == 1 else b"".join(parts))[low : low + size]
 
     def _load(self, key: int) -> bytes:
-        """Read a page and the next few of its region into the cache."""
+        """Read a page and the next few of its region into the cache; the page."""
         address = key * self._page
         region = self._region_at(address)
         if region is None:
@@ -143,8 +150,11 @@ class LiveTarget(LocalProcess):
         return int(self._unpack(self.read(address, self.arch.word))[0])
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
-        """The readable parts of [start, end), ascending, each at most 4 MiB. Pages of anonymous memory that were never touched are
-        zeros, and are not read, since that would make the process's page tables grow; very long runs of them are left out."""
+        """The readable parts of [start, end), ascending, each at most 4 MiB.
+
+        Pages of anonymous memory that were never touched are zeros. They are not read, since that
+        would make the process's page tables grow. Very long runs of them are left out.
+        """
         index = max(bisect_right(self._region_starts, start) - 1, 0)
         while index < len(self._regions) and self._regions[index].start < end:
             region = self._regions[index]
@@ -153,15 +163,15 @@ class LiveTarget(LocalProcess):
             if low >= high or not region.readable:
                 continue
             if self._pagemap is not None and region.private and region.writable and not region.name.startswith("/"):
-                yield from self._touched(low, high)
+                yield from self._touched_pieces(low, high)
             else:
-                yield from self._plain(low, high)
+                yield from self._all_pieces(low, high)
 
     def nonzero(self, start: int, end: int) -> Iterator[Range]:
         """See Target."""
         return iter((Range(start, end),))
 
-    def _plain(self, low: int, high: int) -> Iterator[Piece]:
+    def _all_pieces(self, low: int, high: int) -> Iterator[Piece]:
         bad = 0
         while low < high:
             size = min(PIECE, high - low)
@@ -176,11 +186,11 @@ class LiveTarget(LocalProcess):
                 bad += 1
                 if bad >= _MOST_BAD_PAGES:
                     skipped = high - low
-                self._lacks(low, low + skipped)
+                self._add_unread(low, low + skipped)
                 low += skipped
 
     def _fill(self, address: int, view: memoryview) -> int:
-        """Read into `view` as much as can be; the number of bytes."""
+        """Read as much as possible into `view`; the number of bytes."""
         done = 0
         while done < len(view):
             try:
@@ -188,16 +198,16 @@ class LiveTarget(LocalProcess):
             except (OSError, OverflowError):
                 break
             if not got:
-                self._checkfolder_of()
+                self._check_alive()
                 break
             done += got
         return done
 
-    def _checkfolder_of(self) -> None:
+    def _check_alive(self) -> None:
         if ended(self._pid):
             raise TargetError(f"pid {self._pid}: the process has ended while it was read")
 
-    def _lacks(self, start: int, end: int) -> None:
+    def _add_unread(self, start: int, end: int) -> None:
         region = self._region_at(start)
         if region is None or not region.writable:
             return
@@ -206,7 +216,7 @@ class LiveTarget(LocalProcess):
         else:
             self.unread.append(Range(start, end))
 
-    def _touched(self, low: int, high: int) -> Iterator[Piece]:
+    def _touched_pieces(self, low: int, high: int) -> Iterator[Piece]:
         assert self._pagemap is not None
         while low < high:
             size = min(PIECE - low % PIECE if high - low > PIECE else PIECE, high - low)
@@ -216,7 +226,7 @@ class LiveTarget(LocalProcess):
                 if following - low >= SKIP:
                     low = following - following % self._page
                     continue
-                self._checkfolder_of()  # of a process that is gone, every page looks untouched
+                self._check_alive()  # every page of a process that is gone looks untouched
                 yield Piece(low, self._zeros.view()[:size])
                 low += size
                 continue
@@ -227,7 +237,7 @@ class LiveTarget(LocalProcess):
                 while start < end:
                     start += self._fill(start, view[start - low : end - low])
                     if start < end:
-                        self._lacks(start, min(start + self._page - start % self._page, end))
+                        self._add_unread(start, min(start + self._page - start % self._page, end))
                         start += self._page - start % self._page
             yield Piece(low, view)
             low += size
@@ -239,9 +249,9 @@ class LiveTarget(LocalProcess):
         runs = self._pagemap.touched(start, end)
         return sum(max(0, min(run.end, end) - max(run.start, start)) for run in runs)
 
-    def presence(self, tell: Callable[[float], None]) -> Optional[Presence]:
+    def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
         """See Target."""
-        return presence.live(self._proc, self._page, tell)
+        return presence.live(self._proc, self._page, progress)
 
     # -- the rest of the protocol
 

@@ -1,8 +1,9 @@
-"""What a process has mapped of files, read after it was let run on: from the files themselves, or from the process where they are gone.
+"""Mapped files of a copied process, read after it was released.
 
-A page of a file that the process did not write to is what the file has there. A file is the mapped one where device and inode are those
-that /proc/PID/maps tells; of one that was deleted, or lies in another container, the process's own memory is read, and counts if the very
-same mapping is still there afterwards.
+A page of a file that the process did not write to is what the file has there. A file is the mapped
+one where its device and inode are those in /proc/PID/maps. For a file that was deleted, or is in
+another container, the process's own memory is read. That counts only if the very same mapping is
+still there afterwards.
 """
 
 from __future__ import annotations
@@ -15,29 +16,34 @@ from findleaks.target.base import Region
 from findleaks.target.files import Place
 from findleaks.target.reader import Source
 
-AHEAD = 16 << 10
-_MOST_CHUNKS = 1 << 12
-_MOST_FILES = 100
+AHEAD = 16 << 10  # bytes read around a short read
+_MOST_CHUNKS = 1 << 12  # of up to 2 * AHEAD bytes in the cache
+_MOST_FILES = 100  # open at once
 
 
 class MappedFiles:
-    """The files behind the mappings of `maps`, the text of /proc/PID/maps; `proc` is the process's folder there."""
+    """The files behind the mappings of a process.
+
+    `proc` is the process's folder under /proc; `maps` is the text of its `maps` file at the stop.
+    """
 
     def __init__(self, proc: str, maps: bytes, page: int) -> None:
         self._proc, self.page = proc, page
         self._lines = {int(line.partition(b"-")[0], 16): line for line in maps.split(b"\n") if line}
-        self._files: dict[bytes, tuple[int, int]] = {}  # by device and inode: a descriptor, or -1, and bytes
+        # By device and inode: a descriptor, or -1, and the file's size.
+        self._files: dict[bytes, tuple[int, int]] = {}
         self._memory: Optional[int] = None
         self.chunks: dict[int, bytes] = {}
 
     def read(self, region: Region, address: int, size: int) -> bytes:
-        """What there is of [address, address + size), which lies in the region; short where it ends."""
+        """The bytes of [address, address + size), which lies in the region; may be short."""
         line = self._lines.get(region.start, b"")
         file, length = self._file(region, line)
         if file < 0:
-            return self._of_process(line, address, size)
+            return self._read_process(line, address, size)
         at = region.file_offset + address - region.start
-        end = -(-length // self.page) * self.page  # the last page has zeros behind the file's end; behind it nothing can be read
+        # The file's last page is filled up with zeros; beyond it nothing can be read.
+        end = -(-length // self.page) * self.page
         size = min(size, end - at)
         if size <= 0:
             return b""
@@ -75,7 +81,7 @@ class MappedFiles:
             os.close(fd)
         return -1, 0
 
-    def _of_process(self, line: bytes, address: int, size: int) -> bytes:
+    def _read_process(self, line: bytes, address: int, size: int) -> bytes:
         try:
             if self._memory is None:
                 self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
@@ -92,7 +98,7 @@ class MappedFiles:
         self._files.clear()
 
     def close(self) -> None:
-        """No more of it."""
+        """Close all files and drop the cache."""
         self._close_files()
         memory, self._memory = self._memory, None
         if memory is not None:
@@ -101,7 +107,7 @@ class MappedFiles:
 
 
 class MappedFile(Source):
-    """One mapping of them. Offsets are addresses of the process."""
+    """One mapping of a file. Offsets are addresses of the process."""
 
     direct = False
 
@@ -110,21 +116,21 @@ class MappedFile(Source):
         self._files, self.region = files, region
 
     def part(self, offset: int, size: int) -> memoryview:
-        """These bytes; UnreadableMemory where they are not all there."""
+        """These bytes; UnreadableMemory where some of them are lacking."""
         data = self._near(offset, size) if size <= AHEAD else self._files.read(self.region, offset, size)
         if len(data) < size:
             raise UnreadableMemory(offset, size, f"{self.region.name or 'the mapping'} cannot be read at {offset + len(data):#x}")
         return memoryview(data)
 
     def some(self, offset: int, size: int) -> memoryview:
-        """What there is of these bytes, writable."""
+        """As many of these bytes as there are, writable."""
         return memoryview(bytearray(self._files.read(self.region, offset, size)))
 
     def ahead(self, offset: int, size: int) -> None:
         pass
 
     def _near(self, address: int, size: int) -> bytes:
-        """A few bytes: read with those around them, and kept."""
+        """A few bytes, read together with those around them, and cached."""
         base = max(address & -AHEAD, self.region.start)
         chunks = self._files.chunks
         data = chunks.get(base)

@@ -1,4 +1,4 @@
-"""/proc/PID/maps as regions."""
+"""Parser of /proc/PID/maps."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from findleaks.target.base import Region
 
 
 def regions_of(maps: bytes) -> list[Region]:
-    """/proc/PID/maps. The kernel escapes line feeds in names of files (seq_file_path in fs/proc/task_mmu.c), and nothing else: a name with
-    a carriage return in it is one name, not two lines."""
+    """The regions of /proc/PID/maps.
+
+    The kernel escapes line feeds in names of files (seq_file_path in fs/proc/task_mmu.c), and
+    nothing else: a name with a carriage return is one name, not two lines.
+    """
     return [region for region in map(_region_of, maps.split(b"\n")) if region is not None]
 
 
 def _region_of(line: bytes) -> Optional[Region]:
-    """A line of /proc/PID/maps: "start-end perms offset dev inode   path"; None if it is not one."""
+    """The region of a line "start-end perms offset dev inode   path"; None if it is not one."""
     fields = line.split(None, 5)
     try:
         low, high = fields[0].split(b"-")

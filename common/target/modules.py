@@ -1,4 +1,4 @@
-"""Which ELF files are loaded where, and whether the files on this machine are the ones that were loaded."""
+"""The ELF files that are loaded, and the files on this machine that are proven to be the same."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from findleaks.target.reader import Source, map_file, zeros
 from findleaks.target.runs import Runs
 
 DELETED = " (deleted)"
-_HEADERS = 4096
-_MOST_HEADERS = 1 << 16
+_HEADERS = 4096  # bytes first read of an image
+_MOST_HEADERS = 1 << 16  # most bytes read for program headers that end later
 
 
 class Image(NamedTuple):
-    """A module with its ELF headers; `page` is what of its first page is there, for comparing files without build-ids."""
+    """A module with its ELF headers.
+
+    `page` is the readable part of its first page, for comparing files without build-ids.
+    """
 
     module: Module
     head: Optional[elf.Header]
@@ -32,7 +35,7 @@ class Image(NamedTuple):
 
 
 class FileSource(Source):
-    """A file on this machine that was looked at, mapped when first needed; zeros when it went away or changed meanwhile."""
+    """A file on this machine, mapped when needed; zeros if it has changed since it was checked."""
 
     def __init__(self, place: Place, fd: int) -> None:
         super().__init__()
@@ -51,16 +54,16 @@ class FileSource(Source):
             os.close(fd)
 
 
-def headers(read: Callable[[int, int], bytes], start: int, room: int) -> Optional[tuple[elf.Header, list[elf.Segment], bytes]]:
-    """ELF header, program headers and first page of an image that starts at `start`; None if there is no image."""
-    size = min(_HEADERS, room)
+def headers(read: Callable[[int, int], bytes], start: int, available: int) -> Optional[tuple[elf.Header, list[elf.Segment], bytes]]:
+    """ELF header, program headers and first page of the image at `start`; None if there is none."""
+    size = min(_HEADERS, available)
     try:
         page = read(start, size)
         if page[:4] != b"\x7fELF":
             return None
         head = elf.header(page)
         end = head.phoff + head.phnum * head.phentsize
-        if len(page) < end <= min(_MOST_HEADERS, room):
+        if len(page) < end <= min(_MOST_HEADERS, available):
             return head, elf.segments(read(start, end), head), page
         return head, elf.segments(page, head), page
     except (UnreadableMemory, elf.ElfError):
@@ -70,8 +73,11 @@ def headers(read: Callable[[int, int], bytes], start: int, room: int) -> Optiona
 def image(
     read: Callable[[int, int], bytes], mapping: Mapping, find: Callable[[int], Optional[Mapping]], machine: int, page: int
 ) -> Optional[Image]:
-    """The module whose first page `mapping` maps, or None when it maps something else, or an ELF file as mere data: then
-    its last segment is not where the file's headers put it."""
+    """The module whose first page `mapping` maps, or None when it maps something else.
+
+    None, too, for an ELF file mapped as mere data: its last segment is not where the file's
+    headers put it.
+    """
     if mapping.offset:
         return None
     found = headers(read, mapping.start, mapping.end - mapping.start)
@@ -114,8 +120,11 @@ def images(read: Callable[[int, int], bytes], mappings: Sequence[Mapping], machi
 
 
 def bare(mappings: Sequence[Mapping], known: Sequence[Image], is_code: Callable[[Mapping], bool]) -> list[Image]:
-    """The modules whose first page is not there, so that nothing but their place is known: files that are mapped from their
-    beginning, and have code, or the name of a library. Their bias is that of a position-independent file."""
+    """The modules whose first page cannot be read, so that only their place is known.
+
+    They are files mapped from their beginning that have code, or the name of a library. The bias
+    is that of a position-independent file.
+    """
     taken = {found.module.path for found in known}
     spans: dict[str, list[Mapping]] = {}
     for mapping in mappings:
@@ -129,7 +138,7 @@ def bare(mappings: Sequence[Mapping], known: Sequence[Image], is_code: Callable[
 
 
 class Places:
-    """Where modules lie, and which of their memory is code. The images are sorted and disjoint."""
+    """Index of modules by address, and of the code in them. The images are sorted and disjoint."""
 
     def __init__(self, found: Sequence[Image], page: int) -> None:
         self._images, self._page = found, page
@@ -138,12 +147,15 @@ class Places:
         self._known: dict[int, tuple[Runs, Runs]] = {}
 
     def at(self, address: int) -> Optional[Image]:
-        """The module that has this address."""
+        """The module that holds this address."""
         index = bisect_right(self._starts, address) - 1
         return self._images[index] if index >= 0 and address < self._images[index].module.end else None
 
     def is_code(self, address: int, path: str, offset: int) -> bool:
-        """Whether a module's headers say that there is code here, or at this place of its file: V8 maps its own code a second time."""
+        """Whether a module's headers put code at this address, or at this offset of the file.
+
+        The latter because V8 maps its own code a second time.
+        """
         found = self.at(address)
         if found is not None:
             return address - found.module.bias in self._code(found)[0]
@@ -151,7 +163,7 @@ class Places:
         return found is not None and offset in self._code(found)[1]
 
     def _code(self, found: Image) -> tuple[Runs, Runs]:
-        """By the file's own addresses, and by places in the file."""
+        """The code of a module, by the file's own addresses, and by offsets in the file."""
         known = self._known.get(found.module.start)
         if known is None:
             page = self._page
@@ -163,25 +175,26 @@ class Places:
 
 
 def _runs(ranges: Sequence[Range]) -> Runs:
-    """Headers may claim any numbers: those beyond 64 bits are left out."""
+    """The ranges without those beyond 64 bits: headers may claim any numbers."""
     return Runs.of(one for one in ranges if one.end < 1 << 64)
 
 
 class Check(NamedTuple):
-    """The file that answers to a module, if any: `file` is set only when it is proven to be the one that was loaded."""
+    """The file found for a module: `file` is set only when proven to be the one that was loaded."""
 
     file: Optional[FileSource]
-    path: str  # the candidate looked at, "" if there is none
+    path: str  # the first candidate that is an ELF file, "" if there is none
     build_id: str  # the candidate's
     mismatch: bool
 
 
 def check(candidates: Sequence[Place], loaded: Image, named: Sequence[Place] = ()) -> Check:
-    """Find the file a module was loaded from among candidates: the first whose build-id is the same.
+    """The file that a module was loaded from: the first candidate with the same build-id.
 
-    Where there is no build-id to compare, the first page decides, which has the size and place of every segment: of modules without
-    one (musl's ld.so), and of files that the user `named`, whose note the core lacks (patchelf, and so every wheel that auditwheel
-    repaired, moves it out of the first page).
+    Where there is no build-id to compare, the first page decides, which has the size and place of
+    every segment. That applies to modules without one (musl's ld.so), and to files that the user
+    `named`, whose note the core lacks (patchelf moves it out of the first page, as in every wheel
+    that auditwheel repaired).
     """
     seen = Check(None, "", "", False)
     for place in candidates:
@@ -217,15 +230,18 @@ def _pread(fd: int, at: int, size: int) -> bytes:
 
 
 def debug_data(source: Optional[Source], build_id: str, sysroot: str) -> list[elf.Buffer]:
-    """A module's file, and its separate debug file where that is installed."""
+    """A module's file, and its separate debug file if that is installed."""
     found: list[elf.Buffer] = [source.view()] if source is not None else []
     separate = _debug_file(build_id, sysroot)
     return found if separate is None else [*found, separate]
 
 
 def tables(source: Optional[Source], build_id: str, sysroot: str) -> list[elf.Table]:
-    """The symbol tables of a module's file, of its separate debug file where that is installed, and of its MiniDebugInfo (a
-    compressed .symtab in .gnu_debugdata, as Fedora's packages have it)."""
+    """The symbol tables of a module: of its file, its separate debug file, its MiniDebugInfo.
+
+    The debug file is used if installed. MiniDebugInfo is a compressed .symtab in .gnu_debugdata,
+    as in Fedora's packages.
+    """
     found: list[elf.Table] = []
     if source is not None:
         found += _tables(source.view())
@@ -259,13 +275,13 @@ def _tables(data: elf.Buffer) -> list[elf.Table]:
         found = elf.tables_of_file(data, head)
         for section in elf.sections(data, head):
             if section.name == ".gnu_debugdata":
-                found += _mini(bytes(data[section.offset : section.offset + section.size]))
+                found += _mini_debug_info(bytes(data[section.offset : section.offset + section.size]))
         return found
     except TargetError:
         return []
 
 
-def _mini(packed: bytes) -> list[elf.Table]:
+def _mini_debug_info(packed: bytes) -> list[elf.Table]:
     import lzma  # seldom needed
 
     try:

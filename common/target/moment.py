@@ -1,6 +1,7 @@
-"""The pages of a process at one moment, that of a stop: which are its own and must be copied, which are of files or shared.
+"""The pages of a process at the moment of a stop: its own, to be copied, and shared ones.
 
-Sources: include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7), Documentation/admin-guide/mm/pagemap.rst (bits 61 to 63).
+Sources: include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7), Documentation/admin-guide/mm/pagemap.rst
+(bits 61 to 63).
 """
 
 from __future__ import annotations
@@ -17,24 +18,34 @@ from findleaks.target.residency import presence
 from findleaks.target.residency.presence import FILE, SWAPPED, VECTOR, ZERO, Presence
 from findleaks.target.runs import Runs
 
-_OF_FILE = 0x20  # of an entry's top byte
-_HELD = 0xC0
-_STEP = 1 << 15  # pages looked at in one read
-_TOP = 1 << 63
+# Of the top byte of a pagemap entry: bit 61 (file page or shared anonymous), bits 62 and 63.
+_OF_FILE = 0x20
+_HELD = 0xC0  # swapped or present
+_STEP = 1 << 15  # pages whose entries are read in one call
+_TOP = 1 << 63  # addresses from here on are the kernel's
 
 
 class Moment(NamedTuple):
-    """`own`: the pages that are anonymous memory, or were written to since they were mapped from a file, in swap, too; the kernel's zero
-    page is not among them, as far as the kernel tells. `shared`: pages of files and of shared memory that are mapped just now."""
+    """Pages by kind.
+
+    `own`: pages of anonymous memory, and pages that were written to since they were mapped from a
+    file, those in swap included. The kernel's zero page is not among them where the kernel
+    identifies it.
+
+    `shared`: pages of files and of shared memory that are mapped at the moment.
+    """
 
     presence: Presence
     own: Runs
     shared: Runs
 
 
-def moment(proc: str, page: int, regions: Sequence[Region], tell: Callable[[float], None]) -> Optional[Moment]:
-    """Of the process whose folder is `proc` ("/proc/4711"), whose mappings are `regions`; None where the system does not tell. `tell` is
-    called now and then, and may raise."""
+def moment(proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[Moment]:
+    """The pages of a stopped process; None where the system does not report them.
+
+    `proc` is the process's folder ("/proc/4711"), `regions` are its mappings. `progress` is called
+    now and then, and may raise.
+    """
     regions = [region for region in regions if region.end < _TOP]  # vsyscall's page is the kernel's
     if not regions:
         return None
@@ -43,14 +54,14 @@ def moment(proc: str, page: int, regions: Sequence[Region], tell: Callable[[floa
     except OSError:
         return None
     try:
-        return _scanned(fd, regions, tell)
+        return _scanned(fd, regions, progress)
     except OSError:
-        return _read(fd, proc, page, regions, tell)  # a kernel before 6.7
+        return _read(fd, proc, page, regions, progress)  # a kernel before 6.7
     finally:
         os.close(fd)
 
 
-def _scanned(fd: int, regions: Sequence[Region], tell: Callable[[float], None]) -> Moment:
+def _scanned(fd: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Moment:
     own, shared, resident, swapped = array("Q"), array("Q"), array("Q"), array("Q")
     vector = ctypes.create_string_buffer(24 * VECTOR)
     at, end = regions[0].start, regions[-1].end
@@ -65,15 +76,15 @@ def _scanned(fd: int, regions: Sequence[Region], tell: Callable[[float], None]) 
                 else:
                     words.append(low)
                     words.append(high)
-        tell(0.0)
+        progress(0.0)
     known = Runs.of((region.start, region.end) for region in regions)
     held = Runs(resident)
     return Moment(Presence("pagemap", known, held, Runs(swapped), held.total), Runs(own), Runs(shared))
 
 
-def _read(fd: int, proc: str, page: int, regions: Sequence[Region], tell: Callable[[float], None]) -> Optional[Moment]:
-    """What smaps and the entries of pagemap tell."""
-    found = presence.live(proc, page, tell)
+def _read(fd: int, proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[Moment]:
+    """The pages from smaps and the entries of pagemap, for kernels without PAGEMAP_SCAN."""
+    found = presence.live(proc, page, progress)
     if found is None:
         return None
     there = Runs.of(merged([*found.resident, *found.swapped]))
@@ -92,7 +103,7 @@ def _read(fd: int, proc: str, page: int, regions: Sequence[Region], tell: Callab
 
 
 def _changed(fd: int, page: int, start: int, end: int) -> Runs:
-    """The pages of [start, end) that are there, and no file's."""
+    """The pages of [start, end) that are present or swapped, and not a file's."""
     words = []
     for low in range(start // page, end // page, _STEP):
         entries = os.pread(fd, 8 * (min(low + _STEP, end // page) - low), 8 * low)

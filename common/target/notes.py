@@ -1,7 +1,8 @@
-"""The notes of a core: threads and their registers, mapped files, the auxiliary vector, the process's name.
+"""The notes of a core: threads, registers, mapped files, auxiliary vector, process name.
 
-Not by pyelftools, which leaves the contents of NT_PRSTATUS, NT_AUXV and NT_SIGINFO as they are.
-Layouts: Linux 6.x include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c (fill_files_note for NT_FILE).
+Not by pyelftools, which leaves the contents of NT_PRSTATUS, NT_AUXV and NT_SIGINFO undecoded.
+Layouts: Linux 6.x include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c
+(fill_files_note for NT_FILE).
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ AT_PHDR, AT_PAGESZ, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 3
 
 
 FAULTS = (4, 7, 8, 11, 31)
-"""SIGILL, SIGBUS, SIGFPE, SIGSEGV and SIGSYS, which a thread gets for what it does itself: their si_code is above 0 then."""
+"""Signals of a thread's own fault: SIGILL, SIGBUS, SIGFPE, SIGSEGV and SIGSYS.
+
+Their si_code is above 0 if the thread caused them.
+"""
 
 SIGABRT, SI_TKILL = 6, -6
 
 
 class Mapping(NamedTuple):
-    """A mapped file as NT_FILE or /proc/PID/maps gives it; `offset` in bytes."""
+    """A mapped file, from NT_FILE or /proc/PID/maps; `offset` in bytes."""
 
     start: int
     end: int
@@ -35,7 +39,7 @@ class Mapping(NamedTuple):
 
 
 class Process(NamedTuple):
-    """What the notes say of the process; `problems` are what did not make sense in them."""
+    """What the notes say of the process. `problems` are the parts that made no sense."""
 
     pid: Optional[int]
     name: str  # the kernel's 15-character name
@@ -44,12 +48,13 @@ class Process(NamedTuple):
     files: list[Mapping]
     auxv: dict[int, int]
     problems: list[str]
-    unit: int = 0  # the page size by which NT_FILE counts: the system's in the kernel's cores, 1 in GDB's; 0: there is no such note
+    # NT_FILE's page size: the system's in the kernel's cores, 1 in GDB's; 0: no such note.
+    unit: int = 0
     crashed: int = 0  # the thread that a fault or its own abort() ended
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[bytes]) -> Thread:
-    """A Thread from the bytes of elf_gregset_t and of the extra register notes (NT_PRFPREG, NT_X86_XSTATE …)."""
+    """A Thread from elf_gregset_t and the extra register notes (NT_PRFPREG, NT_X86_XSTATE …)."""
     values = arch.unpack(registers)
     named = dict(zip(arch.registers, values))
     words = list(values)
@@ -64,7 +69,7 @@ def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[bytes]) -> Th
 
 
 class _Problems(list[str]):
-    """The first few are told, the others only counted: a core may have millions of bad notes."""
+    """The first few problems; the others are only counted, as a core may have millions."""
 
     most, more = 8, 0
 
@@ -76,7 +81,7 @@ class _Problems(list[str]):
 
 
 def parse(arch: Arch, notes: Iterable[Note]) -> Process:
-    """What a core's notes say. Register notes belong to the NT_PRSTATUS before them."""
+    """The contents of a core's notes. Register notes belong to the NT_PRSTATUS before them."""
     pid: Optional[int] = None
     name = command = ""
     files: list[Mapping] = []
@@ -120,8 +125,11 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
 
 
 def _own_fault(order: str, info: memoryview) -> bool:
-    """Whether siginfo_t (Linux, include/uapi/asm-generic/siginfo.h: si_signo, si_errno, si_code) tells of what the thread did itself: a
-    fault, or abort(), which signals its own thread. `kill` from outside gives si_code 0."""
+    """Whether siginfo_t reports what the thread did itself: a fault, or abort().
+
+    abort() signals its own thread; `kill` from outside gives si_code 0. Layout: Linux,
+    include/uapi/asm-generic/siginfo.h (si_signo, si_errno, si_code).
+    """
     if len(info) < 12:
         return False
     number, _, code = struct.unpack_from(order + "3i", info)
@@ -140,7 +148,8 @@ def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:
 
 
 def _psinfo(order: str, desc: memoryview) -> tuple[Optional[int], str, str]:
-    # elf_prpsinfo is 136 bytes on 64-bit; 124 on 32-bit with 16-bit user ids (i386, ARM), 128 with 32-bit ones.
+    # elf_prpsinfo is 136 bytes on 64-bit; 124 on 32-bit with 16-bit user ids (i386, ARM),
+    # 128 with 32-bit ones.
     at = {136: (24, 40, 56), 124: (12, 28, 44), 128: (16, 32, 48)}.get(len(desc))
     if at is None:
         return None, "", ""
@@ -151,13 +160,17 @@ def _psinfo(order: str, desc: memoryview) -> tuple[Optional[int], str, str]:
 
 
 def _unit(arch: Arch, desc: memoryview) -> int:
-    """NT_FILE's page size, in which it counts the places in files; 0 where the note is cut off."""
+    """NT_FILE's page size, the unit of its offsets in files; 0 where the note is cut off."""
     return int(struct.unpack_from(arch.word_format, desc, arch.word)[0]) if len(desc) >= 2 * arch.word else 0
 
 
 def _files(arch: Arch, desc: memoryview, problems: list[str]) -> list[Mapping]:
-    """NT_FILE: count, page size, count times {start, end, offset in pages}, then as many NUL-terminated paths. The page size
-    is 4096 in the kernel's cores and 1 in GDB's; either way offset times page size is in bytes."""
+    """The mapped files of NT_FILE.
+
+    Layout: count, page size, count times {start, end, offset in pages}, then as many
+    NUL-terminated paths. The page size is 4096 in the kernel's cores and 1 in GDB's; either way
+    offset times page size is in bytes.
+    """
     word, form = arch.word, arch.word_format
     if len(desc) < 2 * word:
         problems.append("the list of mapped files is cut off: no modules are known")

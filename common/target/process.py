@@ -1,4 +1,4 @@
-"""What is known of a process of this machine however its memory is read: who it is, its mappings, and the files that are mapped."""
+"""A process of this machine, without its memory: identity, mappings, modules and their files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from findleaks.target.symbols import Symbolic
 
 
 class LocalProcess(Symbolic, Closing):
-    """A process by pid; whoever inherits reads its memory. TargetError where there is none, or it cannot be read."""
+    """A process by pid; subclasses read its memory. TargetError if that is not possible."""
 
     live = True
     path = ""
@@ -31,7 +31,7 @@ class LocalProcess(Symbolic, Closing):
         """`stopped`: the caller holds it stopped."""
         Symbolic.__init__(self)
         self.pid: Optional[int] = pid
-        self._pid = pid = self._checked(pid, stopped)
+        self._pid = pid = self._checked_pid(pid, stopped)
         self.pid = pid
         self.warnings: list[str] = []
         self.unread: list[Range] = []
@@ -47,8 +47,8 @@ class LocalProcess(Symbolic, Closing):
         """Exactly `size` bytes, or UnreadableMemory; never short."""
         raise NotImplementedError
 
-    def _checked(self, pid: int, stopped: bool) -> int:
-        """The process id, of a thread's id too; TargetError when that is no process we can read."""
+    def _checked_pid(self, pid: int, stopped: bool) -> int:
+        """The process id, also for a thread's id; TargetError if it cannot be read."""
         lines = status(pid) if pid > 0 else {}
         if not lines:
             raise TargetError(f"pid {pid}: there is no such process")
@@ -69,7 +69,7 @@ class LocalProcess(Symbolic, Closing):
                 head = elf.header(file.read(64))
         except PermissionError as error:
             raise TargetError(refusal(self._pid, error.errno or errno.EPERM)) from None
-        except (OSError, elf.ElfError):  # the program's file is unreadable or gone: a process of our own machine, then
+        except (OSError, elf.ElfError):  # unreadable or gone: assume this machine's architecture
             return ARCHES[0]
         arch = arch_of(head.machine, head.bits, head.byteorder)
         if arch is None:
@@ -78,7 +78,7 @@ class LocalProcess(Symbolic, Closing):
         return arch
 
     def _map(self, maps: bytes) -> None:
-        """Take note of the mappings, as /proc/PID/maps has them."""
+        """Record the mappings from the text of /proc/PID/maps."""
         self._regions = regions_of(maps)
         self._region_starts = [r.start for r in self._regions]
         if not self._regions:
@@ -86,7 +86,7 @@ class LocalProcess(Symbolic, Closing):
         self._mappings = [Mapping(r.start, r.end, r.file_offset, r.name) for r in self._regions]
 
     def _describe(self, threads: int) -> None:
-        """Find the modules among what is mapped, and describe the process."""
+        """Find the modules in the mappings, and describe the process."""
         pid = self._pid
         files = [m for m in self._mappings if m.path.startswith("/") or m.path == "[vdso]"]
         self._images = images(self.read, files, self.arch.machine, self._page)
@@ -111,7 +111,7 @@ class LocalProcess(Symbolic, Closing):
                 with open(f"/proc/{self._pid}/task/{tid}/comm", "rb") as file:
                     names[tid] = os.fsdecode(file.read().rstrip(b"\n"))
             except OSError:
-                continue  # it ended just now
+                continue  # the thread has just ended
         return names
 
     @property
@@ -138,13 +138,17 @@ class LocalProcess(Symbolic, Closing):
         return debug_data(source, module.build_id, root)
 
     def _file(self, loaded: Image) -> Optional[Source]:
-        """The mapped file itself, even when it was deleted or replaced since; then by path, in the process's own root folder."""
+        """The mapped file itself, even if deleted or replaced since.
+
+        Else the file at its path, in the process's root folder.
+        """
         module = loaded.module
         mapping = next((m for m in self._mappings if m.start == module.start), None)
         if not module.path.startswith("/") or mapping is None:
             return None
         link = Place(f"{self._proc}/map_files/{mapping.start:x}-{mapping.end:x}")
-        named = [Place(module.path, f"{self._proc}/root"), Place(module.path)]  # the second for a process that has ended
+        # The second is for a process that has ended.
+        named = [Place(module.path, f"{self._proc}/root"), Place(module.path)]
         return check([link, *named], loaded).file
 
     def _tables(self, loaded: Image) -> Sequence[elf.Table]:
@@ -157,5 +161,8 @@ class LocalProcess(Symbolic, Closing):
 
 
 def folder_of(pid: int) -> str:
-    """The folder under /proc that shows the process's memory: a main thread that ended before the others has none any more."""
+    """The folder under /proc by which the process's memory can be read.
+
+    That is a living thread's: a main thread that ended before the others has no memory any more.
+    """
     return next((f"/proc/{tid}" for tid in (pid, *tasks(pid)) if state(pid, tid) not in "ZX"), f"/proc/{pid}")

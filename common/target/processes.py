@@ -1,22 +1,23 @@
-"""Which process a name means, from /proc."""
+"""Finds a process by name, from /proc."""
 
 from __future__ import annotations
 
 import argparse
 import os
 
-SHOWN = 8
+SHOWN = 8  # process ids in an error message
 
 
 def process(word: str) -> int:
-    """The process id that `word` is or names; ArgumentTypeError where no process, or more than one, has the name.
+    """The process id that `word` is or names; ArgumentTypeError unless exactly one has the name.
 
-    A name is that of the running file (/proc/PID/exe), of the first word of its command line, or of the process (/proc/PID/comm, which is
-    cut after 15 characters): a script is found by its interpreter's name only.
+    A name is that of the running file (/proc/PID/exe), of the first word of the command line, or
+    of the process (/proc/PID/comm, which is cut after 15 characters). So a script is found by its
+    interpreter's name only.
     """
     if word.isascii() and word.isdigit():
         return int(word)
-    found = sorted(pid for pid in _others() if word in _names(pid))
+    found = sorted(pid for pid in _other_processes() if word in _names(pid))
     if len(found) == 1:
         return found[0]
     if not found:
@@ -25,20 +26,21 @@ def process(word: str) -> int:
     raise argparse.ArgumentTypeError(f"{len(found)} processes are called {word[:60]!r}: {shown}; choose one by its number")
 
 
-def _others() -> list[int]:
-    """All processes but our own."""
+def _other_processes() -> list[int]:
+    """All processes but findleaks itself."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
 
 
 def _names(pid: int) -> set[str]:
-    """The names this process goes by; none if it ended, or has no program of its own, as the kernel's threads."""
+    """The names of a process; none if it ended, or is a kernel thread."""
     names = set()
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             names.add(os.path.basename(os.fsdecode(file.read(4096).split(b"\0")[0])))
         with open(f"/proc/{pid}/comm", "rb") as file:
             names.add(os.fsdecode(file.read().rstrip(b"\n")))
-        names.add(os.path.basename(os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")))  # last: others' are refused
+        # Last, since it is refused for other users' processes.
+        names.add(os.path.basename(os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")))
     except OSError:
         pass
     return names - {""}

@@ -1,10 +1,13 @@
-"""Stopping a process, reading its threads' registers, and letting it run on, with ptrace(2).
+"""Stops a process with ptrace(2), reads its threads' registers, and lets it run on.
 
-PTRACE_SEIZE and PTRACE_INTERRUPT send no signal and leave a process that was stopped stopped. Signals that arrive meanwhile stay
-queued, and one that a thread was just about to take is handed back on detaching. Should this process die, the kernel detaches.
-As with any debugger, a system call that never restarts (epoll_wait, see signal(7)) returns EINTR in the process.
-The kernel ties a traced thread to the one thread that attached, and lets it go when that one ends: so a thread of our own does it
-all. It is not interrupted by a Ctrl-C, and at its end it also frees those that never stopped.
+PTRACE_SEIZE and PTRACE_INTERRUPT send no signal, and a process that was stopped before stays
+stopped. Signals that arrive meanwhile stay queued, and one that a thread was just about to take is
+handed back on detaching. Should findleaks die, the kernel detaches. As with any debugger, a system
+call that never restarts (epoll_wait, see signal(7)) returns EINTR in the process.
+
+The kernel ties a traced thread to the one thread that attached, and releases it when that thread
+ends. So one thread, started for this, makes all ptrace requests. It is not interrupted by a
+Ctrl-C, and its end also frees threads that never stopped.
 """
 
 from __future__ import annotations
@@ -24,13 +27,16 @@ from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.notes import NT_PRSTATUS, thread
 
-_DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207
-_WALL = 0x40000000
-_EVENT_STOP = 128
+_DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207  # PTRACE_…
+_WALL = 0x40000000  # __WALL of waitpid(2)
+_EVENT_STOP = 128  # PTRACE_EVENT_STOP
 _PATIENCE = 2.0
-"""Seconds to wait for a thread to stop. One in an uninterruptible sleep (vfork's parent, a dead file server) does not."""
-_MOST_PASSES = 10_000
-_NOT_OURS = -1
+"""Seconds to wait for a thread to stop.
+
+A thread in an uninterruptible sleep (vfork's parent, a dead file server) does not stop.
+"""
+_MOST_PASSES = 10_000  # over the list of threads, until it has no new ones
+_NOT_OURS = -1  # the thread has ended, or was not attached to
 
 
 class _Iovec(ctypes.Structure):
@@ -38,7 +44,7 @@ class _Iovec(ctypes.Structure):
 
 
 def ptrace_library() -> Any:
-    """The C library, with the types of ptrace(2): it returns -1 where it fails, then ctypes.get_errno() says why."""
+    """The C library, with the types of ptrace(2), which returns -1 and sets errno on failure."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     libc.ptrace.restype = ctypes.c_long
@@ -46,43 +52,56 @@ def ptrace_library() -> Any:
 
 
 class Tracer:
-    """The threads of one process, stopped. `release()` lets them run on, once or more often, from any thread, and must be called."""
+    """The threads of one process, stopped.
+
+    `release()` lets them run on. It must be called, from any thread, and may be called again.
+    """
 
     def __init__(self, pid: int, arch: Arch) -> None:
         self.pid = pid
         self.arch = arch
         self.warnings: list[str] = []
-        self._read: list[tuple[int, bytes, Sequence[bytes]]] = []  # thread, its general registers, its other ones
+        # Thread, its general registers, its other registers.
+        self._read: list[tuple[int, bytes, Sequence[bytes]]] = []
         self._sleeping: list[Thread] = []  # those that did not stop
         self._libc = ptrace_library()
-        self._stops: dict[int, Optional[int]] = {}  # thread -> signal to hand back, or _NOT_OURS; None: it has not stopped yet
+        # Thread -> signal to hand back, or _NOT_OURS; None: it has not stopped yet.
+        self._stops: dict[int, Optional[int]] = {}
         self._error: Optional[BaseException] = None
-        # Bare locks, to be released by the other side: unlike threading.Event and Thread.join they survive a Ctrl-C at any point.
+        # Bare locks, each released by the other thread: unlike threading.Event and Thread.join,
+        # they survive a Ctrl-C at any point.
         self._stopped, self._let_go, self._over = allocate_lock(), allocate_lock(), allocate_lock()
         for lock in (self._stopped, self._let_go, self._over):
             lock.acquire()
         self._during: Optional[Callable[[], Optional[bool]]] = None
         self._begun = self._cancelled = self._done = False
-        self.seconds = 0.0  # that the process stood, once it runs on
+        self.seconds = 0.0  # that the process was stopped; set once it runs on
 
     @property
     def cancelled(self) -> bool:
-        """Whether `release` was called: what goes on during the stop should end."""
+        """Whether `release` was called: work during the stop should end."""
         return self._cancelled
 
     @cached_property
     def threads(self) -> list[Thread]:
-        """The threads as they were stopped, the main thread first. Registers are taken apart when first asked for, not during the stop."""
+        """The threads as they were stopped, the main thread first.
+
+        Registers are decoded when first asked for, not during the stop.
+        """
         made = [thread(self.arch, tid, registers, extra) for tid, registers, extra in self._read]
         return sorted([*made, *self._sleeping], key=lambda t: (t.tid != self.pid, t.tid))
 
     def stop(self, during: Optional[Callable[[], Optional[bool]]] = None) -> None:
-        """Stop every thread, also those that are born meanwhile, and read the registers. TargetError if that is refused. `during` is
-        called then by the thread that traces, which no other can do ptrace's requests for; where it returns true, or fails, the process
-        runs on at once."""
+        """Stop every thread, also those that start meanwhile, and read the registers.
+
+        TargetError if the kernel refuses. `during` is then called by the tracing thread, as only
+        that thread can make ptrace requests. Where it returns true, or raises, the process runs on
+        at once.
+        """
         self._during = during
         try:
-            # Such a thread keeps no interpreter from exiting: should nobody call release(), the kernel lets the process go then.
+            # Not threading.Thread, which would keep the interpreter from exiting. If release()
+            # is never called, the kernel releases the process at exit.
             start_new_thread(self._work, ())
             self._stopped.acquire()
             if self._error is not None:
@@ -92,7 +111,7 @@ class Tracer:
             raise
 
     def release(self) -> None:
-        """Let every thread run on. A Ctrl-C that comes meanwhile is raised when that is done."""
+        """Let every thread run on. A Ctrl-C that comes meanwhile is raised afterwards."""
         late: Optional[BaseException] = None
         self._cancelled = True
         limit = time.monotonic() + _PATIENCE
@@ -154,19 +173,19 @@ class Tracer:
                 self._look(tid, signal is not None)
 
     def _ptrace(self, request: int, tid: int, addr: int = 0, data: int = 0) -> int:
-        """0, or the errno."""
+        """0, or the errno of the failure."""
         if self._libc.ptrace(request, tid, addr, data) == -1:
             return ctypes.get_errno()
         return 0
 
     def _seize(self, tid: int) -> None:
-        if state(self.pid, tid) in "ZX":  # a main thread that ended before the others stays as a zombie
+        if state(self.pid, tid) in "ZX":  # a main thread that ended first stays as a zombie
             self._stops[tid] = _NOT_OURS
             return
         error = self._ptrace(_SEIZE, tid)
         if error == 0:
             self._stops[tid] = None
-            self._ptrace(_INTERRUPT, tid)  # that fails when the thread is just dying: waiting for it will tell
+            self._ptrace(_INTERRUPT, tid)  # fails when the thread is dying, as waiting will show
         elif error == errno.ESRCH or state(self.pid, tid) in "ZX":
             self._stops[tid] = _NOT_OURS
         else:
@@ -213,9 +232,12 @@ class Tracer:
         return buffer.raw[: vector.len]
 
     def _reap(self, tid: int) -> None:
-        """Take note of a thread that died under us, without which it stays a zombie, and with it the process, as long as we live."""
+        """Reap a thread that died while it was traced.
+
+        Otherwise it, and so the process, stays a zombie as long as findleaks runs.
+        """
         if tid == self.pid and status(tid).get("PPid") == str(os.getpid()):
-            return  # a child of ours: whoever started it waits for it
+            return  # a child of findleaks: the code that started it waits for it
         limit = time.monotonic() + 0.2
         try:
             while os.waitpid(tid, _WALL | os.WNOHANG)[0] == 0 and state(self.pid, tid) in "ZX" and time.monotonic() < limit:
@@ -249,14 +271,18 @@ def ended(pid: int) -> bool:
 def status(pid: int) -> dict[str, str]:
     """The lines of /proc/PID/status; {} when the process is gone."""
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:  # its name may have \r
+        # newline: the process's name may have \r.
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
             return {key: value.strip() for key, _, value in (line.partition(":") for line in file)}
     except OSError:
         return {}
 
 
 def sleeping(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
-    """What /proc/PID/task/TID/syscall tells of a thread that we cannot stop: the call's arguments, sp and pc. None if nothing."""
+    """A thread that cannot be stopped, from /proc/PID/task/TID/syscall; None if that has nothing.
+
+    The file has the arguments of the system call, sp and pc.
+    """
     try:
         with open(f"/proc/{pid}/task/{tid}/syscall", encoding="ascii") as file:
             fields = file.read().split()
@@ -270,7 +296,7 @@ def sleeping(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
 
 
 def system_call(pid: int, tid: int) -> Optional[int]:
-    """The number of the system call that a stopped thread is in, -1 if it is in none; None where the kernel does not tell."""
+    """The number of the system call that a stopped thread is in, -1: none; None: not known."""
     try:
         with open(f"/proc/{pid}/task/{tid}/syscall", encoding="ascii") as file:
             return int(file.read().split()[0])
@@ -279,7 +305,7 @@ def system_call(pid: int, tid: int) -> Optional[int]:
 
 
 def refusal(pid: int, error: int) -> str:
-    """Why the kernel refused us the process, and what to do."""
+    """Why the kernel refused the process to findleaks, and what to do."""
     if error == errno.ESRCH:
         return f"pid {pid}: there is no such process"
     if error not in (errno.EPERM, errno.EACCES):

@@ -1,4 +1,4 @@
-"""Lists of address ranges: joined, taken from one another, searched. All are half open [start, end), in bytes."""
+"""Lists of address ranges: merged, subtracted, searched. Ranges are half open, in bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from findleaks.target.base import Module, Piece, Range, Region, Target
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Sorted, disjoint, adjacent ones joined, empty ones left out."""
+    """The ranges sorted and disjoint: those that overlap or touch joined, empty ones left out."""
     out: list[Range] = []
     for start, end in sorted(ranges):
         if end <= start:
@@ -23,8 +23,10 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def subtract(ranges: Sequence[Range], holes: Iterable[Range]) -> list[Range]:
-    """`ranges` less `holes`. `ranges` are sorted and disjoint; `holes` may overlap. Linear but for sorting the holes: a core may have
-    tens of thousands of both."""
+    """`ranges` without `holes`. `ranges` are sorted and disjoint; `holes` may overlap.
+
+    Linear but for sorting the holes: a core may have tens of thousands of both.
+    """
     left: list[Range] = []
     taken = merged(holes)
     first = 0
@@ -49,7 +51,10 @@ def inside(ranges: Sequence[Range], address: int) -> Optional[Range]:
 
 
 def subtract_few(ranges: Sequence[Range], holes: Sequence[Range]) -> list[Range]:
-    """`subtract` for a few ranges of many `holes`, which are sorted and disjoint: only those near the ranges are looked at."""
+    """`subtract` for a few ranges and many `holes`, which are sorted and disjoint.
+
+    Only the holes near the ranges are looked at.
+    """
     if not ranges:
         return []
     first, last = bisect_right(holes, (ranges[0].start, 0)), bisect_right(holes, (ranges[-1].end, 0))
@@ -57,12 +62,12 @@ def subtract_few(ranges: Sequence[Range], holes: Sequence[Range]) -> list[Range]
 
 
 def intersection(ranges: Sequence[Range], others: Iterable[Range]) -> list[Range]:
-    """What of `others` lies in the sorted, disjoint `ranges`."""
+    """The parts of `others` that lie in the sorted, disjoint `ranges`."""
     return subtract(merged(others), subtract(merged(others), ranges))
 
 
 def nonzero_pieces(target: Target, start: int, end: int) -> Iterator[Piece]:
-    """`Target.pieces` for searches: long runs of what is known to be zeros are left out."""
+    """`Target.pieces` for searches: long runs of known zeros are left out."""
     for part in target.nonzero(start, end):
         yield from target.pieces(*part)
 
@@ -71,13 +76,13 @@ _Mapped = TypeVar("_Mapped", Region, Module)
 
 
 def holding(mapped: Sequence[_Mapped], address: int) -> Optional[_Mapped]:
-    """The one of these sorted, disjoint regions or modules that holds `address`. A bisection."""
+    """The sorted, disjoint region or module that holds `address`, by a binary search; or None."""
     index = region_index(mapped, address)
     return mapped[index] if index >= 0 else None
 
 
 def region_index(regions: Union[Sequence[Region], Sequence[Module]], address: int) -> int:
-    """The number of the one of these sorted, disjoint regions or modules that holds `address`, or -1."""
+    """The index of the sorted, disjoint region or module that holds `address`, or -1."""
     low, high = 0, len(regions)
     while low < high:
         middle = (low + high) // 2
@@ -89,7 +94,10 @@ def region_index(regions: Union[Sequence[Region], Sequence[Module]], address: in
 
 
 def blanked(piece: Piece, holes: Sequence[Range]) -> Piece:
-    """The piece with zeros in place of these holes, which are sorted and disjoint; the piece itself where none of them lies in it."""
+    """The piece with zeros in place of these holes, which are sorted and disjoint.
+
+    The piece itself where no hole lies in it.
+    """
     low, high = piece.address, piece.address + len(piece.data)
     at = bisect_right(holes, (low, low)) - 1
     data: Optional[bytearray] = None

@@ -1,4 +1,4 @@
-"""Bytes of a target that lie in buffers of ours (a mapped core, mapped files): reading them by the target's addresses."""
+"""Reads a target by address from buffers in findleaks' memory: a mapped core, mapped files."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from findleaks.target.runs import Runs
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 SKIP = 256 << 20
-"""Runs of known zeros at least this long are left out of `pieces`, as those of a live process are."""
+"""`pieces` leaves out runs of known zeros of at least this many bytes, as for a live process."""
 
-PAGE = 4096
+PAGE = 4096  # bytes
 
 _MARGIN = 64 << 10
-"""Zeros around data that `nonzero` counts as data, for structures that end in zeros, or begin with them."""
+"""Bytes of zeros on each side that `nonzero` counts as data: structures may start or end so."""
 
 
 def map_file(fd: int, size: int) -> memoryview:
-    """`size` bytes of an open file, mapped copy-on-write, so that ctypes takes addresses in it (which it refuses of read-only
-    memory) and no write reaches the file. Not counted against the overcommit limit, which a big core would exceed; where the
-    system counts it all the same, the mapping is read only, and `pieces` copies."""
+    """`size` bytes of an open file, mapped copy-on-write.
+
+    So ctypes takes addresses in it (which it refuses for read-only memory), and no write reaches
+    the file. The mapping does not count against the overcommit limit, which a big core would
+    exceed. Where the system counts it all the same, the mapping is read-only, and `pieces` copies.
+    """
     flags = mmap.MAP_PRIVATE | MAP_NORESERVE
     try:
         return memoryview(mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE))
@@ -44,7 +47,7 @@ _Self = TypeVar("_Self")
 
 
 class Closing:
-    """`with` for targets."""
+    """Context manager methods of targets: `with` calls `close`."""
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -57,8 +60,12 @@ class Closing:
 
 
 class Source:
-    """A buffer, made when first needed. `direct`: `view` has all of it. `data` are its parts that may hold anything but zeros, where that
-    is known without a look at them: holes of a file are zeros, and a core's may take terabytes."""
+    """A buffer, made when first needed.
+
+    `direct`: `view` has all of it. `data` are the parts that may hold anything but zeros, where
+    that is known without reading: holes of a file are zeros, and a core may have terabytes of
+    them.
+    """
 
     direct = True
 
@@ -79,11 +86,11 @@ class Source:
         return self.view()[offset : offset + size]
 
     def nonzero(self, offset: int, end: int) -> Iterator[Range]:
-        """What of [offset, end) may hold anything but zeros, ascending."""
+        """The parts of [offset, end) that may hold anything but zeros, ascending."""
         return iter((Range(offset, end),)) if self.data is None else self.data.within(offset, end)
 
     def ahead(self, offset: int, size: int) -> None:
-        """Have the system begin to read these bytes, which are wanted soon: three times as fast as page faults on a cold file."""
+        """Start to read these bytes ahead: three times as fast as page faults on a cold file."""
         owner = self.view().obj
         if isinstance(owner, mmap.mmap) and hasattr(owner, "madvise"):
             for start, end in self.nonzero(offset, min(offset + size, len(owner))):
@@ -95,7 +102,7 @@ class Source:
                         pass
 
     def close(self) -> None:
-        """Give the memory back, unless somebody still holds a piece of it: then that happens when the last is dropped."""
+        """Free the memory, or leave that to the last piece that is still in use."""
         view, self._view = self._view, None
         if view is not None:
             owner = view.obj
@@ -108,7 +115,10 @@ class Source:
 
 
 class Zeros(Source):
-    """`size` bytes of zeros that take no memory. `view` has no more than PIECE of them: a core's headers may claim any number."""
+    """`size` bytes of zeros that take no memory.
+
+    `view` has at most PIECE of them: a core's headers may claim any number.
+    """
 
     direct = False
 
@@ -129,7 +139,7 @@ class Zeros(Source):
 
 
 class Extent(NamedTuple):
-    """[start, end) of the target's memory stands at `offset` of `source`."""
+    """[start, end) of the target's memory, held at `offset` of `source`."""
 
     start: int
     end: int
@@ -138,8 +148,11 @@ class Extent(NamedTuple):
 
 
 def disjoint(extents: Sequence[Extent]) -> list[Extent]:
-    """The extents sorted, with what overlaps an earlier one cut away, the empty ones left out, and those that go on from one another
-    joined."""
+    """The extents sorted and disjoint.
+
+    Where two overlap, the earlier one is kept. Empty extents are left out, and those that continue
+    one another are joined.
+    """
     result: list[Extent] = []
     last = 0
     for start, end, offset, source in sorted(extents, key=lambda e: (e[0], -e[1])):
@@ -149,7 +162,7 @@ def disjoint(extents: Sequence[Extent]) -> list[Extent]:
         if start < end:
             before = result[-1] if result else None
             if before and (before.end, before.source, before.offset + before.end - before.start) == (start, source, offset):
-                result[-1] = before._replace(end=end)  # side by side in the file, too, as most mappings of a core: what reads has fewer
+                result[-1] = before._replace(end=end)  # adjacent in the file, too, as most are
             else:
                 result.append(Extent(start, end, offset, source))
             last = end
@@ -157,7 +170,10 @@ def disjoint(extents: Sequence[Extent]) -> list[Extent]:
 
 
 def gaps(start: int, end: int, covered: Sequence[Extent], starts: Sequence[int]) -> Iterator[Range]:
-    """The parts of [start, end) that none of the sorted, disjoint extents covers; `starts` are their starts."""
+    """The parts of [start, end) that no extent covers. `starts` are the starts of the extents.
+
+    The extents are sorted and disjoint.
+    """
     index = max(bisect_right(starts, start) - 1, 0)
     while start < end and index < len(covered):
         extent = covered[index]
@@ -183,7 +199,7 @@ class ExtentReader:
     def set_extents(self, extents: Sequence[Extent]) -> None:
         self._extents = extents
         self._starts = [extent.start for extent in extents]
-        # The extent of the last word: lists and structures are read word after word in one place.
+        # The extent of the last word read: lists and structures are mostly in one place.
         self._low, self._high, self._delta = 1, 0, 0
         self._view = memoryview(b"")
 
@@ -204,7 +220,7 @@ class ExtentReader:
         if address + size <= extent.end:
             return extent.source.part(at, size).tobytes()
         first, reached = index, extent.end
-        while reached < address + size:  # look before copying: a corrupt size may be huge
+        while reached < address + size:  # check before copying: a corrupt size may be huge
             index += 1
             if index == len(self._extents) or self._extents[index].start != reached:
                 raise UnreadableMemory(address, size, f"nothing is there from {reached:#x}")
@@ -231,7 +247,10 @@ class ExtentReader:
         return int(self._unpack(self._view, address - self._delta)[0])
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
-        """The parts of [start, end) that are there, ascending, each at most PIECE long; very long runs of known zeros are left out."""
+        """The present parts of [start, end), ascending, each at most PIECE long.
+
+        Very long runs of known zeros are left out.
+        """
         index = max(bisect_right(self._starts, start) - 1, 0)
         while index < len(self._extents):
             extent = self._extents[index]
@@ -241,7 +260,7 @@ class ExtentReader:
             if extent.source.data is None or high - low < SKIP:
                 yield from self._sliced(extent, low, high)
             else:
-                following = low  # what is not given yet begins here
+                following = low  # start of what was not yielded yet
                 for part in self._nonzero(extent, low, high):
                     if part.start - following >= SKIP:
                         yield from self._sliced(extent, low, following)
@@ -273,7 +292,7 @@ class ExtentReader:
 
     @staticmethod
     def _nonzero(extent: Extent, low: int, high: int) -> Iterator[Range]:
-        """What of [low, high) may hold anything but zeros, in whole pages, and a little around it."""
+        """The parts of [low, high) that may be nonzero, as whole pages with a margin."""
         move, reached = extent.start - extent.offset, low
         for start, end in extent.source.nonzero(max(low - move - _MARGIN, extent.offset), high - move + _MARGIN):
             start = max((start + move - _MARGIN) & -PAGE, reached)

@@ -1,4 +1,4 @@
-"""A process that only a debugger reaches, on another machine: its memory comes in pieces through the debugger's own API."""
+"""A process on another machine, whose memory is read in pieces through the debugger's API."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from findleaks.target.symbols import Symbolic
 from findleaks.target.thread_pointers import completed
 
 CHUNK = 1 << 20
-"""Bytes a call of the debugger's API for long reads; both debuggers are slower with much shorter and with much longer ones."""
-_PAGE = 4096
+"""Bytes of one call of the debugger's API for long reads. Both debuggers are slower with much
+shorter and with much longer ones."""
+_PAGE = 4096  # bytes
 _AHEAD = 4 * _PAGE
-"""Bytes a call for short reads: one question to the other machine answers many."""
-_MOST_PAGES = 1 << 14
+"""Bytes of one call for short reads: one request to the other machine serves many."""
+_MOST_PAGES = 1 << 14  # in the cache
 
 Read = Callable[[int, int], bytes]
-"""(address, size) -> what could be read of it from its beginning; b"" if nothing."""
+"""(address, size) -> the bytes that could be read from `address` on; b"" if none."""
 
 
 class DistantTarget(Symbolic, Closing):
-    """A stopped process behind a debugger. `regions` are sorted and disjoint; `read` and `threads` ask the debugger.
+    """A stopped process behind a debugger.
 
-    Symbols come from files of this machine (below `sysroot`, if given) where their build-ids match, else from the modules in memory.
-    Without `offsets` the regions' file offsets are not known.
+    `regions` are sorted and disjoint; `read` and `threads` ask the debugger. Symbols come from
+    files of this machine (below `sysroot`, if given) where their build-ids match, else from the
+    modules in memory. Without `offsets` the regions' file offsets are not known.
     """
 
     live = True
@@ -91,7 +93,7 @@ class DistantTarget(Symbolic, Closing):
         return [Mapping(r.start, r.end, r.file_offset, r.name) for r in self._regions if r.name.startswith("/") or r.name == "[vdso]"]
 
     def _heads(self) -> list[Mapping]:
-        """As `images` takes mappings of unknown offset: those that begin with an ELF header are beginnings of files."""
+        """Mappings where file offsets are not known: those with an ELF header begin a file."""
         found = []
         for region in self._regions:
             try:
@@ -129,12 +131,12 @@ class DistantTarget(Symbolic, Closing):
         return b"".join(parts)
 
     def _page(self, address: int) -> bytes:
-        """The rest of the page `address` is in, from the cache; a few pages are read at once."""
+        """The rest of the page that `address` is in, from the cache. Reads a few pages at once."""
         base = address & -_PAGE
         if base not in self._pages:
             region = self._region_at(address)
-            room = region.end - base if region is not None else _PAGE
-            data = self._read_some(base, min(_AHEAD, room)) or self._read_some(base, _PAGE)
+            available = region.end - base if region is not None else _PAGE
+            data = self._read_some(base, min(_AHEAD, available)) or self._read_some(base, _PAGE)
             if len(self._pages) > _MOST_PAGES:
                 self._pages.clear()
             self._pages[base] = b""
@@ -170,9 +172,9 @@ class DistantTarget(Symbolic, Closing):
                     low = self._skip(low, high, region)
 
     def _skip(self, low: int, high: int, region: Region) -> int:
-        """Note that nothing can be read at `low`; where to try next."""
+        """Record that nothing can be read at `low`; the address to try next."""
         after = min(high, (low & -_PAGE) + _PAGE)
-        if len(self.unread) > 1024:  # no end of it: the region is not there
+        if len(self.unread) > 1024:  # it would go on like that: give up the region
             after = high
         if region.writable:
             if self.unread and self.unread[-1].end == low:
@@ -184,11 +186,11 @@ class DistantTarget(Symbolic, Closing):
     # -- the rest of the protocol
 
     def resident(self, start: int, end: int) -> Optional[int]:
-        """See Target: a debugger's own interface does not tell."""
+        """See Target. A debugger's API does not report it."""
         return None
 
-    def presence(self, tell: Callable[[float], None]) -> Optional[Presence]:
-        """See Target: nor of pages."""
+    def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
+        """See Target. A debugger's API does not report it."""
         return None
 
     def regions(self) -> Sequence[Region]:
@@ -226,5 +228,5 @@ class DistantTarget(Symbolic, Closing):
         return found
 
     def close(self) -> None:
-        """Forget what was read."""
+        """Drop the cache."""
         self._pages.clear()

@@ -1,7 +1,8 @@
-"""How much memory findleaks may take on this machine before something runs out of it: the system, a control group, or a limit of ours.
+"""Memory that findleaks may use, by the system, its control groups and its own limits.
 
-Sources: Linux Documentation/filesystems/proc.rst (MemAvailable), admin-guide/cgroup-v2.rst (memory.max, memory.high, memory.current,
-memory.stat), admin-guide/cgroup-v1/memory.rst, getrlimit(2) (RLIMIT_AS, RLIMIT_DATA).
+Sources: Linux Documentation/filesystems/proc.rst (MemAvailable), admin-guide/cgroup-v2.rst
+(memory.max, memory.high, memory.current, memory.stat), admin-guide/cgroup-v1/memory.rst,
+getrlimit(2) (RLIMIT_AS, RLIMIT_DATA).
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from collections.abc import Iterator
 from typing import Optional
 
 _UNLIMITED = 1 << 60
-"""Limits of cgroup v1 that are none are a little below 1 << 63."""
+"""Bytes from which a limit is none: cgroup v1 gives a little below 1 << 63 for no limit."""
 _V2 = (("memory.max", "memory.current"), ("memory.high", "memory.current"))
 _V1 = (("memory.limit_in_bytes", "memory.usage_in_bytes"),)
 
 
 def available(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
-    """Bytes. Where the system does not tell a limit, that one does not count."""
+    """The available memory in bytes. Limits that the system does not report do not count."""
     found = [_UNLIMITED]
     fields = _fields(f"{proc}/meminfo")
     if "MemAvailable" in fields:
@@ -33,7 +34,10 @@ def available(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
 
 
 def _groups(proc: str, root: str) -> Iterator[int]:
-    """What our control group and those around it have left; pages of files that the kernel can drop are counted as free."""
+    """The bytes left in findleaks' control group and in those that contain it.
+
+    Pages of files that the kernel can drop count as free.
+    """
     for line in (_text(f"{proc}/self/cgroup") or "").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -59,13 +63,13 @@ def _text(path: str) -> Optional[str]:
 
 
 def _number(path: str) -> Optional[int]:
-    """The number in a file; None where there is none, as "max"."""
+    """The number in a file; None where there is none, such as "max"."""
     text = (_text(path) or "").strip()
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def _fields(path: str, separator: str = ":") -> dict[str, int]:
-    """Lines of a name and a number."""
+    """The numbers in lines of a name and a number."""
     found = {}
     for line in (_text(path) or "").splitlines():
         name, _, value = line.partition(separator)

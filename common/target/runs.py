@@ -1,4 +1,4 @@
-"""Long lists of address ranges: millions of them in flat arrays, 16 bytes each, which the kernel can take as they are."""
+"""Long lists of address ranges: millions in flat arrays, 16 bytes each, as the kernel takes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from findleaks.target.base import Range
 
 
 class Runs:
-    """Sorted, disjoint ranges that do not touch. `words` has start and end of each, one after the other."""
+    """Sorted, disjoint ranges that do not touch. `words` has start and end of each in turn."""
 
     def __init__(self, words: array[int]) -> None:
         self.words = words
 
     @classmethod
     def of(cls, ranges: Iterable[tuple[int, int]]) -> Runs:
-        """Of ascending, disjoint ranges; those that touch are joined, empty ones left out. ValueError where they do not ascend."""
+        """The runs of ascending, disjoint ranges; ValueError where they do not ascend.
+
+        Ranges that touch are joined, empty ones left out.
+        """
         words: array[int] = array("Q")
         for start, end in ranges:
             if end <= start:
@@ -55,7 +58,7 @@ class Runs:
 
     @property
     def total(self) -> int:
-        """Bytes in all."""
+        """Bytes in all ranges."""
         return self._sums[-1]
 
     def bytes(self, start: int, end: int) -> int:

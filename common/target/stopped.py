@@ -1,4 +1,4 @@
-"""What was read of a process during its stop, and the memory that follows from it, as extents."""
+"""The copy of a process as extents: its copied pages, and the memory between them."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from findleaks.target.runs import Runs
 
 
 class Plan(NamedTuple):
-    """What was found of the process while it ran, and the room that was made for it."""
+    """What was found of the process while it still ran, and the buffer made for its copy."""
 
     maps: bytes
     regions: Sequence[Region]
     windows: Sequence[Window]
-    room: Room
+    buffer: Room
 
 
 class Stop:
     """What was read during the stop."""
 
     def __init__(self) -> None:
-        self.proc = ""
-        self.maps = b""
+        self.proc = ""  # the folder under /proc of a thread that has memory
+        self.maps = b""  # the text of /proc/PID/maps
         self.regions: Sequence[Region] = ()
         self.at: Optional[Moment] = None
-        self.placed = Copied.none()
-        self.rest: list[Range] = []
-        self.extra: Optional[Room] = None
-        self.absent: list[Range] = []
-        self.kernels: list[tuple[int, bytes]] = []
+        self.placed = Copied.none()  # all pages that were copied
+        self.rest: list[Range] = []  # pages outside the plan's windows
+        self.extra: Optional[Room] = None  # the buffer of `rest`
+        self.absent: list[Range] = []  # pages that could not be read
+        self.kernels: list[tuple[int, bytes]] = []  # address and bytes of the vDSO
 
 
 class Extents:
-    """The copy as extents: windows and what is between them."""
+    """The copy as extents: windows, and what lies between them."""
 
     def __init__(self, plan: Plan, stop: Stop, files: MappedFiles) -> None:
         self._stop, self._files = stop, files
         self._windows = plan.windows
         self._zeros = Zeros(1 << 63)
-        self._rooms = [plan.room] if stop.extra is None else [plan.room, stop.extra]
-        self._sources = [_Memory(room, stop.placed) for room in self._rooms]
+        self._buffers = [plan.buffer] if stop.extra is None else [plan.buffer, stop.extra]
+        self._sources = [_Memory(buffer, stop.placed) for buffer in self._buffers]
         rows = [(one.start, one.end, 0, one.offset) for one in plan.windows]
         at = 0
         for start, end in stop.rest:
@@ -56,7 +56,7 @@ class Extents:
         self._starts = [row[0] for row in self._rows]
 
     def made(self) -> list[Extent]:
-        """Sorted and disjoint."""
+        """The extents, sorted and disjoint."""
         kernels = dict(self._stop.kernels)
         found: list[Extent] = []
         for region in self._stop.regions:
@@ -74,7 +74,10 @@ class Extents:
         return _without(found, self._stop.absent) if self._stop.absent else found
 
     def _filled(self, region: Region, parts: Sequence[Extent], between: Optional[Source], addressed: bool) -> Iterator[Extent]:
-        """The parts of a region, and what is to be read between them."""
+        """The copied parts of a region, with `between` filling the gaps.
+
+        `addressed`: offsets in `between` are addresses of the process, else they are 0.
+        """
         low = region.start
         for part in [*parts, None]:
             high = region.end if part is None else part.start
@@ -85,7 +88,7 @@ class Extents:
                 low = part.end
 
     def _clipped(self, region: Region) -> list[Extent]:
-        """What the windows have of a region."""
+        """The parts of a region that the windows cover."""
         found = []
         low = max(bisect_right(self._starts, region.start) - 1, 0)
         for start, end, number, at in self._rows[low : bisect_left(self._starts, region.end)]:
@@ -95,7 +98,7 @@ class Extents:
         return found
 
     def _runs(self, region: Region) -> list[Extent]:
-        """The pages that were copied of a region."""
+        """The pages of a region that were copied."""
         assert self._stop.at is not None
         found = []
         for part in self._clipped(region):
@@ -108,12 +111,12 @@ class Extents:
 
 
 class _Memory(Source):
-    """A room with the pages in it."""
+    """A buffer, with the pages that were copied into it."""
 
-    def __init__(self, room: Room, placed: Copied) -> None:
-        base, end = room.address, room.address + room.size
+    def __init__(self, buffer: Room, placed: Copied) -> None:
+        base, end = buffer.address, buffer.address + buffer.size
         super().__init__(
-            room.view(), Runs.of((at - base, at - base + count) for at, count in zip(placed.room, placed.size) if base <= at < end)
+            buffer.view(), Runs.of((at - base, at - base + count) for at, count in zip(placed.destination, placed.size) if base <= at < end)
         )
 
     def ahead(self, offset: int, size: int) -> None:
@@ -121,9 +124,9 @@ class _Memory(Source):
 
 
 def joined(placed: Copied) -> Iterator[tuple[int, int]]:
-    """(address in our memory, bytes) of what was placed, joined where it is side by side."""
+    """(address in findleaks' memory, bytes) of the copied pages, adjacent ones joined."""
     low = high = -1
-    for at, count in zip(placed.room, placed.size):
+    for at, count in zip(placed.destination, placed.size):
         if at != high:
             if high > low:
                 yield low, high - low

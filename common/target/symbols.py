@@ -1,6 +1,8 @@
-"""Symbols of modules: looked up by name without building anything, and by address in an index built once a module.
+"""Symbols of modules, by name and by address.
 
-Not by pyelftools, which makes an object of each symbol: `struct.iter_unpack` goes through the 219,591 of Node 22 in 0.13 s, against 15.
+Names are searched for in the tables as they are; addresses in an index that is built once a
+module. Not by pyelftools, which makes an object of each symbol: `struct.iter_unpack` goes through
+the 219,591 of Node 22 in 0.13 s, against 15.
 """
 
 from __future__ import annotations
@@ -16,16 +18,17 @@ from findleaks.target.base import Module, Region, Symbol, TargetDefaults
 from findleaks.target.elf import Table, text
 from findleaks.target.ranges import holding
 
-# st_info & 15, and what of it denotes an address in memory: NOTYPE, OBJECT, FUNC, COMMON, GNU_IFUNC. Not SECTION, FILE or TLS.
+# Symbol types (st_info & 15) whose value is an address in memory: NOTYPE, OBJECT, FUNC, COMMON,
+# GNU_IFUNC. Not SECTION, FILE or TLS.
 _ADDRESSED = (0, 1, 2, 5, 10)
 _CODE = (0, 2, 10)
 _TLS = 6
-_SHN_ABS = 0xFFF1
-_MOST_SPELLINGS = 256
+_SHN_ABS = 0xFFF1  # the section of absolute values, which are no addresses
+_MOST_SPELLINGS = 256  # places of a name in a string table that are tried
 _LOOK_BACK = 8
-"""How many symbols before an address are tried: an address can lie in a big symbol after the small ones that nest in it."""
+"""Symbols before an address that are tried: it may be in a big one, after nested small ones."""
 _MOST_ENTRIES = 256
-"""How many different values are looked at for that, those of no symbol among them."""
+"""Different values that are tried for that, including those without a symbol."""
 
 
 class ModuleSymbols:
@@ -42,8 +45,10 @@ class ModuleSymbols:
     def by_name(self, name: str) -> Optional[Symbol]:
         """The defined symbol of exactly this name, global before local.
 
-        The string table is searched for the name and the symbol table for its offset with `find`, which is some hundred times
-        faster than looking at each entry. Names may share tails, so that "free" also stands inside "cfree"."""
+        The string table is searched for the name and the symbol table for its offset with `find`,
+        which is some hundred times faster than looking at each entry. Names may share tails:
+        "free" is also found inside "cfree".
+        """
         wanted = name.encode("utf-8", "surrogateescape") + b"\0"
         local: Optional[Symbol] = None
         for table in self._tables:
@@ -67,7 +72,7 @@ class ModuleSymbols:
         return local
 
     def starting(self, prefix: str) -> list[Symbol]:
-        """The defined symbols whose name starts so, in the tables' order; each name once."""
+        """The defined symbols whose name starts with `prefix`, in the tables' order, once each."""
         found: dict[str, Symbol] = {}
         mark = b"\0" + prefix.encode("utf-8", "surrogateescape")
         for table in self._tables:
@@ -85,7 +90,10 @@ class ModuleSymbols:
         return list(found.values())
 
     def thread_locals(self) -> list[Symbol]:
-        """Its thread-local variables (demangled); addresses count from the beginning of the module's part of a thread's storage."""
+        """The thread-local variables (demangled).
+
+        Their addresses are offsets into the module's block of a thread's storage.
+        """
         from findleaks.demangle import demangle  # slow to import, and most runs name nothing
 
         found: dict[int, Symbol] = {}
@@ -106,8 +114,11 @@ class ModuleSymbols:
         return Symbol(name, value + self.module.bias, size, self._name)
 
     def _build(self) -> Sequence[int]:
-        """Sort the entries of all tables by value. What an entry says beside its value is looked at when an address is asked for: of a
-        program's hundred thousands few are."""
+        """Sort the entries of all tables by value.
+
+        The rest of an entry is decoded when an address is looked up: few of a program's hundred
+        thousands ever are.
+        """
         values: list[int] = []
         for table in self._tables:
             self._firsts.append(len(values))
@@ -117,8 +128,10 @@ class ModuleSymbols:
         return self._values
 
     def _entries(self, start: int, end: int) -> Optional[tuple[int, int, bool]]:
-        """Of the defined symbols among these entries, which have one value, the sized, global one with the plainest name:
-        size, table << 32 | st_name, whether it is code."""
+        """The preferred symbol of entries with one value: size, table << 32 | st_name, is it code.
+
+        Defined symbols with a size come first, then global before weak before local ones.
+        """
         best: Optional[tuple[int, int, int, bool]] = None
         for entry in self._order[start:end]:
             index = bisect_right(self._firsts, entry) - 1
@@ -135,8 +148,11 @@ class ModuleSymbols:
         return best[1:] if best is not None else None
 
     def by_address(self, address: int) -> Optional[Symbol]:
-        """The symbol that covers `address`. A function whose size the table does not say reaches to the next symbol; data of
-        unknown size covers its first byte only."""
+        """The symbol that covers `address`.
+
+        A function without a size in the table reaches to the next symbol; data without one covers
+        its first byte only.
+        """
         values = self._values if self._values is not None else self._build()
         value = address - self.module.bias
         end = bisect_right(values, value)
@@ -152,7 +168,7 @@ class ModuleSymbols:
                 continue
             size, where, code = found
             if value < low + size or (back == 0 and not size and (value == low or code)):
-                from findleaks.demangle import demangle  # slow to import, and most runs name nothing
+                from findleaks.demangle import demangle  # slow to import, and seldom needed
 
                 name = text(self._tables[where >> 32].strings, where & 0xFFFFFFFF)
                 return Symbol(demangle(name), low + self.module.bias, size, self._name)
@@ -171,7 +187,10 @@ def _values(table: Table) -> Sequence[int]:
 
 
 class Symbolic(TargetDefaults):
-    """`symbol` and `symbolize` of the Target protocol over `modules()` and `symbol_tables(module)`, loaded when first asked for."""
+    """`symbol` and `symbolize` of Target, over `modules()` and `symbol_tables(module)`.
+
+    Tables are loaded when first asked for.
+    """
 
     def __init__(self) -> None:
         self._symbols: dict[int, ModuleSymbols] = {}
@@ -198,7 +217,10 @@ class Symbolic(TargetDefaults):
         return found
 
     def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
-        """The symbol of exactly this (mangled) name in any module, or in those whose basename starts with `module`."""
+        """The symbol of exactly this (mangled) name.
+
+        Any module is searched, or only those whose basename starts with `module`.
+        """
         for candidate in self.modules():
             if candidate.path.rsplit("/", 1)[-1].startswith(module):
                 found = self.symbols_of(candidate).by_name(name)
@@ -207,16 +229,22 @@ class Symbolic(TargetDefaults):
         return None
 
     def symbols_starting(self, prefix: str) -> list[Symbol]:
-        """Every symbol whose (mangled) name starts so, of all modules."""
+        """Every symbol whose (mangled) name starts with `prefix`, of all modules."""
         return [symbol for module in self.modules() for symbol in self.symbols_of(module).starting(prefix)]
 
     def thread_locals(self, module: Module) -> list[Symbol]:
-        """A module's thread-local variables, ascending; their addresses count from where a thread has the module's."""
+        """A module's thread-local variables, ascending.
+
+        Their addresses are offsets into the module's block of a thread's storage.
+        """
         return self.symbols_of(module).thread_locals()
 
     def symbolize(self, address: int) -> Optional[Symbol]:
-        """The symbol that covers `address` (demangled name), or None. One without a size covers code only: what begins at `_end`, or in
-        data behind the last function, is not part of it."""
+        """The symbol that covers `address` (demangled name), or None.
+
+        A symbol without a size covers code only: what begins at `_end`, or in data after the last
+        function, is not part of it.
+        """
         module = self.module_at(address)
         found = self.symbols_of(module).by_address(address) if module is not None else None
         if found is not None and not found.size and found.address != address:

@@ -1,9 +1,11 @@
-"""Thread pointers that a debugger does not tell (LLDB before 17, old remote stubs), found in memory.
+"""Thread pointers found in memory, where the debugger does not report them.
 
-On x86 the thread pointer is the address of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and sysdeps/i386/nptl/tls.h, 2.31 to 2.43):
-its first word (tcb) and its third (self) point to itself, its second is the DTV. struct pthread (nptl/descr.h) begins there, and has
-the kernel's thread id as an int. It lies at the upper end of a thread's stack; that of the main thread ld.so puts into a small mapping
-of its own, and a static program at the beginning of its heap.
+Those debuggers are LLDB before 17 and old remote stubs. On x86 the thread pointer is the address
+of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and sysdeps/i386/nptl/tls.h, 2.31 to 2.43): its
+first word (tcb) and its third (self) point to itself, its second is the DTV. struct pthread
+(nptl/descr.h) begins there, and has the kernel's thread id as an int. It lies at the upper end of
+a thread's stack. ld.so puts that of the main thread into a small separate mapping, and a static
+program at the beginning of its heap.
 """
 
 from __future__ import annotations
@@ -19,41 +21,45 @@ from findleaks.target.ranges import nonzero_pieces
 _MOST_OF_STACK = 16 << 20
 _MOST_OF_REGION = 1 << 20
 _MOST = 64 << 20
-"""Bytes looked at, of the used part of one stack, of one region, and in all regions."""
-_TID_WITHIN = 0x400
+"""Bytes searched: of the used part of one stack, of one region, and in all regions."""
+_TID_WITHIN = 0x400  # bytes from the thread pointer that hold the thread id
 
 
 def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
-    """The threads, those without a thread pointer with the one found in memory, if any; it is also among their words then."""
+    """The threads, with thread pointers found in memory for those that lack one.
+
+    A pointer that was found is also added to the thread's words.
+    """
     found = {thread.tid: thread.thread_pointer for thread in threads if thread.thread_pointer}
     if len(found) == len(threads):
         return list(threads)
     for thread in threads:
         if thread.tid not in found:
-            own = next(_above(target, thread.sp), 0)
+            own = next(_blocks_in_stack(target, thread.sp), 0)
             if own and own not in found.values():
                 found[thread.tid] = own
     missing = {thread.tid for thread in threads} - set(found)
     if missing:
         taken = set(found.values())
         others = []
-        for candidate in _anywhere(target):
+        for candidate in _blocks_anywhere(target):
             if candidate not in taken:
                 others.append(candidate)
-                tids = _tids(target, candidate) & missing
+                tids = _ints_of_block(target, candidate) & missing
                 if len(tids) == 1:
                     tid = tids.pop()
                     found[tid] = candidate
                     missing.discard(tid)
             if not missing:
                 break
-        # In another pid namespace its threads have other numbers: then the last one left belongs to the last one.
+        # In another pid namespace the threads have other ids: then one block left over belongs to
+        # one thread left over.
         if len(missing) == len(others) == 1:
             found[missing.pop()] = others[0]
-    return [thread if thread.thread_pointer else _with(target, thread, found.get(thread.tid, 0)) for thread in threads]
+    return [thread if thread.thread_pointer else _with_pointer(target, thread, found.get(thread.tid, 0)) for thread in threads]
 
 
-def _with(target: Target, thread: Thread, pointer: int) -> Thread:
+def _with_pointer(target: Target, thread: Thread, pointer: int) -> Thread:
     if not pointer:
         return thread
     name = target.arch.thread_pointer
@@ -61,36 +67,36 @@ def _with(target: Target, thread: Thread, pointer: int) -> Thread:
     return replace(thread, registers=registers, thread_pointer=pointer, words=(*thread.words, pointer))
 
 
-def _above(target: Target, sp: int) -> Iterator[int]:
-    """Thread control blocks in the stack that `sp` points into, from there upward."""
+def _blocks_in_stack(target: Target, sp: int) -> Iterator[int]:
+    """Thread control blocks in the stack that `sp` points into, from `sp` upward."""
     for region in target.regions():
         if sp in region and region.writable:
-            yield from _between(target, sp, min(region.end, sp + _MOST_OF_STACK))
+            yield from _blocks_between(target, sp, min(region.end, sp + _MOST_OF_STACK))
 
 
-def _anywhere(target: Target) -> Iterator[int]:
+def _blocks_anywhere(target: Target) -> Iterator[int]:
     """Thread control blocks in anonymous memory, small regions first."""
     left = _MOST
     regions = [region for region in target.regions() if region.writable and not region.name.startswith("/")]
     for region in sorted(regions, key=lambda region: (region.end - region.start, region.start)):
         size = min(region.end - region.start, _MOST_OF_REGION, left)
-        yield from _between(target, region.start, region.start + size)
+        yield from _blocks_between(target, region.start, region.start + size)
         left -= size
         if left <= 0:
             return
 
 
-def _between(target: Target, start: int, end: int) -> Iterator[int]:
+def _blocks_between(target: Target, start: int, end: int) -> Iterator[int]:
     word = target.arch.word
     for piece in nonzero_pieces(target, start & -word, end):
         first = piece.address + -piece.address % word
         for index, value in enumerate(target.arch.unpack(bytes(piece.data[first - piece.address :]))):
-            if value == first + index * word and _self(target, value):
+            if value == first + index * word and _is_block(target, value):
                 yield value
 
 
-def _self(target: Target, address: int) -> bool:
-    """Whether a word that points to itself begins a thread control block."""
+def _is_block(target: Target, address: int) -> bool:
+    """Whether a word that points to itself is the first of a thread control block."""
     word = target.arch.word
     try:
         dtv, own = target.word(address + word), target.word(address + 2 * word)
@@ -99,8 +105,8 @@ def _self(target: Target, address: int) -> bool:
     return own == address and dtv not in (0, address) and dtv % word == 0
 
 
-def _tids(target: Target, address: int) -> set[int]:
-    """All ints of a thread control block and what follows it: its thread's id is among them."""
+def _ints_of_block(target: Target, address: int) -> set[int]:
+    """All ints of a thread control block and of what follows it, its thread's id among them."""
     try:
         data = target.read(address, _TID_WITHIN)
     except UnreadableMemory:

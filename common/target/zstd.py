@@ -1,6 +1,7 @@
-"""Frames of zstd, unpacked block by block with python-zstandard, which has no bound of its own for what it makes of some input.
+"""Frames of zstd, unpacked block by block with python-zstandard.
 
-Format: RFC 8878, sections 3.1.1 (frames: magic number, header, blocks of at most 128 KiB, checksum) and 3.1.2 (skippable frames).
+The module itself does not bound its output for some input. Format: RFC 8878, sections 3.1.1
+(frames: magic number, header, blocks of at most 128 KiB, checksum) and 3.1.2 (skippable frames).
 """
 
 from __future__ import annotations
@@ -8,33 +9,35 @@ from __future__ import annotations
 import io
 from typing import Any
 
-_MAGIC, _SKIPPABLE = 0xFD2FB528, 0x184D2A50
-_RAW, _RLE, _COMPRESSED = 0, 1, 2
-_MOST = 1 << 17
+_MAGIC, _SKIPPABLE = 0xFD2FB528, 0x184D2A50  # of frames
+_RAW, _RLE, _COMPRESSED = 0, 1, 2  # types of blocks
+_MOST = 1 << 17  # bytes of a block
 
 
 class Damaged(Exception):
-    """The compressed data are bad; says how."""
+    """The compressed data are bad; the text says how."""
 
 
 class Trailing(Exception):
-    """Behind a whole frame stands something that is none."""
+    """A whole frame is followed by something that is no frame."""
 
 
 class Frames:
-    """A file of frames, one behind the other. `module` is python-zstandard."""
+    """A file of frames, one after the other. `module` is python-zstandard."""
 
     def __init__(self, file: io.RawIOBase, module: Any) -> None:
         self._file = io.BufferedReader(file, _MOST)
         self._error = module.ZstdError
         self._made = module.ZstdDecompressor(max_window_size=1 << 31)
-        self._machine: Any = None  # of the frame that was begun
-        self._checksum = 0  # bytes of it behind the last block
-        self._frames = 0
+        self._machine: Any = None  # decompressor of the current frame
+        self._checksum = 0  # bytes of the checksum after the frame's last block
+        self._frames = 0  # complete ones so far
 
     def read1(self, size: int) -> bytes:
-        """The next bytes, at most a block (128 KiB) of them whatever `size` is; b"" at the end. EOFError where the file is cut off, Damaged
-        or Trailing."""
+        """The next bytes, at most a block (128 KiB) whatever `size` is; b"" at the end.
+
+        EOFError where the file is cut off, or Damaged, or Trailing.
+        """
         while True:
             if self._machine is None:
                 if not self._begin():

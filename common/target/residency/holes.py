@@ -1,20 +1,25 @@
-"""Which pages of a process were in memory, by the holes in the core that the kernel wrote of it.
+"""Resident pages of a core's process, by the holes that the kernel left in the core file.
 
-Linux fs/coredump.c, dump_user_range (6.x; the same since 2.6.x): of a page that is not there, or is the zero page, no byte is written and
-the file position moves on, which leaves a hole; every other page is written, zeros too. vma_dump_size leaves out private anonymous
-mappings that were never written to.
+Linux fs/coredump.c, dump_user_range (6.x; the same since 2.6.x): for a page that is not there, or
+is the zero page, no byte is written and the file position moves on, which leaves a hole. Every
+other page is written, even if it is all zeros. vma_dump_size leaves out private anonymous mappings
+that were never written to.
 
-Other programs make holes as well: `cp --sparse=always`, coredumpctl, rsync, tar and newer versions of GDB's gcore leave out what is zero,
-be it in memory or not. So the holes of a file are believed only where nothing but the kernel's own writing explains them:
+Other programs make holes as well: `cp --sparse=always`, coredumpctl, rsync, tar and newer versions
+of GDB's gcore leave out zeros, whether they are in memory or not. So the holes of a file are
+trusted only where nothing but the kernel's own writing explains them:
 
 1. The core has the kernel's form, not gcore's (`by_kernel`).
-2. The file has holes, and they tell pages apart: each begins and ends at a page, and not all of them at the bounds of larger blocks, as
-   on file systems with large blocks, and behind tools that look for zeros in large blocks.
-3. A page that the file does hold is zero from end to end: whoever leaves out zeros would have left it out. It may be anywhere, and often is
-   the last one: where the last pages were not there, Linux since 5.12 ends the file with one byte of zero (do_coredump), while cp, tar,
-   rsync and coredumpctl only set its size. (cpio writes that byte too: of its sparse copies holes are believed that should not be.)
+2. The file has holes with the granularity of a page: each begins and ends at a page, and not all
+   of them at the bounds of larger blocks, as on file systems with large blocks, and after tools
+   that look for zeros in large blocks.
+3. The file holds a page that is zero from end to end: a tool that leaves out zeros would have left
+   it out. It may be anywhere, and often is the last one: where the last pages were not there,
+   Linux since 5.12 ends the file with one byte of zero (do_coredump), while cp, tar, rsync and
+   coredumpctl only set its size. (cpio writes that byte too: holes of its sparse copies are
+   trusted wrongly.)
 
-A core without such a page may be just as the kernel wrote it, but nothing in it says so.
+A core without such a page may be just as the kernel wrote it, but nothing in it proves so.
 """
 
 from __future__ import annotations
@@ -34,15 +39,15 @@ from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
 _SLICE = 1 << 20
-"""Bytes looked through between two looks at Ctrl-C."""
+"""Bytes searched between two checks for Ctrl-C."""
 
 
 _SHORT = 1 << 20
-"""Holes shorter than this are read as what they are, zeros: as fast as leaving them out, and fewer pieces."""
+"""Holes of fewer bytes are read as zeros: as fast as skipping them, and fewer pieces."""
 
 
 def data_parts(fd: int, size: int) -> Optional[list[Range]]:
-    """The parts of an open file of `size` bytes that are no holes, ascending; None where the system does not tell."""
+    """The parts of an open file of `size` bytes that are not holes, ascending; None: unknown."""
     at, data = 0, []
     try:
         while at < size:
@@ -57,7 +62,7 @@ def data_parts(fd: int, size: int) -> Optional[list[Range]]:
 
 
 def without_long_holes(data: Sequence[Range]) -> Runs:
-    """The parts with the short holes between them."""
+    """The parts, joined across short holes."""
     words: array[int] = array("Q")
     for start, end in data:
         if words and start - words[-1] < _SHORT:
@@ -69,22 +74,32 @@ def without_long_holes(data: Sequence[Range]) -> Runs:
 
 
 def by_kernel(head: elf.Header, loads: Sequence[Load], unit: int, page: int) -> bool:
-    """Whether a core may be the kernel's by its form. GDB's gcore adds section headers, gives the places of mapped files in bytes
-    (`unit`: NT_FILE's page size, 0 without that note), and does not put pages of memory at whole pages of the file."""
+    """Whether a core may be the kernel's by its form.
+
+    GDB's gcore adds section headers, gives offsets in mapped files in bytes (`unit`: NT_FILE's
+    page size, 0 without that note), and does not align pages of memory to pages of the file.
+    """
     sections = head.shnum > 0 or (head.shoff > 0 and head.phnum != elf.PN_XNUM)
     whole = all((load.offset - load.start) % page == 0 for load in loads if load.there)
     return not sections and unit in (0, page) and whole
 
 
 def by_pages(data: Sequence[Range], first: int, size: int, page: int) -> bool:
-    """Whether the holes of a file with these parts of data were made page by page, behind the offset `first` of the first segment."""
+    """Whether the holes of a file have the granularity of a page.
+
+    `data` are the parts that are not holes; bounds before `first`, the offset of the first
+    segment, do not count.
+    """
     bounds = [at for part in data for at in part if first < at < size]
     return all(at % page == 0 for at in bounds) and any(at // page & 1 for at in bounds)
 
 
-def page_of_zeros(view: memoryview, data: Sequence[Range], page: int, tell: Callable[[float], None]) -> int:
-    """Offset of a whole page of zeros in a file's parts of data, the last or the first one; -1 if there is none. `tell` is called for each
-    MiB with the part that is done, and may raise."""
+def page_of_zeros(view: memoryview, data: Sequence[Range], page: int, progress: Callable[[float], None]) -> int:
+    """Offset of a whole page of zeros in the parts of a file outside its holes; -1: none.
+
+    The last page is tried first. `progress` is called for each MiB with the part that is done, and
+    may raise.
+    """
     zeros, words = bytes(page), page // 8
     total, done = sum(end - start for start, end in data) or 1, 0
     end = data[-1].end if data else 0
@@ -93,9 +108,9 @@ def page_of_zeros(view: memoryview, data: Sequence[Range], page: int, tell: Call
     for start, end in data:
         low, last = start + -start % page, end // page * page
         while low < last:
-            tell(done / total)
+            progress(done / total)
             part = view[low : min(low + _SLICE, last)]
-            begins = part.cast("Q")[::words].tolist()  # the first word of each page: few of them are zero
+            begins = part.cast("Q")[::words].tolist()  # each page's first word: few are zero
             if 0 in begins:
                 for index, word in enumerate(begins):
                     if not word and part[index * page : (index + 1) * page].tobytes() == zeros:
@@ -106,9 +121,12 @@ def page_of_zeros(view: memoryview, data: Sequence[Range], page: int, tell: Call
 
 
 def presence(data: Sequence[Range], loads: Sequence[Load], regions: Sequence[Region], anonymous: bool) -> Optional[Presence]:
-    """What holes tell, of memory whose segments stand one behind the other in the file; None where they overlap, as the kernel's never
-    do. Known are anonymous mappings: of files the kernel also writes pages that were only in the file. `anonymous`: the core has such
-    memory at all (coredump_filter), so that a mapping without a byte of it was never written to."""
+    """Resident pages by the holes; None where segments overlap in the file.
+
+    The kernel's never overlap. Covered are anonymous mappings only: of mapped files the kernel
+    also writes pages that were not in memory. `anonymous`: the core has such memory at all
+    (coredump_filter), so that a mapping without a byte in it was never written to.
+    """
     parts = Runs.of(data).words
     reached = 0
     for load in sorted(loads, key=lambda load: load.offset):
@@ -142,7 +160,7 @@ def presence(data: Sequence[Range], loads: Sequence[Load], regions: Sequence[Reg
 
 
 def _cut(words: array[int], low: int, high: int) -> array[int]:
-    """The parts in [low, high) of the ranges in a flat array."""
+    """The parts of the ranges in a flat array that lie in [low, high)."""
     first, last = bisect_right(words, low), bisect_left(words, high)
     made = words[first - (first & 1) : last + (last & 1)] if low < high else array("Q")
     if made:

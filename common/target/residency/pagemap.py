@@ -1,9 +1,10 @@
-"""Which pages of a process's anonymous memory were ever touched, from /proc/PID/pagemap.
+"""Touched pages of a process's anonymous memory, from /proc/PID/pagemap.
 
-The kernel's zero page, which is mapped where memory is read before it was written to, counts as untouched where the kernel tells it.
+The kernel's zero page is mapped where memory is read before it is written to. It counts as
+untouched where the kernel identifies it.
 
-Sources: Linux Documentation/admin-guide/mm/pagemap.rst (bit 63 present, 62 swapped), include/uapi/linux/fs.h (PAGEMAP_SCAN and
-PAGE_IS_PFNZERO, 6.7).
+Sources: Linux Documentation/admin-guide/mm/pagemap.rst (bit 63 present, 62 swapped),
+include/uapi/linux/fs.h (PAGEMAP_SCAN and PAGE_IS_PFNZERO, 6.7).
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import struct
 from findleaks.target.base import Range
 
 _PAGEMAP_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg), 96 bytes
-_PRESENT, _SWAPPED, _ZERO = 1 << 3, 1 << 4, 1 << 5
-_VECTOR = 512
+_PRESENT, _SWAPPED, _ZERO = 1 << 3, 1 << 4, 1 << 5  # PAGE_IS_…
+_VECTOR = 512  # runs that one call of PAGEMAP_SCAN returns at most
+# Whether a page is present or swapped, by the top byte of its pagemap entry.
 _HELD = bytes(1 if byte & 0xC0 else 0 for byte in range(256))
-_STEP = 1 << 15  # pages looked at in one read
+_STEP = 1 << 15  # pages whose entries are read in one call
 
 
 class PageMap:
-    """Answers for private anonymous memory only: elsewhere a page can hold data without being mapped yet."""
+    """Touched pages of private anonymous memory.
+
+    Elsewhere a page can hold data without being mapped yet.
+    """
 
     def __init__(self, proc: str, page: int) -> None:
         self._page = page
@@ -33,7 +38,7 @@ class PageMap:
             self._fd = -1
 
     def touched(self, start: int, end: int) -> list[Range]:
-        """The runs of touched pages that overlap [start, end), ascending; all of it where that cannot be told."""
+        """The runs of touched pages that overlap [start, end), ascending; all of it if unknown."""
         if self._fd < 0:
             return [Range(start, end)]
         if self._scan:
@@ -86,8 +91,9 @@ class PageMap:
         runs: list[Range] = []
         vector = ctypes.create_string_buffer(24 * _VECTOR)
         while start < end:
-            # size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, return
-            # Inverted and required: pages that are not the kernel's zero page, which a mere look at a page maps.
+            # size, flags, start, end, walk_end, vec, vec_len, max_pages,
+            # inverted, mask, anyof, return
+            # Inverted and required: pages other than the kernel's zero page, which reading maps.
             fields = (96, 0, start, end, 0, ctypes.addressof(vector), _VECTOR, most, _ZERO, _ZERO, _PRESENT | _SWAPPED, _PRESENT)
             argument = bytearray(struct.pack("=12Q", *fields))
             count = fcntl.ioctl(self._fd, _PAGEMAP_SCAN, argument, True)

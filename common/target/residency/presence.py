@@ -1,7 +1,8 @@
-"""Which pages of a process lie in memory, page by page, at one moment: all mappings, anonymous, of files and shared.
+"""Resident pages of a process at one moment, of all mappings: anonymous, of files, shared.
 
-Sources: Linux Documentation/filesystems/proc.rst (smaps), admin-guide/mm/pagemap.rst, include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7: it
-tells the zero page to everybody), include/uapi/linux/kernel-page-flags.h (KPF_ZERO_PAGE: to root, on older kernels).
+Sources: Linux Documentation/filesystems/proc.rst (smaps), admin-guide/mm/pagemap.rst,
+include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7: reports the zero page to every user),
+include/uapi/linux/kernel-page-flags.h (KPF_ZERO_PAGE: to root, on older kernels).
 """
 
 from __future__ import annotations
@@ -18,21 +19,26 @@ from findleaks.target.base import Range
 from findleaks.target.runs import Runs
 
 _PAGEMAP_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg), 96 bytes
-FILE, PRESENT, SWAPPED, ZERO = 1 << 2, 1 << 3, 1 << 4, 1 << 5  # PAGE_IS_…: FILE is shared memory, too
-VECTOR = 1 << 13
-_STEP = 1 << 16  # pages looked at in one read of pagemap
+FILE, PRESENT, SWAPPED, ZERO = 1 << 2, 1 << 3, 1 << 4, 1 << 5  # PAGE_IS_…; FILE: or shared memory
+VECTOR = 1 << 13  # runs that one call of PAGEMAP_SCAN returns at most
+_STEP = 1 << 16  # pages whose entries are read from pagemap in one call
+# The kind of a page by the top byte of its pagemap entry.
 _KINDS = bytes(PRESENT if byte & 0x80 else SWAPPED if byte & 0x40 else 0 for byte in range(256))
-_PFN = (1 << 55) - 1
+_PFN = (1 << 55) - 1  # the page frame number in a pagemap entry
 _KPF_ZERO_PAGE = 1 << 24
 _MAPPING = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) [r-][w-][x-][ps] ")
 
 
 class Presence(NamedTuple):
-    """`known` is the memory that this tells of; `resident` the pages of it that were in memory, the kernel's zero page left out;
-    `swapped` those in swap, which are held too, but not resident. `rss` is the process's resident size in bytes as the kernel summed
-    it up (None: not known).
+    """Which pages were resident.
 
-    `unsure` are mappings of which some pages count as resident although they are the zero page: the kernel did not say which ones.
+    `known` is the memory that this covers. `resident` are its pages that were in memory, without
+    the kernel's zero page. `swapped` are those in swap: they belong to the process, but are not
+    resident. `rss` is the process's resident size in bytes by the kernel's own count (None: not
+    known).
+
+    `unsure` are mappings of which some pages count as resident although they are the zero page:
+    the kernel did not say which ones.
     """
 
     source: str
@@ -44,7 +50,7 @@ class Presence(NamedTuple):
 
 
 class Mapped(NamedTuple):
-    """A mapping with what smaps says of it, in bytes; -1 where smaps cannot be read."""
+    """A mapping with its counts from smaps, in bytes; -1 where smaps cannot be read."""
 
     start: int
     end: int
@@ -52,9 +58,12 @@ class Mapped(NamedTuple):
     swap: int
 
 
-def live(proc: str, page: int, tell: Callable[[float], None]) -> Optional[Presence]:
-    """Of the process whose folder is `proc` ("/proc/4711"), which should stand still; None where the system does not tell. `tell` is
-    called at least each 200 ms with the part that is done, and may raise."""
+def live(proc: str, page: int, progress: Callable[[float], None]) -> Optional[Presence]:
+    """The resident pages of a live process; None where the system does not report them.
+
+    `proc` is the process's folder ("/proc/4711"); the process should be stopped. `progress` is
+    called at least every 200 ms with the part that is done, and may raise.
+    """
     try:
         fd = os.open(f"{proc}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -67,12 +76,12 @@ def live(proc: str, page: int, tell: Callable[[float], None]) -> Optional[Presen
         unsure: list[Range] = []
         scan = [True]
         for at, mapped in enumerate(mappings):
-            tell(at / len(mappings))
+            progress(at / len(mappings))
             if mapped.rss == 0 and mapped.swap == 0:
                 continue
             count = 0
-            for start, end, kind in _scanned(fd, page, mapped, scan, tell):
-                _append(swapped if kind & SWAPPED else resident, start, end)
+            for start, end, kind in _scanned(fd, page, mapped, scan, progress):
+                _append_run(swapped if kind & SWAPPED else resident, start, end)
                 count += end - start if kind & PRESENT else 0
             if 0 <= mapped.rss < count:
                 unsure.append(Range(mapped.start, mapped.end))
@@ -85,7 +94,7 @@ def live(proc: str, page: int, tell: Callable[[float], None]) -> Optional[Presen
     return Presence("pagemap", known, Runs(resident), Runs(swapped), rss, tuple(unsure))
 
 
-def _append(words: array[int], start: int, end: int) -> None:
+def _append_run(words: array[int], start: int, end: int) -> None:
     if words and words[-1] == start:
         words[-1] = end
     else:
@@ -94,7 +103,7 @@ def _append(words: array[int], start: int, end: int) -> None:
 
 
 def _smaps(proc: str) -> list[Mapped]:
-    """The mappings, ascending. vsyscall's page is the kernel's, not the process's."""
+    """The mappings, ascending, without the vsyscall page, which is the kernel's."""
     try:
         with open(f"{proc}/smaps", "rb") as file:
             lines = file.read().split(b"\n")
@@ -123,8 +132,11 @@ def _smaps(proc: str) -> list[Mapped]:
     return [mapped for mapped in found if mapped.end < 1 << 63]
 
 
-def _scanned(fd: int, page: int, mapped: Mapped, scan: list[bool], tell: Callable[[float], None]) -> Iterator[tuple[int, int, int]]:
-    """(start, end, PRESENT or SWAPPED) of the runs of pages that a mapping holds, zero pages left out where they are told."""
+def _scanned(fd: int, page: int, mapped: Mapped, scan: list[bool], progress: Callable[[float], None]) -> Iterator[tuple[int, int, int]]:
+    """(start, end, PRESENT or SWAPPED) of the runs of pages in a mapping.
+
+    Zero pages are left out where the kernel identifies them.
+    """
     at = mapped.start
     if scan[0]:
         try:
@@ -132,46 +144,51 @@ def _scanned(fd: int, page: int, mapped: Mapped, scan: list[bool], tell: Callabl
             while at < mapped.end:
                 runs, at = ask(fd, at, mapped.end, vector)
                 yield from (run for run in runs if not run[2] & ZERO)
-                tell(0.0)
+                progress(0.0)
             return
         except OSError:
             scan[0] = False  # a kernel before 6.7
-    runs = list(_entries(fd, page, mapped, False, tell))
+    runs = list(_entries(fd, page, mapped, False, progress))
     if 0 <= mapped.rss < sum(end - start for start, end, kind in runs if kind & PRESENT):
-        runs = list(_entries(fd, page, mapped, True, tell))
+        runs = list(_entries(fd, page, mapped, True, progress))
     yield from runs
 
 
-def _entries(fd: int, page: int, mapped: Mapped, zeros: bool, tell: Callable[[float], None]) -> Iterator[tuple[int, int, int]]:
-    """Runs from pagemap's own entries. Once all that smaps counts is found, the rest of a huge reservation is not looked at."""
+def _entries(fd: int, page: int, mapped: Mapped, zeros: bool, progress: Callable[[float], None]) -> Iterator[tuple[int, int, int]]:
+    """Runs from the entries of pagemap. Reading ends once all pages that smaps counts are found,
+    so that the rest of a huge reservation is skipped."""
     at, held = mapped.start, mapped.rss + mapped.swap if mapped.rss >= 0 else mapped.end - mapped.start
     while at < mapped.end and (held > 0 or zeros):
         high = min(at + _STEP * page, mapped.end)
         for start, end, kind in _read(fd, page, at, high, zeros):
             held -= end - start
             yield start, end, kind
-        tell(0.0)
+        progress(0.0)
         at = high
 
 
 def ask(fd: int, start: int, end: int, vector: ctypes.Array[ctypes.c_char]) -> tuple[list[tuple[int, int, int]], int]:
-    """One call of PAGEMAP_SCAN: (start, end, kinds) of the runs of pages that are PRESENT or SWAPPED, and where to go on. `vector` has room
-    for VECTOR of them. OSError where the kernel does not have it."""
+    """One call of PAGEMAP_SCAN; OSError where the kernel does not have it.
+
+    Gives (start, end, kinds) of the runs of pages that are PRESENT or SWAPPED, and the address to
+    go on from. `vector` has space for VECTOR runs.
+    """
     import fcntl
 
     # size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, return
-    told = FILE | PRESENT | SWAPPED | ZERO
-    fields = (96, 0, start, end, 0, ctypes.addressof(vector), VECTOR, 0, 0, 0, PRESENT | SWAPPED, told)
+    reported = FILE | PRESENT | SWAPPED | ZERO
+    fields = (96, 0, start, end, 0, ctypes.addressof(vector), VECTOR, 0, 0, 0, PRESENT | SWAPPED, reported)
     argument = bytearray(struct.pack("=12Q", *fields))
     count = fcntl.ioctl(fd, _PAGEMAP_SCAN, argument, True)
     runs = list(struct.iter_unpack("=3Q", vector.raw[: 24 * count]))
-    # Not walk_end: where the kernel filled its own buffer more than once, that is stale (fs/proc/task_mmu.c, do_pagemap_scan, 6.7 to 6.18).
+    # Not walk_end: it is stale where the kernel filled its own buffer more than once
+    # (fs/proc/task_mmu.c, do_pagemap_scan, 6.7 to 6.18).
     following = runs[-1][1] if count == VECTOR else end
     return runs, following if following > start else end
 
 
 def _read(fd: int, page: int, low: int, high: int, zeros: bool) -> Iterator[tuple[int, int, int]]:
-    """Runs of [low, high); with `zeros`, the zero page is left out where it can be told."""
+    """Runs of [low, high); with `zeros`, the zero page is left out where it can be identified."""
     entries = os.pread(fd, 8 * ((high - low) // page), 8 * (low // page))
     kinds = bytearray(entries[7::8].translate(_KINDS))
     for at in _zeros(entries, kinds) if zeros else ():
@@ -188,7 +205,10 @@ def _read(fd: int, page: int, low: int, high: int, zeros: bool) -> Iterator[tupl
 
 
 def _zeros(entries: bytes, kinds: bytearray) -> list[int]:
-    """The numbers of the entries that are the kernel's zero page. Without root all frames are told as 0, and nothing is found."""
+    """The indices of the entries that are the kernel's zero page.
+
+    Without root the kernel gives 0 for every frame number, and none is found.
+    """
     frames = [entry & _PFN for entry in array("Q", entries)]
     places: dict[int, list[int]] = {}
     for at, frame in enumerate(frames):
