@@ -1,4 +1,5 @@
-"""`map`: a picture of every heap, page by page: in use, cached, free but kept, returned to the kernel."""
+"""`map`: the command that draws each heap page by page: in use, cached, free but kept, returned to
+the kernel."""
 
 from __future__ import annotations
 
@@ -37,11 +38,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
-    """Draw every heap page by page: in use, in thread caches, free but kept by the allocator, returned to the kernel. `-o FILE.html` writes
-    one page that works without a network: zoom, search by state, size and type, and see what is under the pointer.
+    """Draw every heap page by page: in use, in thread caches, free but kept by the allocator,
+    returned to the kernel. `-o FILE.html` writes one page that works without a network: zoom,
+    search by state, size and type, and see what is under the pointer.
 
-    Which pages are resident is told by a live process and by the holes of a core that the kernel wrote to a file. gcore's cores have lost
-    it: save it before, with `findleaks map --save-residency core.PID.residency --pid PID`, then run gcore; the file is found beside the
+    Which pages are resident is told by a live process and by the holes of a core that the kernel
+    wrote to a file. gcore's cores have lost it: save it before, with `findleaks map
+    --save-residency core.PID.residency --pid PID`, then run gcore; the file is found beside the
     core, or named with --residency. Nothing is guessed from what pages hold."""
     if args.save_residency:
         if args.output or args.residency:
@@ -74,7 +77,7 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
 
 
 class _Mapped(Plain):
-    """Its JSON, which has every run of pages, is made only when it is asked for."""
+    """Result whose JSON, which lists every run of pages, is made only on demand."""
 
     body: Callable[[], dict[str, object]]
     done: Callable[[], None]
@@ -106,7 +109,7 @@ def _doubts(picture: Picture) -> Iterator[str]:
 
 
 def _write(session: Session, picture: Picture, file: str, extension: str) -> int:
-    """Bytes written."""
+    """Write the picture to `file`; returns the bytes written."""
     session.tell("drawing", 0.0)
     if extension == ".html":
         from findleaks.report.heapmap.html import render_html
@@ -175,7 +178,8 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
 
 
 def _managed(session: Session, known: Residency) -> Iterator[tuple[str, int, Optional[int], Part]]:
-    """Name, bytes mapped and resident (None: not known) of what managed runtimes have beside the heaps of allocators."""
+    """Memory of managed runtimes outside the allocators' heaps: name, bytes mapped, bytes resident
+    (None: not known) and the part itself."""
     for runtime in session.runtimes:
         for part in runtime.parts():
             if not part.inside:

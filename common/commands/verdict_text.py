@@ -1,4 +1,4 @@
-"""The text of `verdict`: how much is resident, whose it is, then what is wrong and what to try."""
+"""Text of `verdict`: how much is resident, who owns it, then what is wrong and what to try."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from findleaks.session import Session
 BAR = 20
 _UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")
 SMALL = 1000
-"""Shares of less than one part in so many stand in one row, if there are several."""
+"""Shares below 1/SMALL of the total are merged into one row, if there are several. Owners of less
+of the reserved addresses are not named."""
 
 
 def text(session: Session, accounting: Accounting, found: Sequence[Finding], width: int, door: Door) -> Iterator[str]:
-    """Lines for a reader."""
+    """All lines of the text."""
     yield from wrapped(_headline(session, accounting), width)
     yield ""
     yield from _table(accounting, width)
@@ -35,7 +36,8 @@ def text(session: Session, accounting: Accounting, found: Sequence[Finding], wid
 
 
 def _reserved(accounting: Accounting) -> str:
-    """ "  besides, 366 MiB of addresses are reserved and hold nothing (glibc 2.36: 366 MiB)"; "" where that is not worth a line."""
+    """For example " besides, 366 MiB of addresses are reserved and hold nothing (glibc 2.36: 366
+    MiB)"; "" if they are at most a twentieth of the total."""
     total = sum(one.bytes for one in accounting.reserved)
     if total <= accounting.total // 20:
         return ""
@@ -81,14 +83,15 @@ def _table(accounting: Accounting, width: int) -> Iterator[str]:
 
 
 def _behind(lead: str, words: str, width: int) -> Iterator[str]:
-    """`words` behind `lead`, on as many lines as they need; a number stays with its unit."""
+    """`words` after `lead`, on as many lines as they need. A number stays on one line with its
+    unit."""
     whole = _UNIT.sub("\u00a0\\1", words)
     for at, line in enumerate(wrapped(whole, max(width - len(lead), 24))):
         yield (lead if not at else " " * len(lead)) + line.strip().replace("\u00a0", " ")
 
 
 def label(share: Share) -> str:
-    """ "glibc 2.36: free but kept, in 16 arenas" """
+    """For example "glibc 2.36: free but kept, in 16 arenas"."""
     count, many = number(share.count), "" if share.count == 1 else "s"
     if share.sort == "files":
         names = [printable(part.name.partition(".so")[0], 60) for part in share.parts[:3]]
