@@ -49,8 +49,8 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
         if ended(pid):
             raise TargetError(NO_PROCESS)  # killed, which LLDB hears in a moment, or when the process is to go on
-        return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process, interrupts), told=False)
-    return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process, sysroot(debugger)), told=False)
+        return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process, interrupts), reports_writes=False)
+    return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process, sysroot(debugger)), reports_writes=False)
 
 
 def _open_core(path: str, exe: str, sysroot: str) -> Target:
