@@ -9,8 +9,8 @@ folders gdb/ and lldb/ in a checkout, and other packages, perhaps for another Py
 installed. For the same reason the libraries that findleaks depends on have a finder of their own,
 which knows only their names and is asked last.
 
-Run as a script, this file is the command line, without an install: `python3 common/bootstrap.py
-find core`.
+Run as a script, this file is the command line, without an install:
+`python3 common/bootstrap.py find core`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def number(count: int) -> str:
 
 
 def blocks(count: int) -> str:
-    """ "1 block" or "12,345 blocks"."""
+    """For example "1 block" or "12,345 blocks"."""
     return f"{count:,} block" + ("" if count == 1 else "s")
 
 
