@@ -10,6 +10,7 @@ from typing import NamedTuple
 from findleaks.errors import UsageError
 
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
+"""Bytes by unit, in lower case."""
 
 
 def address_word(word: str) -> int:

@@ -99,16 +99,16 @@ def install() -> None:
     package = os.path.dirname(os.path.realpath(__file__))
     if not any(getattr(finder, "package", None) == package for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder(package))
-    _look_last(LibraryFinder(package))
+    _append_finder(LibraryFinder(package))
 
 
 def add_site(site: str) -> None:
     """Look for LIBRARIES in this folder too. Needed where another environment has a checkout
     installed editable, which cannot be seen from the checkout."""
-    _look_last(LibraryFinder("", site))
+    _append_finder(LibraryFinder("", site))
 
 
-def _look_last(finder: LibraryFinder) -> None:
+def _append_finder(finder: LibraryFinder) -> None:
     if not any(getattr(other, "key", None) == finder.key for other in sys.meta_path):
         sys.meta_path.append(finder)
 

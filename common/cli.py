@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 TROUBLE = 2
 INTERRUPTED = 130
+"""Exit statuses for an error and for Ctrl-C."""
 FRONT = ("init", "gdb", "lldb")
+"""Words of the command line that are not commands in a debugger."""
 DEFAULT = "verdict"
 """The command if the command line names none: `findleaks core`, `findleaks --pid 4711`."""
 
@@ -57,22 +59,22 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         _drop_output()
         return 141
     except (KeyboardInterrupt, Interrupted):
-        _complain("interrupted")
+        _print_error("interrupted")
         return INTERRUPTED
     except MemoryError:
-        _complain("out of memory: close other programs, or use a machine with more")
+        _print_error("out of memory: close other programs, or use a machine with more")
         return TROUBLE
     except FindleaksError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return TROUBLE
     except Exception as error:
         if isinstance(error, OSError) and _output_fails(error):
             _drop_output()
-            _complain(f"cannot write the output: {os.strerror(error.errno or errno.EIO).lower()}")
+            _print_error(f"cannot write the output: {os.strerror(error.errno or errno.EIO).lower()}")
             return TROUBLE
         from findleaks.debugger_session import unexpected
 
-        _complain(unexpected("findleaks", words, error))
+        _print_error(unexpected("findleaks", words, error))
         return TROUBLE
 
 
@@ -295,6 +297,6 @@ def _help() -> int:
     return 0
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     sys.stdout.flush()
     print(visible(text if text.startswith("findleaks") else f"findleaks: {text}"), file=sys.stderr)

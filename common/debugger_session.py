@@ -66,7 +66,7 @@ class Front:
         bar = self._bar = _bar()
         try:
             fresh = words[:1] == ["find"]
-            return execute(lambda: self.session(fresh), self._evaluated(words), out, prog=prog, target=target, width=width)
+            return execute(lambda: self.session(fresh), self._with_values(words), out, prog=prog, target=target, width=width)
         except (Interrupted, KeyboardInterrupt):
             # Ctrl-C can interrupt anywhere, so what is half done cannot be trusted.
             self.drop()
@@ -121,7 +121,7 @@ class Front:
             if subject.live:
                 self.drop(key)
 
-    def _evaluated(self, words: Sequence[str]) -> list[str]:
+    def _with_values(self, words: Sequence[str]) -> list[str]:
         """The words, with the debugger's expressions (`$rsp`, `&main_arena`) replaced by their
         values."""
         from findleaks.commands import named, parser
@@ -133,7 +133,7 @@ class Front:
             return list(words)
         made = parser(cmd, "leaks")
         valued = {option for action in made._actions if action.nargs != 0 for option in action.option_strings}
-        before, expressions = _separate(words[1:], valued)
+        before, expressions = _split_options(words[1:], valued)
         return [words[0], *before, *self._addresses(expressions)]
 
     def _name_or_address(self, word: str) -> str:
@@ -148,7 +148,7 @@ class Front:
 
     def _addresses(self, expressions: Sequence[str]) -> list[str]:
         try:
-            return [word if _plain(word) else hex(self._debugger.evaluate(word)) for word in expressions]
+            return [word if _is_number(word) else hex(self._debugger.evaluate(word)) for word in expressions]
         except UsageError as error:
             if len(expressions) < 2:
                 raise
@@ -166,7 +166,7 @@ def _bar() -> Optional[Bar]:
     return Bar(sys.__stderr__) if sys.__stderr__ is not None and os.environ.get("TERM", "dumb") != "dumb" else None
 
 
-def _separate(words: Sequence[str], valued: set[str]) -> tuple[list[str], list[str]]:
+def _split_options(words: Sequence[str], valued: set[str]) -> tuple[list[str], list[str]]:
     """The options with their values, and the other words. `valued` are the options that take a
     value."""
     options: list[str] = []
@@ -175,7 +175,7 @@ def _separate(words: Sequence[str], valued: set[str]) -> tuple[list[str], list[s
     for word in rest:
         if word == "--":
             others += rest
-        elif len(word) > 1 and word[0] == "-" and not _plain(word[1:]):
+        elif len(word) > 1 and word[0] == "-" and not _is_number(word[1:]):
             options.append(word)
             name = word if word.startswith("--") else "-" + word
             if name in valued or word in valued:
@@ -185,7 +185,7 @@ def _separate(words: Sequence[str], valued: set[str]) -> tuple[list[str], list[s
     return options, others
 
 
-def _plain(word: str) -> bool:
+def _is_number(word: str) -> bool:
     """Whether the word is a number as the commands read it."""
     try:
         int(word, 0)

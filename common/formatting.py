@@ -8,6 +8,7 @@ from findleaks.escaping import visible
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
 NO_BREAK = "\u00a0"
+"""No-break space: `wrapped` does not break lines at it."""
 
 
 def size(count: int) -> str:

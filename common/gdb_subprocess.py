@@ -23,6 +23,7 @@ from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import refusal, status
 
 _PR_SET_PDEATHSIG = 1
+"""prctl option: signal for this process when its parent dies (linux/prctl.h)."""
 ENTRY = "findleaks.gdb.batch:run"
 """Function called in GDB, as module:function; `make lint` checks that it exists."""
 
@@ -72,14 +73,14 @@ def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
     os.close(writing)
     pressed = False
 
-    def hand_on(_: int, frame: Optional[FrameType]) -> None:
+    def forward(_: int, frame: Optional[FrameType]) -> None:
         nonlocal pressed
         pressed = True
         process.send_signal(signal.SIGINT)
 
     # Signals that nohup, or a script for its background jobs, set to be ignored stay ignored.
-    heard = [one for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
-    before: dict[int, Any] = {number: signal.signal(number, hand_on) for number in heard}
+    handled = [one for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    before: dict[int, Any] = {number: signal.signal(number, forward) for number in handled}
     error = ""
     try:
         with open(reading, encoding="utf-8", errors="replace") as found:

@@ -100,14 +100,14 @@ def start_gdb(argv: Sequence[str]) -> int:
         raise FindleaksError("there is no gdb on the PATH: install it (apt install gdb), or use findleaks without: findleaks find CORE")
     # GDB runs -ex commands in order, after it opened the program and the core. findleaks is loaded
     # first, so that the user's commands can use it.
-    _become(program, ["gdb", *(word for line in gdb_lines() for word in ("-ex", line)), *argv])
+    _exec(program, ["gdb", *(word for line in gdb_lines() for word in ("-ex", line)), *argv])
 
 
 def start_lldb(argv: Sequence[str]) -> int:
     """Replace this process by LLDB (`lldb`, else the newest lldb-N) with findleaks loaded and these
     arguments. FindleaksError if there is none."""
     program = lldb_program()
-    _become(program, [os.path.basename(program), *(word for line in lldb_lines() for word in ("-O", line)), *argv])
+    _exec(program, [os.path.basename(program), *(word for line in lldb_lines() for word in ("-O", line)), *argv])
 
 
 def lldb_program() -> str:
@@ -122,7 +122,7 @@ def lldb_program() -> str:
     )
 
 
-def _become(program: str, argv: Sequence[str]) -> NoReturn:
+def _exec(program: str, argv: Sequence[str]) -> NoReturn:
     """Replace this process, so that the debugger alone handles Ctrl-C and sets the exit status."""
     sys.stdout.flush()
     try:

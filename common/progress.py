@@ -11,6 +11,7 @@ PATIENCE = 1.0
 """Seconds of work before anything is shown."""
 
 EVERY = 0.1
+"""Seconds between two updates of the line."""
 
 
 class Bar:

@@ -32,6 +32,7 @@ SLICE = 1 << 20
 """Blocks visited by the C kernel between two checks for Ctrl-C: some 50 ms."""
 
 PURE_SLICE = 1 << 15
+"""The same for the engine in Python."""
 
 MOST_READS = 5
 """Times that a live process is read, at most, while threads are inside an allocator and its data is
@@ -40,9 +41,9 @@ inconsistent."""
 PAUSE = 0.003
 """Seconds that the process runs between two reads."""
 
-_ANEW = (
+_RECOMPUTED = (
     *("directory", "roots", "reserved", "unread", "customary", "runtimes", "dead", "types", "in_flight"),
-    *("_fits", "_without_links", "debug_files", "members"),
+    *("_heuristic_matcher", "_without_links", "debug_files", "members"),
 )
 """Attributes dropped when a live process is read again."""
 
@@ -76,7 +77,7 @@ class Session:
         self._graphs: dict[Heuristic, Graph] = {}
         self._learned: dict[Heuristic, Learned] = {}
         # The graphs that are marked and classified.
-        self._sorted: list[Graph] = []
+        self._classified_graphs: list[Graph] = []
 
     @cached_property
     def directory(self) -> Directory:
@@ -99,11 +100,11 @@ class Session:
         if not self.inside or self.reads >= MOST_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
-        for name in _ANEW:
+        for name in _RECOMPUTED:
             self.__dict__.pop(name, None)
         self._graphs.clear()
         self._learned.clear()
-        self._sorted.clear()
+        self._classified_graphs.clear()
         return True
 
     @cached_property
@@ -262,13 +263,13 @@ class Session:
             graph.scan_blocks(piece)
         for piece in self.pieces(roots, "reading the roots"):
             graph.scan_roots(piece)
-        graph.root_words([*self.register_words(), *self._running_on(), *self.in_flight])
+        graph.root_words([*self.register_words(), *self._thread_blocks(), *self.in_flight])
         graph.settle()
         self.seconds["scan"] = time.perf_counter() - began
         return graph
 
     def _classified(self, graph: Graph) -> Graph:
-        if graph in self._sorted:
+        if graph in self._classified_graphs:
             return graph
         began = time.perf_counter()
         budget = PURE_SLICE if self.engine.name == "pure" else SLICE
@@ -276,7 +277,7 @@ class Session:
         while not graph.classify(budget):
             self.tell("sorting the lost", 0.0)
         self.seconds["mark"] = time.perf_counter() - began
-        self._sorted.append(graph)
+        self._classified_graphs.append(graph)
         return graph
 
     def _marked(self, graph: Graph, budget: int) -> Graph:
@@ -286,13 +287,13 @@ class Session:
         asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
         if not asked & Heuristic.AUTO:
             return graph
-        learned = learn_conventions(graph, self.directory.blocks, self.engine, self._fits, budget, self.tell)
+        learned = learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, budget, self.tell)
         if learned.heuristics:
             more = learned.heuristics
             before = graph.totals(Kind.POSSIBLE)
             graph = self._graphs[asked] = self._scanned(asked | more)
             self._mark(graph, budget)
-            again = learn_conventions(graph, self.directory.blocks, self.engine, self._fits, budget, self.tell)
+            again = learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, budget, self.tell)
             after = graph.totals(Kind.POSSIBLE)
             held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
             learned = again._replace(heuristics=more, held=held)
@@ -304,7 +305,7 @@ class Session:
             self.tell("following pointers", 0.0)
 
     @cached_property
-    def _fits(self) -> HeuristicMatcher:
+    def _heuristic_matcher(self) -> HeuristicMatcher:
         """Tests which of memcheck's heuristics fit a block, by its contents."""
         target = self.target
         vtables = self.types.vtables()
@@ -317,7 +318,7 @@ class Session:
 
         return heuristic_matcher(target.arch.word, read, lambda value: inside(vtables, value) is not None)
 
-    def _running_on(self) -> list[int]:
+    def _thread_blocks(self) -> list[int]:
         """Starts of the blocks that threads run on: stacks of coroutines and alternate signal
         stacks allocated by malloc, and thread control blocks (musl's ld.so allocates the main
         thread's with malloc if it has much thread-local storage). Such a block is in use, yet

@@ -21,8 +21,10 @@ FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP"
 """Signals that end the counting and leave the process stopped. Others are delivered, as GDB's
 `handle` says."""
 _INTERRUPTS = ("SIGINT", "0", "SIG0")
+"""Names of the signals by which GDB reports that it interrupted the process."""
 _MOST_SIGNALS = 8
-_ARRIVES = 0.5
+"""Attempts to collect a pending signal, at most."""
+_ARRIVAL_SECONDS = 0.5
 """Seconds in which a signal sent to the process must have stopped it, before another is sent."""
 LATE = 0.2
 """Seconds beyond its time after which a process that reaches no breakpoint is interrupted."""
@@ -172,7 +174,7 @@ class GdbBreakpoints:
                 break
             # A posted event has to run as well: GDB crashes at its end if one is left.
             missing, self._asked, self._interrupting = False, True, not self._posted
-            timer = threading.Timer(_ARRIVES, gdb.post_event, [self._send_again])
+            timer = threading.Timer(_ARRIVAL_SECONDS, gdb.post_event, [self._send_again])
             timer.daemon = True
             timer.start()
             again = self._continue()

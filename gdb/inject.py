@@ -14,6 +14,7 @@ from findleaks.gdb.counting import GdbBreakpoints
 from findleaks.target.control import Outcome, ThreadPosition
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end GDB."""
 
 
 class GdbInjection(GdbBreakpoints):

@@ -25,6 +25,7 @@ IDLE = 1.0
 """Seconds after which a process that reaches no breakpoint is interrupted: only then is a Ctrl-C of
 the user noticed."""
 _LATE = 0.2
+"""Seconds beyond its time after which a process that reaches no breakpoint is interrupted."""
 _RUNNING = (lldb.eStateRunning, lldb.eStateStepping)
 _GONE = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateInvalid, lldb.eStateUnloaded)
 
@@ -80,16 +81,16 @@ class LldbBreakpoints:
 
     def _run(self, seconds: Optional[float]) -> Outcome:
         limit = time.monotonic() + seconds if seconds is not None else None
-        waking = _Waking(self._process)
+        timer = _InterruptTimer(self._process)
         before = self._debugger.GetAsync()
         self._debugger.SetAsync(False)
-        waking.start()
+        timer.start()
         try:
             while True:
                 due = min(IDLE, limit - time.monotonic() + _LATE) if limit is not None else IDLE
-                waking.wake(max(due, _LATE))
+                timer.set_timer(max(due, _LATE))
                 error = self._process.Continue()
-                interrupted = waking.rest()
+                interrupted = timer.stop_timer()
                 if error.Fail():
                     return self._gone() or Outcome("stop", f"LLDB: {error.GetCString()}")
                 outcome = self._stopped(interrupted)
@@ -103,7 +104,7 @@ class LldbBreakpoints:
                     # A pending KeyboardInterrupt is raised here.
                     self._interrupts.hold()
             finally:
-                waking.over()
+                timer.end()
                 if self._process.GetState() in _RUNNING:
                     self._process.Stop()
                 self._debugger.SetAsync(before)
@@ -183,7 +184,7 @@ def _internal(thread: Any) -> bool:
     return all(number & 0x80000000 for number in numbers)
 
 
-class _Waking(threading.Thread):
+class _InterruptTimer(threading.Thread):
     """Timer thread: interrupts the process after it has run for some time without a stop."""
 
     def __init__(self, process: Any) -> None:
@@ -193,7 +194,7 @@ class _Waking(threading.Thread):
         self._at: Optional[float] = None
         self._sent = self._ended = False
 
-    def wake(self, seconds: float) -> None:
+    def set_timer(self, seconds: float) -> None:
         """Set the timer, from now."""
         with self._change:
             first = self._at is None
@@ -201,14 +202,14 @@ class _Waking(threading.Thread):
             if first:
                 self._change.notify()
 
-    def rest(self) -> bool:
+    def stop_timer(self) -> bool:
         """Stop the timer, as the process stopped; returns whether the timer may have interrupted
         it."""
         with self._change:
             self._at = None
             return self._sent
 
-    def over(self) -> None:
+    def end(self) -> None:
         """End the thread."""
         with self._change:
             self._ended = True

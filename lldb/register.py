@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 SUMMARY = "Hunt memory leaks in this process or core."
 HERE = "findleaks.lldb.register"
+"""This module, as LLDB imports it."""
 STATE = "findleaks_front"
 """Key of findleaks' state in the dictionary that LLDB keeps for each debugger and passes to each
 command."""
 _PIECE = 1 << 16
+"""Characters of output collected before they are passed to LLDB."""
 
 
 class Output(io.TextIOBase):

@@ -161,6 +161,7 @@ def threads(process: Any, arch: Arch) -> Iterator[Thread]:
 
 
 _RENAMED = {"eflags": "rflags"}
+"""Register names: findleaks' and LLDB's, where they differ."""
 
 
 def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
@@ -209,16 +210,16 @@ def evaluate(context: Any, expression: str) -> int:
     It may not call functions of the process, which must not run while it is examined. Plain
     variables and registers are looked up first, as LLDB compiles other expressions, which is
     slow."""
-    value = _looked_up(context, expression)
+    value = _from_variables(context, expression)
     if value is None:
-        value = _compiled(context, expression)
+        value = _from_compiler(context, expression)
     kind = value.GetType().GetCanonicalType()
     if kind.IsReferenceType():
         value = value.Dereference()
         kind = value.GetType().GetCanonicalType()
     if kind.GetTypeClass() & _PLACES:
         # The value of an expression has no address, even if it refers to an object of the process.
-        value = _compiled(context, f"&({expression})")
+        value = _from_compiler(context, f"&({expression})")
     elif kind.GetTypeFlags() & lldb.eTypeIsFloat:
         raise UsageError(f"{expression!r} is not an address, but a {kind.GetName()}")
     error = lldb.SBError()
@@ -229,9 +230,10 @@ def evaluate(context: Any, expression: str) -> int:
 
 
 _PLACES = lldb.eTypeClassArray | lldb.eTypeClassStruct | lldb.eTypeClassClass | lldb.eTypeClassUnion | lldb.eTypeClassFunction
+"""Types of expressions whose address is used, not their value."""
 
 
-def _compiled(context: Any, expression: str) -> Any:
+def _from_compiler(context: Any, expression: str) -> Any:
     options = lldb.SBExpressionOptions()
     options.SetAllowJIT(False)
     options.SetSuppressPersistentResult(True)
@@ -244,7 +246,7 @@ def _compiled(context: Any, expression: str) -> Any:
     return value
 
 
-def _looked_up(context: Any, expression: str) -> Optional[Any]:
+def _from_variables(context: Any, expression: str) -> Optional[Any]:
     frame = context.GetFrame()
     if not frame.IsValid():
         return None

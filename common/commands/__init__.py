@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from findleaks.session import Session
 
 SCHEMA = "findleaks/1"
+"""Name and version of the JSON format."""
 _NEXT = 100
 """Columns of a line with several suggestions, at most."""
 

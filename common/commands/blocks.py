@@ -21,6 +21,7 @@ from findleaks.session import Session
 
 KINDS = [kind.name.lower() for kind in Kind if kind]
 SHOWN = 50
+"""Blocks printed as text without --limit."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +68,7 @@ class Listing:
 
     def text(self, width: int, door: Door) -> Iterator[str]:
         rows = [_row(self.rows.describer.block(index)) for index in self._indices(in_text(self.limit, SHOWN))]
-        count, held = self._known() or self.rows.totals()
+        count, held = self._counted_totals() or self.rows.totals()
         if rows:
             yield from table(("ADDRESS", "SIZE", "KIND", "WHAT"), rows, (1,), width, cut=3)
             yield ""
@@ -81,7 +82,7 @@ class Listing:
         """Indices of the blocks to print, in order. limit 0: all."""
         return iter(self.rows.largest_first(limit)) if self.by_size else islice(self.rows.indices(), limit or None)
 
-    def _known(self) -> Totals | None:
+    def _counted_totals(self) -> Totals | None:
         """Totals of the filtered blocks from the counters kept by kind and state. None if a filter
         by size, type or allocator needs a look at each block."""
         blocks, filters = self.session.directory.blocks, self.filters

@@ -35,11 +35,13 @@ MANY_ODD = 500
 """Rows that the engine could not format, after which it is given every character known to
 `known_characters`."""
 
-EVERY = 1 << 62
+NO_LIMIT = 1 << 62
 """Limit larger than any number of rows."""
 
 ANY_SIZE = (1 << 64) - 1
+"""Largest address or size."""
 TYPE_WORDS = 5
+"""Words at the start of a block that are read in search of a type."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class BlockRows:
             for some, _ in self._selected(rows):
                 found += some
             for step in rows.largest_first(found):
-                self._look_up()
+                self._check_interrupt()
                 found = step
         return found[: limit or len(found)]
 
@@ -118,10 +120,10 @@ class BlockRows:
                     return
                 yield self._line(index)
             return
-        at, odd, left, end = 0, 0, limit or EVERY, self._end if order is None else len(order)
+        at, unformatted, left, end = 0, 0, limit or NO_LIMIT, self._end if order is None else len(order)
         memory = _Windows(self.session, rows, order is None)
         while at < end and left:
-            self._look_up()
+            self._check_interrupt()
             text, at, rare, made = rows.format(order, at, end, left)
             left -= made
             if text:
@@ -129,9 +131,9 @@ class BlockRows:
             if rare:
                 index = at if order is None else order[at]
                 if not memory.moved(index):
-                    at, odd = at + 1, odd + 1
-                    self._learn(rows, index)
-                    if odd == MANY_ODD:
+                    at, unformatted = at + 1, unformatted + 1
+                    self._learn_types(rows, index)
+                    if unformatted == MANY_ODD:
                         rows.rules.characters = known_characters()
                     if order is not None or self._type_passes(index):
                         left -= 1
@@ -147,11 +149,11 @@ class BlockRows:
         """Batches of matching blocks: their indices and the sum of their bytes."""
         at, end, memory, blocks = 0, self._end, _Windows(self.session, rows, True), self.session.directory.blocks
         while at < end:
-            self._look_up()
+            self._check_interrupt()
             found, size, at, rare = rows.select(at, end)
             yield found, size
             if rare and not memory.moved(at):
-                self._learn(rows, at)
+                self._learn_types(rows, at)
                 if self._type_passes(at):
                     yield array("I", [at]), blocks.size(at)
                 at += 1
@@ -166,13 +168,13 @@ class BlockRows:
             states, kinds, (min(low, ANY_SIZE), ANY_SIZE if high is None else min(high, ANY_SIZE)), types.ranges() if typed else [], typed
         )
         for kind in Kind:
-            rules.texts.add(_part(state=STATES[State.IN_USE], kind=kind.name.lower()))
+            rules.texts.add(_json_fields(state=STATES[State.IN_USE], kind=kind.name.lower()))
         for state in list(State)[1:]:
-            rules.texts.add(_part(state=STATES[state], kind=None))
+            rules.texts.add(_json_fields(state=STATES[state], kind=None))
         numbers: dict[str, int] = {}
 
         def owner(allocator: str, arena: str) -> int:
-            text = _part(allocator=allocator, arena=arena)
+            text = _json_fields(allocator=allocator, arena=arena)
             if text not in numbers:
                 numbers[text] = rules.texts.add(text)
             return numbers[text] | (UNWANTED if filters.allocator and allocator != filters.allocator else 0)
@@ -182,11 +184,11 @@ class BlockRows:
             rules.owners.append(Range(owned.start, owned.end))
             rules.owner_texts.append(owner(owned.allocator.name, owned.heap.arena))
         rules.mapped = merged(Range(region.start, region.end) for region in self.session.target.regions())
-        rules.untyped = 0 if self._glob("") else UNWANTED
+        rules.untyped = 0 if self._name_passes("") else UNWANTED
         rules.string = self._type_text(rules, "std::string")
         return self.graph.rows(rules)
 
-    def _learn(self, rows: Rows, index: int) -> None:
+    def _learn_types(self, rows: Rows, index: int) -> None:
         """Add to the engine's rules the types of the vtable pointers in the first words of a
         block."""
         blocks, types, rules = self.session.directory.blocks, self.session.types, rows.rules
@@ -203,7 +205,7 @@ class BlockRows:
                 rules.learn(one, (self._type_text(rules, name) if name else NO_TEXT) | (0 if types.is_class(one) else NO_ARRAY))
 
     def _type_text(self, rules: RowRules, name: str) -> int:
-        return rules.texts.add(_part(type=name, hint=None) + "}\n") | (0 if self._glob(name) else UNWANTED)
+        return rules.texts.add(_json_fields(type=name, hint=None) + "}\n") | (0 if self._name_passes(name) else UNWANTED)
 
     # -- one by one ---------------------------------------------------------------------
 
@@ -216,7 +218,7 @@ class BlockRows:
         low, high = filters.sizes or (0, None)
         for count, index in enumerate(_of_kinds(self.graph.kinds(), filters.kinds)):
             if count % CHUNK == 0:
-                self._look_up()
+                self._check_interrupt()
             if not low <= blocks.size(index) <= (ANY_SIZE if high is None else high):
                 continue
             if not filters.any_state and blocks.state(index) not in filters.states:
@@ -234,12 +236,12 @@ class BlockRows:
         return owned is not None and owned.allocator.name == self.filters.allocator
 
     def _type_passes(self, index: int) -> bool:
-        return not self.filters.type or self._glob(self.describer.type(index))
+        return not self.filters.type or self._name_passes(self.describer.type(index))
 
-    def _glob(self, name: str) -> bool:
+    def _name_passes(self, name: str) -> bool:
         return not self.filters.type or matches(self.filters.type, name)
 
-    def _look_up(self) -> None:
+    def _check_interrupt(self) -> None:
         if self.session.target.interrupted():
             raise Interrupted
 
@@ -275,7 +277,7 @@ class _Windows:
             yield from self._session.target.pieces(max(start, low), min(end, high))
 
 
-def _part(**fields: str | None) -> str:
+def _json_fields(**fields: str | None) -> str:
     """JSON fields as they follow other fields of a row."""
     return ", " + json_line(fields)[1:-1]
 

@@ -15,13 +15,15 @@ from findleaks.formatting import blocks, number, printable, size, table, wrapped
 MANY = 40
 """Rows of a table by arena or thread without --limit."""
 
-WORTH = 1 << 20
+MIN_KEPT_BYTES = 1 << 20
 """Least bytes of free memory mentioned in the summary; it must also be more than half of what the
 allocator has mapped."""
 
 NONE = "–"
+"""Cell without a value."""
 _Row = TypeVar("_Row")
 _BAND = re.compile(r"([0-9]+)-([0-9]+)")
+"""Name of a band of sizes: its lowest and highest size in bytes."""
 
 
 class Wanted(NamedTuple):
@@ -65,13 +67,13 @@ def text(found: Sequence[Holding], wanted: Wanted, width: int, door: Door) -> It
     for holding in found:
         yield from wrapped(headline(holding), width)
         yield ""
-        if not _idle(holding):
+        if not _without_memory(holding):
             yield from _tables(holding, wanted, width)
     yield from _summary(found, width)
     yield from door.next(width, *_next(found, wanted))
 
 
-def _idle(holding: Holding) -> bool:
+def _without_memory(holding: Holding) -> bool:
     """Whether the allocator has no memory: usually glibc's, where another malloc replaces it."""
     return not holding.mapped and not holding.total.total
 
@@ -90,7 +92,7 @@ def headline(holding: Holding) -> str:
     239 MiB free but kept, 1.1 MiB spare"."""
     allocator, total = holding.allocator, holding.total
     named = printable(holding.name + (f" in {allocator.where}" if allocator.where else ""))
-    if _idle(holding):
+    if _without_memory(holding):
         return f"{named}: holds no memory"
     if holding.arena_count:
         named += f", {number(holding.arena_count)} arena{'' if holding.arena_count == 1 else 's'}"
@@ -196,19 +198,19 @@ def _threads(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
 
 def _summary(found: Sequence[Holding], width: int) -> Iterator[str]:
     """One sentence on all allocators, and one per allocator that keeps more than half of its
-    mapped memory free (see WORTH)."""
+    mapped memory free (see MIN_KEPT_BYTES)."""
     total = amount([])
     for holding in found:
         total = Amount(*(a + b for a, b in zip(total, holding.total)))
     mapped = sum(holding.mapped - holding.lent for holding in found)
     line = f"{blocks(total.in_use)} in use: {size(total.in_use_bytes)} of the {size(mapped)} that"
-    busy = [holding for holding in found if not _idle(holding)] or found
+    busy = [holding for holding in found if not _without_memory(holding)] or found
     names = list(dict.fromkeys(printable(holding.allocator.name) for holding in busy))
     yield from _indented(
         f"{line} {' and '.join(names)} {'has' if len(names) == 1 else 'have'} mapped ({percent(total.in_use_bytes, mapped)})", width
     )
     for holding in found:
-        if holding.kept > max(holding.mapped // 2, WORTH):
+        if holding.kept > max(holding.mapped // 2, MIN_KEPT_BYTES):
             cached = f", {size(holding.total.cached_bytes)} of it in thread caches" if holding.total.cached_bytes else ""
             share = percent(holding.kept, holding.mapped)
             words = f"{printable(holding.allocator.name)} keeps {size(holding.kept)} ({share}) that nobody uses{cached}: free, not leaked"

@@ -14,6 +14,7 @@ from findleaks.formatting import number, printable
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 STACKS, FRAMES = 10, 40
+"""Stacks, and frames of each, printed as text without options."""
 
 
 class CountResult:

@@ -25,7 +25,9 @@ from findleaks.runtimes.base import Part
 from findleaks.session import Session
 
 DRAWN = 8
+"""Heaps drawn as text without --limit."""
 FORMATS = (".html", ".svg", ".png")
+"""File names that --output accepts end in these."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +74,7 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     result = _Mapped(session, "map", {}, text, status)
     result.done = session.done
     result.body = lambda: _body(session, picture, trims, args.output, written)
-    result.warnings = [*known.warnings, *_doubts(picture), *result.warnings]
+    result.warnings = [*known.warnings, *_residency_warnings(picture), *result.warnings]
     return result
 
 
@@ -102,7 +104,7 @@ def _saved(session: Session, file: str) -> Plain:
     return Plain(session, "map", body, text)
 
 
-def _doubts(picture: Picture) -> Iterator[str]:
+def _residency_warnings(picture: Picture) -> Iterator[str]:
     if picture.residency.unsure:
         total = sum(end - start for start, end in picture.residency.unsure)
         yield f"in mappings of {size(total)} the kernel's zero page counts as resident: it tells them apart since 6.7, or to root"
@@ -187,7 +189,7 @@ def _managed(session: Session, known: Residency) -> Iterator[tuple[str, int, Opt
                 yield f"{runtime.name} {part.name}", part.bytes, held, part
 
 
-def _of_runtimes(session: Session, picture: Picture, width: int) -> Iterator[str]:
+def _runtime_lines(session: Session, picture: Picture, width: int) -> Iterator[str]:
     for name, mapped, held, _ in _managed(session, picture.residency):
         yield from wrapped(f"  {name}: {size(mapped)}" + (f", {size(held)} of it resident" if held is not None else ""), width)
     for note in notes(session):
@@ -196,12 +198,13 @@ def _of_runtimes(session: Session, picture: Picture, width: int) -> Iterator[str
 
 def _runs(session: Session, area: Area) -> Iterator[dict[str, object]]:
     for at, run in enumerate(area.runs()):
-        if at % _OFTEN == 0:
+        if at % _RUNS_PER_REPORT == 0:
             session.tell("listing pages", 0.0)
         yield {"address": hex(run.address), "pages": run.pages, "state": _KEYS[run.state], "in_use": run.used}
 
 
-_OFTEN = 1 << 15
+_RUNS_PER_REPORT = 1 << 15
+"""Runs of pages listed between two progress reports."""
 _KEYS = {look.state: look.key for look in LOOKS}
 
 
@@ -216,7 +219,7 @@ def _text(
 
     if not picture.areas:
         yield "no heap of a known allocator"
-        yield from _of_runtimes(session, picture, width)
+        yield from _runtime_lines(session, picture, width)
         return
     if written:
         yield f"{number(len(picture.areas))} heaps, {size(picture.mapped)}: drawn in {printable(args.output)} ({size(written)})"
@@ -226,7 +229,7 @@ def _text(
     yield from render_lines(picture, width, Style(colour, not encoding.startswith("utf")), args.limit)
     yield ""
     if args.allocator is None:
-        yield from _of_runtimes(session, picture, width)
+        yield from _runtime_lines(session, picture, width)
     for one in session.directory.allocators:
         bytes_ = trims.get(id(one))
         if bytes_:

@@ -21,6 +21,7 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 
 STEPS = 25
+"""Steps shown without --limit."""
 LAST = 4
 """Steps shown at the end of a chain that is too long to show whole, such as a list of a million
 nodes."""

@@ -23,6 +23,7 @@ from findleaks.errors import UsageError
 from findleaks.session import Session
 
 LIMIT, DEPTH = 10, 2
+"""Roots, and levels of fields below each, shown as text without options."""
 
 LEAST = 0.02
 """Least share of its root that a field must retain for a row of its own, if all roots are shown."""

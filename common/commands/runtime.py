@@ -17,6 +17,7 @@ from findleaks.runtimes.directory import find, known
 from findleaks.session import Session
 
 NONE = "–"
+"""Cell without a value."""
 ROWS = 20
 """Types and sites printed as text without --limit."""
 PARTS = 20

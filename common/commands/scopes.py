@@ -38,8 +38,10 @@ HEAP = "napi_open_handle_scope"
 """Node-API function that opens the scopes allocated on the heap."""
 
 COUNT = "count MakeCallback --outside-scope v8 --for 10"
+"""Command that names the callers who leave their handles to the outermost scope."""
 
 UNREACHED = "a frame that could not be reached"
+"""Label of the opener of a scope whose stack frame the unwinder did not reach."""
 
 SHOWN = 6
 """Frames inside a hoarding scope that the text names, at most."""

@@ -14,6 +14,7 @@ from findleaks.session import Session
 from findleaks.unwind.stacks import NamedFrame, Stack, filter_stacks, group_threads, without_parameters
 
 FRAMES = 40
+"""Frames of each stack printed as text without --frames."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

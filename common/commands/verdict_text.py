@@ -13,7 +13,9 @@ from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 BAR = 20
+"""Columns of the bar for a share of 100 %."""
 _UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")
+"""Space between a number and its unit, which must not become a line break."""
 SMALL = 1000
 """Shares below 1/SMALL of the total are merged into one row, if there are several. Owners of less
 of the reserved addresses are not named."""
@@ -79,10 +81,10 @@ def _table(accounting: Accounting, width: int) -> Iterator[str]:
             if longest
             else f"  {size(held):>8}  "
         )
-        yield from _behind(lead, name, width)
+        yield from _hanging(lead, name, width)
 
 
-def _behind(lead: str, words: str, width: int) -> Iterator[str]:
+def _hanging(lead: str, words: str, width: int) -> Iterator[str]:
     """`words` after `lead`, on as many lines as they need. A number stays on one line with its
     unit."""
     whole = _UNIT.sub("\u00a0\\1", words)
@@ -117,9 +119,9 @@ def _finding(at: int, finding: Finding, width: int, door: Door) -> Iterator[str]
     said = [finding.title]
     if finding.cause:
         said.append(finding.cause if finding.sort != "kept" else f"Cause: {finding.cause[:1].lower()}{finding.cause[1:]}")
-    yield from _behind(lead, " ".join(said), width)
+    yield from _hanging(lead, " ".join(said), width)
     if finding.tries:
-        yield from _behind("     try: ", "; ".join(finding.tries), width)
+        yield from _hanging("     try: ", "; ".join(finding.tries), width)
     if finding.shows:
         for line in door.next(width - 3, *finding.shows):
             yield "   " + line

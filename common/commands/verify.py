@@ -21,6 +21,7 @@ from findleaks.session import Session
 from findleaks.target.ranges import subtract
 
 LIMIT = 10
+"""Problems printed as text without --limit."""
 
 MOST = 1000
 """Problems of one allocator that are explained; further ones are only counted."""
