@@ -25,7 +25,7 @@ class Subject(NamedTuple):
     `state` are the same."""
 
     owner: Hashable  # the debugger's inferior
-    state: Hashable  # of a core, which file; of a process, which stop
+    state: Hashable  # identifies a core's file, or a process's stop
     live: bool
     open: Callable[[], Target]
     # Whether writes by the user to its memory or registers change `state` or call `drop_live`.
@@ -127,7 +127,7 @@ class Front:
         from findleaks.commands import named, parser
 
         cmd = named(words[0]) if words else None
-        if cmd is not None and cmd.subject:  # a name stays a name
+        if cmd is not None and cmd.subject:  # a name is left as it is
             return [self._name_or_address(word) for word in words]
         if cmd is None or not cmd.positional or any(word in HELP[1:] for word in words[1:]):
             return list(words)

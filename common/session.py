@@ -161,7 +161,7 @@ class Session:
     @cached_property
     def runtimes(self) -> Sequence[Runtime]:
         """Every managed runtime in the process."""
-        from findleaks.runtimes.directory import find  # few commands ask
+        from findleaks.runtimes.directory import find  # few commands need it
 
         return find(self.target, self.engine, self.directory)
 
@@ -179,7 +179,7 @@ class Session:
     @cached_property
     def debug_files(self) -> DebugFiles:
         """Files with debug information, opened on first use."""
-        from findleaks.debuginfo.files import DebugFiles  # few commands ask
+        from findleaks.debuginfo.files import DebugFiles  # few commands need it
 
         return DebugFiles(self.target, self.tell)
 

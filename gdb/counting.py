@@ -81,14 +81,14 @@ class GdbBreakpoints:
         if self._paged:
             gdb.execute("set pagination on", to_string=True)
             self._paged = False
-        self._keys.give_back()
+        self._keys.restore()
 
     def run(self, seconds: Optional[float]) -> Outcome:
         """Let the process run for `seconds` at most (None: no limit)."""
         self._asked = self._expired = self._interrupting = False
-        self._keys.hear(True)
+        self._keys.deliver(True)
         if self._pressed:  # pressed while it was stopped
-            self._keys.hear(False)
+            self._keys.deliver(False)
             return Outcome("interrupt")
         timers = []
         if seconds is not None:
@@ -107,7 +107,7 @@ class GdbBreakpoints:
             self._expired = True  # an event that is posted already does nothing
             # A table is printed next, which Ctrl-C would cut off: it waits until the process runs
             # again.
-            self._keys.hear(False)
+            self._keys.deliver(False)
 
     def opened(self) -> Target:
         """The process in its present state."""
@@ -165,10 +165,10 @@ class GdbBreakpoints:
     def _collected(self, outcome: Outcome) -> Outcome:
         """The outcome, after any pending interrupt signal has stopped the process. Left pending, it
         would be shown by GDB later, or end the process."""
-        self._noted += self._keys.noted()
+        self._noted += self._keys.count_new()
         self._pressed |= bool(self._noted)
         # GDB took the key, and sent the process a signal.
-        missing = self._noted > self._keys.heard and not _interrupted(self._last)
+        missing = self._noted > self._keys.python_count and not _interrupted(self._last)
         for _ in range(_MOST_SIGNALS):
             if outcome.why not in ("asked", "time", "interrupt") or not (missing or self._posted or waiting(self.pid, signal.SIGINT)):
                 break

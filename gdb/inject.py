@@ -44,7 +44,7 @@ class GdbInjection(GdbBreakpoints):
 
     def hold(self) -> None:
         """Block Ctrl-C until the process runs again."""
-        self._keys.hear(False)
+        self._keys.deliver(False)
 
     def close(self) -> None:
         """Restore GDB's settings and signals, after everything is printed."""
@@ -86,9 +86,9 @@ class GdbInjection(GdbBreakpoints):
     def run(self, seconds: Optional[float]) -> Outcome:
         """Let the process run for `seconds` at most (None: no limit)."""
         self._expired = self._interrupting = False
-        self._keys.hear(True)
+        self._keys.deliver(True)
         if self._pressed:  # pressed while it was stopped
-            self._keys.hear(False)
+            self._keys.deliver(False)
             return Outcome("interrupt")
         timer = threading.Timer(seconds, gdb.post_event, [self._interrupt]) if seconds is not None else None
         self._runs = True
@@ -104,7 +104,7 @@ class GdbInjection(GdbBreakpoints):
             self._runs = False
             if timer is not None:
                 timer.cancel()
-            self._keys.hear(False)
+            self._keys.deliver(False)
 
     def _interrupt(self) -> None:
         """Interrupt the process. Runs in GDB's event loop."""

@@ -25,34 +25,34 @@ _SIGACTION_BYTES = 256
 
 
 class Keys:
-    """SIGINT, from `take` to `give_back`. If Python takes the key, the main thread calls `pressed`
+    """SIGINT, from `take` to `restore`. If Python takes the key, the main thread calls `pressed`
     between two instructions of Python, once or more often."""
 
     def __init__(self, pressed: Callable[[], None]) -> None:
         self._pressed = pressed
         self._taken = False
-        self.heard = 0  # times that Python took it
+        self.python_count = 0  # times that Python took it
         self._before: Any = None
         self._reading = self._writing = self._woken = -1
 
     def take(self) -> None:
-        """Take over SIGINT, and block it until `hear(True)`."""
+        """Take over SIGINT, and block it until `deliver(True)`."""
         if not self._taken:
-            self.hear(False)
+            self.deliver(False)
             self._reading, self._writing = os.pipe()
             for end in (self._reading, self._writing):
                 os.set_blocking(end, False)
             self._woken = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
             self._before, self._taken = self._install(self._on_signal), True
 
-    def noted(self) -> int:
+    def count_new(self) -> int:
         """How often the signal came since the last call, whoever took it."""
         try:
             return os.read(self._reading, 1 << 16).count(signal.SIGINT)
-        except OSError:  # nothing
+        except OSError:  # nothing to read
             return 0
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Restore what `take` changed. A signal that came since the process was stopped for good is
         dropped."""
         if self._taken:
@@ -64,15 +64,15 @@ class Keys:
             os.close(self._writing)
             self._reading = self._writing = -1
             self._taken = False
-        self.hear(True)
+        self.deliver(True)
 
     @staticmethod
-    def hear(heard: bool) -> None:
+    def deliver(on: bool) -> None:
         """Unblock the signal, or block it. GDB's other threads never take it."""
-        signal.pthread_sigmask(signal.SIG_UNBLOCK if heard else signal.SIG_BLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK if on else signal.SIG_BLOCK, {signal.SIGINT})
 
     def _on_signal(self, _: int, frame: Optional[FrameType]) -> None:
-        self.heard += 1
+        self.python_count += 1
         self._pressed()
 
     @staticmethod

@@ -64,7 +64,7 @@ class Gdb:
         return evaluate(expression)
 
 
-class Door:
+class GdbFrontEnd:
     """findleaks in one GDB; owns all its state."""
 
     def __init__(self) -> None:
@@ -100,16 +100,16 @@ class Door:
 class Word(gdb.Command):
     """Command `leaks WORD` or `findleaks WORD`."""
 
-    def __init__(self, door: Door, prefix: str, word: str, text: str) -> None:
+    def __init__(self, front_end: GdbFrontEnd, prefix: str, word: str, text: str) -> None:
         # GDB takes the help from here while the command is created.
         self.__doc__ = encodable(text)
         super().__init__(f"{prefix} {word}", gdb.COMMAND_DATA)
-        self._door, self._prefix, self._word = door, prefix, word
+        self._front_end, self._prefix, self._word = front_end, prefix, word
 
     def invoke(self, argument: str, from_tty: bool) -> None:
         """Run the command; called by GDB."""
         self.dont_repeat()
-        self._door.run([self._word, *split(argument)], self._prefix)
+        self._front_end.run([self._word, *split(argument)], self._prefix)
 
     def complete(self, text: str, word: Optional[str]) -> Any:
         """Complete the last word of `text`; called by GDB, which replaces the end `word` of it."""
@@ -120,16 +120,16 @@ class Prefix(gdb.Command):
     """Commands `leaks` and `findleaks` themselves. As the class has `invoke`, GDB calls it for
     words that are not subcommands."""
 
-    def __init__(self, door: Door, name: str, text: str) -> None:
+    def __init__(self, front_end: GdbFrontEnd, name: str, text: str) -> None:
         self.__doc__ = encodable(text)
         super().__init__(name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
-        self._door, self._name = door, name
+        self._front_end, self._name = front_end, name
 
     def invoke(self, argument: str, from_tty: bool) -> None:
         """Run the command; called by GDB if no subcommand follows."""
         self.dont_repeat()
         words = split(argument)
-        self._door.run(words_of_find(words) if self._name == "findleaks" else words, self._name)
+        self._front_end.run(words_of_find(words) if self._name == "findleaks" else words, self._name)
 
 
 def split(argument: str) -> list[str]:
@@ -169,6 +169,6 @@ def width() -> int:
     return terminal_columns(str(wanted) if isinstance(wanted, int) else "")
 
 
-def register() -> Door:
+def register() -> GdbFrontEnd:
     """Add the commands to this GDB."""
-    return Door()
+    return GdbFrontEnd()

@@ -76,7 +76,7 @@ class Lldb:
         return False
 
 
-class Door:
+class LldbFrontEnd:
     """findleaks in one LLDB debugger; owns all its state. Created with the first command."""
 
     def __init__(self, debugger: Any) -> None:
@@ -130,10 +130,10 @@ class Word:
     word = ""
 
     def __init__(self, debugger: Any, internal_dict: dict[str, Any]) -> None:
-        door = internal_dict.get(STATE)
-        if door is None:
-            door = internal_dict[STATE] = Door(debugger)
-        self._door: Door = door
+        front_end = internal_dict.get(STATE)
+        if front_end is None:
+            front_end = internal_dict[STATE] = LldbFrontEnd(debugger)
+        self._front_end: LldbFrontEnd = front_end
 
     def __call__(self, debugger: Any, command: str, context: Any, result: Any) -> None:
         """Run the command; called by LLDB, for which an exception would be success."""
@@ -146,7 +146,7 @@ class Word:
             words = [self.word, *words]
         elif self.prog == "findleaks":
             words = words_of_find(words)
-        self._door.run(words, self.prog, context, result)
+        self._front_end.run(words, self.prog, context, result)
 
     def get_short_help(self) -> str:
         """Line for LLDB's lists of commands."""

@@ -57,6 +57,8 @@ class Open(NamedTuple):
 
 
 class Found(NamedTuple):
+    """An isolate, the values its handles hold, its open scopes, and its global handles, if known."""
+
     isolate: Isolate
     held: list[Held]
     scopes: list[Open]
