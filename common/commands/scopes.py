@@ -57,7 +57,7 @@ class Open(NamedTuple):
 
 
 class Found(NamedTuple):
-    """An isolate, the values its handles hold, its open scopes, and its global handles, if known."""
+    """An isolate, the values its handles hold, its open scopes, and its global handles."""
 
     isolate: Isolate
     held: list[Held]
