@@ -1,4 +1,4 @@
-"""`python -m findleaks`."""
+"""Entry point of `python -m findleaks`."""
 
 import sys
 

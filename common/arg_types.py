@@ -1,4 +1,4 @@
-"""Reading the words of a command or of a file of rules: addresses, sizes, ranges."""
+"""Parsers for words of a command line or of a rules file: addresses, sizes, ranges."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import NamedTuple
 from findleaks.errors import UsageError
 
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
+"""Bytes by unit, in lower case."""
 
 
 def address_word(word: str) -> int:
-    """ "0x55d0c0a012a0" or a decimal number; UsageError otherwise."""
+    """Address from "0x55d0c0a012a0" or a decimal number; UsageError otherwise."""
     try:
         value = int(word, 0)
     except ValueError:
@@ -24,7 +25,7 @@ def address_word(word: str) -> int:
 
 
 def count_word(word: str) -> int:
-    """ "0", "50": a number of lines to print, for argparse, which says which option it was; ArgumentTypeError otherwise."""
+    """Count from "0" or "50", as the `type` of an argparse option; ArgumentTypeError otherwise."""
     try:
         value = int(word)
     except ValueError:
@@ -35,7 +36,7 @@ def count_word(word: str) -> int:
 
 
 def size_word(word: str) -> int:
-    """ "4096", "4k", "1.5MiB": bytes (k = KiB = 1,024); UsageError otherwise."""
+    """Bytes from "4096", "4k" or "1.5MiB" (k = KiB = 1,024); UsageError otherwise."""
     match = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,20})?|0x[0-9a-fA-F]{1,16})\s*([a-zA-Z]*)", word.strip())
     unit = UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
@@ -45,14 +46,14 @@ def size_word(word: str) -> int:
 
 
 class SizeRange(NamedTuple):
-    """Both ends are included."""
+    """Range of sizes in bytes, both ends included."""
 
     low: int
     high: int
 
 
 def size_range(word: str) -> SizeRange:
-    """ "48", "16-64", "4k-" or "-64"; UsageError otherwise."""
+    """Range from "48", "16-64", "4k-" or "-64"; UsageError otherwise."""
     low, dash, high = (part.strip() for part in word.partition("-"))
     if dash and not low and not high:
         raise UsageError(f"{word!r} has neither end: write 48, 48-64, 1k- or -16")

@@ -1,12 +1,16 @@
-"""Makes the package `findleaks` importable from where this file lies, without touching sys.path.
+"""Makes the package `findleaks` importable from the folder of this file, without changing sys.path.
 
-The two files that users load into a debugger run this one by path: in a checkout (bare, or installed editable) the packages'
-folders do not stand under the package's name, and a wheel may be installed where the debugger's own Python does not look.
-Nothing is put on sys.path: beside a checkout's common/ stand folders named gdb/ and lldb/, and beside an installed package
-whatever else its user installed, for perhaps another Python; the debugger's modules must win over both. For the same reason the
-libraries that findleaks declares are looked up by a finder of their own, which knows their names alone and is asked last.
+The two files that users load into a debugger run this one by path. In a checkout (bare, or
+installed editable) the folders do not have the package's name, and a wheel may be installed where
+the debugger's own Python does not look.
 
-Run as a script it is the command line, with no install: `python3 common/bootstrap.py find core`.
+sys.path stays as it is, because the debugger's modules must win over what is next to findleaks: the
+folders gdb/ and lldb/ in a checkout, and other packages, perhaps for another Python, where it is
+installed. For the same reason the libraries that findleaks depends on have a finder of their own,
+which knows only their names and is asked last.
+
+Run as a script, this file is the command line, without an install:
+`python3 common/bootstrap.py find core`.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    # Python put our folder there, where its packages would hide those of the standard library (types).
+    # Python put this folder there, where its packages would hide modules of the standard library
+    # (types).
     sys.path[:] = [entry for entry in sys.path if entry != __file__.rpartition("/")[0]]
 
 import glob
@@ -26,15 +31,15 @@ from types import ModuleType
 
 FRONTS = ("gdb", "lldb")
 LIBRARIES = ("capstone", "elftools")
-"""What a debugger may borrow from findleaks' own environment. Both load in every Python 3: pure Python, and a plain library for ctypes."""
+"""Libraries that a debugger may load from findleaks' own environment. Both load in every Python 3:
+they are pure Python, or use a shared library through ctypes."""
 
 
 def folders(package: str) -> dict[str, str]:
-    """The folder of each package that is not found under its parent's: {"findleaks": …, "findleaks.gdb": …, "findleaks.lldb": …}.
+    """Folders by package name: {"findleaks": …, "findleaks.gdb": …, "findleaks.lldb": …}.
 
-    `package` is the folder of `findleaks` itself: common/ in a checkout, whose neighbours the front ends are, or findleaks/ where it is
-    installed, with the front ends inside.
-    """
+    `package` is the folder of `findleaks`. In a checkout that is common/, with the front ends
+    beside it; installed, it is findleaks/, with the front ends inside."""
     found = {"findleaks": package}
     for front in FRONTS:
         inside = os.path.join(package, front)
@@ -44,7 +49,7 @@ def folders(package: str) -> dict[str, str]:
 
 
 class Finder:
-    """A finder for sys.meta_path that knows these packages and nothing else."""
+    """Finder for sys.meta_path that knows the packages of findleaks only."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -58,10 +63,11 @@ class Finder:
 
 
 def sites(package: str) -> list[str]:
-    """The folders in which pip put what findleaks depends on, as far as they follow from the folder of the package `findleaks`.
+    """The site-packages folders with findleaks' dependencies, if they follow from the folder of
+    `findleaks`.
 
-    That is the folder above an installed package (of pip and pipx alike); of a checkout, the one in its .venv, whatever Python that has.
-    """
+    Of an installed package (by pip or pipx) that is the folder above; of a checkout, the one in its
+    .venv, for any Python version."""
     above = os.path.dirname(package)
     if os.path.isdir(os.path.join(package, FRONTS[0])):
         return [above]
@@ -69,10 +75,11 @@ def sites(package: str) -> list[str]:
 
 
 class LibraryFinder:
-    """A finder for the end of sys.meta_path that knows LIBRARIES and nothing else: those that Python finds itself win.
+    """Finder for the end of sys.meta_path that knows LIBRARIES only: those that Python finds itself
+    win.
 
-    `package` is the folder of `findleaks`, by which to find them; or `site` is the folder that holds them.
-    """
+    It looks in the folder `site`, or if that is "", in those that belong to `package`, the folder
+    of `findleaks`."""
 
     def __init__(self, package: str, site: str = "") -> None:
         self.key = (package, site)
@@ -82,23 +89,26 @@ class LibraryFinder:
             return None
         package, site = self.key
         spec = PathFinder.find_spec(name, [site] if site else sites(package))
-        return spec if spec is not None and spec.loader is not None else None  # no loader: an empty folder of that name
+        # Without a loader it is an empty folder of that name.
+        return spec if spec is not None and spec.loader is not None else None
 
 
 def install() -> None:
-    """Put the finders in place, once: findleaks' ahead of others, for the user asked for this very copy of it."""
+    """Add the finders, once. The one for findleaks goes first, as the user asked for this copy of
+    it."""
     package = os.path.dirname(os.path.realpath(__file__))
     if not any(getattr(finder, "package", None) == package for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder(package))
-    _look_last(LibraryFinder(package))
+    _append_finder(LibraryFinder(package))
 
 
 def add_site(site: str) -> None:
-    """Look for LIBRARIES in this folder too: of an environment that has a checkout installed, of which the checkout does not know."""
-    _look_last(LibraryFinder("", site))
+    """Look for LIBRARIES in this folder too. Needed where another environment has a checkout
+    installed editable, which cannot be seen from the checkout."""
+    _append_finder(LibraryFinder("", site))
 
 
-def _look_last(finder: LibraryFinder) -> None:
+def _append_finder(finder: LibraryFinder) -> None:
     if not any(getattr(other, "key", None) == finder.key for other in sys.meta_path):
         sys.meta_path.append(finder)
 

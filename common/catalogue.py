@@ -1,7 +1,8 @@
-"""The command words with their one-line summaries, as a debugger needs them to register commands before any is used.
+"""The commands' names, summaries and examples, with which a debugger registers them before any is
+used.
 
-Importing the commands themselves takes some 60 ms, which everybody who loads findleaks from a ~/.gdbinit would pay at each
-start.
+Importing the commands themselves takes some 60 ms, which would delay each start of a debugger that
+loads findleaks from ~/.gdbinit.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """`example` stands behind the program's name: "find --by type"."""
+    """A command in the catalogue. `example` goes after the program's name: "find --by type"."""
 
     word: str
     summary: str
     example: str
 
     def help(self, prog: str) -> str:
-        """What the debugger's own `help` shows; the first line stands in its lists of commands."""
+        """Help for the debugger's own `help`; its first line is shown in lists of commands."""
         first = self.summary[0].upper() + self.summary[1:]
         return f"{first}.\n\nExample:\n  {prog} {self.example}\n\n`{prog} {self.word} --help` lists the options."
 
@@ -45,11 +46,12 @@ _ENTRIES = (
 )
 
 CATALOGUE = {entry.word: entry for entry in _ENTRIES}
-"""By word, in the order of the help. A new command is a line here, and a module in `commands` with a function of that name."""
+"""Entries by word, in the order of the help. A new command needs an entry here, and a module in
+`commands` with a function of that name."""
 
 
 def meant(word: str, words: Iterable[str]) -> str:
-    """ ": did you mean 'find'?", or "" where none of these words is like it."""
+    """For example ": did you mean 'find'?"; "" if none of `words` is similar."""
     from difflib import get_close_matches  # not needed for loading into a debugger
 
     near = get_close_matches(word, list(words), 1)

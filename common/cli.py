@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 TROUBLE = 2
 INTERRUPTED = 130
+"""Exit statuses for an error and for Ctrl-C."""
 FRONT = ("init", "gdb", "lldb")
+"""Words of the command line that are not commands in a debugger."""
 DEFAULT = "verdict"
-"""The command of a command line that names none: `findleaks core`, `findleaks --pid 4711`."""
+"""The command if the command line names none: `findleaks core`, `findleaks --pid 4711`."""
 
 FRONT_HELP = """
 COMMAND takes a core file, or --pid PID (or a process's name): `findleaks find core`. Without COMMAND it is `verdict`. Beside these:
@@ -38,7 +40,8 @@ COMMAND takes a core file, or --pid PID (or a process's name): `findleaks find c
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Run one command; returns the exit status: 0, 1 (`--fail-over`), 2 (trouble, told in one line), 130 (Ctrl-C)."""
+    """Run one command; returns the exit status: 0, 1 (`--fail-over` or corruption), 2 (an error,
+    reported in one line), 130 (Ctrl-C)."""
     words = list(sys.argv[1:] if argv is None else argv)
     closed = _open_standard_streams()
     install()
@@ -52,32 +55,32 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): end as quietly as other tools do.
+        # The reader of the output is gone (`| head`): end quietly, as other tools do.
         _drop_output()
         return 141
     except (KeyboardInterrupt, Interrupted):
-        _complain("interrupted")
+        _print_error("interrupted")
         return INTERRUPTED
     except MemoryError:
-        _complain("out of memory: close other programs, or use a machine with more")
+        _print_error("out of memory: close other programs, or use a machine with more")
         return TROUBLE
     except FindleaksError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return TROUBLE
     except Exception as error:
         if isinstance(error, OSError) and _output_fails(error):
             _drop_output()
-            _complain(f"cannot write the output: {os.strerror(error.errno or errno.EIO).lower()}")
+            _print_error(f"cannot write the output: {os.strerror(error.errno or errno.EIO).lower()}")
             return TROUBLE
         from findleaks.debugger_session import unexpected
 
-        _complain(unexpected("findleaks", words, error))
+        _print_error(unexpected("findleaks", words, error))
         return TROUBLE
 
 
 def _open_standard_streams() -> bool:
-    """Have something behind each of descriptors 0 to 2, or the next file opened would take its place; returns whether standard output was
-    closed (`>&-`), for which Python has None."""
+    """Open /dev/null on closed descriptors from 0 to 2, which the next opened file would take
+    otherwise. Returns whether standard output was closed (`>&-`); Python has None for it then."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
         pass
     os.close(descriptor)
@@ -90,7 +93,8 @@ def _open_standard_streams() -> bool:
 
 
 def _output_fails(error: OSError) -> bool:
-    """Whether it was standard output that could not be written: what it could not take stays in its buffer, and fails again."""
+    """Whether the error came from writing standard output. Unwritten text stays in its buffer, so
+    that another flush fails again."""
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return True
     try:
@@ -101,7 +105,8 @@ def _output_fails(error: OSError) -> bool:
 
 
 def _drop_output() -> None:
-    """Let what is still to be written vanish: the interpreter flushes at its end, and would complain once more."""
+    """Redirect standard output to /dev/null: the interpreter flushes at its end, and would report
+    the error again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -129,7 +134,8 @@ def _version() -> int:
 
 
 def _program() -> str:
-    """How the user can call us again: `findleaks` if the shell finds this very program by that name, else what was typed this time."""
+    """How to call findleaks again: `findleaks` if the shell finds this program by that name, else
+    the words typed this time."""
     typed = sys.argv[0]
     if os.path.basename(typed) == "__main__.py":
         return f"{shell_quoted(sys.executable)} -m findleaks"
@@ -176,7 +182,7 @@ def _command(words: list[str], prog: str) -> int:
         from findleaks.commands.count import wanted
         from findleaks.gdb_subprocess import count_in_gdb, without_pid
 
-        wanted(args)  # before GDB is started
+        wanted(args)  # reports wrong options before GDB is started
         return count_in_gdb(args.pid, without_pid(words[1:]), _width())
     from findleaks.progress import Bar
 
@@ -195,14 +201,14 @@ def _unknown(word: str) -> str:
 
 
 def _process(word: str) -> int:
-    """The process that --pid names: by its number, or by its name if only one has it."""
+    """The process id for --pid: a number, or a name that only one process has."""
     from findleaks.target.processes import process
 
     return process(word)
 
 
 def _process_words(args: argparse.Namespace, core: str) -> str:
-    """The words that name this process or core again, for a shell."""
+    """The words that name this process or core, quoted for a shell."""
     if args.pid is not None:
         return f"--pid {args.pid}"
     given = [(name, value) for name, value in (("--exe", args.exe), ("--sysroot", args.sysroot)) if value]
@@ -210,7 +216,8 @@ def _process_words(args: argparse.Namespace, core: str) -> str:
 
 
 def _subject_and_core(args: argparse.Namespace, subject: str) -> str:
-    """The core file's name, "" with --pid, of a command that may be told a name or an address: of two words the one that is a file."""
+    """The core file's name ("" with --pid) for a command that also takes a name or an address: of
+    two words, the core is the one that is a file. The other one is left in `args`."""
     words = [word for word in (getattr(args, subject), args.core) if word is not None]
     if args.pid is not None and len(words) > 1:
         raise UsageError("a core file or --pid, not both")
@@ -225,7 +232,8 @@ def _subject_and_core(args: argparse.Namespace, subject: str) -> str:
 
 
 def _core_word(args: argparse.Namespace, positional: str) -> str:
-    """The core file's name, "" with --pid. Where a command takes addresses the one word that is no number is the core."""
+    """The core file's name ("" with --pid). In a command that takes addresses, it is the word that
+    is not a number."""
     words = [] if args.core is None else [args.core]
     if positional:
         given = getattr(args, positional)
@@ -289,6 +297,6 @@ def _help() -> int:
     return 0
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     sys.stdout.flush()
     print(visible(text if text.startswith("findleaks") else f"findleaks: {text}"), file=sys.stderr)

@@ -1,4 +1,5 @@
-"""What the GDB and LLDB front ends share: from a command line to its output, one session per stopped process."""
+"""Front end code shared by GDB and LLDB: runs command lines, and keeps one session per stopped
+process."""
 
 from __future__ import annotations
 
@@ -20,50 +21,54 @@ RUNNING = "the process is running: stop it first"
 
 
 class Subject(NamedTuple):
-    """The process or core that a command is about. While `owner` and `state` stay the same, what was computed of it holds."""
+    """The process or core that a command examines. Its session is valid as long as `owner` and
+    `state` are the same."""
 
     owner: Hashable  # the debugger's inferior
-    state: Hashable  # of a core, which file; of a process, which stop
+    state: Hashable  # identifies a core's file, or a process's stop
     live: bool
     open: Callable[[], Target]
-    told: bool = True  # whether `state` changes, or `drop_live` is called, also when the user writes to its memory or registers
+    # Whether writes by the user to its memory or registers change `state` or call `drop_live`.
+    reports_writes: bool = True
 
 
 class Debugger(Protocol):
-    """What a front end knows that the others do not."""
+    """What a front end must provide."""
 
     def subject(self) -> Subject:
-        """What the user has selected; TargetError when there is nothing, or when it runs."""
+        """What the user has selected. TargetError if there is nothing, or if it runs."""
         ...
 
     def evaluate(self, expression: str) -> int:
-        """An expression of the debugger's language as an address; UsageError says in one line why it is none."""
+        """Value of an expression in the debugger's language, as an address. UsageError says in one
+        line why it has none."""
         ...
 
 
 class Front:
-    """Runs the commands of one debugger. Everything that outlives a command is kept here."""
+    """Runs the commands of one debugger, and owns all state that outlives a command."""
 
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
         self._sessions: dict[Hashable, tuple[Subject, Session]] = {}
         self._bar: Optional[Bar] = None
-        self._used: Optional[Session] = None  # by the command that runs: it is closed after it, whatever the process does meanwhile
+        # Session of the running command, closed after it even if the process changes meanwhile.
+        self._used: Optional[Session] = None
 
     def run(self, words: Sequence[str], out: TextIO, width: int, prog: str = "leaks", target: str = "") -> int:
-        """Run one command line and print what it found to `out`; returns the status it asks for. `target` are the words that name the
-        process to a shell, where the user is at one.
+        """Run one command line and print its result to `out`; returns the exit status. `target` are
+        the words that name the process in a shell ("" in a debugger).
 
-        Raises FindleaksError with one line for the user, whatever went wrong; Interrupted when it was Ctrl-C.
-        """
+        Raises FindleaksError with one line for the user, whatever went wrong; Interrupted for
+        Ctrl-C."""
         from findleaks.commands import execute
 
         bar = self._bar = _bar()
         try:
             fresh = words[:1] == ["find"]
-            return execute(lambda: self.session(fresh), self._evaluated(words), out, prog=prog, target=target, width=width)
+            return execute(lambda: self.session(fresh), self._with_values(words), out, prog=prog, target=target, width=width)
         except (Interrupted, KeyboardInterrupt):
-            # An interrupt may strike anywhere: what is half done is not to be trusted.
+            # Ctrl-C can interrupt anywhere, so what is half done cannot be trusted.
             self.drop()
             raise Interrupted from None
         except FindleaksError:
@@ -83,16 +88,16 @@ class Front:
                 used.close()
 
     def session(self, fresh: bool = False) -> Session:
-        """The session of what the user has selected, made when there is none that still holds.
+        """The session of what the user has selected; a new one if there is none that is still
+        valid.
 
-        With `fresh`, one that may not hold is made anew too: `find` is what users repeat after a change, and the other commands
-        speak of what it showed.
-        """
+        `fresh` also replaces a session that may have missed a change by the user. `find` asks for
+        this, as users repeat it after a change; the other commands refer to what it showed."""
         from findleaks.session import Session
 
         subject = self._debugger.subject()
         kept = self._sessions.get(subject.owner)
-        if kept is not None and kept[0].state == subject.state and (subject.told or not fresh):
+        if kept is not None and kept[0].state == subject.state and (subject.reports_writes or not fresh):
             session = kept[1]
         else:
             self.drop(subject.owner)
@@ -103,34 +108,37 @@ class Front:
         return session
 
     def drop(self, owner: Optional[Hashable] = None) -> None:
-        """Forget what was computed of one inferior, or of all."""
+        """Close the session of one inferior, or of all."""
         for key in list(self._sessions) if owner is None else [owner]:
             kept = self._sessions.pop(key, None)
             if kept is not None and kept[1] is not self._used:
                 kept[1].close()
 
     def drop_live(self) -> None:
-        """Some process ran, or was changed by its user: forget what was computed of any. Cores stay as they are."""
+        """Close the sessions of all live processes: one of them ran, or was changed by the user.
+        Cores keep theirs."""
         for key, (subject, _) in list(self._sessions.items()):
             if subject.live:
                 self.drop(key)
 
-    def _evaluated(self, words: Sequence[str]) -> list[str]:
-        """The words with the debugger's expressions (`$rsp`, `&main_arena`) replaced by the addresses they stand for."""
+    def _with_values(self, words: Sequence[str]) -> list[str]:
+        """The words, with the debugger's expressions (`$rsp`, `&main_arena`) replaced by their
+        values."""
         from findleaks.commands import named, parser
 
         cmd = named(words[0]) if words else None
-        if cmd is not None and cmd.subject:  # a name stays a name
+        if cmd is not None and cmd.subject:  # a name is left as it is
             return [self._name_or_address(word) for word in words]
         if cmd is None or not cmd.positional or any(word in HELP[1:] for word in words[1:]):
             return list(words)
         made = parser(cmd, "leaks")
         valued = {option for action in made._actions if action.nargs != 0 for option in action.option_strings}
-        before, expressions = _separate(words[1:], valued)
+        before, expressions = _split_options(words[1:], valued)
         return [words[0], *before, *self._addresses(expressions)]
 
     def _name_or_address(self, word: str) -> str:
-        """An expression's value, or the word itself where it has none: `(anonymous namespace)::cache` is a name, `(char *)p` is not."""
+        """An expression's value, or the word itself if it has none: `(anonymous namespace)::cache`
+        is a name, `(char *)p` is not."""
         if word[:1] not in ("$", "&", "*", "("):
             return word
         try:
@@ -140,7 +148,7 @@ class Front:
 
     def _addresses(self, expressions: Sequence[str]) -> list[str]:
         try:
-            return [word if _plain(word) else hex(self._debugger.evaluate(word)) for word in expressions]
+            return [word if _is_number(word) else hex(self._debugger.evaluate(word)) for word in expressions]
         except UsageError as error:
             if len(expressions) < 2:
                 raise
@@ -151,21 +159,23 @@ class Front:
 
 
 def _bar() -> Optional[Bar]:
-    """Progress on the real standard error, as a debugger's own stream would count the line for its pager. None in an editor's window."""
+    """Progress bar on the real standard error, as a debugger's own stream would count its line for
+    the pager. None in an editor's window, where TERM is not set or is "dumb"."""
     from findleaks.progress import Bar
 
     return Bar(sys.__stderr__) if sys.__stderr__ is not None and os.environ.get("TERM", "dumb") != "dumb" else None
 
 
-def _separate(words: Sequence[str], valued: set[str]) -> tuple[list[str], list[str]]:
-    """Options with their values, and the other words. `valued` are the options that take a value."""
+def _split_options(words: Sequence[str], valued: set[str]) -> tuple[list[str], list[str]]:
+    """The options with their values, and the other words. `valued` are the options that take a
+    value."""
     options: list[str] = []
     others: list[str] = []
     rest = iter(words)
     for word in rest:
         if word == "--":
             others += rest
-        elif len(word) > 1 and word[0] == "-" and not _plain(word[1:]):
+        elif len(word) > 1 and word[0] == "-" and not _is_number(word[1:]):
             options.append(word)
             name = word if word.startswith("--") else "-" + word
             if name in valued or word in valued:
@@ -175,8 +185,8 @@ def _separate(words: Sequence[str], valued: set[str]) -> tuple[list[str], list[s
     return options, others
 
 
-def _plain(word: str) -> bool:
-    """A number as the commands read it."""
+def _is_number(word: str) -> bool:
+    """Whether the word is a number as the commands read it."""
     try:
         int(word, 0)
     except ValueError:
@@ -185,12 +195,13 @@ def _plain(word: str) -> bool:
 
 
 def words_of_find(words: Sequence[str]) -> list[str]:
-    """The command line behind `findleaks`: one that begins with a command's word, or else `find` with these options."""
+    """Arguments of `findleaks`: as they are if they begin with a command's name, else with `find`
+    in front."""
     return list(words) if words and (words[0][:1] != "-" or words[0] in HELP) else ["find", *words]
 
 
 def failure(prog: str, word: str, status: int) -> str:
-    """Why a command whose result is printed is still an error to scripts."""
+    """Error message for scripts, where a command printed its result but has a nonzero status."""
     why = "the question could not be answered"
     if status == 1:
         why = "the heap is corrupt" if word == "verify" else "more is lost than --fail-over allows"
@@ -198,7 +209,7 @@ def failure(prog: str, word: str, status: int) -> str:
 
 
 def file_state(path: str) -> Hashable:
-    """Changes when the file is replaced or written to."""
+    """Identity of a file, which changes when it is replaced or written to."""
     try:
         found = os.stat(path)
     except OSError as error:
@@ -207,10 +218,10 @@ def file_state(path: str) -> Hashable:
 
 
 def held_by(pid: int, debugger: int) -> bool:
-    """Whether the process `pid` of this machine is traced by the process `debugger` or a descendant of it.
+    """Whether process `pid` of this machine is traced by process `debugger` or a descendant of it.
 
-    A debugger's process may be on another machine; then its pid here names nothing, or somebody else's process.
-    """
+    The process that a debugger examines may be on another machine; then its pid is unused here, or
+    is that of an unrelated process."""
     tracer = _status(pid, "TracerPid")
     for _ in range(8):
         if tracer <= 1:
@@ -223,7 +234,8 @@ def held_by(pid: int, debugger: int) -> bool:
 
 def _status(pid: int, field: str) -> int:
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:  # its name may have \r
+        # newline: the process's name may contain \r.
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
             for line in file:
                 name, _, value = line.partition(":")
                 if name == field:
@@ -234,7 +246,7 @@ def _status(pid: int, field: str) -> int:
 
 
 def unexpected(prog: str, words: Sequence[str], error: BaseException) -> str:
-    """One line on an error of ours, with the place it happened at: enough for a report."""
+    """One line about an internal error, with the place where it happened: enough for a report."""
     at, trace = "", error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code

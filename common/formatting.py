@@ -1,4 +1,4 @@
-"""Human sizes, aligned columns, safe strings."""
+"""Formats sizes, numbers, tables and wrapped lines for text output."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from findleaks.escaping import visible
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
 NO_BREAK = "\u00a0"
+"""No-break space: `wrapped` does not break lines at it."""
 
 
 def size(count: int) -> str:
-    """Bytes for a reader: "412 B", "1.3 KiB", "256 KiB"; at most three digits and one decimal."""
+    """Size for a reader: "412 B", "1.3 KiB", "256 KiB"; at most three digits and one decimal."""
     if count < 1024:
         return f"{count} B"
     value = float(count)
@@ -23,30 +24,32 @@ def size(count: int) -> str:
 
 
 def number(count: int) -> str:
-    """12,345"""
+    """Number with separators: "12,345"."""
     return f"{count:,}"
 
 
 def blocks(count: int) -> str:
-    """ "1 block", "12,345 blocks" """
+    """For example "1 block" or "12,345 blocks"."""
     return f"{count:,} block" + ("" if count == 1 else "s")
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
-    """ "a, b, c and 7 more" """
+    """The first names: "a, b, c and 7 more"."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def printable(text: str, limit: int = 200) -> str:
-    """Text out of the target made `visible`, and cut at `limit` characters."""
+    """Text out of the target, made `visible` and cut at `limit` characters."""
     safe = visible(text[: limit + 1])
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A sentence on lines of at most `width` columns, the second and later ones indented; words, such as addresses, stay whole.
+    """A sentence on lines of at most `width` columns, all but the first indented. Words are not
+    broken, so that addresses stay whole.
 
-    Our no-break spaces keep words together, and what else is not printable becomes `visible`: textwrap would take it for a space."""
+    NO_BREAK keeps words together. Other characters that are not printable become `visible`, as
+    textwrap would take some for spaces."""
     import textwrap  # not needed for loading into a debugger
 
     safe = text if text.isprintable() else NO_BREAK.join(visible(part) for part in text.split(NO_BREAK))
@@ -54,8 +57,9 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int], width: int, cut: int = -1) -> list[str]:
-    """Columns two spaces apart, those in `right` right-aligned; column `cut` gives way where a line would exceed `width`. Cells are made
-    `visible` first: what they say is what their columns are measured by."""
+    """Lines of a table: columns two spaces apart, those in `right` right-aligned. Column `cut` is
+    shortened if lines would exceed `width`. Cells are made `visible` first, so that widths are
+    those shown."""
     body = [list(head), *([visible(cell) for cell in row] for row in rows)]
     wide = [max(len(row[i]) for row in body) for i in range(len(head))]
     over = sum(wide) + 2 * len(wide) - width

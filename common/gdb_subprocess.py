@@ -1,6 +1,6 @@
-"""Runs `findleaks count … --pid PID` inside a GDB that is started for it.
+"""Runs `findleaks count … --pid PID` inside a GDB started for it.
 
-That GDB has a terminal session of its own: Ctrl-C reaches this process, which hands it on.
+This GDB has a terminal session of its own: this process receives Ctrl-C and forwards it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import refusal, status
 
 _PR_SET_PDEATHSIG = 1
+"""prctl option: signal for this process when its parent dies (linux/prctl.h)."""
 ENTRY = "findleaks.gdb.batch:run"
-"""What is called in GDB; `make lint` sees that it is there."""
+"""Function called in GDB, as module:function; `make lint` checks that it exists."""
 
 
 def without_pid(words: Sequence[str]) -> list[str]:
-    """The words without --pid and its number, as GDB is to have them."""
+    """The words for GDB, without --pid and its value."""
     rest = iter(words)
     kept = []
     for word in rest:
@@ -40,11 +41,13 @@ def without_pid(words: Sequence[str]) -> list[str]:
 
 
 def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
-    """Run the words of `count` on a process; returns the exit status. Prints as things are found."""
+    """Run `count` with these words on a process; returns the exit status. Prints lines as they
+    arrive."""
     program = shutil.which("gdb")
     if program is None:
         raise FindleaksError("count sets breakpoints by GDB, and there is no gdb on the PATH: install it (apt install gdb)")
-    with LiveTarget(pid) as target:  # says why not, better than GDB
+    # Reports why a process cannot be read, in better words than GDB.
+    with LiveTarget(pid) as target:
         pid = target.pid or pid
     if status(pid).get("TracerPid", "0") != "0":
         raise TargetError(refusal(pid, errno.EPERM))
@@ -56,7 +59,7 @@ def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
     for setting in settings:
         command += ["-iex", setting]
     command += ["-p", str(pid), "-ex", gdb_line(), "-ex", "python " + call]
-    ctypes.CDLL(None)  # loaded before the fork
+    ctypes.CDLL(None)  # load it before the fork
     with open(os.devnull, "rb") as null:
         process = subprocess.Popen(
             command,
@@ -70,14 +73,14 @@ def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
     os.close(writing)
     pressed = False
 
-    def hand_on(_: int, frame: Optional[FrameType]) -> None:
+    def forward(_: int, frame: Optional[FrameType]) -> None:
         nonlocal pressed
         pressed = True
         process.send_signal(signal.SIGINT)
 
-    # What nohup, or a script for its background jobs, has us ignore stays ignored.
-    heard = [one for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
-    before: dict[int, Any] = {number: signal.signal(number, hand_on) for number in heard}
+    # Signals that nohup, or a script for its background jobs, set to be ignored stay ignored.
+    handled = [one for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    before: dict[int, Any] = {number: signal.signal(number, forward) for number in handled}
     error = ""
     try:
         with open(reading, encoding="utf-8", errors="replace") as found:
@@ -107,5 +110,5 @@ def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
 
 
 def _end_with_parent() -> None:
-    """Should we die, GDB gets SIGTERM, and lets the process go."""
+    """If this process dies, GDB gets SIGTERM, and releases the process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)

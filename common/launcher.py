@@ -1,4 +1,5 @@
-"""Getting findleaks into a debugger: the lines for its start-up file, or starting it with findleaks loaded."""
+"""Loads findleaks into a debugger: prints the lines for its start-up file, or starts it with
+findleaks loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from findleaks.bootstrap import LIBRARIES, folders, sites
 from findleaks.errors import FindleaksError
 
 LLDB_NEWEST, LLDB_OLDEST = 29, 14
-"""Debian and others install LLDB under versioned names only; findleaks needs what LLDB 14 has."""
+"""Range of LLDB versions to look for, as Debian and others install LLDB under versioned names only.
+findleaks needs what LLDB 14 has."""
 
 
 def loader(front: str) -> str:
@@ -42,20 +44,21 @@ def _text(lines: list[str]) -> str:
 
 
 def gdb_lines() -> list[str]:
-    """What loads findleaks into GDB, the libraries it needs included."""
+    """GDB commands that load findleaks, with the libraries it needs."""
     return [*(f"python {code}" for code in _site_code()), gdb_line()]
 
 
 def lldb_lines() -> list[str]:
-    """What loads findleaks into LLDB, the libraries it needs included."""
+    """LLDB commands that load findleaks, with the libraries it needs."""
     return [*(f"script {code}" for code in _site_code()), lldb_line()]
 
 
 def _site_code() -> list[str]:
-    """Python code for each folder in which we find a library and in which a debugger that loads this copy would not look.
+    """Python code for each folder that has a library for this process, but not for a debugger that
+    loads this copy of findleaks.
 
-    There is one where a checkout is installed editable in another environment than its .venv: nothing in the checkout tells which.
-    """
+    There is one where a checkout is installed editable in another environment than its .venv:
+    nothing in the checkout names that environment."""
     here = os.path.dirname(os.path.realpath(__file__))
     known = {os.path.realpath(site) for site in sites(here)}
     found = []
@@ -69,17 +72,20 @@ def _site_code() -> list[str]:
 
 
 def _literal(path: str) -> str:
-    """LLDB takes what stands between backquotes for an expression, in whatever line."""
+    """Python literal without backquotes: LLDB evaluates what is between two of them as an
+    expression, in any line."""
     return repr(path).replace("`", "\\x60")
 
 
 def gdb_line() -> str:
-    """GDB takes the rest of the line for the file's name, blanks and all."""
+    """GDB command that loads findleaks. GDB takes the rest of the line as the file's name, with
+    spaces."""
     return f"source {loader('gdb')}"
 
 
 def lldb_line() -> str:
-    """LLDB splits its words as a shell does, so a path of other than plain characters is quoted."""
+    """LLDB command that loads findleaks. LLDB splits words as a shell does, so a path with other
+    than plain characters is quoted."""
     path = loader("lldb")
     if re.search(r"[^\w./+@:,=~%-]", path):
         path = '"' + re.sub(r'(["\\`])', r"\\\1", path) + '"'
@@ -87,18 +93,21 @@ def lldb_line() -> str:
 
 
 def start_gdb(argv: Sequence[str]) -> int:
-    """Become GDB with findleaks loaded, then these arguments. FindleaksError if there is no GDB."""
+    """Replace this process by GDB with findleaks loaded and these arguments. FindleaksError if
+    there is no GDB."""
     program = shutil.which("gdb")
     if program is None:
         raise FindleaksError("there is no gdb on the PATH: install it (apt install gdb), or use findleaks without: findleaks find CORE")
-    # GDB carries out -ex in the order given, after it has opened the program and the core: ours first, the user's may use it.
-    _become(program, ["gdb", *(word for line in gdb_lines() for word in ("-ex", line)), *argv])
+    # GDB runs -ex commands in order, after it opened the program and the core. findleaks is loaded
+    # first, so that the user's commands can use it.
+    _exec(program, ["gdb", *(word for line in gdb_lines() for word in ("-ex", line)), *argv])
 
 
 def start_lldb(argv: Sequence[str]) -> int:
-    """Become LLDB (`lldb`, else the newest lldb-N) with findleaks loaded, then these arguments. FindleaksError if there is none."""
+    """Replace this process by LLDB (`lldb`, else the newest lldb-N) with findleaks loaded and these
+    arguments. FindleaksError if there is none."""
     program = lldb_program()
-    _become(program, [os.path.basename(program), *(word for line in lldb_lines() for word in ("-O", line)), *argv])
+    _exec(program, [os.path.basename(program), *(word for line in lldb_lines() for word in ("-O", line)), *argv])
 
 
 def lldb_program() -> str:
@@ -113,8 +122,8 @@ def lldb_program() -> str:
     )
 
 
-def _become(program: str, argv: Sequence[str]) -> NoReturn:
-    """Replace this process, so that Ctrl-C and the exit status are the debugger's alone."""
+def _exec(program: str, argv: Sequence[str]) -> NoReturn:
+    """Replace this process, so that the debugger alone handles Ctrl-C and sets the exit status."""
     sys.stdout.flush()
     try:
         os.execv(program, list(argv))

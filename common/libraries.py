@@ -1,4 +1,5 @@
-"""The libraries that findleaks depends on, before they are imported: common/bootstrap.py lets the debuggers find them."""
+"""Check of the libraries that findleaks depends on, before they are imported. common/bootstrap.py
+lets the debuggers find them."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from typing import Optional
 
 
 def in_working_folder(name: str) -> bool:
-    """Whether `import name` would run a file that a relative entry of sys.path leads to, and no other entry.
+    """Whether `import name` would run a file found only through a relative entry of sys.path.
 
-    Such a file is no install: LLDB has "." on sys.path, and a core may come with anything.
-    """
+    Such a file is not an installed library: LLDB has "." on sys.path, and untrusted files may come
+    with a core."""
     if name in sys.modules:
         return False
     spec = find_spec(name)

@@ -1,4 +1,4 @@
-"""A line of progress on a terminal, for work that takes more than a second."""
+"""Progress line on a terminal, for work that takes more than a second."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TextIO
 from findleaks.escaping import visible
 
 PATIENCE = 1.0
-"""Seconds before anything is shown."""
+"""Seconds of work before anything is shown."""
 
 EVERY = 0.1
+"""Seconds between two updates of the line."""
 
 
 class Bar:
-    """Call it with (phase, part done); it rewrites one line of `stream`, if that is a terminal, and `clear` removes it."""
+    """Progress bar. Called with (phase, part done), it rewrites one line of `stream` if that is a
+    terminal; `clear` removes the line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -30,7 +32,8 @@ class Bar:
             return
         self._last = now
         self._shown = True
-        percent = f" {min(int(100 * part), 99):3}%" if part else ""  # never 100 % of what is still going on
+        # Never 100 % while the work goes on.
+        percent = f" {min(int(100 * part), 99):3}%" if part else ""
         self._stream.write(f"\r\x1b[Kfindleaks: {visible(phase)}{percent} ({now - self._began:.0f} s)")
         self._stream.flush()
 

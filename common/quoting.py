@@ -1,4 +1,4 @@
-"""Words of suggested commands, quoted so that they can be pasted: into a shell, into GDB, into LLDB."""
+"""Quotes words of suggested commands, so that they can be pasted into a shell, GDB or LLDB."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import shlex
 
 
 def shell_quoted(word: str) -> str:
-    """A word as sh, bash and zsh take it (zsh replaces a word that begins with = by the path of a command), in printable characters only:
-    with others in it, as $'…', by bytes in octal (POSIX 2024, 2.2.4). shlex.split reads all other words back."""
+    """A word quoted for sh, bash and zsh (zsh replaces a word that begins with = by the path of a
+    command), in printable characters. A word with others is written as $'…', with bytes in octal
+    (POSIX 2024, 2.2.4); shlex.split reads all the rest back."""
     if not word.isprintable():
         return "$'" + "".join(map(_ansi_c, word)) + "'"
     return f"'{word}'" if word[:1] == "=" and "'" not in word else shlex.quote(word)
@@ -23,11 +24,12 @@ def _ansi_c(character: str) -> str:
 
 
 def debugger_quoted(word: str) -> str:
-    """A word as the command lines of both debuggers take it. GDB (libiberty's buildargv) reads a backslash even between single quotes,
-    unlike a shell; between double quotes it agrees with our reader of LLDB's lines (shlex.split)."""
+    """A word quoted for the command lines of both debuggers. GDB (libiberty's buildargv) interprets
+    a backslash even between single quotes, unlike a shell; between double quotes it agrees with
+    shlex.split, which reads LLDB's lines."""
     return word if re.fullmatch(r"[^\s'\"\\]+", word) else '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
 
 
 def for_debugger(words: str) -> str:
-    """Words that are quoted for a shell, quoted for a debugger."""
+    """Words that are quoted for a shell, quoted for a debugger instead."""
     return " ".join(map(debugger_quoted, shlex.split(words))) if "'" in words else words

@@ -1,4 +1,5 @@
-"""A target and what was computed of it: each step once, on demand. Dropped when the process runs on."""
+"""Session: a target and everything computed from it, each part once, on demand. It ends when the
+process runs on."""
 
 from __future__ import annotations
 
@@ -28,25 +29,28 @@ if TYPE_CHECKING:
     from findleaks.runtimes.base import Runtime
 
 SLICE = 1 << 20
-"""Blocks visited between two looks at Ctrl-C: some 50 ms in the kernel."""
+"""Blocks visited by the C kernel between two checks for Ctrl-C: some 50 ms."""
 
 PURE_SLICE = 1 << 15
+"""The same for the engine in Python."""
 
 MOST_READS = 5
-"""How often a live process is read where threads are inside an allocator and what they change does not agree."""
+"""Times that a live process is read, at most, while threads are inside an allocator and its data is
+inconsistent."""
 
 PAUSE = 0.003
-"""Seconds that it runs in between."""
+"""Seconds that the process runs between two reads."""
 
-_ANEW = (
+_RECOMPUTED = (
     *("directory", "roots", "reserved", "unread", "customary", "runtimes", "dead", "types", "in_flight"),
-    *("_fits", "_without_links", "debug_files", "members"),
+    *("_heuristic_matcher", "_without_links", "debug_files", "members"),
 )
-"""What is computed again where a live process was read again."""
+"""Attributes dropped when a live process is read again."""
 
 
 class Progress(Protocol):
-    """Told now and then what is going on: a phase ("reading the heaps") and the part of it that is done, 0 to 1 (0: unknown)."""
+    """Progress callback: a phase ("reading the heaps") and the part of it that is done, 0 to 1 (0:
+    unknown)."""
 
     def __call__(self, phase: str, part: float) -> None: ...
 
@@ -56,26 +60,28 @@ class Progress(Protocol):
 
 
 class Session:
-    """What every command works on. Everything is computed when first asked for, and kept.
+    """What every command works on. Everything is computed on first use, and kept.
 
-    Raises Interrupted when the target says the user asked to stop.
-    """
+    Raises Interrupted when the target reports that the user asked to stop."""
 
     def __init__(self, target: Target, engine: Optional[Engine] = None, progress: Optional[Progress] = None) -> None:
         self.target = target
         self.engine = engine or engines.load(target.arch)
         self.progress = progress
         self.seconds: dict[str, float] = {}
-        self.inside: Sequence[Inside] = []  # threads stopped inside an allocator, once `directory` is known
+        # Threads stopped inside an allocator; set by `directory`.
+        self.inside: Sequence[Inside] = []
         self.reads = 1
-        self.presence: Optional[Presence] = None  # page by page, once a command has asked for it; see audit/residency.py
+        # Resident pages, once a command has asked for them; see audit/residency.py.
+        self.presence: Optional[Presence] = None
         self._graphs: dict[Heuristic, Graph] = {}
         self._learned: dict[Heuristic, Learned] = {}
-        self._sorted: list[Graph] = []  # those of them that are marked and classified
+        # The graphs that are marked and classified.
+        self._classified_graphs: list[Graph] = []
 
     @cached_property
     def directory(self) -> Directory:
-        """Every allocator, every block."""
+        """Every allocator and every block."""
         began = time.perf_counter()
         while True:
             self.tell("finding the heaps", 0.0)
@@ -88,45 +94,49 @@ class Session:
         return made
 
     def read_again(self) -> bool:
-        """Let a live process run on for a moment and stop it again, where a thread inside an allocator may be why what was read does not
-        agree. All that was computed is dropped then. False: nothing was done."""
+        """Let a live process run for PAUSE seconds and stop it again, if a thread inside an
+        allocator may have made the data inconsistent. Drops all that was computed. False if nothing
+        was done."""
         if not self.inside or self.reads >= MOST_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
-        for name in _ANEW:
+        for name in _RECOMPUTED:
             self.__dict__.pop(name, None)
         self._graphs.clear()
         self._learned.clear()
-        self._sorted.clear()
+        self._classified_graphs.clear()
         return True
 
     @cached_property
     def in_flight(self) -> dict[int, Inside]:
-        """Addresses of the blocks in use that threads inside an allocator hold, in its own form maybe, and who."""
-        blocks = self.directory.blocks  # first, for `inside` is known after it
+        """Blocks in use that threads inside an allocator are working on, by address, each with such
+        a thread. The thread may hold the address in the allocator's own form."""
+        # Before `self.inside`, which `directory` sets.
+        blocks = self.directory.blocks
         return held(self.inside, blocks)
 
     @cached_property
     def roots(self) -> list[Range]:
-        """Root memory, sorted and disjoint; registers are roots beside it."""
+        """Root memory, sorted and disjoint. Registers are further roots."""
         nothing = [part for one in self.reserved for part in one.ranges]
         claimed = sorted([*self.directory.claimed(), *nothing])
         return root_ranges(self.target, self.engine, claimed, self.unread.ranges(), self.stack_at)
 
     def stack_at(self, sp: int) -> Optional[Range]:
-        """The mapping that `sp` lies in, where it surely is a stack and nothing else; see graph/roots.py."""
+        """The mapping with `sp`, if it is certain to be a stack only; see graph/roots.py."""
         mixed = [part for runtime in self.runtimes for part in runtime.stack_memory()]
         return None if any(start <= sp < end for start, end in mixed) else stack_region(self.target.regions(), sp)
 
     @cached_property
     def reserved(self) -> Sequence[Reserved]:
-        """Addresses that allocators and runtimes have reserved to grow into, and that hold nothing."""
+        """Address ranges that allocators and runtimes reserved for growth, and that hold
+        nothing."""
         owners = [(f"{one.name} {one.version}".strip(), one.reserved()) for one in self.directory.allocators]
         return reserved_by_owner(self.target, [*owners, *((one.name, one.reserved()) for one in self.runtimes)])
 
     @cached_property
     def unread(self) -> Unread:
-        """What threads have in registers and below their stack pointers, and will not read again."""
+        """What threads have in registers and below their stack pointers but will not read again."""
         began = time.perf_counter()
         blocks = self.directory.blocks
         self.tell("reading what threads do next", 0.0)
@@ -135,12 +145,13 @@ class Session:
         return made
 
     def register_words(self) -> list[int]:
-        """The words of registers that are roots, and what else no memory holds."""
+        """Register words that are roots, and other root words that are not in memory."""
         return register_words(self.target, self.unread)
 
     @cached_property
     def customary(self) -> tuple[Heuristic, list[int]]:
-        """Interior pointers that are a matter of course in this process (references to Python's objects), and types; see Allocator."""
+        """Heuristics for interior pointers that the allocators found always need (references to
+        Python's objects), and type addresses; see Allocator.heuristics."""
         asked = [allocator.heuristics(self.heap_ranges()) for allocator in self.directory.allocators]
         heuristics = Heuristic.NONE
         for one, _ in asked:
@@ -150,13 +161,13 @@ class Session:
     @cached_property
     def runtimes(self) -> Sequence[Runtime]:
         """Every managed runtime in the process."""
-        from findleaks.runtimes.directory import find  # few commands ask
+        from findleaks.runtimes.directory import find  # few commands need it
 
         return find(self.target, self.engine, self.directory)
 
     @cached_property
     def dead(self) -> Sequence[Range]:
-        """Parts of managed heaps that hold no live object, sorted and disjoint."""
+        """Parts of managed heaps without live objects, sorted and disjoint."""
         if self.runtimes:
             self.tell("reading managed heaps", 0.0)
         return sorted(part for runtime in self.runtimes for part in runtime.dead())
@@ -167,45 +178,48 @@ class Session:
 
     @cached_property
     def debug_files(self) -> DebugFiles:
-        """Files with debug information, opened when first asked for."""
-        from findleaks.debuginfo.files import DebugFiles  # few commands ask
+        """Files with debug information, opened on first use."""
+        from findleaks.debuginfo.files import DebugFiles  # few commands need it
 
         return DebugFiles(self.target, self.tell)
 
     @cached_property
     def members(self) -> Members:
-        """Types of variables and names of their members, by debug information."""
+        """Types of variables and names of their members, from debug information."""
         from findleaks.debuginfo.members import Members
 
         return Members(self.target, self.debug_files)
 
     def graph(self, heuristics: Heuristic = Heuristic.AUTO) -> Graph:
-        """References among blocks, marked and classified."""
+        """The reference graph of all blocks, marked and classified."""
         made = self._graphs.pop(heuristics, None) or self._scanned(heuristics)
-        self._graphs[heuristics] = made  # the last of the dictionary: `latest`
+        # The last key of the dictionary is the one of `latest`.
+        self._graphs[heuristics] = made
         return self._classified(made)
 
     @property
     def latest(self) -> Graph:
-        """The graph asked for last, whatever its heuristics, so that the other commands speak of what `find` showed."""
+        """The graph asked for last, with any heuristics, so that other commands agree with what
+        `find` showed."""
         return self._classified(self.references)
 
     @property
     def references(self) -> Graph:
-        """`latest`, maybe neither marked nor classified yet: who refers to what, and who holds what."""
+        """`latest`, but perhaps not marked and classified yet: for references and ownership."""
         if not self._graphs:
             self._graphs[Heuristic.AUTO] = self._scanned(Heuristic.AUTO)
         return next(reversed(self._graphs.values()))
 
     @property
     def learned(self) -> Learned:
-        """Which interior pointers count in `latest` as the program's custom."""
+        """The conventions for interior pointers that `latest` learned from the program."""
         _ = self.latest
         return self._learned.get(next(reversed(self._graphs)), NO_CONVENTIONS)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
-        """Memory of these ranges, with progress and a look at Ctrl-C before each piece. Zeros stand for what is dead in managed heaps,
-        unless `dead`: what is left there of former objects refers to nothing. Long runs of zeros are left out, unless `whole`."""
+        """Memory of these ranges, with progress and a check for Ctrl-C before each piece. Dead
+        parts of managed heaps are zeros unless `dead`: remains of former objects refer to nothing.
+        Long runs of zeros are left out unless `whole`."""
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:
@@ -218,7 +232,7 @@ class Session:
         return [Range(owned.start, owned.end) for owned in self.directory.heaps]
 
     def done(self) -> None:
-        """The work is done; output follows."""
+        """Remove the progress line: the work is done, output follows."""
         if self.progress is not None:
             self.progress.clear()
 
@@ -227,8 +241,8 @@ class Session:
 
     @property
     def ownership(self) -> Graph:
-        """`references`, or where a runtime chains its objects in lists of its own (CPython's collector), a graph without these links: not
-        marked, for who holds what."""
+        """Graph of who holds what, not marked: `references`, or one without the links of a runtime
+        that chains its objects in lists of its own (CPython's collector)."""
         return self._without_links or self.references
 
     @cached_property
@@ -237,7 +251,8 @@ class Session:
         return self._scanned(Heuristic.NONE, links[0]) if links else None
 
     def _scanned(self, heuristics: Heuristic, links: Optional[bytearray] = None) -> Graph:
-        blocks, roots = self.directory.blocks, self.roots  # `walk` and `unread` are timed by themselves
+        # First, as they time themselves as `walk` and `unread`.
+        blocks, roots = self.directory.blocks, self.roots
         began = time.perf_counter()
         vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
         customary, types = self.customary
@@ -248,13 +263,13 @@ class Session:
             graph.scan_blocks(piece)
         for piece in self.pieces(roots, "reading the roots"):
             graph.scan_roots(piece)
-        graph.root_words([*self.register_words(), *self._running_on(), *self.in_flight])
+        graph.root_words([*self.register_words(), *self._thread_blocks(), *self.in_flight])
         graph.settle()
         self.seconds["scan"] = time.perf_counter() - began
         return graph
 
     def _classified(self, graph: Graph) -> Graph:
-        if graph in self._sorted:
+        if graph in self._classified_graphs:
             return graph
         began = time.perf_counter()
         budget = PURE_SLICE if self.engine.name == "pure" else SLICE
@@ -262,22 +277,23 @@ class Session:
         while not graph.classify(budget):
             self.tell("sorting the lost", 0.0)
         self.seconds["mark"] = time.perf_counter() - began
-        self._sorted.append(graph)
+        self._classified_graphs.append(graph)
         return graph
 
     def _marked(self, graph: Graph, budget: int) -> Graph:
-        """The graph, marked; another one in its place where it must be made again with a heuristic that explains most of it."""
+        """The graph, marked. If a learned heuristic explains most of its interior pointers, it is
+        another graph, scanned with that heuristic."""
         self._mark(graph, budget)
         asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
         if not asked & Heuristic.AUTO:
             return graph
-        learned = learn_conventions(graph, self.directory.blocks, self.engine, self._fits, budget, self.tell)
+        learned = learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, budget, self.tell)
         if learned.heuristics:
             more = learned.heuristics
             before = graph.totals(Kind.POSSIBLE)
             graph = self._graphs[asked] = self._scanned(asked | more)
             self._mark(graph, budget)
-            again = learn_conventions(graph, self.directory.blocks, self.engine, self._fits, budget, self.tell)
+            again = learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, budget, self.tell)
             after = graph.totals(Kind.POSSIBLE)
             held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
             learned = again._replace(heuristics=more, held=held)
@@ -289,8 +305,8 @@ class Session:
             self.tell("following pointers", 0.0)
 
     @cached_property
-    def _fits(self) -> HeuristicMatcher:
-        """Which of memcheck's heuristics fit a block, by its contents."""
+    def _heuristic_matcher(self) -> HeuristicMatcher:
+        """Tests which of memcheck's heuristics fit a block, by its contents."""
         target = self.target
         vtables = self.types.vtables()
 
@@ -302,16 +318,18 @@ class Session:
 
         return heuristic_matcher(target.arch.word, read, lambda value: inside(vtables, value) is not None)
 
-    def _running_on(self) -> list[int]:
-        """Starts of the blocks that threads run on: coroutines' and alternate stacks that malloc gave, and thread control blocks (musl's
-        ld.so takes the main thread's from malloc, where it has much thread-local storage). Only the stack pointer or the thread
-        pointer, interior ones, may refer to such a block, and yet it is surely used."""
+    def _thread_blocks(self) -> list[int]:
+        """Starts of the blocks that threads run on: stacks of coroutines and alternate signal
+        stacks allocated by malloc, and thread control blocks (musl's ld.so allocates the main
+        thread's with malloc if it has much thread-local storage). Such a block is in use, yet
+        perhaps only the stack pointer or the thread pointer refers to it, and those are
+        interior."""
         blocks = self.directory.blocks
         found = (blocks.find(address) for thread in self.target.threads() for address in (thread.sp, thread.thread_pointer))
         return [blocks.address(index) for index in found if index >= 0]
 
     def tell(self, phase: str, part: float) -> None:
-        """What is going on, and how far it is (0: unknown); raises Interrupted when the user asked to stop."""
+        """Report progress (part 0: unknown). Raises Interrupted if the user asked to stop."""
         if self.target.interrupted():
             raise Interrupted
         if self.progress is not None:

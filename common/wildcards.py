@@ -1,4 +1,4 @@
-"""Patterns with wildcards, as users write them for types, modules and functions."""
+"""Wildcard patterns, as users write them for types, modules and functions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from fnmatch import fnmatchcase
 
 
 def matches(pattern: str, text: str, question: bool = True) -> bool:
-    """Whether `pattern` matches the whole of `text`: `*` any characters, `?` (if `question`) any one, and
-    `[` itself, as in [abi:cxx11].
+    """Whether `pattern` matches the whole of `text`. `*` matches any characters, `?` (if
+    `question`) any one, and `[` only itself, as in [abi:cxx11].
 
-    Quadratic at worst, however many stars: since Python 3.9 fnmatch's expressions do not backtrack over
-    more than one."""
+    Quadratic at worst, with any number of stars: since Python 3.9 the regular expressions of
+    fnmatch do not backtrack over more than one."""
     pattern = pattern.replace("[", "[[]")
     return fnmatchcase(text, pattern if question else pattern.replace("?", "[?]"))

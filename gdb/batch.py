@@ -1,4 +1,5 @@
-"""The end of `findleaks.gdb_subprocess` that is inside GDB: one command line, run as at GDB's prompt, for the shell that started GDB."""
+"""GDB's side of `findleaks.gdb_subprocess`: runs one command line as at GDB's prompt, for the shell
+that started GDB."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from findleaks.gdb.register import Gdb
 
 
 def run(words: Sequence[str], descriptor: int, width: int, target: str) -> None:
-    """Run these words and end GDB with their status. What they print goes to `descriptor`; an error is a line that begins with a zero
-    byte. `target` are the words that name the process to a shell."""
+    """Run these words and end GDB with their status. Output goes to `descriptor`; an error is a
+    line that begins with a zero byte. `target` are the words that name the process in a shell."""
     status = 2
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", buffering=1) as out:
         try:
@@ -24,7 +25,7 @@ def run(words: Sequence[str], descriptor: int, width: int, target: str) -> None:
             out.write("\0interrupted\n")
             status = 130
         except FindleaksError as error:
-            if isinstance(error.__cause__, BrokenPipeError):  # whoever read the output has gone
+            if isinstance(error.__cause__, BrokenPipeError):  # the reader of the output is gone
                 status = 141
             else:
                 out.write(f"\0{error}\n")

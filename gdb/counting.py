@@ -1,4 +1,5 @@
-"""Breakpoints of GDB's for counting calls. GDB runs the process in `continue` until one of them asks to stop."""
+"""GDB breakpoints for counting calls. GDB runs the process in `continue` until a breakpoint asks to
+stop."""
 
 from __future__ import annotations
 
@@ -17,18 +18,22 @@ from findleaks.target.control import Outcome
 from findleaks.target.ptrace import status, tasks
 
 FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGSTOP", "SIGTSTP", "SIGXCPU", "SIGXFSZ")
-"""Signals after which the process is left standing; others it is given, as GDB's `handle` says."""
+"""Signals that end the counting and leave the process stopped. Others are delivered, as GDB's
+`handle` says."""
 _INTERRUPTS = ("SIGINT", "0", "SIG0")
+"""Names of the signals by which GDB reports that it interrupted the process."""
 _MOST_SIGNALS = 8
-_ARRIVES = 0.5
-"""Seconds within which a signal that was sent to the process has stopped it."""
+"""Attempts to collect a pending signal, at most."""
+_ARRIVAL_SECONDS = 0.5
+"""Seconds in which a signal sent to the process must have stopped it, before another is sent."""
 LATE = 0.2
-"""Seconds that a process which reaches no breakpoint is given beyond its time, before it is interrupted."""
+"""Seconds beyond its time after which a process that reaches no breakpoint is interrupted."""
 _MASK = (1 << 64) - 1
 
 
 class GdbBreakpoints:
-    """A process of this machine that GDB holds; findleaks.target.control.BreakpointHost."""
+    """Process of this machine that is controlled by GDB: a
+    findleaks.target.control.BreakpointHost."""
 
     def __init__(self, pid: int, inferior: Any) -> None:
         self.pid = pid
@@ -37,19 +42,21 @@ class GdbBreakpoints:
         self._hit: Callable[[int], bool] = lambda address: True
         self._asked = self._interrupting = self._expired = self._pressed = False
         self._keys = Keys(self._press)
-        self._posted = False  # an event of ours that has not run yet
-        self._noted = 0  # how often Ctrl-C was pressed
+        self._posted = False  # an event was posted to GDB and has not run yet
+        self._noted = 0  # presses of Ctrl-C so far
         self._last: Optional[Any] = None
         self._memory = ProcMemory(pid)
         self._paged = False
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
-        """Set a breakpoint at each address. From now on Ctrl-C ends the counting, and is heard while the process runs only."""
+        """Set a breakpoint at each address. From now on Ctrl-C ends the counting; it is received
+        only while the process runs."""
         self._keys.take()
         self._hit = hit
         self._memory.open()
         self._paged = bool(gdb.parameter("pagination"))
-        gdb.execute("set pagination off", to_string=True)  # tables come while nobody is to press a key
+        # Tables are printed without a pager: the user may not be there to press a key.
+        gdb.execute("set pagination off", to_string=True)
         gdb.events.stop.connect(self._stopped)
         gdb.events.exited.connect(self._stopped)
         for address in addresses:
@@ -59,7 +66,7 @@ class GdbBreakpoints:
                 raise TargetError(f"GDB cannot set a breakpoint at {address:#x}: {' '.join(str(error).split())}") from None
 
     def disarm(self) -> None:
-        """Delete the breakpoints: GDB took them out of the code when the process stopped."""
+        """Delete the breakpoints. GDB removed them from the code when the process stopped."""
         while self._breakpoints:
             made = self._breakpoints.pop()
             if made.is_valid():
@@ -69,18 +76,19 @@ class GdbBreakpoints:
             gdb.events.exited.disconnect(self._stopped)
 
     def close(self) -> None:
-        """All is printed: the user's pager is as it was, and Ctrl-C is GDB's again."""
+        """Restore the user's pager and GDB's own handling of Ctrl-C, after everything is
+        printed."""
         if self._paged:
             gdb.execute("set pagination on", to_string=True)
             self._paged = False
-        self._keys.give_back()
+        self._keys.restore()
 
     def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run for that long at most."""
+        """Let the process run for `seconds` at most (None: no limit)."""
         self._asked = self._expired = self._interrupting = False
-        self._keys.hear(True)
-        if self._pressed:  # meanwhile
-            self._keys.hear(False)
+        self._keys.deliver(True)
+        if self._pressed:  # pressed while it was stopped
+            self._keys.deliver(False)
             return Outcome("interrupt")
         timers = []
         if seconds is not None:
@@ -96,11 +104,13 @@ class GdbBreakpoints:
         finally:
             for timer in timers:
                 timer.cancel()
-            self._expired = True  # an event that was posted already is of no effect
-            self._keys.hear(False)  # a table is printed now: Ctrl-C would cut it off, and waits until the process runs again
+            self._expired = True  # an event that is posted already does nothing
+            # A table is printed next, which Ctrl-C would cut off: it waits until the process runs
+            # again.
+            self._keys.deliver(False)
 
     def opened(self) -> Target:
-        """The process as it is now."""
+        """The process in its present state."""
         return GdbProcess(self.pid, self._inferior)
 
     def thread(self) -> int:
@@ -120,15 +130,16 @@ class GdbBreakpoints:
             raise UsageError(f"--when {expression!r} cannot be evaluated: {' '.join(str(error).split())}") from None
 
     def reached(self, address: int) -> bool:
-        """A breakpoint was hit; whether to stop there."""
-        if self._asked:  # that is all, but a signal is still under way
+        """Handle a breakpoint that was hit; returns whether to stop there."""
+        # The counter has asked to stop already, but a signal is still pending.
+        if self._asked:
             return False
         self._asked = self._hit(address)
-        # An interrupt's signal has to arrive before we leave.
+        # An interrupt's signal must arrive before `continue` returns.
         return (self._asked or self._expired or self._pressed) and not self._interrupting
 
     def _continue(self) -> Optional[Outcome]:
-        """Why it stopped; None for a reason to go on."""
+        """Run `continue`; returns why the process stopped, or None if it should go on."""
         self._last = None
         try:
             gdb.execute("continue", to_string=True)
@@ -152,16 +163,18 @@ class GdbBreakpoints:
         return Outcome("stop", "GDB stopped it")
 
     def _collected(self, outcome: Outcome) -> Outcome:
-        """Why it stopped, once no interrupt's signal is under way: GDB would show it later, or the process would end by it."""
-        self._noted += self._keys.noted()
+        """The outcome, after any pending interrupt signal has stopped the process. Left pending, it
+        would be shown by GDB later, or end the process."""
+        self._noted += self._keys.count_new()
         self._pressed |= bool(self._noted)
-        missing = self._noted > self._keys.heard and not _interrupted(self._last)  # GDB took it, and sent one to the process
+        # GDB took the key, and sent the process a signal.
+        missing = self._noted > self._keys.python_count and not _interrupted(self._last)
         for _ in range(_MOST_SIGNALS):
             if outcome.why not in ("asked", "time", "interrupt") or not (missing or self._posted or waiting(self.pid, signal.SIGINT)):
                 break
-            # An event that was posted has to run, too: GDB crashes at its end where one is left.
+            # A posted event has to run as well: GDB crashes at its end if one is left.
             missing, self._asked, self._interrupting = False, True, not self._posted
-            timer = threading.Timer(_ARRIVES, gdb.post_event, [self._send_again])
+            timer = threading.Timer(_ARRIVAL_SECONDS, gdb.post_event, [self._send_again])
             timer.daemon = True
             timer.start()
             again = self._continue()
@@ -171,12 +184,13 @@ class GdbBreakpoints:
         return Outcome("interrupt") if self._pressed and outcome.why in ("asked", "time") else outcome
 
     def _send_again(self) -> None:
-        """The signal that was to come did not."""
+        """Interrupt again: the expected signal did not arrive."""
         self._interrupting = False
         self._interrupt()
 
     def _press(self) -> None:
-        """The user pressed Ctrl-C, or sent its signal to GDB. Called by Python between two instructions of the main thread."""
+        """Note that the user pressed Ctrl-C, or sent SIGINT to GDB. Python calls this between two
+        instructions of the main thread."""
         self._pressed = True
         if not self._posted:
             self._posted = True
@@ -195,7 +209,7 @@ class GdbBreakpoints:
         self._expired = True
 
     def _interrupt(self) -> None:
-        """Runs in GDB's own loop, between two stops."""
+        """Interrupt the process. Runs in GDB's event loop, between two stops."""
         if self._last is None and self._breakpoints and not self._interrupting and self._inferior.is_valid():
             self._interrupting = True
             gdb.execute("interrupt", to_string=True)
@@ -205,12 +219,12 @@ class GdbBreakpoints:
 
 
 def _interrupted(event: Any) -> bool:
-    """Whether it was an interrupt's signal that stopped the process."""
+    """Whether an interrupt's signal stopped the process."""
     return isinstance(event, gdb.SignalEvent) and event.stop_signal in _INTERRUPTS
 
 
 def waiting(pid: int, number: int) -> bool:
-    """Whether a signal is on its way to a process: sent, and neither blocked nor taken."""
+    """Whether a signal is pending for a process: sent, not blocked, and not yet taken."""
     bit = 1 << (number - 1)
     for task in tasks(pid):
         lines = status(task)
@@ -221,7 +235,7 @@ def waiting(pid: int, number: int) -> bool:
 
 
 class Breakpoint(gdb.Breakpoint):
-    """GDB calls `stop` when a thread has reached it."""
+    """Breakpoint whose `stop` GDB calls when a thread reaches it."""
 
     def __init__(self, owner: GdbBreakpoints, address: int) -> None:
         super().__init__(f"*{address:#x}", internal=True)
@@ -229,5 +243,5 @@ class Breakpoint(gdb.Breakpoint):
         self._owner, self._address = owner, address
 
     def stop(self) -> bool:
-        """Whether the process shall stop here."""
+        """Whether the process should stop here."""
         return self._owner.reached(self._address)

@@ -1,14 +1,16 @@
-"""findleaks for GDB: `source` this file, from ~/.gdbinit or by hand. It adds the command `leaks`; `help leaks` says more."""
+"""findleaks for GDB: `source` this file, from ~/.gdbinit or by hand. It adds the command `leaks`;
+see `help leaks`."""
 
 
-# GDB runs this in __main__, where its user's own Python lives: leave nothing behind.
+# GDB runs this file in __main__, where the user's Python code runs too: leave no names behind.
 def _load(path: str) -> None:
     import os.path
     import runpy
 
     here = os.path.dirname(os.path.realpath(path))
     parent = os.path.dirname(here)
-    package = os.path.join(parent, "common")  # of a checkout; installed, this folder lies in the package
+    # In a checkout; installed, this folder is inside the package.
+    package = os.path.join(parent, "common")
     bootstrap = os.path.join(package if os.path.isdir(package) else parent, "bootstrap.py")
     runpy.run_path(bootstrap)["install"]()
 

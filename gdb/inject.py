@@ -1,4 +1,4 @@
-"""What `count --inject` needs of GDB: the process let run, and its threads, which GDB holds, made to map memory."""
+"""GDB's part in `count --inject`: lets the process run, and makes its threads map memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from findleaks.gdb.counting import GdbBreakpoints
 from findleaks.target.control import Outcome, ThreadPosition
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end GDB."""
 
 
 class GdbInjection(GdbBreakpoints):
-    """A process of this machine that GDB holds; findleaks.target.control.InjectionHost."""
+    """Process of this machine that is controlled by GDB: a
+    findleaks.target.control.InjectionHost."""
 
     def __init__(self, pid: int, inferior: Any) -> None:
         super().__init__(pid, inferior)
@@ -26,12 +28,14 @@ class GdbInjection(GdbBreakpoints):
         self._runs = self._noisy = False
 
     def begin(self) -> None:
-        """Listen to what stops the process. Signals that end GDB wait until the stub is out again."""
+        """Prepare to run the process. Signals that would end GDB are blocked until the stub is
+        removed."""
         if gdb.parameter("non-stop"):
             raise TargetError("--inject needs all threads to stop together: `set non-stop off` before attaching, or leave it out")
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
         self.arm((), lambda address: True)
-        try:  # since GDB 12; that it stops for us is nothing to tell the user
+        # Since GDB 12; the user need not see findleaks' own stops.
+        try:
             self._noisy = not gdb.parameter("suppress-cli-notifications")
         except RuntimeError:
             self._noisy = False
@@ -39,11 +43,11 @@ class GdbInjection(GdbBreakpoints):
             gdb.execute("set suppress-cli-notifications on", to_string=True)
 
     def hold(self) -> None:
-        """Ctrl-C waits."""
-        self._keys.hear(False)
+        """Block Ctrl-C until the process runs again."""
+        self._keys.deliver(False)
 
     def close(self) -> None:
-        """All was told."""
+        """Restore GDB's settings and signals, after everything is printed."""
         self.disarm()
         super().close()
         if self._noisy:
@@ -54,18 +58,18 @@ class GdbInjection(GdbBreakpoints):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
 
     def write(self, address: int, data: bytes) -> None:
-        """By GDB, which may have breakpoints there."""
+        """Write through GDB, which may have breakpoints there."""
         try:
             self._inferior.write_memory(address, data)
         except gdb.error as error:
             raise TargetError(f"GDB cannot write at {address:#x}: {' '.join(str(error).split())}") from None
 
     def places(self) -> list[ThreadPosition]:
-        """Where the threads stand."""
+        """Where each thread is stopped."""
         return self._remote.places()
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """A system call that a thread makes."""
+        """Result of a system call that a thread of the process makes."""
         return self._remote.call(instruction, number, *arguments)
 
     def stop(self) -> None:
@@ -73,18 +77,18 @@ class GdbInjection(GdbBreakpoints):
         gdb.post_event(self._interrupt)
 
     def terminated(self) -> bool:
-        """Whether GDB was told to end."""
+        """Whether a signal asked GDB to end."""
         if not self._ending:
             waiting = signal.sigtimedwait(_ENDS, 0)
             self._ending = waiting.si_signo if waiting is not None else 0
         return bool(self._ending)
 
     def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run for that long at most."""
+        """Let the process run for `seconds` at most (None: no limit)."""
         self._expired = self._interrupting = False
-        self._keys.hear(True)
-        if self._pressed:  # meanwhile
-            self._keys.hear(False)
+        self._keys.deliver(True)
+        if self._pressed:  # pressed while it was stopped
+            self._keys.deliver(False)
             return Outcome("interrupt")
         timer = threading.Timer(seconds, gdb.post_event, [self._interrupt]) if seconds is not None else None
         self._runs = True
@@ -100,10 +104,10 @@ class GdbInjection(GdbBreakpoints):
             self._runs = False
             if timer is not None:
                 timer.cancel()
-            self._keys.hear(False)
+            self._keys.deliver(False)
 
     def _interrupt(self) -> None:
-        """Runs in GDB's own loop."""
+        """Interrupt the process. Runs in GDB's event loop."""
         if self._runs and self._last is None and not self._interrupting and self._inferior.is_valid():
             self._interrupting = True
             gdb.execute("interrupt", to_string=True)

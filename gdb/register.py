@@ -1,4 +1,5 @@
-"""`leaks …` in GDB: a command for each word, and the events that make what was computed stale."""
+"""`leaks …` in GDB: registers a command for each word, and drops results when the process
+changes."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ FINDLEAKS = """Another name of `leaks`; alone, and with options only, it is `lea
 Example:
   findleaks --kind definite"""
 
-# Events after which a live process may not be what it was. Not all of them are in GDB 9.
+# Events after which results for a live process are stale. Not all of them are in GDB 9.
 STALE = ("cont", "stop", "exited", "new_thread", "inferior_call", "memory_changed", "register_changed")
 
 
 def encodable(text: str) -> str:
-    """Text in the characters that GDB can pass on in its locale, which may be as few as ASCII has."""
+    """Text in the characters that GDB can print in its locale, which may be ASCII only."""
     return plain(text, gdb.host_charset() if hasattr(gdb, "host_charset") else "ascii")
 
 
@@ -49,7 +50,8 @@ class Output(io.TextIOBase):
 
 
 class Gdb:
-    """What the commands ask of this debugger. The target's module is imported when a command first needs it."""
+    """GDB as the commands see it. The module of the target is imported when a command first needs
+    it."""
 
     def subject(self) -> Subject:
         from findleaks.gdb.target import subject
@@ -62,8 +64,8 @@ class Gdb:
         return evaluate(expression)
 
 
-class Door:
-    """findleaks in one GDB: owns all its state."""
+class GdbFrontEnd:
+    """findleaks in one GDB; owns all its state."""
 
     def __init__(self) -> None:
         self._front = Front(Gdb())
@@ -78,7 +80,7 @@ class Door:
                 Word(self, prefix, entry.word, entry.help(prefix))
 
     def run(self, words: Sequence[str], prog: str) -> None:
-        """Run a command line; whatever goes wrong becomes GDB's error of one line."""
+        """Run a command line; any error becomes a GDB error of one line."""
         try:
             status = self._front.run(words, cast(TextIO, Output()), width(), prog)
         except Quit:
@@ -96,40 +98,42 @@ class Door:
 
 
 class Word(gdb.Command):
-    """`leaks WORD`, or `findleaks WORD`."""
+    """Command `leaks WORD` or `findleaks WORD`."""
 
-    def __init__(self, door: Door, prefix: str, word: str, text: str) -> None:
-        self.__doc__ = encodable(text)  # GDB takes its help from here, while the command is made
+    def __init__(self, front_end: GdbFrontEnd, prefix: str, word: str, text: str) -> None:
+        # GDB takes the help from here while the command is created.
+        self.__doc__ = encodable(text)
         super().__init__(f"{prefix} {word}", gdb.COMMAND_DATA)
-        self._door, self._prefix, self._word = door, prefix, word
+        self._front_end, self._prefix, self._word = front_end, prefix, word
 
     def invoke(self, argument: str, from_tty: bool) -> None:
-        """GDB calls this to run the command."""
+        """Run the command; called by GDB."""
         self.dont_repeat()
-        self._door.run([self._word, *split(argument)], self._prefix)
+        self._front_end.run([self._word, *split(argument)], self._prefix)
 
     def complete(self, text: str, word: Optional[str]) -> Any:
-        """GDB calls this to complete the last word of `text`, of which it will replace the tail `word`."""
+        """Complete the last word of `text`; called by GDB, which replaces the end `word` of it."""
         return completions(self._word, text, word)
 
 
 class Prefix(gdb.Command):
-    """`leaks` and `findleaks` themselves. GDB hands us what is not one of their words, as the class has `invoke`."""
+    """Commands `leaks` and `findleaks` themselves. As the class has `invoke`, GDB calls it for
+    words that are not subcommands."""
 
-    def __init__(self, door: Door, name: str, text: str) -> None:
+    def __init__(self, front_end: GdbFrontEnd, name: str, text: str) -> None:
         self.__doc__ = encodable(text)
         super().__init__(name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
-        self._door, self._name = door, name
+        self._front_end, self._name = front_end, name
 
     def invoke(self, argument: str, from_tty: bool) -> None:
-        """GDB calls this when no word of ours follows."""
+        """Run the command; called by GDB if no subcommand follows."""
         self.dont_repeat()
         words = split(argument)
-        self._door.run(words_of_find(words) if self._name == "findleaks" else words, self._name)
+        self._front_end.run(words_of_find(words) if self._name == "findleaks" else words, self._name)
 
 
 def split(argument: str) -> list[str]:
-    """The words of a command line, as GDB splits them."""
+    """The words of a command line, split as GDB does."""
     try:
         return list(gdb.string_to_argv(argument))
     except gdb.error as error:
@@ -137,8 +141,10 @@ def split(argument: str) -> list[str]:
 
 
 def completions(command: str, text: str, word: Optional[str]) -> Any:
-    """What may stand for the last word of `text`. GDB splits words at punctuation too, and replaces only the part behind it."""
-    if word is None:  # GDB asks where the last word begins; its default is what the next call is made for
+    """Completions of the last word of `text`. GDB also splits words at punctuation, and replaces
+    only the part after it."""
+    # GDB asks where the last word begins; the next call is made for GDB's default.
+    if word is None:
         return None
     from findleaks import commands
 
@@ -157,12 +163,12 @@ def completions(command: str, text: str, word: Optional[str]) -> Any:
 
 
 def width() -> int:
-    """Columns for text output: GDB's setting. Where it is unlimited (`set width 0`, and always with -batch), as everywhere else; the
-    variable COLUMNS says nothing, as GDB itself sets it."""
+    """Columns for text output: GDB's setting. If that is unlimited (`set width 0`, and always with
+    -batch), the same default as everywhere; COLUMNS is ignored, as GDB itself sets it."""
     wanted = gdb.parameter("width")
     return terminal_columns(str(wanted) if isinstance(wanted, int) else "")
 
 
-def register() -> Door:
+def register() -> GdbFrontEnd:
     """Add the commands to this GDB."""
-    return Door()
+    return GdbFrontEnd()

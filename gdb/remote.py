@@ -1,4 +1,4 @@
-"""A process that GDB reaches through a remote stub (gdbserver): its memory comes through GDB's API."""
+"""Process that GDB reaches through a remote stub (gdbserver): its memory is read with GDB's API."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def open_remote(pid: int, inferior: Any) -> DistantTarget:
 
 
 def regions(pid: int) -> list[Region]:
-    """What is mapped: the kernel's own table, fetched from there, or where the stub has no files GDB's view of it (with
-    permissions since GDB 12); [] when there is neither."""
+    """Mapped regions: the kernel's table, fetched through the stub; if the stub has no files, GDB's
+    view of it (with permissions since GDB 12); [] if there is neither."""
     return regions_of(_fetched(f"/proc/{pid}/maps")) or _shown()
 
 
 def _fetched(path: str) -> bytes:
-    """A file of the other machine; b"" when it cannot be had."""
+    """A file of the other machine; b"" if it cannot be fetched."""
     descriptor, local = tempfile.mkstemp(prefix="findleaks-")
     os.close(descriptor)
     try:

@@ -1,8 +1,9 @@
 """What GDB has selected, as a target.
 
-A core is read from its own file, and a live process of this machine through /proc, as both are many times faster than GDB's
-read_memory and give what the command line gives; threads and registers of a live process are GDB's, who holds it. What is
-elsewhere (gdbserver) is read with GDB's API.
+A core is read from its own file, and a live process of this machine through /proc: both are many
+times faster than GDB's read_memory, and give the same results as the command line. Threads and
+registers of a live process come from GDB, which controls it. Processes elsewhere (gdbserver) are
+read with GDB's API.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _STRATUM = re.compile(r"^\s*-\s+(\S+)", re.MULTILINE)
 
 
 def subject() -> Subject:
-    """The inferior the user has selected; TargetError when it holds nothing, or runs."""
+    """The inferior the user has selected. TargetError if it has no process or core, or runs."""
     inferior = gdb.selected_inferior()
     if not inferior.is_valid() or not inferior.pid:
         raise TargetError(NO_PROCESS)
@@ -64,12 +65,12 @@ def _open_remote(pid: int, inferior: Any) -> Target:
 
 
 def _strata() -> set[str]:
-    """The names of the targets GDB has stacked for this inferior: core, native, remote, …"""
+    """Names of the targets on GDB's stack for this inferior: core, native, remote, …"""
     return set(_STRATUM.findall(gdb.execute("maintenance print target-stack", to_string=True)))
 
 
 def core_path(inferior: Any) -> str:
-    """The file of the core that is loaded."""
+    """File of the loaded core."""
     corefile = getattr(inferior, "corefile", None)  # since GDB 17
     if corefile is not None:
         return _named(lambda: corefile.filename)
@@ -80,8 +81,8 @@ def core_path(inferior: Any) -> str:
 
 
 def printed(command: str) -> str:
-    """What a command of GDB prints. GDB decodes that strictly, and fails on names of files in which bytes are no text: then it prints to a
-    file, which GDB 9 cannot."""
+    """Output of a GDB command. GDB decodes it strictly, and fails on file names that are not valid
+    text. Then the command prints to a file instead, which GDB 9 cannot do."""
     try:
         return str(gdb.execute(command, to_string=True))
     except UnicodeDecodeError:
@@ -92,7 +93,8 @@ def printed(command: str) -> str:
 
 
 def _named(ask: Callable[[], object]) -> str:
-    """A name that GDB tells, "" for None. It decodes names strictly by its host-charset: where that fails, byte by byte."""
+    """A name from GDB, "" for None. GDB decodes names strictly by its host-charset; if that fails,
+    they are read byte by byte."""
     try:
         return str(ask() or "")
     except UnicodeDecodeError:
@@ -105,17 +107,18 @@ def _named(ask: Callable[[], object]) -> str:
 
 
 def _exe() -> str:
-    """The program the user gave to GDB, "" if none; then the core's own notes name it."""
+    """The program the user gave to GDB; "" if none: then the core's own notes name it."""
     return _named(lambda: gdb.current_progspace().filename)
 
 
 def sysroot() -> str:
-    """Where the files of the process's machine lie on this one, as the user told GDB; "" if they are its own."""
+    """Folder on this machine with the files of the process's machine, as set by the user; "" if it
+    is this machine."""
     return re.sub(r"^(target|remote):", "", _named(lambda: gdb.parameter("sysroot"))).rstrip("/")
 
 
 class GdbProcess(LiveTarget):
-    """A process of this machine that GDB holds stopped."""
+    """Process of this machine that GDB has stopped."""
 
     def __init__(self, pid: int, inferior: Any) -> None:
         super().__init__(pid, stopped=True)
@@ -123,15 +126,16 @@ class GdbProcess(LiveTarget):
         self._threads: Optional[list[Thread]] = None
 
     def read_code(self, address: int, size: int) -> bytes:
-        """See Target: GDB gives back what its breakpoints replaced."""
-        code = self.read(address, size)  # which says what cannot be read; GDB's own calls differ in that
+        """See Target. GDB returns the original bytes under its breakpoints."""
+        # This reports what cannot be read; GDB's own calls differ in that.
+        code = self.read(address, size)
         try:
             return bytes(self._inferior.read_memory(address, size)) if code else code
         except gdb.MemoryError:
             return code
 
     def threads(self) -> Sequence[Thread]:
-        """All threads in the order of their ids, which is the order /proc has them in."""
+        """All threads by id, which is the order of /proc."""
         if self._threads is None:
             self._threads = sorted(threads(self._inferior, self.arch), key=lambda thread: thread.tid)
         return self._threads
@@ -151,7 +155,7 @@ class GdbProcess(LiveTarget):
 
 @contextmanager
 def selection_kept() -> Iterator[None]:
-    """Whatever thread and frame is selected inside, afterwards the user's are again."""
+    """Restores the user's selected thread and frame at the end."""
     thread = gdb.selected_thread()
     try:
         frame: Optional[Any] = gdb.selected_frame()
@@ -180,7 +184,8 @@ def _thread(thread: Any, frame: Any, arch: Arch) -> Thread:
     for name in arch.registers:
         try:
             registers[name] = int(frame.read_register(name)) & arch.mask
-        except (ValueError, gdb.error):  # GDB names it otherwise, or the remote side does not have it
+        # GDB has another name for it, or the remote side does not have it.
+        except (ValueError, gdb.error):
             continue
     words, names = list(registers.values()), list(registers)
     for name in _wide_registers(frame):
@@ -193,20 +198,21 @@ def _thread(thread: Any, frame: Any, arch: Arch) -> Thread:
 
 
 def _wide_registers(frame: Any) -> list[str]:
-    """The widest vector registers there are."""
+    """Names of the widest vector registers of this machine."""
     architecture = frame.architecture()
     if hasattr(architecture, "registers"):  # since GDB 11
         names = {descriptor.name for descriptor in architecture.registers("vector")}
     else:
         names = {f"{width}mm{i}" for width in "xyz" for i in range(32)} | {f"v{i}" for i in range(32)}
     best: dict[str, str] = {}
-    for name in sorted(names):  # xmm, ymm, zmm: each holds the one before
+    for name in sorted(names):  # xmm, ymm, zmm: each contains the one before
         best[re.sub(r"^[xyz]mm", "", name)] = name
     return sorted(best.values())
 
 
 def _words(frame: Any, name: str, arch: Arch) -> list[int]:
-    """A vector register in words. GDB shows it as a union with a member for each way to cut it: the widest integers are used."""
+    """Words of a vector register. GDB shows it as a union with a member for each way to divide it:
+    the integers of word size are used."""
     try:
         value = frame.read_register(name)
         fields = [field.name for field in value.type.fields()]
@@ -221,10 +227,10 @@ def _words(frame: Any, name: str, arch: Arch) -> list[int]:
 
 
 def evaluate(expression: str) -> int:
-    """An expression as an address: a pointer or a number is one, of an array, a structure or a function it is where that lies.
+    """An expression as an address: the value of a pointer or number, the location of an array,
+    structure or function.
 
-    It may not call functions of the process: what is examined must not run.
-    """
+    It may not call functions of the process, which must not run while it is examined."""
     try:
         with _no_calls():
             value = gdb.parse_and_eval(expression)
@@ -245,7 +251,7 @@ def evaluate(expression: str) -> int:
 
 @contextmanager
 def _no_calls() -> Iterator[None]:
-    """No calls of functions of the inferior inside; older GDBs cannot forbid them."""
+    """Forbids calls of the inferior's functions inside; older GDBs have no such setting."""
     try:
         allowed = gdb.parameter("may-call-functions")
     except RuntimeError:

@@ -1,5 +1,5 @@
-"""Breakpoints of LLDB's for counting calls. The process is continued from here, stop by stop: that is as fast as LLDB's own callbacks,
-and all is done in the thread that runs the command."""
+"""LLDB breakpoints for counting calls. The process is continued here after each stop: this is as
+fast as LLDB's callbacks, and everything happens in the thread that runs the command."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ if TYPE_CHECKING:
     from findleaks.lldb.interrupt import Interrupts
 
 FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGTSTP", "SIGXCPU", "SIGXFSZ")
-"""Signals after which the process is left standing; others it is given, as LLDB's `process handle` says."""
+"""Signals that end the counting and leave the process stopped. Others are delivered, as LLDB's
+`process handle` says."""
 IDLE = 1.0
-"""Seconds after which a process that reaches no breakpoint is interrupted, as only then it is seen whether the user pressed Ctrl-C."""
+"""Seconds after which a process that reaches no breakpoint is interrupted: only then is a Ctrl-C of
+the user noticed."""
 _LATE = 0.2
+"""Seconds beyond its time after which a process that reaches no breakpoint is interrupted."""
 _RUNNING = (lldb.eStateRunning, lldb.eStateStepping)
 _GONE = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateInvalid, lldb.eStateUnloaded)
 
 
 class LldbBreakpoints:
-    """A process of this machine that LLDB holds; findleaks.target.control.BreakpointHost."""
+    """Process of this machine that is controlled by LLDB: a
+    findleaks.target.control.BreakpointHost."""
 
     def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         self.pid = pid
@@ -53,19 +57,20 @@ class LldbBreakpoints:
                 raise TargetError(f"LLDB cannot set a breakpoint at {address:#x}")
 
     def disarm(self) -> None:
-        """Delete the breakpoints, which puts the code back."""
+        """Delete the breakpoints, which restores the code."""
         while self._breakpoints:
             _, made = self._breakpoints.popitem()
             self._target.BreakpointDelete(made.GetID())
         self._memory.close()
 
     def close(self) -> None:
-        """All is printed, and there is nothing left that Ctrl-C could end."""
+        """Raise KeyboardInterrupt again, after everything is printed."""
         if self._interrupts is not None:
             self._interrupts.heed()
 
     def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run for that long at most. Ctrl-C is heard until it stands again: it would cut off the table printed then."""
+        """Let the process run for `seconds` at most (None: no limit). Ctrl-C is received until the
+        process is stopped: after that it would cut off the table that is printed."""
         try:
             if self._interrupts is not None and self._interrupts.heed():
                 self._interrupts.hold()
@@ -76,16 +81,16 @@ class LldbBreakpoints:
 
     def _run(self, seconds: Optional[float]) -> Outcome:
         limit = time.monotonic() + seconds if seconds is not None else None
-        waking = _Waking(self._process)
+        timer = _InterruptTimer(self._process)
         before = self._debugger.GetAsync()
         self._debugger.SetAsync(False)
-        waking.start()
+        timer.start()
         try:
             while True:
                 due = min(IDLE, limit - time.monotonic() + _LATE) if limit is not None else IDLE
-                waking.wake(max(due, _LATE))
+                timer.set_timer(max(due, _LATE))
                 error = self._process.Continue()
-                interrupted = waking.rest()
+                interrupted = timer.stop_timer()
                 if error.Fail():
                     return self._gone() or Outcome("stop", f"LLDB: {error.GetCString()}")
                 outcome = self._stopped(interrupted)
@@ -96,16 +101,17 @@ class LldbBreakpoints:
         finally:
             try:
                 if self._interrupts is not None:
-                    self._interrupts.hold()  # one that is under way is raised here
+                    # A pending KeyboardInterrupt is raised here.
+                    self._interrupts.hold()
             finally:
-                waking.over()
+                timer.end()
                 if self._process.GetState() in _RUNNING:
                     self._process.Stop()
                 self._debugger.SetAsync(before)
                 self._frame = None
 
     def opened(self) -> Target:
-        """The process as it is now."""
+        """The process in its present state."""
         return LldbProcess(self.pid, self._process)
 
     def thread(self) -> int:
@@ -142,7 +148,7 @@ class LldbBreakpoints:
         return Outcome("ended", f"exit code {self._process.GetExitStatus()}" if exited else "")
 
     def _stopped(self, interrupted: bool) -> Optional[Outcome]:
-        """Count each thread that reached a breakpoint; why the process shall stand, or None."""
+        """Count each thread that reached a breakpoint; returns why to end the run, or None."""
         gone = self._gone()
         if gone is not None:
             return gone
@@ -170,14 +176,16 @@ class LldbBreakpoints:
 
 
 def _internal(thread: Any) -> bool:
-    """Whether the breakpoints that the thread stands at are LLDB's own, which have numbers below 0: its loader's, where the process loads a
-    library. LLDB does not stop for these alone, but shows them when another thread stopped for ours."""
-    numbers = [thread.GetStopReasonDataAtIndex(place) for place in range(0, thread.GetStopReasonDataCount(), 2)]  # and of a location each
+    """Whether the breakpoints that stopped the thread are LLDB's own, which have numbers below 0:
+    its loader's, where the process loads a library. LLDB does not stop for these alone, but reports
+    them if another thread stopped at one of findleaks'."""
+    # Each number is followed by that of a location.
+    numbers = [thread.GetStopReasonDataAtIndex(place) for place in range(0, thread.GetStopReasonDataCount(), 2)]
     return all(number & 0x80000000 for number in numbers)
 
 
-class _Waking(threading.Thread):
-    """Interrupts the process when it has run for long enough without a stop."""
+class _InterruptTimer(threading.Thread):
+    """Timer thread: interrupts the process after it has run for some time without a stop."""
 
     def __init__(self, process: Any) -> None:
         super().__init__(name="findleaks-waking", daemon=True)
@@ -186,22 +194,23 @@ class _Waking(threading.Thread):
         self._at: Optional[float] = None
         self._sent = self._ended = False
 
-    def wake(self, seconds: float) -> None:
-        """From now on, after that time."""
+    def set_timer(self, seconds: float) -> None:
+        """Set the timer, from now."""
         with self._change:
             first = self._at is None
             self._at, self._sent = time.monotonic() + seconds, False
             if first:
                 self._change.notify()
 
-    def rest(self) -> bool:
-        """It stopped; whether that may be our doing."""
+    def stop_timer(self) -> bool:
+        """Stop the timer, as the process stopped; returns whether the timer may have interrupted
+        it."""
         with self._change:
             self._at = None
             return self._sent
 
-    def over(self) -> None:
-        """No more of it."""
+    def end(self) -> None:
+        """End the thread."""
         with self._change:
             self._ended = True
             self._at = None
@@ -209,7 +218,8 @@ class _Waking(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Wait until it is time, looked at a few times a second only, as stops come by the thousand."""
+        """Wait until it is time. The time is checked only a few times a second, as there are
+        thousands of stops."""
         with self._change:
             while not self._ended:
                 if self._at is None or self._sent:

@@ -1,4 +1,5 @@
-"""Ctrl-C in LLDB: it only takes note of the key, so that Python code that does not ask runs on to its end."""
+"""Ctrl-C in LLDB, which only notes the key: Python code that does not check for it would run to its
+end."""
 
 from __future__ import annotations
 
@@ -9,29 +10,31 @@ from contextlib import contextmanager
 from typing import Optional
 
 EVERY = 0.05
-"""Seconds between two looks."""
+"""Seconds between two checks for the key."""
 
 
 class Interrupts:
-    """Raises KeyboardInterrupt in the thread that runs a command, soon after `asked()` becomes true, wherever its Python code is.
+    """Raises KeyboardInterrupt in the thread that runs a command, wherever its Python code is,
+    soon after `asked()` becomes true.
 
-    LLDB tells only the thread that reads its commands whether the user pressed the key. A second thread therefore makes Python
-    call us there between two instructions (Py_AddPendingCall), as it would for a signal. A call into C is not broken off; the kernel's
-    are short. Where commands run in another thread than Python was started in, as in some editors, nothing is ever raised.
-    """
+    LLDB reports Ctrl-C only to the thread that reads its commands. A second thread therefore
+    makes Python call `_look` in that thread between two instructions (Py_AddPendingCall), as for
+    a signal. A call into C is not interrupted; those of the kernel are short. If commands run in
+    another thread than the one Python was started in, as in some editors, nothing is ever
+    raised."""
 
     def __init__(self, asked: Callable[[], bool]) -> None:
         self._asked = asked
         self._lock = threading.Lock()
-        self._thread: Optional[int] = None  # that runs a command
+        self._thread: Optional[int] = None  # the one that runs a command
         self._pending = False
         self._pressed = self._held = False
-        # Kept for as long as we live, as Python may call it late.
+        # Kept as long as this object, as Python may call it late.
         self._callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._look)
 
     @contextmanager
     def raised(self) -> Iterator[None]:
-        """Inside, KeyboardInterrupt is raised."""
+        """Context in which KeyboardInterrupt is raised."""
         over = threading.Event()
         self._pressed = self._held = False
         self._thread = threading.get_ident()
@@ -46,12 +49,13 @@ class Interrupts:
             watcher.join()
 
     def hold(self) -> None:
-        """From now on the key is only noted."""
+        """Only note the key from now on."""
         with self._lock:
             self._held = True
 
     def heed(self) -> bool:
-        """From now on KeyboardInterrupt is raised again. Whether the key was pressed meanwhile, which is not told again."""
+        """Raise KeyboardInterrupt again from now on. Returns whether the key was pressed since the
+        last call."""
         with self._lock:
             self._held = False
             pressed, self._pressed = self._pressed, False
@@ -61,7 +65,8 @@ class Interrupts:
         while not over.wait(EVERY):
             with self._lock:
                 if self._pressed and not self._held and self._thread is not None:
-                    # From here: raised inside of `_look` it would be printed by ctypes, and ignored.
+                    # Raised in this thread: inside `_look` it would be printed by ctypes, and
+                    # ignored.
                     thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(KeyboardInterrupt)
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
                     return

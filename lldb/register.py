@@ -1,4 +1,4 @@
-"""`leaks …` in LLDB: a command for each word."""
+"""`leaks …` in LLDB: registers a command for each word."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 
 SUMMARY = "Hunt memory leaks in this process or core."
 HERE = "findleaks.lldb.register"
+"""This module, as LLDB imports it."""
 STATE = "findleaks_front"
-"""Our state's name in the dictionary that LLDB keeps for each debugger and hands to each command."""
+"""Key of findleaks' state in the dictionary that LLDB keeps for each debugger and passes to each
+command."""
 _PIECE = 1 << 16
+"""Characters of output collected before they are passed to LLDB."""
 
 
 class Output(io.TextIOBase):
-    """The result of a command as a stream. What is written is passed on in larger pieces."""
+    """Stream that writes to the result of a command, in pieces of more than `piece` characters."""
 
     def __init__(self, result: Any, piece: int = _PIECE) -> None:
         self._result = result
@@ -48,7 +51,7 @@ class Output(io.TextIOBase):
 
 
 class Lldb:
-    """What the commands ask of this debugger. `context` is what the command runs on."""
+    """LLDB as the commands see it. `context` is the execution context of the running command."""
 
     def __init__(self, debugger: Any) -> None:
         self.debugger = debugger
@@ -73,8 +76,8 @@ class Lldb:
         return False
 
 
-class Door:
-    """findleaks in one LLDB debugger: owns all its state. Made when a command is."""
+class LldbFrontEnd:
+    """findleaks in one LLDB debugger; owns all its state. Created with the first command."""
 
     def __init__(self, debugger: Any) -> None:
         from findleaks.lldb.interrupt import Interrupts
@@ -84,7 +87,7 @@ class Door:
         self._interrupts = self._lldb.interrupts = Interrupts(self._lldb.asked_to_stop)
 
     def run(self, words: Sequence[str], prog: str, context: Any, result: Any) -> None:
-        """Run a command line; whatever goes wrong becomes the result's error of one line."""
+        """Run a command line; any error becomes the result's error of one line."""
         self._lldb.context = context
         out = Output(result, self._at_once(words, result))
         width = self._width()
@@ -105,12 +108,14 @@ class Door:
             self._lldb.context = None
 
     def _width(self) -> int:
-        """Columns for text output: LLDB's setting, which is 80 where there is no terminal and nothing was set."""
+        """Columns for text output: LLDB's setting, which is 80 if there is no terminal and nothing
+        was set."""
         wanted = self._lldb.debugger.GetTerminalWidth() or 0
         return terminal_columns(str(wanted) if wanted != LEAST else "")
 
     def _at_once(self, words: Sequence[str], result: Any) -> int:
-        """Characters to gather before they are passed on: none, and to the screen, for tables that are printed as they grow."""
+        """Characters to collect before they are passed on. None are for tables printed while they
+        grow (--every): these go to the screen at once."""
         if words[:1] != ["count"] or not any(word.lstrip("-").startswith("every") for word in words):
             return _PIECE
         result.SetImmediateOutputFile(self._lldb.debugger.GetOutputFile())
@@ -118,19 +123,20 @@ class Door:
 
 
 class Word:
-    """A command of LLDB's; the subclasses that `__getattr__` makes set `prog` and `word` ("" for `findleaks` itself)."""
+    """Command of LLDB; the subclasses made by `__getattr__` set `prog` and `word` ("" for `leaks`
+    or `findleaks` itself)."""
 
     prog = "leaks"
     word = ""
 
     def __init__(self, debugger: Any, internal_dict: dict[str, Any]) -> None:
-        door = internal_dict.get(STATE)
-        if door is None:
-            door = internal_dict[STATE] = Door(debugger)
-        self._door: Door = door
+        front_end = internal_dict.get(STATE)
+        if front_end is None:
+            front_end = internal_dict[STATE] = LldbFrontEnd(debugger)
+        self._front_end: LldbFrontEnd = front_end
 
     def __call__(self, debugger: Any, command: str, context: Any, result: Any) -> None:
-        """LLDB calls this to run the command. An exception would count as success."""
+        """Run the command; called by LLDB, for which an exception would be success."""
         try:
             words = shlex.split(command)
         except ValueError as error:
@@ -140,17 +146,17 @@ class Word:
             words = [self.word, *words]
         elif self.prog == "findleaks":
             words = words_of_find(words)
-        self._door.run(words, self.prog, context, result)
+        self._front_end.run(words, self.prog, context, result)
 
     def get_short_help(self) -> str:
-        """The line in LLDB's lists of commands."""
+        """Line for LLDB's lists of commands."""
         entry = CATALOGUE.get(self.word)
         if entry is not None:
             return entry.summary[0].upper() + entry.summary[1:] + "."
         return SUMMARY if self.prog == "leaks" else "Another name of `leaks`; alone, and with options only, it is `leaks find`."
 
     def get_long_help(self) -> str:
-        """What `help leaks WORD` prints."""
+        """Text of `help leaks WORD`."""
         entry = CATALOGUE.get(self.word)
         if entry is not None:
             return entry.help(self.prog)
@@ -159,7 +165,7 @@ class Word:
 
 
 def __getattr__(name: str) -> type[Word]:
-    """The classes of the commands, which LLDB looks up by name: leaks_find, findleaks_, …"""
+    """Classes of the commands, which LLDB looks up by name: leaks_find, findleaks_, …"""
     prog, separator, word = name.partition("_")
     if prog not in ("leaks", "findleaks") or not separator or (word and word not in CATALOGUE):
         raise AttributeError(name)
@@ -173,14 +179,15 @@ def _handle(debugger: Any, command: str) -> bool:
 
 
 def register(debugger: Any) -> None:
-    """Add the commands to this debugger. Needs `findleaks` in the dictionary of its scripts, where LLDB looks up classes."""
-    for container in ("leaks", "findleaks"):  # of an earlier import
+    """Add the commands to this debugger. `findleaks` must be in the dictionary of its scripts,
+    where LLDB looks up classes."""
+    for container in ("leaks", "findleaks"):  # those of an earlier import
         _handle(debugger, f"command container delete {container}")
         _handle(debugger, f"command script delete {container}")
     if _handle(debugger, f'command container add -h "{SUMMARY}" leaks'):
         for word in CATALOGUE:
             _handle(debugger, f"command script add -c {HERE}.leaks_{word} leaks {word}")
-    else:  # no containers in this LLDB: one command takes the words
+    else:  # this LLDB has no containers: one command takes the words
         _handle(debugger, f"command script add -c {HERE}.leaks_ leaks")
-    # Not a container, as alone it is a command.
+    # Not a container, as it is a command by itself too.
     _handle(debugger, f"command script add -c {HERE}.findleaks_ findleaks")

@@ -1,4 +1,5 @@
-"""What only LLDB reaches: a process on another machine, or a minidump. Its memory comes through LLDB's API."""
+"""What only LLDB can read: a process on another machine, or a minidump. Memory is read with LLDB's
+API."""
 
 from __future__ import annotations
 
@@ -16,11 +17,12 @@ from findleaks.target.remote import DistantTarget
 
 
 def open_remote(pid: int, process: Any, root: str) -> DistantTarget:
-    """This process as a target; `root` is where the files of its machine lie here."""
+    """This process as a target; `root` is the folder here with the files of its machine."""
 
     def read(address: int, size: int) -> bytes:
         error = lldb.SBError()
-        data = process.ReadMemory(address, size, error)  # may be short, and then say that all went well
+        # The result may be short without an error.
+        data = process.ReadMemory(address, size, error)
         return bytes(data) if data else b""
 
     def all_threads(arch: Arch) -> Sequence[Thread]:
@@ -34,13 +36,14 @@ def open_remote(pid: int, process: Any, root: str) -> DistantTarget:
     where = f"LLDB's {process.GetPluginName()}"
     mapped = regions(process)
     if not mapped and process.GetTarget().GetPlatform().GetName() == "host" and ended(pid):
-        raise TargetError(NO_PROCESS)  # killed, which LLDB hears in a moment, or when the process is to go on
+        # Killed, which LLDB notices after a moment, or when it continues the process.
+        raise TargetError(NO_PROCESS)
     target = DistantTarget(pid, mapped, read, all_threads, f"behind {where}", root, offsets=False)
     return target
 
 
 def regions(process: Any) -> list[Region]:
-    """What is mapped, as far as LLDB knows."""
+    """Mapped regions that LLDB knows of."""
     known = process.GetMemoryRegions()
     found = []
     for index in range(known.GetSize()):

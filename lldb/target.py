@@ -1,8 +1,9 @@
 """What LLDB has selected, as a target.
 
-A core is read from its own file, and a live process of this machine through /proc: LLDB's ReadMemory is 40 times slower there,
-and may return less than was asked for. Threads and registers of a live process are LLDB's, who holds it. What is elsewhere
-(lldb-server on another machine, minidumps) is read with LLDB's API.
+A core is read from its own file, and a live process of this machine through /proc: LLDB's
+ReadMemory is 40 times slower there, and may return less than was asked for. Threads and registers
+of a live process come from LLDB, which controls it. What is elsewhere (lldb-server on another
+machine, minidumps) is read with LLDB's API.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ SELECT_SYSROOT = "Load the core again after `platform select --sysroot DIR remot
 
 
 def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Subject:
-    """The process the user has selected; TargetError when there is none, or it runs. `interrupts` tell of Ctrl-C."""
+    """The process the user has selected. TargetError if there is none, or if it runs. `interrupts`
+    reports Ctrl-C."""
     target = context.GetTarget() if context is not None else debugger.GetSelectedTarget()
     process = target.GetProcess()
     state = process.GetState() if process.IsValid() else lldb.eStateInvalid
@@ -48,9 +50,10 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
         if ended(pid):
-            raise TargetError(NO_PROCESS)  # killed, which LLDB hears in a moment, or when the process is to go on
-        return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process, interrupts), told=False)
-    return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process, sysroot(debugger)), told=False)
+            # Killed, which LLDB notices after a moment, or when it continues the process.
+            raise TargetError(NO_PROCESS)
+        return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process, interrupts), reports_writes=False)
+    return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process, sysroot(debugger)), reports_writes=False)
 
 
 def _open_core(path: str, exe: str, sysroot: str) -> Target:
@@ -66,7 +69,7 @@ def _open_remote(pid: int, process: Any, root: str) -> Target:
 
 
 def core_path(process: Any) -> str:
-    """The file of the core that is loaded."""
+    """File of the loaded core."""
     if hasattr(process, "GetCoreFile"):  # since LLDB 17
         spec = process.GetCoreFile()
         if spec.IsValid():
@@ -79,7 +82,8 @@ def core_path(process: Any) -> str:
 
 
 def mapped_cores(maps: str) -> set[str]:
-    """Core files that are mapped into a process: older LLDBs keep them so, and do not tell their names."""
+    """Core files mapped into a process. Older LLDBs map the cores they read, and do not report
+    their names."""
     with open(maps, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
         paths = {line.split(None, 5)[5].rstrip("\n") for line in file if line.count(" /")}
     return {path for path in paths if _is_core(path)}
@@ -97,11 +101,13 @@ def _is_core(path: str) -> bool:
 def _exe(target: Any) -> str:
     spec = target.GetExecutable()
     path = str(spec.fullpath) if spec.IsValid() and spec.fullpath else ""
-    return path if os.path.exists(path) else ""  # without one given, LLDB makes up a name from the core
+    # Without one given, LLDB makes up a name from the core.
+    return path if os.path.exists(path) else ""
 
 
 def sysroot(debugger: Any) -> str:
-    """Where the files of the process's machine lie on this one, as the user told LLDB; "" if they are its own."""
+    """Folder on this machine with the files of the process's machine, as set by the user; "" if it
+    is this machine."""
     result = lldb.SBCommandReturnObject()
     debugger.GetCommandInterpreter().HandleCommand("platform status", result)
     match = re.search(r"^\s*Sysroot: (.+)$", result.GetOutput() or "", re.MULTILINE)
@@ -109,7 +115,7 @@ def sysroot(debugger: Any) -> str:
 
 
 class LldbProcess(LiveTarget):
-    """A process of this machine that LLDB holds stopped."""
+    """Process of this machine that LLDB has stopped."""
 
     def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         super().__init__(pid, stopped=True)
@@ -117,21 +123,23 @@ class LldbProcess(LiveTarget):
         self._threads: Optional[list[Thread]] = None
 
     def read_code(self, address: int, size: int) -> bytes:
-        """See Target: LLDB gives back what its breakpoints replaced."""
-        code = self.read(address, size)  # which says what cannot be read; LLDB takes no size of 0
+        """See Target. LLDB returns the original bytes under its breakpoints."""
+        # This reports what cannot be read; LLDB takes no size of 0.
+        code = self.read(address, size)
         data = self._process.ReadMemory(address, size, lldb.SBError()) if code else None
         return bytes(data) if data and len(data) == size else code
 
     def threads(self) -> Sequence[Thread]:
-        """All threads in the order of their ids, which is the order /proc has them in."""
+        """All threads by id, which is the order of /proc."""
         if self._threads is None:
-            # LLDB before 17 does not tell fs_base.
+            # LLDB before 17 does not report fs_base.
             found = completed(self, sorted(threads(self._process, self.arch), key=lambda thread: thread.tid))
             self._threads = [self._with_system_call(thread) for thread in found]
         return self._threads
 
     def _with_system_call(self, thread: Thread) -> Thread:
-        """The thread, and in orig_rax the number of the system call it is in, which LLDB does not tell but the kernel does."""
+        """The thread, with the number of its system call in orig_rax: the kernel reports it, LLDB
+        does not."""
         call = system_call(self._pid, thread.tid)
         if call is None or "orig_rax" in thread.registers or "orig_rax" not in self.arch.registers:
             return thread
@@ -145,13 +153,15 @@ class LldbProcess(LiveTarget):
 
 
 def threads(process: Any, arch: Arch) -> Iterator[Thread]:
-    """Threads with the registers of their innermost frames. Nothing the user has selected changes."""
+    """Threads with the registers of their innermost frames. The user's selection does not
+    change."""
     for index in range(process.GetNumThreads()):
         thread = process.GetThreadAtIndex(index)
         yield _thread(thread.GetThreadID(), thread.GetFrameAtIndex(0).GetRegisters(), arch)
 
 
 _RENAMED = {"eflags": "rflags"}
+"""Register names: findleaks' and LLDB's, where they differ."""
 
 
 def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
@@ -167,7 +177,8 @@ def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
             elif register.GetByteSize() >= 2 * arch.word:
                 number = re.sub(r"^[xyz]mm", "", name)
                 if number not in wide or register.GetByteSize() > wide[number].GetByteSize():
-                    wide[number] = register  # xmm, ymm, zmm: each holds the one before
+                    # xmm, ymm, zmm: each contains the one before.
+                    wide[number] = register
     for ours, theirs in _RENAMED.items():
         if ours in arch.registers and theirs in registers:
             registers[ours] = registers.pop(theirs)
@@ -184,7 +195,8 @@ def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
 def _words(register: Any, arch: Arch) -> tuple[int, ...]:
     data = register.GetData()
     size = data.GetByteSize() // arch.word * arch.word
-    if not size:  # LLDB knows that there is such a register, not what is in it
+    # LLDB knows the register, but not its contents.
+    if not size:
         return ()
     error = lldb.SBError()
     raw = data.ReadRawData(error, 0, size)
@@ -192,21 +204,22 @@ def _words(register: Any, arch: Arch) -> tuple[int, ...]:
 
 
 def evaluate(context: Any, expression: str) -> int:
-    """An expression as an address: a pointer or a number is one, of an array, a structure or a function it is where that lies.
+    """An expression as an address: the value of a pointer or number, the location of an array,
+    structure or function.
 
-    It may not call functions of the process: what is examined must not run. Plain variables and registers are looked up first, as
-    LLDB's expressions need its compiler, which takes its time.
-    """
-    value = _looked_up(context, expression)
+    It may not call functions of the process, which must not run while it is examined. Plain
+    variables and registers are looked up first, as LLDB compiles other expressions, which is
+    slow."""
+    value = _from_variables(context, expression)
     if value is None:
-        value = _compiled(context, expression)
+        value = _from_compiler(context, expression)
     kind = value.GetType().GetCanonicalType()
     if kind.IsReferenceType():
         value = value.Dereference()
         kind = value.GetType().GetCanonicalType()
     if kind.GetTypeClass() & _PLACES:
-        # An expression's value has no place of its own, though it stands for one of the process.
-        value = _compiled(context, f"&({expression})")
+        # The value of an expression has no address, even if it refers to an object of the process.
+        value = _from_compiler(context, f"&({expression})")
     elif kind.GetTypeFlags() & lldb.eTypeIsFloat:
         raise UsageError(f"{expression!r} is not an address, but a {kind.GetName()}")
     error = lldb.SBError()
@@ -217,9 +230,10 @@ def evaluate(context: Any, expression: str) -> int:
 
 
 _PLACES = lldb.eTypeClassArray | lldb.eTypeClassStruct | lldb.eTypeClassClass | lldb.eTypeClassUnion | lldb.eTypeClassFunction
+"""Types of expressions whose address is used, not their value."""
 
 
-def _compiled(context: Any, expression: str) -> Any:
+def _from_compiler(context: Any, expression: str) -> Any:
     options = lldb.SBExpressionOptions()
     options.SetAllowJIT(False)
     options.SetSuppressPersistentResult(True)
@@ -232,7 +246,7 @@ def _compiled(context: Any, expression: str) -> Any:
     return value
 
 
-def _looked_up(context: Any, expression: str) -> Optional[Any]:
+def _from_variables(context: Any, expression: str) -> Optional[Any]:
     frame = context.GetFrame()
     if not frame.IsValid():
         return None
@@ -246,7 +260,7 @@ def _looked_up(context: Any, expression: str) -> Optional[Any]:
 
 
 def _first_line(text: Optional[str]) -> str:
-    """The first thing the compiler says, without its place in a file nobody has."""
+    """The compiler's first message, without its place in a generated file."""
     for line in (text or "").splitlines():
         line = re.sub(r"^(error:\s*)?(<user expression[^>]*>:\d+:\d+:\s*)?(error:\s*)?", "", line.strip())
         if line and not re.fullmatch(r"[\s^~|\d]*", line):

@@ -1,10 +1,11 @@
-"""Commands: one file each. A command is a function under `@command`; nothing registers itself on import.
+"""Commands, one file each. A command is a function under `@command`; nothing registers itself on
+import.
 
     @command(arguments=_arguments, positional="addresses")
     def whatis(session, args) -> Result: ...
 
-Its summary and example stand in the catalogue under its name; its docstring is the description in its help. `named()` finds
-what the catalogue names; `execute()` is what each front end calls.
+The catalogue has its name, summary and example; its docstring is the description in its help.
+`named()` loads a command by its name; each front end runs one with `execute()`.
 """
 
 from __future__ import annotations
@@ -27,22 +28,25 @@ if TYPE_CHECKING:
     from findleaks.session import Session
 
 SCHEMA = "findleaks/1"
+"""Name and version of the JSON format."""
 _NEXT = 100
-"""Columns that several suggestions on one line fill at most."""
+"""Columns of a line with several suggestions, at most."""
 
 
 class Door(NamedTuple):
-    """How the user came in, so that suggested commands can be typed as they stand: `prog` before the words, `target` behind them."""
+    """How the user invoked findleaks, so that suggested commands can be pasted: `prog` goes before
+    the words, `target` after them."""
 
     prog: str = "leaks"
     target: str = ""  # "core", "--pid 4711"; "" in a debugger
 
     def line(self, words: str) -> str:
-        """ "leaks whatis 0x…", or "findleaks whatis 0x… core". `words` are quoted by `shell_quoted` where they need it."""
+        """A command line: "leaks whatis 0x…", or "findleaks whatis 0x… core". `words` are quoted by
+        `shell_quoted` where needed."""
         return " ".join(part for part in (self.prog, words if self.target else for_debugger(words), self.target) if part)
 
     def next(self, width: int, *suggestions: str) -> Iterator[str]:
-        """The commands to type next, on as many lines of at most `width` columns as they need."""
+        """Lines of at most `width` columns that suggest commands."""
         line = "  next: " + self.line(suggestions[0])
         for words in suggestions[1:]:
             if len(line) + 3 + len(self.line(words)) > min(width, _NEXT):
@@ -54,7 +58,7 @@ class Door(NamedTuple):
 
 
 class Result(Protocol):
-    """What a command found. `status` is the exit status it asks for."""
+    """What a command found. `status` is its exit status."""
 
     status: int
 
@@ -63,27 +67,29 @@ class Result(Protocol):
         ...
 
     def text(self, width: int, door: Door) -> Iterable[str]:
-        """Lines at most `width` columns wide, where the content allows."""
+        """Lines of at most `width` columns, unless a word is longer."""
         ...
 
 
 @runtime_checkable
 class Rows(Result, Protocol):
-    """A result of many rows."""
+    """Result of many rows, with a faster way to its JSON."""
 
     def json_lines(self) -> Iterable[str]:
-        """What `json` gives as text, each string one or more whole lines made by `json_line` or the kernel."""
+        """The objects of `json` as text: each string has one or more whole lines, made by
+        `json_line` or the kernel."""
         ...
 
 
 Found = Union[Result, Generator[Result, None, None]]
-"""What a command returns. One that follows a running process is a generator: each result is printed before the process runs on."""
+"""What a command returns. A command that follows a running process is a generator: each result is
+printed before the process runs on."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """`positional` is the destination of its positional words that are addresses, `subject` of the one that is an address or a name, or is
-    left out ("" where it takes none)."""
+    """A command. `positional` is the argparse destination of its addresses; `subject` that of an
+    optional name or address. "" where it takes none."""
 
     entry: Entry
     run: Callable[[Session, argparse.Namespace], Found]
@@ -97,13 +103,14 @@ class Command:
 
     @property
     def description(self) -> str:
-        """The function's docstring as paragraphs of whole lines; help wraps them."""
+        """The docstring as paragraphs, wrapped for the help."""
         paragraphs = (self.run.__doc__ or self.entry.summary).split("\n\n")
         return "\n\n".join(textwrap.fill(" ".join(paragraph.split()), 78) for paragraph in paragraphs)
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises instead of exiting, and prints help where it is told: inside a debugger SystemExit would show as a traceback."""
+    """Argument parser that raises instead of exiting, as SystemExit would show as a traceback
+    inside a debugger. Help goes to `out` (None: standard output)."""
 
     out: Optional[TextIO] = None
 
@@ -124,7 +131,8 @@ class _Finished(Exception):
 def command(
     *, arguments: Callable[[argparse.ArgumentParser], None], positional: str = "", subject: str = ""
 ) -> Callable[[Callable[[Session, argparse.Namespace], Found]], Command]:
-    """Make a function `run(session, args) -> Found` the command of its name; the catalogue has its summary and example."""
+    """Make `run(session, args) -> Found` the command of the same name; the catalogue has its
+    summary and example."""
 
     def decorate(run: Callable[[Session, argparse.Namespace], Found]) -> Command:
         return Command(CATALOGUE[run.__name__], run, arguments, positional, subject)
@@ -133,12 +141,12 @@ def command(
 
 
 def named(word: str) -> Optional[Command]:
-    """The command of this name, or None. Only its own module is imported: nobody waits for those that were not asked for."""
+    """The command of this name, or None. Imports its module only, to keep the start short."""
     return _loaded(word) if word in CATALOGUE else None
 
 
 def commands() -> dict[str, Command]:
-    """All commands by name, in the order of the help."""
+    """All commands by name, in the order of the help. Imports them all."""
     return {word: _loaded(word) for word in CATALOGUE}
 
 
@@ -147,7 +155,7 @@ def _loaded(word: str) -> Command:
 
 
 def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = "") -> Parser:
-    """The argument parser of one command; help goes to `out`, its example with `target` behind the words."""
+    """Argument parser of one command. Help goes to `out`; the example in it ends in `target`."""
     made = Parser(
         prog=f"{prog} {cmd.name}",
         description=cmd.description,
@@ -162,7 +170,8 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
 
 
 def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
-    """Parse a command's words; None when help was asked for and printed. `-json` is as good as `--json`, as GDB users write it."""
+    """Parse a command's words. None if help was asked for and printed. `-json` is accepted for
+    `--json`, as GDB users write it."""
     try:
         return made.parse_intermixed_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
     except _Finished:
@@ -170,7 +179,8 @@ def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
 
 
 def complete(words: Sequence[str], last: str) -> list[str]:
-    """Completions of `last`, the word under the cursor, after the finished `words` (the command's name first)."""
+    """Completions of `last`, the word under the cursor. `words` are the finished words before it,
+    the command's name first."""
     if not words:
         return [name for name in CATALOGUE if name.startswith(last)]
     cmd = named(words[0])
@@ -189,12 +199,11 @@ def complete(words: Sequence[str], last: str) -> list[str]:
 def execute(
     session: Callable[[], Session], words: Sequence[str], out: TextIO, *, prog: str = "leaks", target: str = "", width: int = 80
 ) -> int:
-    """Run one command line (`["find", "--json"]`) inside a debugger and print its result to `out`; returns the exit status. `prog` and
-    `target` are Door's.
+    """Run one command line (`["find", "--json"]`) inside a debugger and print its result to `out`;
+    returns the exit status. `prog` and `target` are Door's.
 
-    `session` is called only once the words have parsed. Help is printed and gives 0. Raises FindleaksError (UsageError for bad
-    words): the front end prints it in its own way.
-    """
+    `session` is called only after the words have parsed. Help is printed and returns 0. Raises
+    FindleaksError (UsageError for bad words), which the front end prints in its own way."""
     if words[:1] == ["help"] and len(words) > 1:
         words = [words[1], "--help"]
     if not words or words[0] in ("help", "-h", "--help"):
@@ -208,8 +217,9 @@ def execute(
 
 
 def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, door: Door, width: int) -> int:
-    """Run a parsed command and print what it found: a result, or one after another as the command yields them. Returns the last one's
-    status. A command that is not read to its end, as its output cannot be written, is closed, and undoes what it did."""
+    """Run a parsed command and print each result it returns or yields; returns the last one's
+    status. If the output cannot be written, the generator is closed, and undoes what it did to the
+    process."""
     found = cmd.run(session, args)
     if not isinstance(found, Generator):
         return _write(found, session, args.json, out, door, width)
@@ -221,8 +231,8 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
 
 
 def _write(result: Result, session: Session, json: bool, out: TextIO, door: Door, width: int) -> int:
-    """Print a result; returns its status. This is where all text leaves: whatever a line has of the target, it stays one line, and only
-    characters that show."""
+    """Print a result; returns its status. All output passes here: text out of the target is
+    escaped, so that it cannot break a line or control the terminal."""
     session.done()
     if json:
         for line in result.json_lines() if isinstance(result, Rows) else (json_line(item) + "\n" for item in result.json()):
@@ -234,7 +244,7 @@ def _write(result: Result, session: Session, json: bool, out: TextIO, door: Door
 
 
 def overview(prog: str) -> str:
-    """The list of commands, a line each."""
+    """Help text that lists the commands, a line each."""
     lines = [f"{prog} COMMAND …: hunt memory leaks in this process or core.", ""]
     lines += [f"  {entry.word:8} {entry.summary}" for entry in CATALOGUE.values()]
     lines += ["", f"`{prog} COMMAND --help` says more."]

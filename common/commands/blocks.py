@@ -1,4 +1,4 @@
-"""`blocks`: the blocks themselves, filtered; JSON Lines for scripts."""
+"""`blocks`: the command that lists blocks, filtered; JSON Lines for scripts."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from findleaks.session import Session
 
 KINDS = [kind.name.lower() for kind in Kind if kind]
 SHOWN = 50
+"""Blocks printed as text without --limit."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +35,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Listing:
-    """Filtered blocks, made as they are printed: a heap may have tens of millions."""
+    """Result of `blocks`. Rows are made while they are printed: a heap may have tens of millions of
+    blocks."""
 
     def __init__(self, session: Session, args: argparse.Namespace) -> None:
         self.session = session
@@ -44,7 +46,8 @@ class Listing:
         sizes = size_range(args.size) if args.size else None
         self.filters = Filters(_kinds(args.kind), states, sizes, args.type, allocator_named(session, args.allocator))
         self.rows = BlockRows(session, self.filters)
-        self.status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2  # no block of a known allocator: as `find`
+        # 2 where no allocator's blocks were found, as in `find`
+        self.status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
 
     def json(self) -> Iterator[Mapping[str, object]]:
         for index in self._indices(self.limit or 0):
@@ -52,7 +55,7 @@ class Listing:
         yield from self._warnings()
 
     def json_lines(self) -> Iterator[str]:
-        """What `json` gives, as text."""
+        """The objects of `json`, already as text."""
         limit = self.limit or 0
         yield from self.rows.json(self.rows.largest_first(limit) if self.by_size else None, limit)
         for item in self._warnings():
@@ -65,7 +68,7 @@ class Listing:
 
     def text(self, width: int, door: Door) -> Iterator[str]:
         rows = [_row(self.rows.describer.block(index)) for index in self._indices(in_text(self.limit, SHOWN))]
-        count, held = self._known() or self.rows.totals()
+        count, held = self._counted_totals() or self.rows.totals()
         if rows:
             yield from table(("ADDRESS", "SIZE", "KIND", "WHAT"), rows, (1,), width, cut=3)
             yield ""
@@ -76,11 +79,12 @@ class Listing:
         yield from warning_lines(warnings_of(self.session), width)
 
     def _indices(self, limit: int) -> Iterator[int]:
-        """Of the blocks to print, in order; 0: all."""
+        """Indices of the blocks to print, in order. limit 0: all."""
         return iter(self.rows.largest_first(limit)) if self.by_size else islice(self.rows.indices(), limit or None)
 
-    def _known(self) -> Totals | None:
-        """Blocks and bytes of these kinds and states, which are known; None where another filter asks about each block."""
+    def _counted_totals(self) -> Totals | None:
+        """Totals of the filtered blocks from the counters kept by kind and state. None if a filter
+        by size, type or allocator needs a look at each block."""
         blocks, filters = self.session.directory.blocks, self.filters
         if filters.sizes is not None or filters.type or filters.allocator:
             return None
@@ -92,7 +96,7 @@ class Listing:
 
 
 def allocator_named(session: Session, name: str | None) -> str | None:
-    """The name as it is; UsageError when no allocator of the process has it."""
+    """`name` unchanged. UsageError if the process has no allocator of that name."""
     found = sorted({allocator.name for allocator in session.directory.allocators})
     if name is not None and name not in found:
         raise UsageError(f"no allocator {name!r} in this process; found: {', '.join(found) or 'none'}")
@@ -119,6 +123,7 @@ def _kinds(text: str | None) -> set[int] | None:
 
 @command(arguments=_arguments)
 def blocks(session: Session, args: argparse.Namespace) -> Listing:
-    """List blocks with size (usable bytes), kind or state, and type: by address, or the largest first. With --json one object a line
-    (JSON Lines): {"address", "size", "state", "kind", "allocator", "arena", "type", "hint"}; warnings, if any, last."""
+    """List blocks with size (usable bytes), kind or state, and type: by address, or the largest
+    first. With --json one object a line (JSON Lines): {"address", "size", "state", "kind",
+    "allocator", "arena", "type", "hint"}; warnings, if any, last."""
     return Listing(session, args)

@@ -1,6 +1,8 @@
-"""Rows of `blocks`: which blocks pass its filters, and the JSON of those, made many at a time where the engine can.
+"""Rows of `blocks`: which blocks pass the filters, and their JSON, formatted in batches by the
+engine.
 
-What the engine leaves over, and everything where it has no such rows, is made one by one by the describer.
+Blocks that the engine cannot format, or all of them where it has no batch formatter, go through the
+Describer one by one.
 """
 
 from __future__ import annotations
@@ -24,24 +26,28 @@ from findleaks.target.ranges import inside, merged
 from findleaks.wildcards import matches
 
 CHUNK = 4096
-"""Blocks looked at one by one between two looks at Ctrl-C."""
+"""Blocks handled one by one between two checks for Ctrl-C."""
 
 WINDOW = 64 << 20
-"""Bytes of memory that are held at a time, where they must be copied."""
+"""Bytes of heap memory held at a time where the target must copy it (it is not mapped)."""
 
 MANY_ODD = 500
-"""Rows made one by one from which on it pays to tell the engine of all characters."""
+"""Rows that the engine could not format, after which it is given every character known to
+`known_characters`."""
 
-EVERY = 1 << 62
-"""More rows than there are."""
+NO_LIMIT = 1 << 62
+"""Limit larger than any number of rows."""
 
 ANY_SIZE = (1 << 64) - 1
+"""Largest address or size."""
 TYPE_WORDS = 5
+"""Words at the start of a block that are read in search of a type."""
 
 
 @dataclass(frozen=True)
 class Filters:
-    """None, or "": whatever it is. `kinds`: of blocks in use alone. `sizes`: from, and to (None: any). `type`: a glob."""
+    """Filters; None or "" matches all. `kinds` applies to blocks in use only. `sizes` are the
+    lowest and the highest (None: no bound) usable size. `type` is a glob."""
 
     kinds: set[int] | None = None
     states: set[State] = field(default_factory=lambda: set(State))
@@ -51,11 +57,12 @@ class Filters:
 
     @property
     def any_state(self) -> bool:
-        return self.kinds is not None or len(self.states) == len(State)  # only blocks in use have a kind
+        # Only blocks in use have a kind.
+        return self.kinds is not None or len(self.states) == len(State)
 
     @property
     def none(self) -> bool:
-        """Whether nothing can pass."""
+        """Whether no block can pass: kinds are asked for, but no blocks in use."""
         return self.kinds is not None and State.IN_USE not in self.states
 
 
@@ -69,7 +76,7 @@ class BlockRows:
         self.graph = session.latest
 
     def indices(self) -> Iterator[int]:
-        """All of them, ascending."""
+        """Indices of the matching blocks, ascending."""
         rows = self._rows(typed=bool(self.filters.type))
         if rows is None:
             yield from self._one_by_one()
@@ -78,7 +85,7 @@ class BlockRows:
             yield from found
 
     def totals(self) -> Totals:
-        """How many they are, and their bytes."""
+        """Number and bytes of the matching blocks."""
         rows, size_of = self._rows(typed=bool(self.filters.type)), self.session.directory.blocks.size
         if rows is None:
             sizes = [size_of(index) for index in self._one_by_one()]
@@ -89,7 +96,7 @@ class BlockRows:
         return Totals(count, held)
 
     def largest_first(self, limit: int) -> array[int]:
-        """The largest, among equals by address; 0: all."""
+        """Indices of the largest blocks, equal ones by address. limit 0: all."""
         rows = self._rows(typed=bool(self.filters.type))
         if rows is None:
             size_of = self.session.directory.blocks.size
@@ -99,12 +106,13 @@ class BlockRows:
             for some, _ in self._selected(rows):
                 found += some
             for step in rows.largest_first(found):
-                self._look_up()
+                self._check_interrupt()
                 found = step
         return found[: limit or len(found)]
 
     def json(self, order: array[int] | None, limit: int) -> Iterator[str]:
-        """Lines of JSON, many in a string: of the blocks of `order`, or of all in the order of their addresses; 0: no limit."""
+        """JSON text, many lines a string: of the blocks in `order`, or of all by address. limit 0:
+        no limit."""
         rows = self._rows(typed=True)
         if rows is None:
             for count, index in enumerate(self._one_by_one() if order is None else order):
@@ -112,10 +120,10 @@ class BlockRows:
                     return
                 yield self._line(index)
             return
-        at, odd, left, end = 0, 0, limit or EVERY, self._end if order is None else len(order)
+        at, unformatted, left, end = 0, 0, limit or NO_LIMIT, self._end if order is None else len(order)
         memory = _Windows(self.session, rows, order is None)
         while at < end and left:
-            self._look_up()
+            self._check_interrupt()
             text, at, rare, made = rows.format(order, at, end, left)
             left -= made
             if text:
@@ -123,35 +131,35 @@ class BlockRows:
             if rare:
                 index = at if order is None else order[at]
                 if not memory.moved(index):
-                    at, odd = at + 1, odd + 1
-                    self._learn(rows, index)
-                    if odd == MANY_ODD:
+                    at, unformatted = at + 1, unformatted + 1
+                    self._learn_types(rows, index)
+                    if unformatted == MANY_ODD:
                         rows.rules.characters = known_characters()
                     if order is not None or self._type_passes(index):
                         left -= 1
                         yield self._line(index)
 
-    # -- many at a time ---------------------------------------------------------------------------------------------------
+    # -- in batches, by the engine -----------------------------------------------------
 
     @property
     def _end(self) -> int:
         return 0 if self.filters.none else len(self.session.directory.blocks)
 
     def _selected(self, rows: Rows) -> Iterator[tuple[array[int], int]]:
-        """Indices and bytes, a batch at a time."""
+        """Batches of matching blocks: their indices and the sum of their bytes."""
         at, end, memory, blocks = 0, self._end, _Windows(self.session, rows, True), self.session.directory.blocks
         while at < end:
-            self._look_up()
+            self._check_interrupt()
             found, size, at, rare = rows.select(at, end)
             yield found, size
             if rare and not memory.moved(at):
-                self._learn(rows, at)
+                self._learn_types(rows, at)
                 if self._type_passes(at):
                     yield array("I", [at]), blocks.size(at)
                 at += 1
 
     def _rows(self, typed: bool) -> Rows | None:
-        """What the engine makes rows of, with these filters; None: it makes none."""
+        """The engine's batch formatter for these filters; None if it has none."""
         filters, types = self.filters, self.session.types
         states = sum(1 << state for state in (State if filters.any_state else filters.states))
         kinds = sum(1 << kind for kind in (filters.kinds if filters.kinds is not None else Kind))
@@ -160,13 +168,13 @@ class BlockRows:
             states, kinds, (min(low, ANY_SIZE), ANY_SIZE if high is None else min(high, ANY_SIZE)), types.ranges() if typed else [], typed
         )
         for kind in Kind:
-            rules.texts.add(_part(state=STATES[State.IN_USE], kind=kind.name.lower()))
+            rules.texts.add(_json_fields(state=STATES[State.IN_USE], kind=kind.name.lower()))
         for state in list(State)[1:]:
-            rules.texts.add(_part(state=STATES[state], kind=None))
+            rules.texts.add(_json_fields(state=STATES[state], kind=None))
         numbers: dict[str, int] = {}
 
         def owner(allocator: str, arena: str) -> int:
-            text = _part(allocator=allocator, arena=arena)
+            text = _json_fields(allocator=allocator, arena=arena)
             if text not in numbers:
                 numbers[text] = rules.texts.add(text)
             return numbers[text] | (UNWANTED if filters.allocator and allocator != filters.allocator else 0)
@@ -176,12 +184,13 @@ class BlockRows:
             rules.owners.append(Range(owned.start, owned.end))
             rules.owner_texts.append(owner(owned.allocator.name, owned.heap.arena))
         rules.mapped = merged(Range(region.start, region.end) for region in self.session.target.regions())
-        rules.untyped = 0 if self._glob("") else UNWANTED
+        rules.untyped = 0 if self._name_passes("") else UNWANTED
         rules.string = self._type_text(rules, "std::string")
         return self.graph.rows(rules)
 
-    def _learn(self, rows: Rows, index: int) -> None:
-        """Keep what the first words of a block tell that the engine did not know."""
+    def _learn_types(self, rows: Rows, index: int) -> None:
+        """Add to the engine's rules the types of the vtable pointers in the first words of a
+        block."""
         blocks, types, rules = self.session.directory.blocks, self.session.types, rows.rules
         start, size, word = blocks.address(index), blocks.size(index), self.session.target.arch.word
         if blocks.state(index) != State.IN_USE:
@@ -196,19 +205,20 @@ class BlockRows:
                 rules.learn(one, (self._type_text(rules, name) if name else NO_TEXT) | (0 if types.is_class(one) else NO_ARRAY))
 
     def _type_text(self, rules: RowRules, name: str) -> int:
-        return rules.texts.add(_part(type=name, hint=None) + "}\n") | (0 if self._glob(name) else UNWANTED)
+        return rules.texts.add(_json_fields(type=name, hint=None) + "}\n") | (0 if self._name_passes(name) else UNWANTED)
 
-    # -- one by one -------------------------------------------------------------------------------------------------------
+    # -- one by one ---------------------------------------------------------------------
 
     def _one_by_one(self) -> Iterator[int]:
-        """Indices of the blocks that pass every filter. They are described only when they are printed: most never are."""
+        """Indices of the blocks that pass every filter. They are described when printed: most never
+        are."""
         blocks, filters = self.session.directory.blocks, self.filters
         if filters.none:
             return
         low, high = filters.sizes or (0, None)
         for count, index in enumerate(_of_kinds(self.graph.kinds(), filters.kinds)):
             if count % CHUNK == 0:
-                self._look_up()
+                self._check_interrupt()
             if not low <= blocks.size(index) <= (ANY_SIZE if high is None else high):
                 continue
             if not filters.any_state and blocks.state(index) not in filters.states:
@@ -226,19 +236,19 @@ class BlockRows:
         return owned is not None and owned.allocator.name == self.filters.allocator
 
     def _type_passes(self, index: int) -> bool:
-        return not self.filters.type or self._glob(self.describer.type(index))
+        return not self.filters.type or self._name_passes(self.describer.type(index))
 
-    def _glob(self, name: str) -> bool:
+    def _name_passes(self, name: str) -> bool:
         return not self.filters.type or matches(self.filters.type, name)
 
-    def _look_up(self) -> None:
+    def _check_interrupt(self) -> None:
         if self.session.target.interrupted():
             raise Interrupted
 
 
 class _Windows:
-    """The memory of blocks: all of it where it is mapped, and else a part at a time, which goes on as blocks are asked for; none, where
-    they are asked for in no order."""
+    """Gives the engine the memory of the blocks: all at once where it is mapped, else in windows of
+    WINDOW bytes that advance with ascending indices. In any other order there are no windows."""
 
     def __init__(self, session: Session, rows: Rows, ascending: bool) -> None:
         self._session, self._rows = session, rows
@@ -251,7 +261,8 @@ class _Windows:
             rows.use(list(self._pieces(0, ANY_SIZE)))
 
     def moved(self, index: int) -> bool:
-        """Have the memory from this block on, if that helps: it does not where the block was looked for in it already."""
+        """Load the window that starts at this block. False if that is pointless: all memory is
+        mapped, the order is not ascending, or the block was inside the current window already."""
         start = self._session.directory.blocks.address(index)
         if self._whole or not self._ascending or self._start <= start <= self._end - CHUNK:
             return False
@@ -266,13 +277,14 @@ class _Windows:
             yield from self._session.target.pieces(max(start, low), min(end, high))
 
 
-def _part(**fields: str | None) -> str:
-    """Some fields of a row, as they stand behind others."""
+def _json_fields(**fields: str | None) -> str:
+    """JSON fields as they follow other fields of a row."""
     return ", " + json_line(fields)[1:-1]
 
 
 def _of_kinds(kinds: memoryview, wanted: set[int] | None) -> Iterable[int]:
-    """Indices of the blocks of these kinds: found by the regular expression engine, which skips the rest at memory speed."""
+    """Indices of the blocks of these kinds. A regular expression finds them, as it skips the others
+    at memory speed."""
     if wanted is None:
         return range(len(kinds))
     pattern = re.compile(b"[" + b"".join(b"\\x%02x" % kind for kind in sorted(wanted)) + b"]")

@@ -1,4 +1,5 @@
-"""`caches`: what every size class of every allocator holds, in use, in thread caches and free; mdb's ::umastat for any malloc."""
+"""`caches`: the command that shows each size class of each allocator: in use, in thread caches and
+free, as mdb's ::umastat."""
 
 from __future__ import annotations
 
@@ -28,13 +29,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def caches(session: Session, args: argparse.Namespace) -> Plain:
-    """Show what every size class of every allocator holds: blocks in use, in thread caches (freed, kept by a thread for itself) and
-    free; the memory they take, headers included; and which part of it is in use. USED is by bytes. Allocations and failures
-    stand beside where the allocator counts them.
+    """Show what every size class of every allocator holds: blocks in use, in thread caches (freed,
+    kept by a thread for itself) and free; the memory they take, headers included; and which part of
+    it is in use. USED is by bytes. Allocations and failures stand beside where the allocator counts
+    them.
 
-    Memory that is free but kept is not leaked: the allocator hands it out again when it is asked for, and until then it mostly stays
-    with the process (which of its pages are resident is not looked at). Sizes are usable bytes; glibc's from 1 KiB up stand together
-    in bands. Spare is memory that is not cut up into blocks, such as glibc's top."""
+    Memory that is free but kept is not leaked: the allocator hands it out again when it is asked
+    for, and until then it mostly stays with the process (which of its pages are resident is not
+    looked at). Sizes are usable bytes; glibc's from 1 KiB up stand together in bands. Spare is
+    memory that is not cut up into blocks, such as glibc's top."""
     allocator = allocator_named(session, args.allocator)
     found = holdings(session, allocator, args.by_arena)
     wanted = Wanted(args.by_arena, args.by_thread, args.sort, args.limit)
@@ -73,19 +76,21 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
             for kept in first(ordered_threads(holding.threads, args.sort), args.limit)
         ],
     }
-    status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2  # no block of a known allocator: as `find`
+    # 2 where no allocator's blocks were found, as in `find`
+    status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
     result = Plain(session, "caches", body, lambda width, door: text(found, wanted, width, door), status)
     result.warnings += [printable(problem, 600) for holding in found for problem in holding.problems]
     return result
 
 
 def _who(holding: Holding, instance: int) -> Mapping[str, object]:
-    """`instance` tells two allocators of one name apart: the totals stand in the same order."""
+    """Allocator and instance. `instance` is its index in the totals: two allocators may share a
+    name."""
     return {"allocator": holding.allocator.name, "instance": instance}
 
 
 def _total(holding: Holding, instance: int) -> Mapping[str, object]:
-    """Bytes, but for `blocks`."""
+    """Totals of one allocator, in bytes except for `blocks`."""
     total = holding.total
     return {
         **_who(holding, instance),

@@ -1,4 +1,5 @@
-"""The text of `caches`: of each allocator a headline, one row a size class and their sum; a line for all; what to type next."""
+"""Text of `caches`: for each allocator a headline, a row per size class and their sum; then a
+summary and suggestions."""
 
 from __future__ import annotations
 
@@ -12,18 +13,21 @@ from findleaks.commands import Door
 from findleaks.formatting import blocks, number, printable, size, table, wrapped
 
 MANY = 40
-"""Rows of a table by arena or by thread, unless --limit says another number."""
+"""Rows of a table by arena or thread without --limit."""
 
-WORTH = 1 << 20
-"""Bytes free but kept from which the text says so, where they are more than half of all."""
+MIN_KEPT_BYTES = 1 << 20
+"""Least bytes of free memory mentioned in the summary; it must also be more than half of what the
+allocator has mapped."""
 
 NONE = "–"
+"""Cell without a value."""
 _Row = TypeVar("_Row")
 _BAND = re.compile(r"([0-9]+)-([0-9]+)")
+"""Name of a band of sizes: its lowest and highest size in bytes."""
 
 
 class Wanted(NamedTuple):
-    """The options that shape the text."""
+    """Options that shape the text."""
 
     by_arena: bool = False
     by_thread: bool = False
@@ -32,15 +36,16 @@ class Wanted(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """Rows made twice where need be: with whole numbers, or with short ones where the lines would be too long. The last cell of a row
-    marks it: the first of `marks` that there is room for."""
+    """Table whose rows are generated again with short numbers if whole ones make the lines too
+    long. One row can have a mark behind it: the first of `marks` that fits."""
 
     head: Sequence[str]
     rows: Callable[[Callable[[int], str]], Iterable[Sequence[str]]]
     left: int = 0  # columns that are left-aligned, the first ones
 
     def lines(self, width: int, marked: int = -1, marks: Sequence[str] = ()) -> list[str]:
-        """Lines of at most `width`, the mark behind row number `marked` where it fits. Too long lines lose digits first, then TOTAL."""
+        """Lines of at most `width` columns, with a mark behind row `marked` (-1: none) if it fits.
+        Lines that are too long lose digits first, then the column TOTAL."""
         for write, without in ((number, ""), (short, ""), (short, "TOTAL")):
             kept = [at for at, name in enumerate(self.head) if name != without]
             cells = [[row[at] for at in kept] for row in (self.head, *self.rows(write))]
@@ -55,21 +60,21 @@ class _Table(NamedTuple):
 
 
 def text(found: Sequence[Holding], wanted: Wanted, width: int, door: Door) -> Iterator[str]:
-    """Lines for a reader."""
+    """All lines of the text."""
     if not found:
         yield "no allocator found: nothing can be said of size classes"
         return
     for holding in found:
         yield from wrapped(headline(holding), width)
         yield ""
-        if not _idle(holding):
+        if not _without_memory(holding):
             yield from _tables(holding, wanted, width)
     yield from _summary(found, width)
     yield from door.next(width, *_next(found, wanted))
 
 
-def _idle(holding: Holding) -> bool:
-    """Whether it is there and has no memory: glibc's malloc, mostly, where another serves in its place."""
+def _without_memory(holding: Holding) -> bool:
+    """Whether the allocator has no memory: usually glibc's, where another malloc replaces it."""
     return not holding.mapped and not holding.total.total
 
 
@@ -83,10 +88,11 @@ def _tables(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
 
 
 def headline(holding: Holding) -> str:
-    """ "glibc 2.36 in libc.so.6, 16 arenas: 3.5 MiB in use, 120 KiB in thread caches, 239 MiB free but kept, 1.1 MiB spare" """
+    """For example "glibc 2.36 in libc.so.6, 16 arenas: 3.5 MiB in use, 120 KiB in thread caches,
+    239 MiB free but kept, 1.1 MiB spare"."""
     allocator, total = holding.allocator, holding.total
     named = printable(holding.name + (f" in {allocator.where}" if allocator.where else ""))
-    if _idle(holding):
+    if _without_memory(holding):
         return f"{named}: holds no memory"
     if holding.arena_count:
         named += f", {number(holding.arena_count)} arena{'' if holding.arena_count == 1 else 's'}"
@@ -191,19 +197,20 @@ def _threads(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
 
 
 def _summary(found: Sequence[Holding], width: int) -> Iterator[str]:
-    """One sentence on all allocators; and one on memory that is free but kept, where that is most of it."""
+    """One sentence on all allocators, and one per allocator that keeps more than half of its
+    mapped memory free (see MIN_KEPT_BYTES)."""
     total = amount([])
     for holding in found:
         total = Amount(*(a + b for a, b in zip(total, holding.total)))
     mapped = sum(holding.mapped - holding.lent for holding in found)
     line = f"{blocks(total.in_use)} in use: {size(total.in_use_bytes)} of the {size(mapped)} that"
-    busy = [holding for holding in found if not _idle(holding)] or found
+    busy = [holding for holding in found if not _without_memory(holding)] or found
     names = list(dict.fromkeys(printable(holding.allocator.name) for holding in busy))
     yield from _indented(
         f"{line} {' and '.join(names)} {'has' if len(names) == 1 else 'have'} mapped ({percent(total.in_use_bytes, mapped)})", width
     )
     for holding in found:
-        if holding.kept > max(holding.mapped // 2, WORTH):
+        if holding.kept > max(holding.mapped // 2, MIN_KEPT_BYTES):
             cached = f", {size(holding.total.cached_bytes)} of it in thread caches" if holding.total.cached_bytes else ""
             share = percent(holding.kept, holding.mapped)
             words = f"{printable(holding.allocator.name)} keeps {size(holding.kept)} ({share}) that nobody uses{cached}: free, not leaked"
@@ -211,7 +218,7 @@ def _summary(found: Sequence[Holding], width: int) -> Iterator[str]:
 
 
 def _next(found: Sequence[Holding], wanted: Wanted) -> Iterator[str]:
-    """Commands that go on from here: where the memory is, and the blocks of the class that has most of it in use."""
+    """Suggested commands: where the memory is, and the blocks of the class most in use (bytes)."""
     largest = max(found, key=lambda holding: holding.mapped)
     only = f" --allocator {largest.allocator.name}" if len(found) > 1 and largest.allocator.name.isidentifier() else ""
     if wanted.sort == "size" and not wanted.by_thread:
@@ -229,12 +236,12 @@ def _next(found: Sequence[Holding], wanted: Wanted) -> Iterator[str]:
 
 
 def _range(cache: Cache) -> str:
-    """The class as `blocks --size` takes it, "" where it has no bounds that are known."""
+    """The class as an argument of `blocks --size`; "" if its bounds are not known."""
     return str(cache.size) if cache.size else cache.name if _BAND.fullmatch(cache.name) else ""
 
 
 def _cut(rows: Sequence[_Row], wanted: Wanted, many: bool) -> tuple[Sequence[_Row], int]:
-    """The rows to print, and how many remain."""
+    """The rows to print, and how many are left out."""
     limit = wanted.limit if wanted.limit is not None else MANY if many else 0
     return (rows, 0) if limit <= 0 or len(rows) <= limit else (rows[:limit], len(rows) - limit)
 
@@ -247,7 +254,8 @@ def _left_out(more: int, one: str, many: str, empty: int = 0) -> Iterator[str]:
 
 
 def size_name(cache: Cache) -> str:
-    """What stands under SIZE: "48", "2–4 KiB" for a band named 2048-4095, or the name of a class of many sizes."""
+    """Cell of the column SIZE: "48", "2–4 KiB" for a band named 2048-4095, or the name of a class
+    of several sizes."""
     return _name(cache.name, cache.size)
 
 
@@ -263,7 +271,7 @@ def _name(name: str, bytes_: int) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """ "89 %", rounded down; "<1 %" for a little; a dash of nothing at all."""
+    """For example "89 %", rounded down; "<1 %" for less; a dash if `whole` is 0."""
     if not whole:
         return NONE
     share = part * 100 // whole
@@ -271,7 +279,7 @@ def percent(part: int, whole: int) -> str:
 
 
 def short(count: int) -> str:
-    """At most six columns: "9,999", "12.3 k", "456 M"."""
+    """Number in at most six columns: "9,999", "12.3 k", "456 M"."""
     if count < 10000:
         return number(count)
     value, units = count / 1000, iter("kMGTPE")

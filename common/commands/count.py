@@ -1,4 +1,4 @@
-"""`count`: the calls of a function in a process that runs, by their stacks."""
+"""`count`: the command that counts a function's calls in a running process, by stack."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def wanted(args: argparse.Namespace) -> Wanted:
-    """The words as the counter takes them; UsageError where they make no sense together."""
+    """The counter's options from the arguments. UsageError if they contradict each other."""
     scoped = bool(args.outside_scope or args.enter or args.leave)
     one = rule(args.outside_scope, args.enter, args.leave) if scoped else None
     if args.json and args.folded:
@@ -56,7 +56,8 @@ def wanted(args: argparse.Namespace) -> Wanted:
 
 
 def breakpoint_host(target: Target) -> BreakpointHost:
-    """The debugger's breakpoints; TargetError where there can be none."""
+    """The debugger's breakpoints. TargetError if there are none: a core, or a process on another
+    machine."""
     if not target.live:
         raise TargetError("count needs a process that runs, a core does not: `stacks` and `scopes` tell what a core can")
     host = target.breakpoint_host()
@@ -66,23 +67,25 @@ def breakpoint_host(target: Target) -> BreakpointHost:
 
 
 def injection_host(target: Target) -> InjectionHost:
-    """The debugger's way of changing the process; TargetError where there is none."""
+    """The debugger's interface for code injection. TargetError if it has none."""
     host = target.injection_host()
     if host is None:
-        breakpoint_host(target)  # raises where nothing at all can be counted
+        breakpoint_host(target)  # raises if breakpoints are impossible too
         raise TargetError("count --inject needs GDB: run it there, or `findleaks count --inject … --pid PID`; or leave it out")
     return host
 
 
 @command(arguments=_arguments)
 def count(session: Session, args: argparse.Namespace) -> Generator[CountResult, None, None]:
-    """Count the calls of a function while the process runs, by their stacks, until --for, --events or Ctrl-C; it runs on afterwards.
-    With --outside-scope only calls that the thread makes in no scope: for v8 those where no handle scope is open but the one that
-    node::Start holds, so that the handles made pile up for ever. The rule python-gil
-    reads who holds the lock; the others count scopes from when counting began.
+    """Count the calls of a function while the process runs, by their stacks, until --for, --events
+    or Ctrl-C; it runs on afterwards. With --outside-scope only calls that the thread makes in no
+    scope: for v8 those where no handle scope is open but the one that node::Start holds, so that
+    the handles made pile up for ever. The rule python-gil reads who holds the lock; the others
+    count scopes from when counting began.
 
-    Every call stops the process for a fraction of a millisecond. With --inject it is not stopped: a jump at the function's beginning
-    leads to code that counts, put into the process and taken out at the end. Needs a live process, and the command line needs GDB."""
+    Every call stops the process for a fraction of a millisecond. With --inject it is not stopped: a
+    jump at the function's beginning leads to code that counts, put into the process and taken out
+    at the end. Needs a live process, and the command line needs GDB."""
     target = session.target
     counter: Union[Counter, Injected]
     if args.inject:

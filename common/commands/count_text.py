@@ -1,4 +1,4 @@
-"""What `count` shows: a table of stacks, as text, as lines for flame graphs, and as JSON."""
+"""Output of `count`: a table of stacks as text, as folded lines for flame graphs, and as JSON."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from findleaks.formatting import number, printable
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 STACKS, FRAMES = 10, 40
+"""Stacks, and frames of each, printed as text without options."""
 
 
 class CountResult:
-    """One table of those that `count` makes, the one of this `index`."""
+    """One of the tables that `count` prints while it runs; `index` is its number, from 0."""
 
     status = 0
 
@@ -28,7 +29,7 @@ class CountResult:
         self._args, self._notes = args, notes
 
     def text(self, width: int, door: Door) -> Iterator[str]:
-        """The table, and after the last one why counting ended."""
+        """The table; after the last one also why counting ended."""
         if self._args.folded:
             if self._table.last:
                 yield from _folded(self._table)
@@ -82,7 +83,7 @@ class CountResult:
             yield f"  {why}; the breakpoints are gone. The process stands, as before: `continue`, or `detach`."
 
     def json(self) -> Iterator[Mapping[str, object]]:
-        """One object."""
+        """One object per table."""
         counter, table = self._counter, self._table
         body = [
             {"count": stack.count, "frames": [_frame(frame) for frame in stack.frames], "complete": not stack.end}

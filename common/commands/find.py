@@ -1,4 +1,4 @@
-"""`find`: what leaked, grouped; the main command."""
+"""`find`, the main command: leaked blocks in groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEURISTICS = {
 }
 KINDS = ("definite", "possible")
 GROUPS = 20
-"""Groups in text."""
+"""Groups printed as text without --limit."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,10 +44,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def find(session: Session, args: argparse.Namespace) -> Plain:
-    """Find lost memory: blocks in use that no chain of pointers from a root (registers, live stacks, global and other writable
-    memory) reaches. definite: nothing points to it, or only its own cycle does. indirect: hangs from a definite one, and is counted
-    with it. possible: reached only through pointers into the middle of a block. Where nearly all such pointers go to one offset, behind
-    a header that the program or a library puts in front of its blocks, they count as pointers to the start: --heuristics auto."""
+    """Find lost memory: blocks in use that no chain of pointers from a root (registers, live
+    stacks, global and other writable memory) reaches. definite: nothing points to it, or only its
+    own cycle does. indirect: hangs from a definite one, and is counted with it. possible: reached
+    only through pointers into the middle of a block. Where nearly all such pointers go to one
+    offset, behind a header that the program or a library puts in front of its blocks, they count as
+    pointers to the start: --heuristics auto."""
     kinds = _kinds(args.kind)
     heuristics = _heuristics(args.heuristics)
     fail_over = size_word(args.fail_over) if args.fail_over else None
@@ -76,7 +78,8 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
 
 
 def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int) -> int:
-    """0; 1 when more is lost than allowed; 2 when nothing can be said, or when a limit is kept only as far as can be seen."""
+    """Exit status: 1 if more is lost than --fail-over allows; 2 if no blocks were found, or if the
+    limit is kept but missing or corrupt memory makes that inconclusive; else 0."""
     if not session.directory.blocks.totals(State.IN_USE).blocks:
         return 2
     if fail_over is None:
@@ -85,7 +88,7 @@ def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int
 
 
 def _allocators(session: Session) -> list[dict[str, object]]:
-    """Per allocator found: name, version, and the blocks in use of its heaps."""
+    """Per allocator: name, version, and the blocks in use in its heaps."""
     made: list[dict[str, object]] = []
     directory = session.directory
     for allocator in directory.allocators:

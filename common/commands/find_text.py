@@ -1,4 +1,4 @@
-"""The text of `find`: the answer first, then the groups, then what to type next."""
+"""Text of `find`: totals, a table of groups, a summary, and suggested commands."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
 
 
 def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: int, width: int, door: Door) -> Iterator[str]:
-    """Lines for a reader. `body` is what --json prints; `leaks` the groups in it."""
+    """All lines of the text. `body` is the JSON object; `leaks` are the groups it shows."""
     totals = body["totals"]
     found = found_allocators(session.directory.allocators, body["allocators"])
     in_use = totals["in_use"]
     seconds = sum(session.seconds.values())
     yield from wrapped(f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s", width)
-    if not in_use["blocks"]:  # never "nothing is lost" of a process whose real allocator cannot be read
+    # Do not say "nothing is lost" of a process whose allocator could not be read
+    if not in_use["blocks"]:
         yield "nothing can be said of leaks: no allocator's blocks were found"
         for note in body["notes"]:
             yield from wrapped(f"  {note}", width)
@@ -43,7 +44,7 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
             yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
         yield ""
     yield from _summary(totals, body["suppressed"], body["trusted"])
-    yield from _customs(session, width)
+    yield from _convention_lines(session, width)
     if rows:
         first = rows[0]
         at = f"{first.examples[0]:#x}"
@@ -53,7 +54,8 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
 
 
 def _cut(leaks: Sequence[Leak], limit: int) -> tuple[Sequence[Leak], int]:
-    """The rows to print and how many groups remain. Untyped single blocks beyond the limit become one row a kind, when that fits all."""
+    """The rows to print and how many groups remain. Beyond the limit, single blocks without a type
+    are merged into one row per kind."""
     if limit <= 0 or len(leaks) <= limit:
         return leaks, 0
     kept = [leak for leak in leaks if not _plain(leak)]
@@ -89,8 +91,8 @@ def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, A
         yield f"  of these suppressed by {printable(entry['rule'])}: {size(entry['bytes'])} in {blocks(entry['blocks'])}"
 
 
-def _customs(session: Session, width: int) -> Iterator[str]:
-    """Which interior pointers count as pointers to a block's start."""
+def _convention_lines(session: Session, width: int) -> Iterator[str]:
+    """Lines on the interior pointers that count as pointers to a block's start."""
     learned = session.learned
     held = summary(learned)
     if held:
@@ -100,8 +102,8 @@ def _customs(session: Session, width: int) -> Iterator[str]:
 
 
 def found_allocators(allocators: Sequence[Allocator], entries: Sequence[dict[str, Any]]) -> str:
-    """ "glibc 2.36, 5 arenas"; "jemalloc 5.3.0 in libjemalloc.so.2, 8 arenas; glibc 2.36 also present, 1,204 blocks". `entries` are what
-    --json prints of each."""
+    """For example "glibc 2.36, 5 arenas", or "jemalloc 5.3.0 in libjemalloc.so.2, 8 arenas; glibc
+    2.36 also present, 1,204 blocks". `entries` are the allocators' JSON objects."""
     ordered = sorted(zip(allocators, entries), key=lambda pair: -pair[1]["bytes"])
     if not ordered:
         return "no allocator found"
@@ -116,7 +118,8 @@ def found_allocators(allocators: Sequence[Allocator], entries: Sequence[dict[str
 
 
 def _named(allocator: Allocator, place: bool) -> str:
-    """Name and version, and where it is unless that goes without saying: glibc alone in libc.so.6."""
+    """Name, version and file. The file is left out if it is the usual one (glibc in libc.so.6),
+    unless `place` is set."""
     named = f"{allocator.name} {allocator.version}".strip()
     where, usual = printable(allocator.where, 60), allocator.usual_file
     return f"{named} in {where}" if where and (place or not usual or not where.startswith(usual)) else named

@@ -1,7 +1,7 @@
-"""--limit, which means the same in every command that prints rows.
+"""The option --limit, with the same meaning in every command that prints rows.
 
-Given, it counts for text and JSON alike, and 0 stands for all rows. Not given, text has as many rows as a screen holds, and JSON all
-of them, but for commands whose rows are searched for one by one.
+Given, it applies to text and JSON; 0 means all rows. Not given, text has as many rows as fit a
+screen, and JSON has all, except in commands that search for their rows one by one.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ Row = TypeVar("Row")
 
 
 def add_limit(parser: argparse.ArgumentParser, rows: str, default: Union[int, str], searched: bool = False) -> None:
-    """The option itself. `rows` says what is counted ("groups"); `default` is for text: a number, 0 for all, or words. JSON has all
-    rows where nothing is given; where they are `searched` for, one by one, it has `default` of them, too."""
+    """Add --limit. `rows` names what is counted ("groups"). `default` is for text: a number, 0 for
+    all, or words. JSON defaults to all rows, or to `default` as well if rows are `searched` for one
+    by one."""
     usual = str(default) if default else "all"
     what = f"{rows} to print ({usual}; 0: all)" if searched else f"{rows} to print (text: {usual}; JSON: all); 0: all"
     parser.add_argument("--limit", type=count_word, default=default if searched else None, help=what)
 
 
 def in_text(limit: Optional[int], default: int) -> int:
-    """How many rows text has, where `limit` is what the user gave; 0: all."""
+    """Rows of text for the user's `limit` (None: not given). 0: all."""
     return default if limit is None else limit
 
 
 def first(rows: Sequence[Row], limit: Optional[int]) -> Sequence[Row]:
-    """As many of the rows; 0 and None: all."""
+    """The first `limit` rows. 0 and None: all."""
     return rows[:limit] if limit else rows

@@ -1,4 +1,5 @@
-"""`map`: a picture of every heap, page by page: in use, cached, free but kept, returned to the kernel."""
+"""`map`: the command that draws each heap page by page: in use, cached, free but kept, returned to
+the kernel."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ from findleaks.runtimes.base import Part
 from findleaks.session import Session
 
 DRAWN = 8
+"""Heaps drawn as text without --limit."""
 FORMATS = (".html", ".svg", ".png")
+"""File names that --output accepts end in these."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,11 +40,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
-    """Draw every heap page by page: in use, in thread caches, free but kept by the allocator, returned to the kernel. `-o FILE.html` writes
-    one page that works without a network: zoom, search by state, size and type, and see what is under the pointer.
+    """Draw every heap page by page: in use, in thread caches, free but kept by the allocator,
+    returned to the kernel. `-o FILE.html` writes one page that works without a network: zoom,
+    search by state, size and type, and see what is under the pointer.
 
-    Which pages are resident is told by a live process and by the holes of a core that the kernel wrote to a file. gcore's cores have lost
-    it: save it before, with `findleaks map --save-residency core.PID.residency --pid PID`, then run gcore; the file is found beside the
+    Which pages are resident is told by a live process and by the holes of a core that the kernel
+    wrote to a file. gcore's cores have lost it: save it before, with `findleaks map
+    --save-residency core.PID.residency --pid PID`, then run gcore; the file is found beside the
     core, or named with --residency. Nothing is guessed from what pages hold."""
     if args.save_residency:
         if args.output or args.residency:
@@ -69,12 +74,12 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     result = _Mapped(session, "map", {}, text, status)
     result.done = session.done
     result.body = lambda: _body(session, picture, trims, args.output, written)
-    result.warnings = [*known.warnings, *_doubts(picture), *result.warnings]
+    result.warnings = [*known.warnings, *_residency_warnings(picture), *result.warnings]
     return result
 
 
 class _Mapped(Plain):
-    """Its JSON, which has every run of pages, is made only when it is asked for."""
+    """Result whose JSON, which lists every run of pages, is made only on demand."""
 
     body: Callable[[], dict[str, object]]
     done: Callable[[], None]
@@ -99,14 +104,14 @@ def _saved(session: Session, file: str) -> Plain:
     return Plain(session, "map", body, text)
 
 
-def _doubts(picture: Picture) -> Iterator[str]:
+def _residency_warnings(picture: Picture) -> Iterator[str]:
     if picture.residency.unsure:
         total = sum(end - start for start, end in picture.residency.unsure)
         yield f"in mappings of {size(total)} the kernel's zero page counts as resident: it tells them apart since 6.7, or to root"
 
 
 def _write(session: Session, picture: Picture, file: str, extension: str) -> int:
-    """Bytes written."""
+    """Write the picture to `file`; returns the bytes written."""
     session.tell("drawing", 0.0)
     if extension == ".html":
         from findleaks.report.heapmap.html import render_html
@@ -175,7 +180,8 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
 
 
 def _managed(session: Session, known: Residency) -> Iterator[tuple[str, int, Optional[int], Part]]:
-    """Name, bytes mapped and resident (None: not known) of what managed runtimes have beside the heaps of allocators."""
+    """Memory of managed runtimes outside the allocators' heaps: name, bytes mapped, bytes resident
+    (None: not known) and the part itself."""
     for runtime in session.runtimes:
         for part in runtime.parts():
             if not part.inside:
@@ -183,7 +189,7 @@ def _managed(session: Session, known: Residency) -> Iterator[tuple[str, int, Opt
                 yield f"{runtime.name} {part.name}", part.bytes, held, part
 
 
-def _of_runtimes(session: Session, picture: Picture, width: int) -> Iterator[str]:
+def _runtime_lines(session: Session, picture: Picture, width: int) -> Iterator[str]:
     for name, mapped, held, _ in _managed(session, picture.residency):
         yield from wrapped(f"  {name}: {size(mapped)}" + (f", {size(held)} of it resident" if held is not None else ""), width)
     for note in notes(session):
@@ -192,12 +198,13 @@ def _of_runtimes(session: Session, picture: Picture, width: int) -> Iterator[str
 
 def _runs(session: Session, area: Area) -> Iterator[dict[str, object]]:
     for at, run in enumerate(area.runs()):
-        if at % _OFTEN == 0:
+        if at % _RUNS_PER_REPORT == 0:
             session.tell("listing pages", 0.0)
         yield {"address": hex(run.address), "pages": run.pages, "state": _KEYS[run.state], "in_use": run.used}
 
 
-_OFTEN = 1 << 15
+_RUNS_PER_REPORT = 1 << 15
+"""Runs of pages listed between two progress reports."""
 _KEYS = {look.state: look.key for look in LOOKS}
 
 
@@ -212,7 +219,7 @@ def _text(
 
     if not picture.areas:
         yield "no heap of a known allocator"
-        yield from _of_runtimes(session, picture, width)
+        yield from _runtime_lines(session, picture, width)
         return
     if written:
         yield f"{number(len(picture.areas))} heaps, {size(picture.mapped)}: drawn in {printable(args.output)} ({size(written)})"
@@ -222,7 +229,7 @@ def _text(
     yield from render_lines(picture, width, Style(colour, not encoding.startswith("utf")), args.limit)
     yield ""
     if args.allocator is None:
-        yield from _of_runtimes(session, picture, width)
+        yield from _runtime_lines(session, picture, width)
     for one in session.directory.allocators:
         bytes_ = trims.get(id(one))
         if bytes_:

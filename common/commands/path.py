@@ -1,4 +1,5 @@
-"""`path ADDR`: the shortest chain from a root to a block, or from its leader when it is lost."""
+"""`path ADDR`: the command that shows the shortest chain from a root to a block, or from its leader
+if it is lost."""
 
 from __future__ import annotations
 
@@ -20,19 +21,22 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 
 STEPS = 25
+"""Steps shown without --limit."""
 LAST = 4
-"""Steps shown at the end of a chain too long to show whole: a list of a million nodes is one line of news."""
+"""Steps shown at the end of a chain that is too long to show whole, such as a list of a million
+nodes."""
 
 CHUNK = 4096
-"""Blocks between two looks at Ctrl-C."""
+"""Blocks visited between two checks for Ctrl-C."""
 
 SEARCH = 1_000_000
-"""Lost blocks looked at, at most, on the way from a leader."""
+"""Bound on the lost blocks visited in search of a chain from a leader."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A word at `address` (or in a register) that leads on to `to`, `offset` bytes into the next block."""
+    """Reference that leads to the next block: a word at `address` (0: not in memory) of this
+    `value`, which points `offset` bytes into the block."""
 
     origin: str
     address: int
@@ -57,8 +61,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments, positional="address")
 def path(session: Session, args: argparse.Namespace) -> Plain:
-    """Show the shortest chain of references from a root (a global variable, a stack, a register, a mapping) to the block that
-    holds ADDR. Of a lost block, show the chain from its leader: the block that nothing holds and from which this one hangs."""
+    """Show the shortest chain of references from a root (a global variable, a stack, a register, a
+    mapping) to the block that holds ADDR. Of a lost block, show the chain from its leader: the
+    block that nothing holds and from which this one hangs."""
     address = address_word(args.address)
     directory = session.directory
     index = directory.blocks.find(address)
@@ -89,8 +94,8 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
 
 
 def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Step | None]:
-    """The chain from the last variable of a managed language on that it leads through, and how that refers to its first block; the same
-    chain and None where there is none."""
+    """The chain from the last variable of a managed language on it, with the step from that
+    variable. The chain unchanged and None if there is no such variable."""
     blocks = session.directory.blocks
     known = {blocks.find(one.value): (runtime, one) for runtime in session.runtimes for one in runtime.variables()} if chain else {}
     for at in range(len(chain) - 1, -1, -1):
@@ -102,7 +107,8 @@ def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Step 
 
 
 def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int, int]:
-    """The links of a chain to show, how many are left out, and how many are shown behind the gap."""
+    """The links of a chain to show, how many are left out, and how many of those shown come after
+    the gap."""
     links = list(zip(chain, chain[1:]))
     if limit <= 0 or len(links) <= limit:
         return links, 0, 0
@@ -112,7 +118,8 @@ def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int
 
 
 def _root_step(session: Session, describer: Describer, index: int) -> list[Step]:
-    """The root word that refers to block `index`: one to its start if there is one, in memory rather than in a register."""
+    """The root word that refers to block `index`. A pointer to its start is preferred, then one in
+    memory to one in a register."""
     blocks = session.directory.blocks
     low = blocks.address(index)
     best: Reference | None = None
@@ -134,7 +141,7 @@ def _rank(reference: Reference, low: int) -> int:
 
 
 def _block_step(session: Session, describer: Describer, source: int, to: int) -> list[Step]:
-    """The first word of block `source` that refers to block `to`, to its start if there is one."""
+    """The first word of block `source` that refers to block `to`, preferably to its start."""
     blocks = session.directory.blocks
     base, low = blocks.address(source), blocks.address(to)
     high = low + max(blocks.size(to), 1)
@@ -156,7 +163,8 @@ def _block_step(session: Session, describer: Describer, source: int, to: int) ->
 
 
 def _from_leader(session: Session, graph: Graph, leader: int, index: int) -> list[int]:
-    """A shortest chain of lost blocks from `leader` to `index`; [index] if none is found among SEARCH blocks."""
+    """A shortest chain of lost blocks from `leader` to `index`; [index] if none is found within
+    SEARCH blocks."""
     before = {leader: -1}
     queue = deque([leader])
     taken = 0

@@ -1,4 +1,4 @@
-"""`refs ADDR`: every word in the process that points here."""
+"""`refs ADDR`: the command that lists every word in the process that points to an address."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments, positional="address")
 def refs(session: Session, args: argparse.Namespace) -> Plain:
-    """List every aligned word of the process that points to ADDR, or into the block that holds it: in other blocks, in root
-    memory, in registers. Words in freed blocks, dead stack and dead parts of managed heaps are listed too, and marked: they keep
-    nothing alive."""
+    """List every aligned word of the process that points to ADDR, or into the block that holds it:
+    in other blocks, in root memory, in registers. Words in freed blocks, dead stack and dead parts
+    of managed heaps are listed too, and marked: they keep nothing alive."""
     address = address_word(args.address)
     describer = Describer(session)
     answer = describer.answer(address)
@@ -34,7 +34,8 @@ def refs(session: Session, args: argparse.Namespace) -> Plain:
         low, high = answer.block.address, answer.block.address + max(answer.block.size, 1)
     origins: list[tuple[Reference, Answer | None]] = []
     count = live = 0
-    for reference in references_to(session, low, high):  # millions may point at a popular object: those not shown are counted only
+    # A popular object may have millions of references: those not shown are only counted.
+    for reference in references_to(session, low, high):
         count += 1
         live += reference.live
         if args.limit <= 0 or count <= args.limit:

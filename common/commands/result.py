@@ -1,4 +1,4 @@
-"""What commands return: JSON and text of one finding, with the warnings that belong to it."""
+"""Results of commands: JSON and text of one finding, with its warnings."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from findleaks.formatting import printable, wrapped
 from findleaks.session import Session
 
 Text = Callable[[int, Door], Iterable[str]]
-"""(width, door) -> lines."""
+"""(columns, door) -> lines."""
 
 
 SLOW = 3.0
-"""Seconds of work from which on it is worth saying that the C kernel is missing."""
+"""Seconds of work after which a missing C kernel is worth a warning."""
 
 
 def warnings_of(session: Session) -> list[str]:
-    """What the user must know before trusting a result, safe to print."""
+    """Warnings on what limits the result, printable."""
     unread = session.unread.warning if "unread" in vars(session) else ""
     unnamed = session.debug_files.warning if "debug_files" in vars(session) else ""
     found = [*session.target.warnings, *doubts(session), *(warning for warning in (unread, unnamed) if warning), *_slow(session)]
@@ -35,13 +35,13 @@ def _slow(session: Session) -> list[str]:
 
 
 def warning_lines(warnings: Iterable[str], width: int) -> Iterator[str]:
-    """The warnings as text: they stand last, in one place."""
+    """The warnings as text, for the end of the output."""
     for warning in warnings:
         yield from wrapped(f"warning: {warning}", width)
 
 
 class Plain:
-    """A result with one JSON object; `text` is made only when text is wanted."""
+    """Result with one JSON object. `text` is called only if text is wanted."""
 
     def __init__(self, session: Session, command: str, body: Mapping[str, Any], text: Text, status: int = 0) -> None:
         self.status = status

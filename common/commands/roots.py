@@ -1,4 +1,5 @@
-"""`roots`: which variables, stacks and mappings hold the memory, and in which of their fields."""
+"""`roots`: the command that shows which variables, stacks and mappings retain the memory, and
+through which fields."""
 
 from __future__ import annotations
 
@@ -22,12 +23,13 @@ from findleaks.errors import UsageError
 from findleaks.session import Session
 
 LIMIT, DEPTH = 10, 2
+"""Roots, and levels of fields below each, shown as text without options."""
 
 LEAST = 0.02
-"""Fields that retain a smaller part of their root are told together, where all roots are shown."""
+"""Least share of its root that a field must retain for a row of its own, if all roots are shown."""
 
 SIZES = 20
-"""Sizes of blocks that the JSON tells of a row."""
+"""Block sizes listed in the JSON of a row, at most."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,14 +44,17 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments, subject="subject")
 def roots(session: Session, args: argparse.Namespace) -> Plain:
-    """Show what each root retains: the blocks that would become unreachable if it alone went. A root is a global variable, a thread-local
-    one, a mapping, or a frame of a stack. Below it stand its fields, with what is reached through each of them only;
-    containers are told by their structure, without symbols: std::map, std::unordered_map, vectors, lists, hash tables.
+    """Show what each root retains: the blocks that would become unreachable if it alone went. A
+    root is a global variable, a thread-local one, a mapping, or a frame of a stack. Below it stand
+    its fields, with what is reached through each of them only; containers are told by their
+    structure, without symbols: std::map, std::unordered_map, vectors, lists, hash tables.
 
-    What a variable leads to is the variable's, even where a stack or a register points to it too; stacks and registers retain what
-    no variable and no mapping leads to. What several variables lead to is shared: no single one retains it.
+    What a variable leads to is the variable's, even where a stack or a register points to it too;
+    stacks and registers retain what no variable and no mapping leads to. What several variables
+    lead to is shared: no single one retains it.
 
-    With NAME, one root in more depth; with ADDR, a block: what it retains, and who holds it. With --lost, leaks by what hangs from them."""
+    With NAME, one root in more depth; with ADDR, a block: what it retains, and who holds it. With
+    --lost, leaks by what hangs from them."""
     reader = Reader(session)
     limit = in_text(args.limit, LIMIT)
     if args.lost:
@@ -77,7 +82,7 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
 
 
 def _one(named: Owners, builder: TreeBuilder, word: str, limit: int) -> Plain:
-    """One root, or one block."""
+    """Result for one root or one block."""
     session = builder.session
     numbers = matching_owners(named.all, word)
     index = -1
@@ -111,7 +116,7 @@ def _address(word: str) -> int:
 
 
 def _lost(session: Session, reader: Reader, args: argparse.Namespace, limit: int) -> Plain:
-    """Each leader with what it retains."""
+    """Result for --lost: each leader with what it retains."""
     if args.subject is not None:
         raise UsageError("--lost shows what nothing holds: it takes no NAME or ADDR")
     tree = lost_tree(session)

@@ -1,4 +1,4 @@
-"""The text of `roots`: what is retained, by whom; fields indented below their owners."""
+"""Text of `roots`: what is retained by which root, with fields indented below their owners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from findleaks.quoting import shell_quoted
 
 @dataclass
 class Shown:
-    """What to print. `held` is the holder of the one block asked for; `left` roots of a pattern that are not shown."""
+    """What to print. `held` names the holder of the block asked for; `left` counts the roots of a
+    pattern that are not shown."""
 
     rows: Sequence[RetainedNode]
     shared: Optional[RetainedNode]
@@ -32,11 +33,11 @@ class Shown:
 class _Line(NamedTuple):
     retained: str
     blocks: str
-    said: str
+    phrase: str
 
 
 def text(shown: Shown, width: int, door: Door) -> Iterator[str]:
-    """Lines; long ones go on below their beginning."""
+    """All lines of the text; long ones are continued on indented lines."""
     what = "lost" if shown.lost else "reached from the roots"
     yield f"{blocks(shown.total.blocks)} {what}, {size(shown.total.bytes)}"
     if shown.held:
@@ -62,9 +63,9 @@ def text(shown: Shown, width: int, door: Door) -> Iterator[str]:
         return
     wide = max(12, max(len(line[0]) for line in lines)), max(8, max(len(line[1]) for line in lines))
     yield f"  {'RETAINS':>{wide[0]}}  {'BLOCKS':>{wide[1]}}  {'LEAK' if shown.lost else 'ROOT'}"
-    for retained, count, said in lines:
+    for retained, count, phrase in lines:
         head = f"  {retained:>{wide[0]}}  {count:>{wide[1]}}  "
-        yield from _wrapped(head, said, width)
+        yield from _wrapped(head, phrase, width)
     if shown.left:
         yield f"  {_count(shown.left, 'more root')} of that name (--limit 0: all)"
     yield ""
@@ -73,10 +74,10 @@ def text(shown: Shown, width: int, door: Door) -> Iterator[str]:
 
 def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:
     indent = "" if level == 0 else "  " * level + "└ "
-    said = f"{row.name}: {row.what}" if row.what else row.name
+    phrase = f"{row.name}: {row.what}" if row.what else row.name
     if row.holders:
-        said += f" ← {some(row.holders)}"
-    yield _line(row.totals, indent + said)
+        phrase += f" ← {some(row.holders)}"
+    yield _line(row.totals, indent + phrase)
     for child in row.fields:
         yield from _lines(child, level + 1)
     if row.fields and row.left and row.more.blocks:
@@ -86,29 +87,32 @@ def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:
         yield _line(row.shared, "  " * (level + 1) + "└ reached through several fields")
 
 
-def _line(totals: Totals, said: str) -> _Line:
-    return _Line(size(totals.bytes), number(totals.blocks), said)
+def _line(totals: Totals, phrase: str) -> _Line:
+    return _Line(size(totals.bytes), number(totals.blocks), phrase)
 
 
 def _count(many: int, what: str) -> str:
     return f"{many:,} {what}{'' if many == 1 else 's'}"
 
 
-def _wrapped(head: str, said: str, width: int) -> Iterator[str]:
-    """What does not fit stands below, as far in as what it goes on from."""
+def _wrapped(head: str, phrase: str, width: int) -> Iterator[str]:
+    """Wrap a row: what does not fit goes on lines below, indented like its text."""
     import textwrap
 
-    inner = len(said) - len(said.lstrip(" └")) + 2
-    room = max(width - len(head), 40)
-    said = visible(said)
-    parts = textwrap.wrap(said, room, subsequent_indent=" " * inner, drop_whitespace=True, break_long_words=False, break_on_hyphens=False)
-    lead = len(said) - len(said.lstrip(" "))
-    for at, part in enumerate(parts or [said]):
+    inner = len(phrase) - len(phrase.lstrip(" └")) + 2
+    available = max(width - len(head), 40)
+    phrase = visible(phrase)
+    parts = textwrap.wrap(
+        phrase, available, subsequent_indent=" " * inner, drop_whitespace=True, break_long_words=False, break_on_hyphens=False
+    )
+    lead = len(phrase) - len(phrase.lstrip(" "))
+    for at, part in enumerate(parts or [phrase]):
         yield (head if at == 0 else " " * len(head)) + (" " * lead + part.lstrip(" ") if at == 0 else part)
 
 
 def _next(shown: Shown) -> list[str]:
-    """What to type next: who leads to one of many alike that several roots hold; the largest root in more depth; what is lost."""
+    """Suggested commands: the path to one of several shared blocks; the largest root in more depth;
+    what is lost."""
     made = []
     if shown.shared is not None and shown.shared.address:
         made.append(f"path {shown.shared.address:#x}")

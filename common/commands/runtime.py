@@ -1,4 +1,5 @@
-"""`runtime`: what a managed runtime (Ruby, CPython, V8, JVM) holds, what native memory hangs from it, and what it knows of that."""
+"""`runtime`: the command that shows what a managed runtime (Ruby, CPython, V8, JVM) holds, which
+native memory its objects hold, and how much of that it knows of."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ from findleaks.runtimes.directory import find, known
 from findleaks.session import Session
 
 NONE = "–"
+"""Cell without a value."""
 ROWS = 20
-"""Types and sites in text."""
+"""Types and sites printed as text without --limit."""
 PARTS = 20
-"""Parts of a part that are printed, at least."""
+"""Least bound on the parts printed below a part, for a --limit that is smaller."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,10 +33,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def runtime(session: Session, args: argparse.Namespace) -> Plain:
-    """Show each managed runtime's own page: its counters as it would print them, the memory that is its own (V8's heap by isolate and
-    space), live objects by type, and the native blocks that only objects of that type hold, with how much of these the runtime was told
-    of: memory it does not know of is no reason for it to collect. What objects of several types hold together is no type's: --by package
-    counts the types of a package as one. Where the runtime keeps where memory was asked for (tracemalloc, NMT), these sites too."""
+    """Show each managed runtime's own page: its counters as it would print them, the memory that is
+    its own (V8's heap by isolate and space), live objects by type, and the native blocks that only
+    objects of that type hold, with how much of these the runtime was told of: memory it does not
+    know of is no reason for it to collect. What objects of several types hold together is no
+    type's: --by package counts the types of a package as one. Where the runtime keeps where memory
+    was asked for (tracemalloc, NMT), these sites too."""
     only = [args.only] if args.only else []
     runtimes = find(session.target, session.engine, session.directory, only) if only else session.runtimes
     found = managed(session, runtimes, not args.no_native, package if args.by == "package" else str)
@@ -123,7 +127,8 @@ def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterat
 
 
 def _rows(parts: Sequence[Part], limit: int, indent: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Each part, and under it what it consists of; of this not what is empty, and no more than `limit`."""
+    """A row for each part, followed by its own parts that are not empty, at most `limit` of them
+    (0: all)."""
     for part in parts:
         yield size(part.bytes), size(part.used) if part.used is not None else NONE, f"{indent}{part.name}", part.detail
         inner = [one for one in part.parts if one.ranges]

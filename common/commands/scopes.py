@@ -1,4 +1,5 @@
-"""`scopes`: V8's handle scopes, what they hold, and who opened them."""
+"""`scopes`: the command that shows V8's handle scopes, what they hold, and which frames opened
+them."""
 
 from __future__ import annotations
 
@@ -23,9 +24,10 @@ from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import NamedFrame, Namer, without_parameters
 
 KINDS = 10
-"""Kinds of values in text."""
+"""Kinds of values printed as text without --limit."""
 MANY = 10_000
-"""Handles of one scope from which on it hoards: a block has 1,022, and a callback seldom needs one."""
+"""Handles in one scope from which it is reported as hoarding. A block of handles has 1,022, and a
+callback seldom needs one block."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,18 +35,20 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 HEAP = "napi_open_handle_scope"
-"""What opens scopes that stand on the heap."""
+"""Node-API function that opens the scopes allocated on the heap."""
 
 COUNT = "count MakeCallback --outside-scope v8 --for 10"
+"""Command that names the callers who leave their handles to the outermost scope."""
 
 UNREACHED = "a frame that could not be reached"
+"""Label of the opener of a scope whose stack frame the unwinder did not reach."""
 
 SHOWN = 6
-"""Frames inside a scope that hoards which the text names."""
+"""Frames inside a hoarding scope that the text names, at most."""
 
 
 class Open(NamedTuple):
-    """A scope with the names of the frame that opened it and of those inside it; of frames without a name, none."""
+    """A scope, the frame that opened it (None: not found) with its label, and the frames inside."""
 
     scope: Scope
     opener: Optional[NamedFrame]
@@ -53,6 +57,8 @@ class Open(NamedTuple):
 
 
 class Found(NamedTuple):
+    """An isolate, the values its handles hold, its open scopes, and its global handles."""
+
     isolate: Isolate
     held: list[Held]
     scopes: list[Open]
@@ -60,7 +66,7 @@ class Found(NamedTuple):
 
 
 class Scopes:
-    """What `scopes` found; status 2 where nothing could be said."""
+    """Result of `scopes`. The status is 2 if no handle scopes could be read."""
 
     def __init__(self, session: Session, limit: Optional[int]) -> None:
         target = session.target
@@ -163,7 +169,7 @@ class Scopes:
                 yield f"  … {more} more kind{'' if more == 1 else 's'} (--limit 0)"
         if found.globals is not None:
             yield ""
-            yield from wrapped(f"  {_told(found.globals)}", width)
+            yield from wrapped(f"  {_globals_line(found.globals)}", width)
         yield ""
         yield from self._verdict(found, width, door)
 
@@ -181,7 +187,8 @@ class Scopes:
         if inside:
             yield from wrapped(f"  Inside it now: {some(inside, SHOWN)}.", width)
         yield from wrapped("  Handles made where no nearer scope is open are freed only when that one closes.", width)
-        if most is found.scopes[-1]:  # the callers of this kind can be counted, see runtimes/rules.py
+        # Callers of the outermost scope can be counted: see runtimes/rules.py.
+        if most is found.scopes[-1]:
             if self.live:
                 yield from door.next(width, COUNT)
             else:
@@ -205,7 +212,7 @@ def _globals(kept: Optional[Globals]) -> Optional[Mapping[str, object]]:
     return {"handles": kept.handles, "weak": kept.weak, "blocks": kept.blocks, "bytes": kept.bytes, "problem": kept.problem or None}
 
 
-def _told(kept: Globals) -> str:
+def _globals_line(kept: Globals) -> str:
     blocks = f"{number(kept.blocks)} block{'' if kept.blocks == 1 else 's'}"
     return f"Global handles: {number(kept.handles)} in {blocks}, {size(kept.bytes)}; {number(kept.weak)} of them weak"
 
@@ -219,12 +226,12 @@ def _inside(frame: NamedFrame) -> str:
 
 
 def _label(frame: NamedFrame) -> str:
-    """The function without its parameters, which fill lines."""
+    """Label of a frame, the function without its parameters, which can be very long."""
     return frame._replace(function=without_parameters(frame.function)).label()
 
 
 def _share(part: int, whole: int) -> str:
-    """ "100 %" only of all."""
+    """Percentage; "100 %" only if it is exactly all."""
     value = 100 * part / whole
     if value < 1:
         return "< 1 %" if part else ""
@@ -233,7 +240,9 @@ def _share(part: int, whole: int) -> str:
 
 @command(arguments=_arguments)
 def scopes(session: Session, args: argparse.Namespace) -> Scopes:
-    """Audit V8's handle scopes: how many handles each isolate has, what they hold, and which frame opened the scope that will free them.
-    A leak of handles shows as a scope that hoards: calls into JavaScript that open no HandleScope leave their handles to the outermost
-    one, which may never close. Offsets come from V8's own code; node binaries of 0.10 to 24 need no debug information."""
+    """Audit V8's handle scopes: how many handles each isolate has, what they hold, and which frame
+    opened the scope that will free them. A leak of handles shows as a scope that hoards: calls into
+    JavaScript that open no HandleScope leave their handles to the outermost one, which may never
+    close. Offsets come from V8's own code; node binaries of 0.10 to 24 need no debug information.
+    """
     return Scopes(session, args.limit)

@@ -1,4 +1,4 @@
-"""`stacks`: threads grouped by identical stacks."""
+"""`stacks`: the command that groups threads by identical stacks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from findleaks.session import Session
 from findleaks.unwind.stacks import NamedFrame, Stack, filter_stacks, group_threads, without_parameters
 
 FRAMES = 40
+"""Frames of each stack printed as text without --frames."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Stacks:
-    """What `stacks` found."""
+    """Result of `stacks`."""
 
     status = 0
 
@@ -84,28 +85,29 @@ class Stacks:
         yield from warning_lines(self.warnings, width)
 
     def _who(self, tid: int) -> str:
-        """ "4711 (worker)"; "4711" where the thread's name is not known, or all threads have the program's."""
+        """For example "4711 (worker)". Only "4711" if the name is not known, or if all threads have
+        the same."""
         name = self.names.get(tid) if len(set(self.names.values())) > 1 else None
         return f"{tid} ({printable(name, 20)})" if name else str(tid)
 
 
 def folded(stacks: Sequence[Stack]) -> Iterator[str]:
-    """Brendan Gregg's folded stacks: functions from the outermost on, then how many."""
+    """Brendan Gregg's folded stacks: functions, the outermost first, then the number of threads."""
     for stack in stacks:
         labels = [frame.function or frame.label() for frame in reversed(stack.frames)]
         yield f"{';'.join(printable(label).replace(';', ':') for label in labels)} {len(stack.threads)}"
 
 
 def line(frame: NamedFrame, width: int) -> str:
-    """One frame, its file last where there is room for it; parameters go where there is none."""
+    """One frame, with its file last if it has one; without parameters if the line is too long."""
     label = printable(frame.label(), 2000)
     if len(label) > width - len(frame.module) - 3 and frame.function:
         label = printable(frame._replace(function=without_parameters(frame.function)).label(), 2000)
     module = printable(frame.module, 40)
     if not frame.function or not module:
         return label[:width]
-    room = max(20, width - len(module) - 3)
-    return f"{label if len(label) <= room else label[: room - 1] + '…'}  [{module}]"
+    available = max(20, width - len(module) - 3)
+    return f"{label if len(label) <= available else label[: available - 1] + '…'}  [{module}]"
 
 
 def _json(frame: NamedFrame) -> dict[str, object]:
@@ -118,7 +120,8 @@ def _count(count: int, what: str) -> str:
 
 @command(arguments=_arguments)
 def stacks(session: Session, args: argparse.Namespace) -> Stacks:
-    """Group the threads by identical stacks, those of most threads first. A function is named in full, without its parameters, or by
-    its last part: -c MakeCallback finds node::MakeCallback(…). Stacks go through code made at run time (V8's, by its frame pointers)
-    up to the function the thread began in; needs no heap and no debug information."""
+    """Group the threads by identical stacks, those of most threads first. A function is named in
+    full, without its parameters, or by its last part: -c MakeCallback finds node::MakeCallback(…).
+    Stacks go through code made at run time (V8's, by its frame pointers) up to the function the
+    thread began in; needs no heap and no debug information."""
     return Stacks(session, args)

@@ -1,4 +1,5 @@
-"""`verdict`: where the resident memory is, what is wrong with it, and what to try."""
+"""`verdict`: the command that accounts for resident memory, reports what is wrong with it, and
+suggests what to try."""
 
 from __future__ import annotations
 
@@ -24,13 +25,16 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def verdict(session: Session, args: argparse.Namespace) -> Plain:
-    """Account for the whole resident memory, and say in plain words what is wrong, biggest first, each with its evidence and what to
-    try: lost blocks, memory held by one root, free memory that an allocator keeps (and how much of it a call gives back), thread caches,
-    V8 scopes that hoard, threads never joined. Several causes at once are all told; when nothing is lost, that is said.
+    """Account for the whole resident memory, and say in plain words what is wrong, biggest first,
+    each with its evidence and what to try: lost blocks, memory held by one root, free memory that
+    an allocator keeps (and how much of it a call gives back), thread caches, V8 scopes that hoard,
+    threads never joined. Several causes at once are all told; when nothing is lost, that is said.
 
-    Shares are resident bytes and sum up to all that is resident. A core tells which pages were, if the kernel wrote it and nothing copied
-    it, or with a file that `map --save-residency` wrote before gcore; otherwise mapped bytes are shown, and said to be."""
-    pages = residency(session, args.residency)  # before the heaps are read: that makes pages of files resident
+    Shares are resident bytes and sum up to all that is resident. A core tells which pages were, if
+    the kernel wrote it and nothing copied it, or with a file that `map --save-residency` wrote
+    before gcore; otherwise mapped bytes are shown, and said to be."""
+    # Before the heaps are read: reading makes pages of files resident.
+    pages = residency(session, args.residency)
     accounting = account(session, pages)
     found = findings(session, accounting, lambda store: _free_memory(session, store, pages))
     body: dict[str, object] = {
@@ -47,14 +51,15 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
         "managed": [one.json() for one in accounting.native],
         "findings": [finding.json() for finding in found],
     }
-    status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2  # no block of a known allocator: as `find`
+    # 2 where no allocator's blocks were found, as in `find`.
+    status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
     made = Plain(session, "verdict", body, lambda width, door: text(session, accounting, found, width, door), status)
     made.warnings += [printable(warning, 600) for warning in accounting.warnings]
     return made
 
 
 def _free_memory(session: Session, store: Store, pages: Residency) -> FreeMemory:
-    from findleaks.audit.pages import measure_free  # only where an allocator keeps much
+    from findleaks.audit.pages import measure_free  # only needed where an allocator keeps much
 
     return measure_free(session, store.allocator, store.arenas, pages)
 

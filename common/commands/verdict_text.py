@@ -1,4 +1,4 @@
-"""The text of `verdict`: how much is resident, whose it is, then what is wrong and what to try."""
+"""Text of `verdict`: how much is resident, who owns it, then what is wrong and what to try."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 BAR = 20
+"""Columns of the bar for a share of 100 %."""
 _UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")
+"""Space between a number and its unit, which must not become a line break."""
 SMALL = 1000
-"""Shares of less than one part in so many stand in one row, if there are several."""
+"""Shares below 1/SMALL of the total are merged into one row, if there are several. Owners of less
+of the reserved addresses are not named."""
 
 
 def text(session: Session, accounting: Accounting, found: Sequence[Finding], width: int, door: Door) -> Iterator[str]:
-    """Lines for a reader."""
+    """All lines of the text."""
     yield from wrapped(_headline(session, accounting), width)
     yield ""
     yield from _table(accounting, width)
@@ -35,7 +38,8 @@ def text(session: Session, accounting: Accounting, found: Sequence[Finding], wid
 
 
 def _reserved(accounting: Accounting) -> str:
-    """ "  besides, 366 MiB of addresses are reserved and hold nothing (glibc 2.36: 366 MiB)"; "" where that is not worth a line."""
+    """For example " besides, 366 MiB of addresses are reserved and hold nothing (glibc 2.36: 366
+    MiB)"; "" if they are at most a twentieth of the total."""
     total = sum(one.bytes for one in accounting.reserved)
     if total <= accounting.total // 20:
         return ""
@@ -77,18 +81,19 @@ def _table(accounting: Accounting, width: int) -> Iterator[str]:
             if longest
             else f"  {size(held):>8}  "
         )
-        yield from _behind(lead, name, width)
+        yield from _hanging(lead, name, width)
 
 
-def _behind(lead: str, words: str, width: int) -> Iterator[str]:
-    """`words` behind `lead`, on as many lines as they need; a number stays with its unit."""
+def _hanging(lead: str, words: str, width: int) -> Iterator[str]:
+    """`words` after `lead`, on as many lines as they need. A number stays on one line with its
+    unit."""
     whole = _UNIT.sub("\u00a0\\1", words)
     for at, line in enumerate(wrapped(whole, max(width - len(lead), 24))):
         yield (lead if not at else " " * len(lead)) + line.strip().replace("\u00a0", " ")
 
 
 def label(share: Share) -> str:
-    """ "glibc 2.36: free but kept, in 16 arenas" """
+    """For example "glibc 2.36: free but kept, in 16 arenas"."""
     count, many = number(share.count), "" if share.count == 1 else "s"
     if share.sort == "files":
         names = [printable(part.name.partition(".so")[0], 60) for part in share.parts[:3]]
@@ -114,9 +119,9 @@ def _finding(at: int, finding: Finding, width: int, door: Door) -> Iterator[str]
     said = [finding.title]
     if finding.cause:
         said.append(finding.cause if finding.sort != "kept" else f"Cause: {finding.cause[:1].lower()}{finding.cause[1:]}")
-    yield from _behind(lead, " ".join(said), width)
+    yield from _hanging(lead, " ".join(said), width)
     if finding.tries:
-        yield from _behind("     try: ", "; ".join(finding.tries), width)
+        yield from _hanging("     try: ", "; ".join(finding.tries), width)
     if finding.shows:
         for line in door.next(width - 3, *finding.shows):
             yield "   " + line

@@ -1,4 +1,4 @@
-"""`verify`: is the heap sound, and if not, what was written where."""
+"""`verify`: the command that checks heaps for corruption, and shows what was written where."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from findleaks.session import Session
 from findleaks.target.ranges import subtract
 
 LIMIT = 10
+"""Problems printed as text without --limit."""
 
 MOST = 1000
-"""Problems of one allocator that are explained; the others are counted."""
+"""Problems of one allocator that are explained; further ones are only counted."""
 
 MOST_PARTS = 5
-"""Further places of one run of damage that are printed."""
+"""Further places printed for one run of damage, at most."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,11 +37,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def verify(session: Session, args: argparse.Namespace) -> Plain:
-    """Look for heap corruption: sizes and flags of all blocks, links of all free lists in both directions, counters, canaries, whatever
-    the allocator keeps twice. Of each problem: the first wrong byte, the blocks around it (the one in front probably overran), and what
-    was written there: a text, a pointer to what, a number, a pattern.
+    """Look for heap corruption: sizes and flags of all blocks, links of all free lists in both
+    directions, counters, canaries, whatever the allocator keeps twice. Of each problem: the first
+    wrong byte, the blocks around it (the one in front probably overran), and what was written
+    there: a text, a pointer to what, a number, a pattern.
 
-    Exit status: 0 sound, 1 corrupt, 2 nothing can be said, or nothing wrong in what could be read of a target that is not whole."""
+    Exit status: 0 sound, 1 corrupt, 2 nothing can be said, or nothing wrong in what could be read
+    of a target that is not whole."""
     chosen = _chosen(session, args.allocator)
     found = [_problems(session, allocator) for allocator in chosen]
     while any(problem.corrupt for problems, _ in found for problem in problems) and session.read_again():
@@ -69,13 +72,15 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
     status = 1 if corrupt_ else 0 if whole and _blocks(session, chosen) else 2
     shown = _limited(findings, in_text(args.limit, LIMIT))
     result = Plain(session, "verify", body, lambda width, door: _text(body, shown, width, door), status)
-    told = {printable(problem.what, 600) for problem in session.directory.problems if problem.corrupt}
-    result.warnings = [warning for warning in result.warnings if warning not in told]  # they are the problems
+    reported = {printable(problem.what, 600) for problem in session.directory.problems if problem.corrupt}
+    # Warnings about corruption are listed as problems already.
+    result.warnings = [warning for warning in result.warnings if warning not in reported]
     return result
 
 
 def _limited(findings: Sequence[Finding], limit: Optional[int]) -> list[Finding]:
-    """The first `limit` places of damage (0 and None: all) with all that is part of them, and every doubt."""
+    """The first `limit` places of damage (0 and None: all), each with all its parts, and every
+    problem that is not corruption."""
     damaged: set[int] = set()
     left_out: set[int] = set()
     for one in findings:
@@ -94,8 +99,9 @@ def _chosen(session: Session, name: str | None) -> list[Allocator]:
 
 
 def _problems(session: Session, allocator: Allocator) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
-    """Everything wrong with one allocator, each damaged place once, and what threads inside it were just changing. The reader's own come
-    last to be looked at: `verify` may have made them more exact."""
+    """The problems of one allocator, each damaged place once, and those that are excused, as a
+    thread inside the allocator was changing the place. `allocator.problems` is read after `verify`,
+    which may have made it more exact."""
     found: list[Problem] = []
     phase = f"checking the heap of {allocator.name}"
     for problem in allocator.verify(session.directory.blocks):
@@ -107,7 +113,8 @@ def _problems(session: Session, allocator: Allocator) -> tuple[list[Problem], li
 
 
 def _unread(session: Session) -> bool:
-    """Whether part of a heap is not in the target; unreadable guard pages of stacks are none of the heap's business."""
+    """Whether part of a heap is missing from the target. Unreadable guard pages of stacks do not
+    count."""
     heaps = session.heap_ranges()
     left = subtract(heaps, session.target.unread)
     return sum(end - start for start, end in left) < sum(end - start for start, end in heaps)
@@ -118,7 +125,7 @@ def _blocks(session: Session, chosen: Sequence[Allocator]) -> int:
 
 
 def _count(session: Session, allocator: Allocator) -> int:
-    """Its blocks, in any state but its own data."""
+    """Number of the allocator's blocks in any state except its own metadata."""
     directory = session.directory
     states = (State.IN_USE, State.CACHED, State.FREE)
     return sum(directory.blocks.totals(state, start, end).blocks for start, end in directory.of(allocator) for state in states)
@@ -138,7 +145,7 @@ def _entry(session: Session, allocator: Allocator, corrupt: Sequence[Problem], d
     }
 
 
-# -- text ---------------------------------------------------------------------------------------------------------------------
+# -- text ---------------------------------------------------------------------------
 
 
 def _text(body: Mapping[str, Any], findings: Sequence[Finding], width: int, door: Door) -> Iterator[str]:
@@ -197,7 +204,7 @@ def _finding(finding: Finding, count: int, width: int) -> Iterator[str]:
 
 
 def _place(finding: Finding) -> str:
-    """Where what was written begins and ends, beside the end of the block in front."""
+    """Where the written bytes begin and end, relative to the end of the block before."""
     written, before = finding.written, finding.before
     if written is None or before is None or finding.past_end is None:
         return ""
@@ -221,14 +228,14 @@ def _block(one: Neighbour) -> str:
 
 
 def _hanging(lead: str, text: str, width: int) -> Iterator[str]:
-    """Text behind a lead, its further lines indented."""
+    """Text after a lead, with its further lines indented."""
     indent = " " * min(len(lead), 14)
     for index, line in enumerate(wrapped(text, max(width - len(lead), 20))):
         yield (indent if index else lead) + line.strip()
 
 
 def _next(finding: Finding) -> list[str]:
-    """What to type next: the block that overran, or the one written to, and who points there."""
+    """Suggested commands: the block that overran or was written to, and its references."""
     block = finding.at or finding.before or finding.after
     if block is None:
         return [f"whatis {finding.place:#x}"]

@@ -1,4 +1,4 @@
-"""`whatis ADDR…`: what is at an address."""
+"""`whatis ADDR…`: the command that identifies addresses."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments, positional="addresses")
 def whatis(session: Session, args: argparse.Namespace) -> Plain:
-    """Say what each address is: a block (state, kind, type, who owns it), a place on a thread's stack, a module's symbol,
-    the allocator's own memory, or a mapping. An address inside a block is as good as its start."""
+    """Say what each address is: a block (state, kind, type, who owns it), a place on a thread's
+    stack, a module's symbol, the allocator's own memory, or a mapping. An address inside a block is
+    as good as its start."""
     addresses = [address_word(word) for word in args.addresses]
     describer = Describer(session)
     answers = [describer.answer(address) for address in addresses]
