@@ -26,7 +26,7 @@ GENERATION = 3
 """Words of a generation: next, previous; threshold and count, 32 bits each."""
 
 STATISTICS = ("collections", "collected", "uncollectable")
-MOST_THRESHOLD = 1 << 30
+MOST_THRESHOLD = 1 << 30  # a plausible threshold is below, and so is a count
 
 
 COLLECTING = "collecting"

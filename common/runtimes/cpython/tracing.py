@@ -29,7 +29,7 @@ TABLE = 10
 """Words of a hash table."""
 
 FEWEST_BUCKETS = 16
-MOST_ENTRIES = 1 << 28
+MOST_ENTRIES = 1 << 28  # entries of a plausible table
 MOST_FRAMES = 64
 """Frames of a traceback that are read."""
 

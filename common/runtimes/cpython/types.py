@@ -35,7 +35,7 @@ Unused in earlier versions.
 HEAP_TYPE = 1 << 9
 SUBCLASSES = {"int": 1 << 24, "list": 1 << 25, "tuple": 1 << 26, "bytes": 1 << 27, "str": 1 << 28, "dict": 1 << 29}
 
-NAME_LENGTH = 200
+NAME_LENGTH = 200  # bytes of a name that are read
 KEYS = 1 << 12
 """Bytes of a class's dictionary that are searched for its module's name."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
 NOTE_NAME, NOTE_TYPE = b"Go", 4
-MOST_NOTE = 1 << 12
+MOST_NOTE = 1 << 12  # bytes of a segment of notes; larger ones are ignored
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:

@@ -51,13 +51,13 @@ STATE_BEFORE = 5
 OBJECTS, MANUAL = 1, 2
 """mSpanInUse; mSpanManual: stacks, and some buffers of the collector's."""
 
-MOST_SLOTS = 1 << 16
+MOST_SLOTS = 1 << 16  # addresses that are tried as the start of an arena
 MOST_LOOKS = 1 << 18
 """Entries that are read of possible tables: a hostile core may have many words that could be the
 table.
 """
 
-SAMPLE = 16
+SAMPLE = 16  # mspans of an arena that are checked
 OFTEN = 1 << 14
 """Spans between two checks for the user's interrupt."""
 
@@ -200,8 +200,8 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span
         span = words[number * MSPAN : (number + 1) * MSPAN]
         base = span[START] // ARENA * ARENA
         if span[START] and (span[START] % PAGE or base not in arenas or not 0 < span[COUNT] < 1 << 35):
-            # Freed pages may keep the descriptor, which belongs to another span by now, or to none; this is
-            # neither.
+            # Freed pages may keep the descriptor, which belongs to another span by now, or to none.
+            # This one is neither.
             return []
         if span[START] and arenas[base].spans[(span[START] - base) // PAGE] == address:
             found.append((number, span))

@@ -23,7 +23,7 @@ from findleaks.runtimes.jvm.threads import java_threads
 from findleaks.target.base import Range
 from findleaks.target.ranges import merged
 
-MOST_REGIONS = 1 << 20
+MOST_REGIONS = 1 << 20  # regions of a plausible G1 heap
 MOST_RESERVE = 1 << 9
 """Upper limit of a TLAB's reserve in words, several times what it ever is."""
 

@@ -15,8 +15,8 @@ from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Module, Symbol, Target
 
-MOST = 1 << 16
-NAME = 128
+MOST = 1 << 16  # entries of the table that are read
+NAME = 128  # bytes of a name that are read
 
 
 class Field(NamedTuple):

@@ -39,8 +39,8 @@ CREATE = (
 LARGEST = 1 << 16
 """Upper limit of a block of nodes, in bytes (V8: 256 nodes of 24 or 32)."""
 
-MOST_BLOCKS = 1 << 22
-WEAK = 2
+MOST_BLOCKS = 1 << 22  # blocks in a plausible list
+WEAK = 2  # state of a weak node
 
 
 @dataclass(frozen=True)

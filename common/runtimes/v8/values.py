@@ -151,7 +151,10 @@ class Namer:
         return ""
 
     def _learn(self) -> None:
-        """Read the constants for post-mortem debuggers: `v8dbg_type_CLASS__TYPE` is an instance type's number."""
+        """Read the constants for post-mortem debuggers.
+
+        `v8dbg_type_CLASS__TYPE` is an instance type's number.
+        """
         self._types = {}
         order = self._target.arch.byteorder
         for name in ("v8dbg_class_Map__instance_type__uint16_t", "v8dbg_class_Map__instance_attributes__int"):
