@@ -16,7 +16,7 @@ from findleaks.engine.dominators import NO_ROOT
 from findleaks.target.base import Piece, Range
 
 NO_OBJECT = NO_ROOT
-"""In `found` and `merged`: no object. The dominators take `merged` as the numbers of their roots.
+"""In `found` and `merged`: no object. `merged` has the roots that dominators merge blocks into.
 
 IGNORED there is an object without pointers: words behind its end are not its own.
 """

@@ -24,7 +24,7 @@ from findleaks.runtimes.cpython.variables import of_module, variable
 from findleaks.target.base import Piece, Range, Target
 
 HEAD = 160
-"""Bytes at the beginning of a block that contain its object's header and state."""
+"""Bytes of a block that are read to recognise its object, which begins within them."""
 
 
 def _rank(made: Variable) -> tuple[bool, int, str, int]:
