@@ -1,1 +1,3 @@
-"""What managed runtimes keep in a process: read from the runtime's own structures, their layouts from its own code."""
+"""Managed runtimes in a process, read from their own structures; layouts come from the runtime's
+code.
+"""

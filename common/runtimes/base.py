@@ -1,8 +1,10 @@
-"""What a managed runtime's reader offers; adding a runtime is adding one file (or folder) whose finder the directory lists.
+"""The interface of a runtime reader. To add a runtime, add a file or folder with a finder and list
+it in the directory.
 
-A runtime has a heap of its own, whose objects hold native blocks, and counters of what it knows of them. Nothing is called in the
-target: everything is found through exported symbols, the code of exported functions, and invariants. An unknown version says in
-`problems` what could not be read, and offers the rest.
+A runtime has its own heap, whose objects hold native blocks, and counters of its memory. Nothing is
+called in the target: everything is found through exported symbols, the code of exported functions,
+and invariants. For an unknown version, `problems` says what could not be read; the rest is still
+offered.
 """
 
 from __future__ import annotations
@@ -21,18 +23,23 @@ if TYPE_CHECKING:
 
 
 class Count(NamedTuple):
-    """One of the runtime's own counters, under the name by which it prints it itself. `unit` is "bytes", or "" for a plain number."""
+    """One of the runtime's own counters, under the name by which the runtime prints it.
+
+    `unit` is "bytes", or "" for a plain number.
+    """
 
     value: int
     unit: str = ""
 
 
 class Part(NamedTuple):
-    """Memory that is the runtime's own: `used` bytes of these ranges hold live objects (code, metadata); None where that is not known.
+    """Memory that the runtime owns: code, metadata, its heap.
 
-    `ranges` are sorted and disjoint. `name` is used in a sentence: "heap pages", "code cache". `inside` marks parts that are in an
-    allocator's blocks: their bytes are in that allocator's share already. `parts` is what it is known to consist of: their
-    ranges are among its own. `freed` marks parts that the runtime has freed and not given back to the kernel.
+    `used` is how many bytes of `ranges` hold live objects, None if unknown. `ranges` are sorted and
+    disjoint. `name` is used in a sentence: "heap pages", "code cache". `inside` marks parts that
+    lie in an allocator's blocks, so that the allocator's total already includes them. `parts` are
+    known components; their ranges are among the part's own. `freed` marks memory that the runtime
+    has freed and not given back to the kernel.
     """
 
     name: str
@@ -45,12 +52,15 @@ class Part(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of its ranges, resident or not."""
+        """Size of its ranges, resident or not."""
         return sum(end - start for start, end in self.ranges)
 
 
 class Type(NamedTuple):
-    """The live objects of one type: how many, and the bytes they take in the managed heap itself; `own` are counts of the runtime's own."""
+    """The live objects of one type, and the bytes they take in the managed heap itself.
+
+    `own` are counts that only this runtime has.
+    """
 
     name: str
     objects: int
@@ -59,20 +69,25 @@ class Type(NamedTuple):
 
 
 class Holders(NamedTuple):
-    """Live objects, ascending by address: where each begins, the bytes from there that it may refer to native memory from, and the
-    number of its type in `names`. Objects that surely refer to no native block may be left out. Free slots may stand among them, with
-    graph.dominators.NO_ROOT for a type: what they still hold refers to nothing.
+    """Live objects that may refer to native memory.
 
-    Objects of the first `owning` types free themselves what they refer to, so that it is theirs: references to it from elsewhere, such as
-    stale ones, take nothing from them.
+    The columns, ascending by address: where an object begins, how many bytes from there may contain
+    references to native memory, and the number of its type in `names`. Objects that surely refer to
+    no native block may be left out. Free slots may be included, with the type
+    engine.dominators.NO_ROOT: what they still contain refers to nothing.
+
+    Objects of the first `owning` types free what they refer to, so they own it: references to it
+    from elsewhere, such as stale ones, are ignored.
 
     `owned` names blocks, by index, that objects of a type own beside what their words refer to.
 
-    Where a block of an allocator's has many objects in it, `pages` are these parts of blocks: objects, and no native memory.
+    `pages` are the parts of allocators' blocks that contain many objects each, and no native
+    memory.
 
-    Where each object is a block of an allocator's, `blocks` has for every block the number of the type of the object in it, or
-    graph.dominators.NO_ROOT, or IGNORED for an object without pointers, and the columns are empty: such blocks are not native memory
-    themselves."""
+    If each object is an allocator's block, the columns are empty, and `blocks` has for every block
+    the number of the type of its object, or NO_ROOT, or IGNORED for an object without pointers.
+    Such blocks are not native memory themselves.
+    """
 
     addresses: array[int]  # "Q"
     sizes: array[int]  # "I"
@@ -85,8 +100,11 @@ class Holders(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """A variable of the managed language that refers to an object: "shop.orders.cache", where the reference is, and its value;
-    `table` is the block of memory that this object has for itself (a dictionary's table), or 0."""
+    """A variable of the managed language that refers to an object.
+
+    `name` is like "shop.orders.cache"; `address` is where the reference is, `value` the object.
+    `table` is the block with this object's own storage (a dictionary's table), or 0.
+    """
 
     name: str
     address: int
@@ -95,7 +113,10 @@ class Variable(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Memory by where it was asked for, as the runtime keeps it (tracemalloc, NMT): frames innermost first, "file:line" or a function."""
+    """An allocation site, as the runtime records it (tracemalloc, NMT).
+
+    Frames are innermost first, "file:line" or a function.
+    """
 
     frames: Sequence[str]
     blocks: int
@@ -103,8 +124,11 @@ class Site(NamedTuple):
 
 
 class ManagedHeap(NamedTuple):
-    """By which files a process has a runtime whose heap is memory of no allocator: the start of their names, the runtime's name in a
-    sentence, and the allocator that serves as its heap where that can be read (CPython's pymalloc)."""
+    """How to recognise, by loaded files, a runtime whose heap belongs to no allocator.
+
+    `files` are how their names begin, `owner` the runtime's name in a sentence, `allocator` the
+    allocator that serves as its heap if that can be read (CPython's pymalloc).
+    """
 
     files: tuple[str, ...]
     owner: str
@@ -113,9 +137,12 @@ class ManagedHeap(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong with a process's memory. `sort` is what it is, for programs; `bytes` what it is about, by which findings are ranked;
-    `title` a sentence, `cause` another or "", `tries` what to try, `shows` the commands that show more (their words), `facts` the numbers
-    behind it."""
+    """A problem found in a process's memory.
+
+    `sort` identifies it for programs. `bytes` is the memory concerned, by which findings are
+    ranked. `title` is a sentence, `cause` another or "", `tries` what to try, `shows` commands that
+    show more (their words), `facts` the numbers behind it.
+    """
 
     sort: str
     bytes: int
@@ -138,8 +165,12 @@ class Finding:
 
 
 class Runtime:
-    """One runtime in a process. Subclasses set the attributes and override what they can say; every method may be called any number of
-    times, in any order, and raises nothing but Interrupted: what cannot be read becomes a line in `problems`."""
+    """One runtime in a process.
+
+    Subclasses set the attributes and override what they can read. Every method may be called any
+    number of times, in any order, and raises nothing but Interrupted: what cannot be read becomes a
+    line in `problems`.
+    """
 
     name: str  # "Ruby"
     version: str  # "3.1.2", or "" where it is not known
@@ -147,64 +178,78 @@ class Runtime:
     problems: list[Problem]
 
     def counters(self) -> Mapping[str, Count]:
-        """The runtime's own counters, in the order they are best read."""
+        """The runtime's own counters, in reading order."""
         return {}
 
     def parts(self) -> Sequence[Part]:
-        """Memory that is the runtime's own, for `whatis`, `map`, `verdict`."""
+        """Memory that the runtime owns, for `whatis`, `map`, `verdict`."""
         return []
 
     def stack_memory(self) -> Sequence[Range]:
-        """Memory of its heap in which stacks lie beside other things (Go's): what is below a stack pointer there need not be dead.
-        Sorted and disjoint."""
+        """Parts of its heap that contain stacks beside other data (Go's). Sorted and disjoint.
+
+        There, memory below a stack pointer need not be dead.
+        """
         return []
 
     def note(self) -> str:
-        """A sentence for `find`, `verdict` and `map` on what can be known of its memory and what cannot; "" where nothing need be said."""
+        """A sentence for `find`, `verdict` and `map` on what is known of its memory and what is
+        not, or "".
+        """
         return ""
 
     def reserved(self) -> Sequence[Range]:
-        """Addresses that it has reserved for its heap and not opened; see Allocator.reserved."""
+        """Addresses reserved for its heap and not opened; see Allocator.reserved."""
         return []
 
     def types(self) -> Sequence[Type]:
-        """Live objects by type, in no order. Five millions of them take less than 3 s."""
+        """Live objects by type, unordered. Five million objects take less than 3 s."""
         return []
 
     def holders(self) -> Optional[Holders]:
-        """What may hold native blocks; None where that cannot be known."""
+        """Objects that may hold native blocks; None if unknown."""
         return None
 
     def reported_bytes(self, name: str) -> Optional[int]:
-        """Of the native bytes that objects of this type hold, those they have reported to the runtime, so that its collector counts them;
-        None where that is not known."""
+        """Native bytes that objects of this type have reported to the runtime's collector; None if
+        unknown.
+        """
         return None
 
     def dead(self) -> Sequence[Range]:
-        """Parts of its heap that hold no live object (free slots): words there refer to nothing. Sorted and disjoint."""
+        """Parts of its heap without live objects (free slots): words there refer to nothing. Sorted
+        and disjoint.
+        """
         return []
 
     def sites(self) -> Sequence[Site]:
-        """Memory by where it was asked for, where the runtime keeps that; most bytes first."""
+        """Allocation sites, where the runtime records them; most bytes first."""
         return []
 
     def variables(self) -> Sequence[Variable]:
-        """Global variables of the managed language whose values are objects in blocks in use; of one object one variable."""
+        """Global variables whose values are objects in blocks in use; one variable an object."""
         return []
 
     def links(self) -> Optional[bytearray]:
-        """Of objects that each are a block: by block, how far into it the two words end by which the runtime chains its objects, so that
-        each seems to hold the next; 0 for none, engine.terms.NO_POINTERS for an object without pointers, where only what was there before
-        may look like one. None where it has no such chains."""
+        """For each block, where the runtime's links between objects end, in bytes into the block.
+
+        Only for runtimes whose objects each are a block. Objects that are chained through two words
+        seem to hold one another. 0 means no links; engine.terms.NO_POINTERS an object without
+        pointers, in which only leftover data may look like one. None if the runtime has no such
+        chains.
+        """
         return None
 
     def describe(self, address: int) -> str:
-        """A phrase on the managed object that holds this address ("Ruby String, 12 characters"), or ""."""
+        """A phrase on the managed object at this address ("Ruby String, 12 characters"), or ""."""
         return ""
 
 
 class Finder(Protocol):
-    """Finds a runtime in a target; [] if it is not there, in under a millisecond then: it runs in every process."""
+    """Finds a runtime in a target; [] if there is none.
+
+    It runs for every process, so a miss must take less than a millisecond.
+    """
 
     def __call__(self, target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]: ...
 

@@ -17,8 +17,11 @@ FINDERS: tuple[str, ...] = (
     "findleaks.runtimes.node",
     "findleaks.runtimes.go",
 )
-"""Modules with a `find(target, engine, directory)`; a new runtime adds itself here. A module may also have `HEAP`, a ManagedHeap, and
-`findings(target)`: what is wrong that shows even where the runtime's heap cannot be read."""
+"""Modules with a `find(target, engine, directory)`; a new runtime adds itself here.
+
+A module may also have `HEAP`, a ManagedHeap, and `findings(target)`: problems that show even if the
+runtime's heap cannot be read.
+"""
 
 
 def known() -> list[str]:
@@ -27,13 +30,16 @@ def known() -> list[str]:
 
 
 def findings(target: Target) -> Iterator[Finding]:
-    """What the runtimes' modules find wrong."""
+    """Problems that the runtimes' modules find."""
     for module in map(importlib.import_module, FINDERS):
         yield from getattr(module, "findings", lambda target: ())(target)
 
 
 def heap_owners(files: Sequence[str], allocators: Collection[str]) -> list[str]:
-    """The runtimes that have files among these (names without folders), and a heap of their own that none of these allocators serves."""
+    """The owners of managed heaps that none of these allocators serves, judged by loaded files.
+
+    `files` are names without folders.
+    """
     heaps: list[ManagedHeap] = [module.HEAP for module in map(importlib.import_module, FINDERS) if hasattr(module, "HEAP")]
     found = {heap.owner for heap in heaps if heap.allocator not in allocators and any(file.startswith(heap.files) for file in files)}
     return sorted(found, reverse=True)  # the JVM, V8, Ruby, CPython

@@ -1,9 +1,11 @@
-"""Whether a thread holds CPython's global interpreter lock: read where the interpreter itself looks.
+"""Whether a thread holds CPython's global interpreter lock, read from the current thread state.
 
-`PyThreadState_Get`, exported by every version, and `PyThreadState_GetUnchecked` load the current thread state (Python/pystate.c). Up to
-3.11 that is one variable for all threads, which belongs to the thread that holds the lock, and names it: `thread_id`, what
-pthread_self() gave, is among the first words (Include/cpython/pystate.h, struct _ts). From 3.12 on it is thread-local, and 0 while
-the thread does not hold the lock. Where the variable is, the operands of that code tell.
+`PyThreadState_Get`, exported by every version, and `PyThreadState_GetUnchecked` load the current
+thread state (Python/pystate.c). Up to 3.11 that is one variable for all threads: the state of the
+thread that holds the lock. The state identifies its thread: `thread_id`, the result of
+pthread_self(), is among its first words (Include/cpython/pystate.h, struct _ts). From 3.12 on the
+variable is thread-local, and 0 while the thread does not hold the lock. The operands of the
+getter's code give the variable's address.
 """
 
 from __future__ import annotations
@@ -22,19 +24,26 @@ from findleaks.target.base import Target
 GETTERS = ("PyThreadState_GetUnchecked", "_PyThreadState_UncheckedGet", "PyThreadState_Get")
 
 STATE = 192
-"""Bytes of a thread state that have `thread_id` among them: at 144 in 2.7, 152 in 3.6, 176 in 3.7 to 3.10, 152 in 3.11."""
+"""Bytes of a thread state that contain `thread_id`: it is at 144 in 2.7, 152 in 3.6, 176 in 3.7 to
+3.10, 152 in 3.11.
+"""
 
 LONGEST = 64
-"""Bytes of a getter that are looked at."""
+"""Bytes of a getter's code that are read."""
 
 ENTRY, VALUE = 16, 0
-"""The vector of thread-local storage: bytes of an entry, and where in it the block's address is (glibc, sysdeps/generic/dl-dtv.h)."""
+"""The dynamic thread vector: bytes of an entry, and the offset in it of the block's address (glibc,
+sysdeps/generic/dl-dtv.h).
+"""
 
 
 @dataclass(frozen=True)
 class Lock:
-    """Where the current thread state is: at `address`; else thread-local at `offset`, from the thread pointer or, with `module`, in that
-    module's block."""
+    """Location of the current thread state.
+
+    It is at `address`; or thread-local at `offset`, from the thread pointer or, with `module`, from
+    the start of that module's block.
+    """
 
     arch: Arch
     address: int = 0
@@ -42,8 +51,10 @@ class Lock:
     module: int = 0
 
     def held(self, word: Callable[[int], int], thread_pointer: int) -> bool:
-        """Whether the thread with this thread pointer, which is pthread_self(), holds the lock. `word` gives the word at an address, or
-        raises UnreadableMemory."""
+        """Whether the thread with this thread pointer, which is pthread_self(), holds the lock.
+
+        `word` gives the word at an address, or raises UnreadableMemory.
+        """
         step, mask = self.arch.word, self.arch.mask
         try:
             if self.address:
@@ -53,7 +64,7 @@ class Lock:
             if self.module:
                 vector = word((thread_pointer + self.arch.dtv_offset) & mask)
                 base = word((vector + ENTRY * self.module + VALUE) & mask)
-                if base in (0, mask):  # not made yet for this thread
+                if base in (0, mask):  # not allocated yet for this thread
                     return False
             return bool(word((base + self.offset) & mask))
         except UnreadableMemory:
@@ -61,7 +72,10 @@ class Lock:
 
 
 def derive(target: Target) -> Optional[Lock]:
-    """None where there is no CPython, or its code is not what was expected. Raises CapstoneMissing."""
+    """The lock of the target's CPython; None if there is none, or its code is not as expected.
+
+    Raises CapstoneMissing.
+    """
     if target.arch.name != "x86-64":
         return None
     for name in GETTERS:
@@ -74,7 +88,7 @@ def derive(target: Target) -> Optional[Lock]:
 
 
 def _lock(target: Target, address: int, size: int) -> Optional[Lock]:
-    base: Optional[Lock] = None  # found, but for an offset
+    base: Optional[Lock] = None  # complete but for an offset
     register, variable, index = NONE, 0, 0
     for one in instructions_at(target, address, size):
         offset = _offset(one)
@@ -100,12 +114,15 @@ def _lock(target: Target, address: int, size: int) -> Optional[Lock]:
 
 
 def _offset(one: Instruction) -> Optional[int]:
-    """The displacement of a load of a whole word without an index."""
+    """The displacement of a load of a whole word, without an index register."""
     return one.displacement if one.loads and one.wide and one.scaled < 0 else None
 
 
 def _through_slot(target: Target, slot: int, offset: int, local: bool) -> Optional[Lock]:
-    """A library's, found through a table of addresses and of offsets in thread-local storage (`local`)."""
+    """The lock of a library, whose variable is found through the global offset table.
+
+    The slot holds an address or, with `local`, an offset in thread-local storage.
+    """
     mask = target.arch.mask
     try:
         value = (target.word(slot) + offset) & mask
@@ -115,7 +132,9 @@ def _through_slot(target: Target, slot: int, offset: int, local: bool) -> Option
 
 
 def _through_index(target: Target, index: int, called: int) -> Optional[Lock]:
-    """`tls_index`, the argument of __tls_get_addr: a module's number, and an offset in its block."""
+    """The lock whose `tls_index`, the argument of __tls_get_addr, is at `index`: {module number,
+    offset in its block}.
+    """
     getter = target.symbol("__tls_get_addr")
     if getter is None or resolve_stub(target, called) != getter.address:
         return None

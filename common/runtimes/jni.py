@@ -1,8 +1,10 @@
-"""The functions of the Java Native Interface in a libjvm without symbols, by their places in the table that native code calls them by.
+"""Functions of the Java Native Interface in a libjvm without symbols, by their index in its
+function table.
 
-The order is the interface's own (Java Native Interface Specification, chapter 4, "Interface Function Table"; JNI 1.1 to 21): four words of
-0, then the functions. HotSpot keeps the table among its writable data, for agents may replace entries (src/hotspot/share/prims/jni.cpp).
-Behind it stands the table for -Xcheck:jni, whose functions end up in those of the first.
+The order is that of the interface (Java Native Interface Specification, chapter 4, "Interface
+Function Table"; JNI 1.1 to 21): four words of 0, then the functions. HotSpot keeps the table in its
+writable data, because agents may replace entries (src/hotspot/share/prims/jni.cpp). Behind it comes
+the table for -Xcheck:jni, whose functions end up in those of the first.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from findleaks.target.ranges import nonzero_pieces
 
 PREFIX = "jni_"
 EXPORTED = "JNI_GetCreatedJavaVMs"
-"""What every libjvm exports."""
+"""A function that every libjvm exports."""
 
 MODULE = "libjvm.so"
 
@@ -24,7 +26,7 @@ RESERVED = 4
 """Words of 0 in front of the functions."""
 
 MOST_DATA = 16 << 20
-"""Bytes of data that are looked at, a region; libjvm has 1 MiB."""
+"""Bytes of data that are searched in each region; libjvm has 1 MiB."""
 
 _KINDS = "Object Boolean Byte Char Short Int Long Float Double"
 
@@ -66,15 +68,19 @@ def _calls(where: str) -> Iterator[str]:
 
 
 NAMES = tuple(_names())
-"""Up to JNI 1.6; later versions add to the end."""
+"""Functions up to JNI 1.6; later versions append to the table."""
 
-MOST_OF = len(NAMES) - 40
-"""So many entries are different functions of libjvm's own: HotSpot replaces those that get fields by code that it makes at run time."""
+LEAST_DISTINCT = len(NAMES) - 40
+"""Entries that must be different functions within libjvm. HotSpot replaces those that get fields by
+code generated at run time.
+"""
 
 
 def functions(target: Target) -> Mapping[str, int]:
-    """Address by name ("jni_NewLocalRef"); empty where there is no JVM, or no such table in it. Interrupted when the user asked to
-    stop."""
+    """Addresses by name ("jni_NewLocalRef"); empty if there is no JVM, or no such table in it.
+
+    Interrupted when the user asked to stop.
+    """
     symbol = target.symbol(EXPORTED)
     module = next((one for one in target.modules() if symbol is not None and one.start <= symbol.address < one.end), None)
     if module is None:
@@ -102,7 +108,7 @@ def _table(target: Target, piece: Piece, code: list[Range]) -> Optional[tuple[in
             continue
         if zeros >= RESERVED and first <= word < last:
             found = words[at : at + len(NAMES)]
-            if len({one for one in found if first <= one < last}) >= MOST_OF and all(found):
+            if len({one for one in found if first <= one < last}) >= LEAST_DISTINCT and all(found):
                 return found
         zeros = 0
     return None

@@ -1,8 +1,10 @@
-"""Scopes that a function should only be called in: what opens and closes one, and how to tell whether a thread is in one.
+"""Rules of `count --outside-scope`: what opens and closes a scope, and how to detect that a thread
+is in one.
 
-A rule with a `state` reads it, and so needs no breakpoints of its own: "v8" the level of handle scopes in the thread's isolate, "gil" who
-holds CPython's lock. Rules without, and "gil" where the interpreter's code is not what was expected, count for each thread apart how
-often `enter` was called more than `leave` since counting began.
+A rule with a `state` reads it, and so needs no breakpoints of its own: "v8" reads the level of
+handle scopes in the thread's isolate, "gil" whether the thread holds CPython's lock. Rules without
+a state, and "gil" if the interpreter's code is not as expected, count for each thread how often
+`enter` was called more than `leave` since counting began.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ from findleaks.errors import UsageError
 
 @dataclass(frozen=True)
 class Rule:
-    """`guarded` are the functions that are usually meant; `enter` and `leave` the names to look for, of which
-    one must be there; of a user's own, all."""
+    """One kind of scope.
+
+    `guarded` are the functions usually counted. `enter` and `leave` are the names to look for: of a
+    built-in rule at least one must exist, of a user's own rule all.
+    """
 
     name: str
     enter: tuple[str, ...]
@@ -53,11 +58,14 @@ RULES = {
         Rule("python-gil", ("PyGILState_Ensure",), ("PyGILState_Release",), ("PyObject_Call",), "gil", "the global interpreter lock"),
     )
 }
-"""By name. A further rule is a line here."""
+"""By name. To add a rule, add a line here."""
 
 
 def rule(name: str, enter: Sequence[str] = (), leave: Sequence[str] = ()) -> Rule:
-    """The rule of this name, or the user's own of `enter` and `leave` where no name is given. UsageError when that makes none."""
+    """The rule of this name, or a user's own of `enter` and `leave` if no name is given.
+
+    UsageError if that makes no rule.
+    """
     if name and (enter or leave):
         raise UsageError("--outside-scope names a rule, --enter and --leave make one: give one of both")
     if name:

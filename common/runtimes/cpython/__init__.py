@@ -1,8 +1,9 @@
-"""CPython: its objects by type, its garbage collector's counters, interned strings, and tracemalloc's tables, without symbols.
+"""CPython: objects by type, the garbage collector's counters, interned strings, and tracemalloc's
+tables, without symbols.
 
-An object is a block of pymalloc's, or of malloc's where it is larger than 512 bytes or PYTHONMALLOC says so. What stands in the
-interpreter's own data (static types, small integers, None) is not counted. A free-threaded interpreter (3.13t and later) has other
-objects, which are not read.
+An object is a block of pymalloc's, or of malloc's if it is larger than 512 bytes or PYTHONMALLOC
+says so. Objects in the interpreter's own data (static types, small integers, None) are not counted.
+The objects of a free-threaded interpreter (3.13t and later) are different, and are not read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The garbage collector's generations: counts, thresholds, statistics.
 
-Source: Include/internal/pycore_gc.h (struct _gc_runtime_state) of CPython 3.9 to 3.14: three generations, each the head of a ring of
-objects, a threshold and a count; up to 3.13 then a pointer to the first; a permanent generation, whose ring mostly is empty; three sets
-of statistics. It is part of the interpreter's state: in the file's data, or in a block up to 3.10. In Debian's 3.13 the generations stand
-four bytes off their alignment, unlike everything else there.
+Source: Include/internal/pycore_gc.h (struct _gc_runtime_state) of CPython 3.9 to 3.14. There are
+three generations, each the head of a ring of objects, a threshold and a count; up to 3.13 then a
+pointer to the first; a permanent generation, whose ring is mostly empty; three sets of statistics.
+All this is part of the interpreter's state: in the file's data, or in a block up to 3.10. In
+Debian's 3.13 the generations are four bytes off their alignment, unlike everything else there.
 """
 
 from __future__ import annotations
@@ -22,20 +23,22 @@ from findleaks.target.ranges import nonzero_pieces
 
 GENERATIONS = 3
 GENERATION = 3
-"""Words: next, previous; threshold and count, 32 bits each."""
+"""Words of a generation: next, previous; threshold and count, 32 bits each."""
 
 STATISTICS = ("collections", "collected", "uncollectable")
-MOST_THRESHOLD = 1 << 30
+MOST_THRESHOLD = 1 << 30  # a plausible threshold is below, and so is a count
 
 
 COLLECTING = "collecting"
 IN_COLLECTION = 2
-"""Of an object's link back, while a collection counts references in it."""
+"""A bit in an object's link back, set while a collection counts references to it."""
 
 
 def counters(target: Target, engine: Engine, image: Image, directory: Directory) -> Mapping[str, int]:
-    """By the names of gc.get_count(), get_threshold() and get_stats(), and COLLECTING, 1 while a collection is under way; {} where the
-    state is not found."""
+    """Counters by the names of gc.get_count(), get_threshold() and get_stats(), and COLLECTING.
+
+    COLLECTING is 1 while a collection is under way. {} if the state is not found.
+    """
     memory = Memory(target)
     for permanent in _empty_rings(target, engine, image, directory):
         first = _generations(memory, permanent)
@@ -45,7 +48,10 @@ def counters(target: Target, engine: Engine, image: Image, directory: Directory)
 
 
 def _empty_rings(target: Target, engine: Engine, image: Image, directory: Directory) -> Iterator[int]:
-    """Places that point to themselves twice: first of the file's data, then of the heaps that are not the interpreter's own."""
+    """Addresses where two words point to themselves.
+
+    The file's data comes first, then the heaps that are not the interpreter's own.
+    """
     heaps = [Range(owned.start, owned.end) for owned in directory.heaps if owned.allocator.name != "pymalloc"]
     for start, end in [*image.data, *heaps]:
         for piece in nonzero_pieces(target, start, end):
@@ -55,11 +61,12 @@ def _empty_rings(target: Target, engine: Engine, image: Image, directory: Direct
 
 
 def _generations(memory: Memory, permanent: int) -> Optional[int]:
-    """Where the first generation stands, if the permanent one is at this place."""
+    """The address of the first generation, if the permanent one is at `permanent`; else None."""
     size = memory.size
     behind = permanent - GENERATIONS * GENERATION * size
-    told = memory.word(permanent - size)
-    pointed = told if told in (behind - size, behind - size - size // 2) else behind  # 3.14 has no pointer
+    stored = memory.word(permanent - size)
+    # 3.14 has no pointer.
+    pointed = stored if stored in (behind - size, behind - size - size // 2) else behind
     words = memory.words(pointed, GENERATIONS * GENERATION)
     if words is None:
         return None
@@ -87,8 +94,8 @@ def _read(memory: Memory, first: int, permanent: int) -> Mapping[str, int]:
             value = memory.int32(at)
             if value is not None:
                 found[f"generation {number} {name}"] = signed(value, 32)
-    told = memory.words(permanent + GENERATION * size, GENERATIONS * len(STATISTICS))
-    for at, value in enumerate(told or ()):
+    stored = memory.words(permanent + GENERATION * size, GENERATIONS * len(STATISTICS))
+    for at, value in enumerate(stored or ()):
         number, which = divmod(at, len(STATISTICS))
         found[f"generation {number} {STATISTICS[which]}"] = value
     collecting = memory.int32(permanent + (GENERATION + GENERATIONS * len(STATISTICS)) * size)

@@ -1,5 +1,7 @@
-"""Objects that name their type in their second word, each in a block of its own: CPython's. The contract, and the pure-Python twin of
-common/kernel/cpython_objects.c.
+"""Counting objects that name their type in their second word, each in its own block: CPython's.
+
+The contract, implemented by engine_kernel.py (common/kernel/cpython_objects.c) and
+engine_python.py.
 """
 
 from __future__ import annotations
@@ -14,26 +16,36 @@ from findleaks.engine.dominators import NO_ROOT
 from findleaks.target.base import Piece, Range
 
 NO_OBJECT = NO_ROOT
-"""In `found` and `merged`, which dominators take for what blocks stand for; IGNORED there is an object that has no pointers: what stands
-behind its end is not its own."""
+"""In `found` and `merged`: no object. `merged` has the roots that dominators merge blocks into.
+
+IGNORED there is an object without pointers: words behind its end are not its own.
+"""
 
 SUMS = 6
 STEPS = 8
-"""Objects begin at multiples of two words, below so many of them, into their blocks."""
+"""Objects begin at a multiple of two words into their blocks, less than STEPS times two words."""
 
 
 class ObjectTally(NamedTuple):
-    """What `count_objects` adds to. `types` are the addresses of the types, by number; `offsets` how far into their blocks their
-    objects begin, a byte each; `marks` where in them a byte stands of whose two low bits one is set in marked objects (0: nowhere, no
-    object is marked); `leaves` 1 for a type whose objects have no pointers, or bits of that same byte all of which are set in
-    objects without, or 0. `found` has the number of the type of the live object in each block, or NO_OBJECT; `merged` the same, but
-    IGNORED for objects without pointers. `sums` are SUMS words
-    a type: live objects, the usable bytes of their blocks, those of them that a garbage collector knows of (the word two in front of
-    the object is not 0), objects that nothing refers to (kept to be used again), marked objects, and the bytes of these' blocks.
+    """The result that `count_objects` adds to, with the types it looks for.
 
-    An object is in a block in use if the word behind its first is a type whose offset is where it stands, and its first word can be a
-    count of references: of bits 32 to 47 none is set, and it is below 1 MiB, or neither in any block nor in [low, high), where the program
-    is that has the types. The first such counts."""
+    By type: `types` are addresses; `offsets` is how far into their blocks the objects begin, a byte
+    each; `marks` is the offset in an object of a byte of whose two low bits one is set in marked
+    objects (0: objects of this type are never marked); `leaves` is 1 if objects of the type have no
+    pointers, or bits of that same byte that are all set in objects without pointers, or 0.
+
+    By block: `found` is the number of the type of the live object in it, or NO_OBJECT; `merged` is
+    the same, but IGNORED for objects without pointers.
+
+    `sums` are SUMS words a type: live objects; the usable bytes of their blocks; those objects that
+    a garbage collector knows of (the word two in front of the object is not 0); objects that
+    nothing refers to (kept for reuse); marked objects; the bytes of the marked objects' blocks.
+
+    A block in use contains an object if the word behind its first is a type whose offset matches,
+    and its first word can be a reference count: of bits 32 to 47 none is set, and it is below 1
+    MiB, or neither in any block nor in [low, high), the addresses of the program that has the
+    types. The first match in a block counts.
+    """
 
     types: array[int]  # "Q"
     offsets: bytes
@@ -47,7 +59,7 @@ class ObjectTally(NamedTuple):
 
     @classmethod
     def of(cls, blocks: Blocks, types: Sequence[int], offsets: bytes, marks: bytes, leaves: bytes, program: Range) -> ObjectTally:
-        """One with nothing counted yet."""
+        """A tally with nothing counted yet."""
         if not len(types) == len(offsets) == len(marks) == len(leaves):
             raise ValueError(f"{len(types)} types, {len(offsets)} offsets, {len(marks)} marks, {len(leaves)} leaves")
         none = array("I", [NO_OBJECT]) * len(blocks)
@@ -56,15 +68,17 @@ class ObjectTally(NamedTuple):
 
 
 def count_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
-    """Add the objects in the blocks in use that start in `piece` to the tally; pieces in any order, each byte
-    once. The addresses of the blocks whose first bytes the piece cuts off, which are not counted: ask again with a piece of just
-    these bytes."""
+    """Add the objects in the blocks in use that start in `piece` to the tally.
+
+    Pieces come in any order, each byte once. Gives the addresses of blocks whose first bytes the
+    piece cuts off; these are not counted: call again with a piece of just these bytes.
+    """
     name = "engine_kernel" if engine.name == "kernel" else "engine_python"
     loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
     return loops.count_objects(engine, blocks, piece, tally)
 
 
 class _Loops(Protocol):
-    """What engine_kernel.py and its twin, engine_python.py, both have."""
+    """The interface of engine_kernel.py and of its reference, engine_python.py."""
 
     def count_objects(self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]: ...

@@ -1,4 +1,4 @@
-"""Counting CPython's objects in Python: the reference that tests hold the kernel (common/kernel/cpython_objects.c) to."""
+"""Counting CPython's objects in Python: the reference for common/kernel/cpython_objects.c."""
 
 from __future__ import annotations
 

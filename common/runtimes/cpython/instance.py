@@ -1,4 +1,4 @@
-"""One CPython in a process."""
+"""One CPython interpreter in a process."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from findleaks.runtimes.cpython.variables import of_module, variable
 from findleaks.target.base import Piece, Range, Target
 
 HEAD = 160
-"""Bytes at a block's begin within which its object does."""
+"""Bytes of a block that are read to recognise its object, which begins within them."""
 
 
 def _rank(made: Variable) -> tuple[bool, int, str, int]:
-    """Of several names of an object the least is its name: in one module the first that was bound."""
+    """Sort key of an object's names; the least is used. Within a module, that is the first one
+    bound.
+    """
     module = made.name.rpartition(".")[0]
     return module == "__main__", len(module), module, made.address
 
@@ -46,7 +48,9 @@ class CPython(Runtime):
         self._pymalloc = [one for one in directory.allocators if isinstance(one, Pymalloc)]
 
     def counters(self) -> Mapping[str, Count]:
-        """See Runtime: of the garbage collector as gc.get_stats() and its kin have them, then what is counted here."""
+        """See Runtime: the garbage collector's, as gc.get_stats() and its kin name them, then
+        counts made here.
+        """
         found = {name: Count(value) for name, value in self._collector.items()}
         sums = self.tally.sums
         found["objects tracked by the collector"] = Count(sum(sums[2::SUMS]))
@@ -68,7 +72,7 @@ class CPython(Runtime):
         return found
 
     def parts(self) -> Sequence[Part]:
-        """See Runtime: pymalloc's arenas. They are an allocator's heaps as well."""
+        """See Runtime: pymalloc's arenas, which are an allocator's heaps as well."""
         parts = []
         for one in self._pymalloc:
             ranges = self._directory.of(one)
@@ -79,7 +83,7 @@ class CPython(Runtime):
 
     @cached_property
     def known(self) -> Types:
-        """All types. Every heap is searched for them once."""
+        """All types. Every heap is searched for them, once."""
         heaps = [Range(owned.start, owned.end) for owned in self._directory.heaps]
         data = [part for image in images(self._target) for part in image.data]
         return Types(self._target, self._engine, find_types(self._target, self._engine, self._metatype, data, heaps))
@@ -111,7 +115,7 @@ class CPython(Runtime):
         return self.known.names()
 
     def types(self) -> Sequence[Type]:
-        """See Runtime. `bytes` are those of the objects' blocks, with the collector's headers in them."""
+        """See Runtime. `bytes` are of the objects' blocks, including the collector's headers."""
         sums = self.tally.sums
         found: dict[str, Type] = {}
         for number, name in enumerate(self._names):
@@ -130,17 +134,22 @@ class CPython(Runtime):
         return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.merged, self.known.foreign)
 
     def links(self) -> Optional[bytearray]:
-        """See Runtime: the garbage collector's headers, right in front of the objects that it tracks; strings, numbers."""
+        """See Runtime: the garbage collector's headers, right in front of tracked objects. Strings
+        and numbers have no pointers.
+        """
         heads = bytes(offset if flags & HAVE_GC else 0 for offset, flags in zip(self.known.offsets, self.known.flags))
         made = bytearray(len(self.tally.found))
-        for index, (number, stands) in enumerate(zip(self.tally.found, self.tally.merged)):
+        for index, (number, root) in enumerate(zip(self.tally.found, self.tally.merged)):
             if number != NO_OBJECT:
-                made[index] = NO_POINTERS if stands == IGNORED else heads[number]
+                made[index] = NO_POINTERS if root == IGNORED else heads[number]
         return made
 
     def variables(self) -> Sequence[Variable]:
-        """See Runtime: of modules, but for those that are modules themselves. An object with several names has that of a module other than
-        __main__, if there is one: it was imported from there."""
+        """See Runtime: variables of modules, except those whose values are modules themselves.
+
+        An object with several names has that of a module other than __main__, if there is one: it
+        was imported from there.
+        """
         return self._variables
 
     @cached_property
@@ -166,8 +175,12 @@ class CPython(Runtime):
         return sorted(named, key=lambda made: made.address)
 
     def _table(self, memory: Memory, block: int, address: int) -> int:
-        """The memory that a dictionary or list at `address`, in this block, has for itself; 0 for other objects, and for a dictionary that
-        shares its keys. Source: Include/cpython/dictobject.h (ma_keys, ma_values), listobject.h (ob_item) of CPython 3.9 to 3.14."""
+        """The storage of the dictionary or list at `address`, in this block.
+
+        0 for other objects, and for a dictionary that shares its keys. Source:
+        Include/cpython/dictobject.h (ma_keys, ma_values), listobject.h (ob_item) of CPython 3.9 to
+        3.14.
+        """
         number = self.tally.found[block]
         flags = self.known.flags[number] if number != NO_OBJECT else 0
         words = memory.words(address, 6)
@@ -184,7 +197,7 @@ class CPython(Runtime):
 
     @cached_property
     def traced(self) -> Optional[tracing.Traced]:
-        """tracemalloc's traces, or None where it is not on."""
+        """tracemalloc's traces, or None if it is off."""
         return tracing.read(self._target, self._engine, self._directory, self._image, self.known)
 
     def sites(self) -> Sequence[Site]:

@@ -1,8 +1,8 @@
 """Interned strings.
 
-Source: Include/cpython/unicodeobject.h (PyASCIIObject) of CPython 3.9 to 3.14: behind count, type, length and hash, each a word, the two
-low bits of `state` tell whether a string is interned; of the next ones `compact` and `ascii` whether its characters stand right behind
-it, and nowhere else.
+Source: Include/cpython/unicodeobject.h (PyASCIIObject) of CPython 3.9 to 3.14. `state` comes behind
+count, type, length and hash, each a word. Its two low bits say whether a string is interned. Of the
+next bits, `compact` and `ascii` say that its characters are right behind it, and nowhere else.
 """
 
 from __future__ import annotations
@@ -13,28 +13,33 @@ from findleaks.runtimes.cpython.engine import SUMS, ObjectTally
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 
 STATE = 4
-"""Words into a str object."""
+"""Offset of `state` in a str object, in words."""
 
 
 COMPACT_ASCII = 1 << 5 | 1 << 6
 LEAVES = ("int", "float", "complex", "bytes", "bool", "range_iterator")
-"""Types whose objects refer to nothing."""
+"""Types whose objects contain no references."""
 
 
 class Interned(NamedTuple):
-    """Strings in blocks, and the bytes of these; those in the interpreter's own data are not counted."""
+    """Interned strings in blocks, and the bytes of these blocks.
+
+    Those in the interpreter's own data are not counted.
+    """
 
     strings: int
     bytes: int
 
 
 def marks(known: Types, word: int) -> bytes:
-    """Where in the objects of each type a mark stands; see graph.objects."""
+    """For each type, the offset of the byte with marks in its objects; see engine.ObjectTally."""
     return bytes(STATE * word if flags & SUBCLASSES["str"] else 0 for flags in known.flags)
 
 
 def leaves(known: Types) -> bytes:
-    """Which objects of each type have no pointers; see graph.objects. A subclass's may have."""
+    """For each type, which of its objects have no pointers; see engine.ObjectTally. A subclass's
+    may have.
+    """
     plain = (known.plain_name(number) for number in range(len(known)))
     return bytes(COMPACT_ASCII if name == "str" else name in LEAVES for name in plain)
 

@@ -1,9 +1,11 @@
-"""tracemalloc's tables: for each traced block its size, and where it was asked for.
+"""tracemalloc's tables: for each traced block its size, and the traceback of its allocation.
 
-Sources: Include/internal/pycore_hashtable.h, Modules/_tracemalloc.c and Python/tracemalloc.c of CPython 3.9 to 3.14. A hash table has its
-number of entries and of buckets (a power of two), the buckets, three functions, two that may be missing, and malloc and free. An entry is
-{next, hash, key, value}: of the table of traces the block, and {size, traceback}. A traceback is {hash, number of frames (16 bits), how
-many there were (16 bits)}, and then frames of {filename, line (32 bits)}, packed, the innermost first.
+Sources: Include/internal/pycore_hashtable.h, Modules/_tracemalloc.c and Python/tracemalloc.c of
+CPython 3.9 to 3.14. A hash table has its number of entries and of buckets (a power of two), the
+buckets, three functions, two that may be missing, and malloc and free. An entry is {next, hash,
+key, value}; in the table of traces the key is the block, and the value {size, traceback}. A
+traceback is {hash, number of frames (16 bits), how many there were (16 bits)}, and then frames of
+{filename, line (32 bits)}, packed, the innermost first.
 """
 
 from __future__ import annotations
@@ -27,16 +29,19 @@ TABLE = 10
 """Words of a hash table."""
 
 FEWEST_BUCKETS = 16
-MOST_ENTRIES = 1 << 28
+MOST_ENTRIES = 1 << 28  # entries of a plausible table
 MOST_FRAMES = 64
 """Frames of a traceback that are read."""
 
 TRIED = 32
-"""Entries of a table that are looked at to tell whether they are traces."""
+"""Entries of a table that are tried to see whether it is the table of traces."""
 
 
 class Traced(NamedTuple):
-    """Blocks, and bytes, as tracemalloc.get_traced_memory() counts them; `sites` by whole traceback, most bytes first."""
+    """Traced blocks and bytes, as tracemalloc.get_traced_memory() counts them.
+
+    `sites` are by whole traceback, most bytes first.
+    """
 
     blocks: int
     bytes: int
@@ -67,7 +72,7 @@ class _Reader:
         self._word = target.arch.word
 
     def tables(self) -> Iterator[_Table]:
-        """Hash tables that a variable of the interpreter's refers to."""
+        """Hash tables that the interpreter's variables refer to."""
         if not self._heaps:
             return
         low, high = self._heaps[0].start, self._heaps[-1].end
@@ -104,14 +109,14 @@ class _Reader:
         return _Table(entries, heads) if heads is not None else None
 
     def _size(self, address: int) -> int:
-        """Of the block in use that begins here, or 0."""
+        """Size of the block in use that begins here, or 0."""
         index = self._blocks.find(address)
         if index < 0 or self._blocks.address(index) != address or self._blocks.state(index) != State.IN_USE:
             return 0
         return self._blocks.size(index)
 
     def traces(self, table: _Table) -> Optional[Traced]:
-        """The traces of this table, or None if it is another."""
+        """The traces of this table, or None if it is a different one."""
         word, unpack = self._word, self._target.arch.unpack
         heads = [head for head in table.buckets if head]
         if not heads or not any(self._is_trace(head) for head in heads[:TRIED]):

@@ -1,7 +1,8 @@
 """CPython's types: their names, and how far into its block an object of each begins.
 
-Sources: Include/cpython/object.h (struct _typeobject, struct _heaptypeobject), Include/object.h (flags), Include/internal/pycore_object.h
-(_PyType_PreHeaderSize), Include/cpython/unicodeobject.h, Objects/dict-common.h and Include/internal/pycore_dict.h of CPython 3.9 to 3.14.
+Sources: Include/cpython/object.h (struct _typeobject, struct _heaptypeobject), Include/object.h
+(flags), Include/internal/pycore_object.h (_PyType_PreHeaderSize), Include/cpython/unicodeobject.h,
+Objects/dict-common.h and Include/internal/pycore_dict.h of CPython 3.9 to 3.14.
 """
 
 from __future__ import annotations
@@ -18,29 +19,36 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Piece, Target
 
 NAME, DEALLOC, FLAGS, DICT = 3, 6, 21, 33
-"""Words into a type: tp_name, tp_dealloc, tp_flags, tp_dict (3.9 to 3.14)."""
+"""Offsets in a type, in words: tp_name, tp_dealloc, tp_flags, tp_dict (3.9 to 3.14)."""
 
 LENGTH = 34
 """Words of a type that are read."""
 
 HAVE_GC = 1 << 14
 PRE_HEADER = 1 << 3 | 1 << 4
-"""Py_TPFLAGS_MANAGED_WEAKREF (3.12) and _MANAGED_DICT (3.11): two words in front of the garbage collector's header. Unused before."""
+"""Py_TPFLAGS_MANAGED_WEAKREF (3.12) and _MANAGED_DICT (3.11): two words in front of the garbage
+collector's header.
+
+Unused in earlier versions.
+"""
 
 HEAP_TYPE = 1 << 9
 SUBCLASSES = {"int": 1 << 24, "list": 1 << 25, "tuple": 1 << 26, "bytes": 1 << 27, "str": 1 << 28, "dict": 1 << 29}
 
-NAME_LENGTH = 200
+NAME_LENGTH = 200  # bytes of a name that are read
 KEYS = 1 << 12
 """Bytes of a class's dictionary that are searched for its module's name."""
 
 UNICODE_DATA = (40, 48)
-"""Where an ASCII string's characters begin: without and with wstr, which ended with 3.11."""
+"""Offset of an ASCII string's characters: without and with wstr, which ended with 3.11."""
 
 
 class Types:
-    """`offsets` has a byte for each of `addresses`. The first `foreign` types are extensions': C code that frees their objects with what
-    these hold. Names are read when asked for."""
+    """All types of an interpreter, by number.
+
+    `offsets` has a byte for each of `addresses`. The first `foreign` types are extensions': their C
+    code frees their objects together with what these hold. Names are read when asked for.
+    """
 
     def __init__(self, target: Target, engine: Engine, addresses: Sequence[int]) -> None:
         self._memory = Memory(target)
@@ -59,7 +67,8 @@ class Types:
         words = target.arch.unpack(bytes(records))
         kept = [number for number in range(len(known)) if number not in absent]
         deallocs = Counter(words[n * LENGTH + DEALLOC] for n in kept if words[n * LENGTH + FLAGS] & HEAP_TYPE)
-        common = deallocs.most_common(1)[0][0] if deallocs else 0  # subtype_dealloc, of classes that Python code made
+        # subtype_dealloc, which classes defined in Python have.
+        common = deallocs.most_common(1)[0][0] if deallocs else 0
 
         def foreign(number: int) -> bool:
             own = words[number * LENGTH + DEALLOC] != common
@@ -80,7 +89,7 @@ class Types:
         return len(self.addresses)
 
     def number(self, address: int) -> Optional[int]:
-        """Of the type at this address, or None."""
+        """The number of the type at this address, or None."""
         return self._number.get(address)
 
     def name(self, number: int) -> str:
@@ -95,11 +104,11 @@ class Types:
         return name
 
     def plain_name(self, number: int) -> str:
-        """Of a type of the interpreter's own, or "" """
+        """The name of a type in the interpreter's own data; "" for others."""
         return "" if self.flags[number] & HEAP_TYPE else self._text(self._names[number])
 
     def names(self) -> list[str]:
-        """Of all types; equal ones are told apart by nothing: they are summed."""
+        """Names of all types. Types of the same name are not distinguished: they are summed."""
         return [self.name(number) for number in range(len(self.addresses))]
 
     def _text(self, address: int) -> str:
@@ -108,7 +117,7 @@ class Types:
         return text.decode("utf-8", "backslashreplace") if end else ""
 
     def _read(self, address: int, lengths: Sequence[int]) -> bytes:
-        """So many bytes, or fewer where memory ends; b"" where it is not there."""
+        """The first of these lengths that can be read; b"" if none can."""
         for length in lengths:
             try:
                 return self._target.read(address, length)
@@ -117,9 +126,13 @@ class Types:
         return b""
 
     def _module(self, dictionary: int) -> str:
-        """The value of `__module__` in a class's dictionary, wherever its layout has keys: a key's value stands right behind it."""
+        """The value of `__module__` in a class's dictionary.
+
+        The search does not depend on where its layout has keys: a key's value is right behind it.
+        """
         word = self._memory.size
-        keys = self._memory.word(dictionary + 4 * word) if dictionary else None  # ma_keys; behind ma_used and ma_version_tag
+        # ma_keys is behind ma_used and ma_version_tag.
+        keys = self._memory.word(dictionary + 4 * word) if dictionary else None
         if not keys:
             return ""
         words = self._target.arch.unpack(self._read(keys, (KEYS, KEYS // 4, KEYS // 16)))
@@ -129,7 +142,9 @@ class Types:
         return ""
 
     def text(self, address: int, length: int = -1, most: int = NAME_LENGTH) -> str:
-        """A str object of at most so many ASCII characters (of this length, if one is given), or ""."""
+        """The text of a str object of at most `most` ASCII characters, or "". `length`, if given,
+        is its exact length.
+        """
         words = self._memory.words(address, 3)
         if words is None or not 0 < words[2] <= most or (length >= 0 and words[2] != length):
             return ""

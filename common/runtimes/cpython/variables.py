@@ -1,9 +1,10 @@
-"""Which variable of a module, or key of a dictionary, a word in a dictionary's table is.
+"""Names for words in a dictionary's table: the variable of a module, or the key.
 
-Source: Include/internal/pycore_dict.h (struct _dictkeysobject, PyDictKeyEntry, PyDictUnicodeEntry, DK_ENTRIES) and Objects/dictobject.c
-(new_keys_object, USABLE_FRACTION) of CPython 3.9 to 3.14. A table has a head, indices of one to eight bytes, and entries in the order
-in which they were put in: key and value, or hash, key and value where not all keys are strings. Before 3.11 (Objects/dict-common.h) the
-head has the number of slots itself, and every entry has a hash.
+Source: Include/internal/pycore_dict.h (struct _dictkeysobject, PyDictKeyEntry, PyDictUnicodeEntry,
+DK_ENTRIES) and Objects/dictobject.c (new_keys_object, USABLE_FRACTION) of CPython 3.9 to 3.14. A
+table has a head, indices of one to eight bytes, and entries in insertion order: key and value, or
+hash, key and value if not all keys are strings. Before 3.11 (Objects/dict-common.h) the head has
+the number of slots itself, and every entry has a hash.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ MOST = 1 << 16
 """Variables of one module that are named."""
 
 OTHERS = ("__builtins__", "__spec__", "__loader__")
-"""What every module has, and no program put there."""
+"""Variables that every module has, and no program assigned."""
 
 FIRST = 8
-"""Entries in which a module's `__name__` is looked for. It is the first one that a module has."""
+"""Entries in which a module's `__name__` is looked for. It is a module's first entry."""
 
 
 class Table(NamedTuple):
-    """Where a table's entries begin, how many bytes each has, and how many there are. The last word of an entry is its value, the one
-    before it the key."""
+    """Address of a table's first entry, bytes of an entry, and how many there are.
+
+    The last word of an entry is its value, the one before it the key.
+    """
 
     first: int
     stride: int
@@ -39,7 +42,7 @@ class Table(NamedTuple):
 
 
 def table(memory: Memory, start: int, size: int) -> Optional[Table]:
-    """The table at `start`, whose block has `size` bytes from there on; None for what is none."""
+    """The table at `start`, whose block has `size` bytes from there on; None if there is none."""
     word = memory.size
     head = 3 * word + 8
     if size < head + 2 * word:
@@ -61,7 +64,7 @@ def table(memory: Memory, start: int, size: int) -> Optional[Table]:
 
 
 def _old_table(memory: Memory, start: int, size: int) -> Optional[Table]:
-    """Of 3.9 and 3.10."""
+    """The table at `start`, in the layout of 3.9 and 3.10."""
     word = memory.size
     words = memory.words(start, 5)
     if words is None:
@@ -75,8 +78,11 @@ def _old_table(memory: Memory, start: int, size: int) -> Optional[Table]:
 
 
 def variable(memory: Memory, known: Types, start: int, size: int, address: int) -> str:
-    """What the word at `address` is to the table in the block at `start`: "Python variable: shop.orders.cache" where the dictionary is a
-    module's, 'value of "name" in a Python dict', or "" for a block that is no table, and for words that are no values."""
+    """A phrase on the word at `address` in the table in the block at `start`.
+
+    "Python variable: shop.orders.cache" if the dictionary is a module's, else 'value of "name" in a
+    Python dict'. "" for a block that is no table, and for words that are no values.
+    """
     word = memory.size
     found = table(memory, start, size) if address % word == 0 else None
     if found is None:
@@ -94,7 +100,9 @@ def variable(memory: Memory, known: Types, start: int, size: int, address: int) 
 
 
 def _module_of(memory: Memory, known: Types, found: Table) -> Optional[str]:
-    """The name of the module whose dictionary has this table, "" where it cannot be read; None for another dictionary's."""
+    """The name of the module whose dictionary has this table, "" if it cannot be read; None for
+    other dictionaries.
+    """
     for at in range(found.first + found.stride, found.first + min(found.entries, FIRST) * found.stride + 1, found.stride):
         pair = memory.words(at - 2 * memory.size, 2)
         if pair is not None and known.text(pair[0], 8) == "__name__":
@@ -103,10 +111,12 @@ def _module_of(memory: Memory, known: Types, found: Table) -> Optional[str]:
 
 
 def of_module(memory: Memory, known: Types, module: int, size_at: Callable[[int], int]) -> Iterator[Variable]:
-    """The variables of the module object at this address. `size_at` says how many bytes of a block in use are behind an address.
+    """The variables of the module object at this address.
 
-    Source: Include/internal/pycore_moduleobject.h and Objects/moduleobject.c (md_dict is the first field), Include/cpython/dictobject.h
-    (ma_keys behind ma_used and ma_version_tag) of CPython 3.9 to 3.14."""
+    `size_at` gives how many bytes of a block in use are behind an address. Source:
+    Include/internal/pycore_moduleobject.h and Objects/moduleobject.c (md_dict is the first field),
+    Include/cpython/dictobject.h (ma_keys behind ma_used and ma_version_tag) of CPython 3.9 to 3.14.
+    """
     word = memory.size
     dictionary = memory.word(module + 2 * word)
     keys = memory.word(dictionary + 4 * word) if dictionary else None

@@ -1,9 +1,11 @@
-"""Go: its heap, in which goroutines' stacks lie beside objects. Objects are not followed one by one: Go collects them itself.
+"""Go: its heap, in which goroutines' stacks are beside objects. Single objects are not followed,
+because Go collects them itself.
 
-All of the heap that is in use counts as root memory, so that what C code took from malloc is held by whatever object refers to it.
-Nothing is asked of symbols: stripped programs have none.
+All of the heap in use counts as root memory, so what C code took from malloc is held by any object
+that refers to it. No symbols are used: stripped programs have none.
 
-Sources: Go 1.19 to 1.26, src/cmd/link/internal/ld/elf.go (ELF_NOTE_GO_NAME, the build ID's note) and src/debug/buildinfo/buildinfo.go.
+Sources: Go 1.19 to 1.26, src/cmd/link/internal/ld/elf.go (ELF_NOTE_GO_NAME, the build ID's note)
+and src/debug/buildinfo/buildinfo.go.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
 NOTE_NAME, NOTE_TYPE = b"Go", 4
-MOST_NOTE = 1 << 12
+MOST_NOTE = 1 << 12  # bytes of a segment of notes; larger ones are ignored
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
-    """See base.Finder: a file with Go's build ID, or a program with Go's build information, has to be loaded."""
+    """See base.Finder: looks for a file with Go's build ID."""
     for module in target.modules():
         if _has_note(target, module):
             from findleaks.runtimes.go.instance import Go

@@ -1,7 +1,9 @@
-"""Which version of Go made a program, by the build information that the linker puts into its data.
+"""The version of Go that made a program, from the build information that the linker puts into its
+data.
 
-Source: Go 1.18 to 1.26, src/debug/buildinfo/buildinfo.go: 14 bytes of magic at a multiple of 16, the size of a pointer, flags; with flag 2
-the version stands from byte 32 on, behind its length as a varint. (Before 1.18 pointers to it stood there; these are not followed.)
+Source: Go 1.18 to 1.26, src/debug/buildinfo/buildinfo.go: 14 bytes of magic at a multiple of 16,
+the size of a pointer, flags. With flag 2 the version is at byte 32: its length as a varint, then
+the text. (Before 1.18 pointers to it were there; these are not followed.)
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _VERSION = re.compile(rb"go\d[0-9A-Za-z.+-]{0,40}|devel [ -~]{0,60}")
 
 
 def version(target: Target, data: Range) -> str:
-    """ "1.26.8", or "" where none is found in this data."""
+    """ "1.26.8", or "" if this data has no version."""
     for piece in nonzero_pieces(target, *data):
         content = bytes(piece.data)
         at = content.find(MAGIC)

@@ -1,9 +1,11 @@
-"""Go's heap, found without symbols: arenas of 64 MiB, and the spans of pages that they are divided into.
+"""Go's heap, found without symbols: arenas of 64 MiB, divided into spans of pages.
 
-Sources: Go 1.19 to 1.26, src/runtime: malloc.go (heapArenaBytes, arenaBaseOffset, arenaL2Bits), mheap.go (mheap.arenas, heapArena, mspan,
-mSpanState). On Linux with 64 bits mheap_.arenas is one pointer to a table of 2^22 pointers to heapArenas, one for each 64 MiB of addresses.
-A heapArena has a pointer to an mspan for each of its 8,192 pages of 8 KiB; an mspan says which pages it spans. So it is the table by whose
-entries the mspans name the very pages that they were found by. The heap's addresses are not fixed: 1.26 makes them random.
+Sources: Go 1.19 to 1.26, src/runtime: malloc.go (heapArenaBytes, arenaBaseOffset, arenaL2Bits),
+mheap.go (mheap.arenas, heapArena, mspan, mSpanState). On Linux with 64 bits mheap_.arenas is one
+pointer to a table of 2^22 pointers to heapArenas, one for each 64 MiB of addresses. A heapArena has
+a pointer to an mspan for each of its 8,192 pages of 8 KiB; an mspan says which pages it spans. The
+table is recognised by this circle: the mspans found through its entries span the very pages that
+they were found by. The heap's addresses are not fixed: 1.26 makes them random.
 """
 
 from __future__ import annotations
@@ -25,31 +27,39 @@ TABLE = 8 << 22
 """Bytes of the table of arenas."""
 
 OFFSETS = {"x86-64": 1 << 47, "aarch64": 0}
-"""What is added to an address before it is divided by ARENA, to get its entry (less arenaBaseOffset), by architecture."""
+"""Added to an address before it is divided by ARENA, to give its entry (less arenaBaseOffset), by
+architecture.
+"""
 
 SPANS_AT = (0, (1 << 20) + (16 << 10), 2 << 20)
-"""Where a heapArena has its spans: since 1.22; behind the bitmap of 1.20 and 1.21 and its noMorePtrs; behind that of 1.19 and before."""
+"""Offset of the spans in a heapArena: since 1.22; behind the bitmap of 1.20 and 1.21 and its
+noMorePtrs; behind that of 1.19 and before.
+"""
 
 START, COUNT = 3, 4
-"""Words of an mspan: its first page's address, and how many pages it spans."""
+"""Offsets in an mspan, in words: its first page's address, and how many pages it spans."""
 
 MSPAN = 20
 """Words of an mspan that are read."""
 
 ELEMENT = range(8, MSPAN - 1)
-"""Words of an mspan that may be elemsize; limit stands behind it, and the state five bytes before it."""
+"""Offsets in an mspan, in words, that elemsize may have. limit is the word behind it, and the state
+is five bytes before it.
+"""
 
 STATE_BEFORE = 5
 OBJECTS, MANUAL = 1, 2
-"""mSpanInUse; mSpanManual, which stacks are, and some buffers of the collector's."""
+"""mSpanInUse; mSpanManual: stacks, and some buffers of the collector's."""
 
-MOST_SLOTS = 1 << 16
+MOST_SLOTS = 1 << 16  # addresses that are tried as the start of an arena
 MOST_LOOKS = 1 << 18
-"""Entries of tables that are looked at: a hostile core may have many words that could be the table."""
+"""Entries that are read of possible tables: a hostile core may have many words that could be the
+table.
+"""
 
-SAMPLE = 16
+SAMPLE = 16  # mspans of an arena that are checked
 OFTEN = 1 << 14
-"""Spans between two looks whether the user wants to stop."""
+"""Spans between two checks for the user's interrupt."""
 
 
 class Span(NamedTuple):
@@ -61,15 +71,21 @@ class Span(NamedTuple):
 
 
 class Arena(NamedTuple):
-    """The mspan of each page of an arena, 0 for none; and `starts`, a bit a page (pageInUse): where spans of objects begin."""
+    """One arena: the mspan of each page, 0 for none, and where spans of objects begin.
+
+    `starts` has a bit for each page (pageInUse).
+    """
 
     spans: Sequence[int]
     starts: bytes
 
 
 class Heap(NamedTuple):
-    """Where the table of arenas is; addresses of the arenas, ascending, and the spans in them, ascending and disjoint; [] where the layout
-    of an mspan is not known."""
+    """Go's heap: the table's address, the arenas' addresses, ascending, and their spans, ascending
+    and disjoint.
+
+    `spans` is [] if the layout of an mspan is not known.
+    """
 
     table: int
     arenas: Sequence[int]
@@ -77,7 +93,9 @@ class Heap(NamedTuple):
 
 
 def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap]:
-    """The heap whose table a word in this data points to; None where there is none. Raises Interrupted."""
+    """The heap whose table a word in this data points to; None if there is none. Raises
+    Interrupted.
+    """
     offset = OFFSETS.get(target.arch.name)
     if offset is None:
         return None
@@ -102,12 +120,15 @@ def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap
 
 
 def anonymous(regions: Sequence[Region]) -> list[Region]:
-    """Memory that Go may have taken from the system. Since 1.25 it has names, where the kernel knows them: "[anon: Go: heap]"."""
+    """Memory that Go may have taken from the system.
+
+    Since 1.25 it has names, if the kernel supports them: "[anon: Go: heap]".
+    """
     return [r for r in regions if r.writable and r.readable and r.private and (not r.name or r.name.startswith("[anon"))]
 
 
 def _slots(regions: Sequence[Region]) -> list[int]:
-    """Where arenas may begin."""
+    """Addresses at which arenas may begin."""
     found: dict[int, None] = {}
     for region in regions:
         for base in range(region.start // ARENA * ARENA, region.end, ARENA):
@@ -118,7 +139,9 @@ def _slots(regions: Sequence[Region]) -> list[int]:
 
 
 def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequence[Region]) -> Iterator[int]:
-    """Words that point to the first page of as much anonymous memory as the table takes."""
+    """Possible tables: words that point to a page with as much anonymous memory behind it as the
+    table takes.
+    """
     if not regions:
         return
     seen: set[int] = set()
@@ -134,14 +157,18 @@ def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequ
 
 
 def _entry(target: Target, address: int) -> int:
-    """Read so that no page is touched: most of the table never was."""
+    """One entry of the table, 0 if it cannot be read. No page is touched: most of the table never
+    was.
+    """
     for piece in target.pieces(address, address + 8):
         return int.from_bytes(piece.data[:8], target.arch.byteorder) if len(piece.data) >= 8 else 0
     return 0
 
 
 def _arena(memory: Memory, base: int, address: int) -> Optional[Arena]:
-    """The heapArena at `address`, whatever the version; None unless the mspans looked at span the pages that they stand for."""
+    """The heapArena at `address`, of any version; None unless most mspans checked span the pages
+    that refer to them.
+    """
     for place in SPANS_AT:
         words = memory.words(address + place, PAGES + PAGES // 64)
         if words is None:
@@ -158,7 +185,10 @@ def _covers(span: Optional[Sequence[int]], page: int) -> bool:
 
 
 def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span]:
-    """The spans in use of these arenas; [] unless each mspan is one, be it of other pages by now, and each span of objects is found."""
+    """The spans in use of these arenas.
+
+    [] unless each mspan is one, possibly of other pages by now, and each span of objects is found.
+    """
     addresses = sorted({word for arena in arenas.values() for word in arena.spans if word and word % 8 == 0})
     data, _ = records(target, engine, array("Q", addresses), 8 * MSPAN)
     content = bytes(data)
@@ -170,11 +200,14 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span
         span = words[number * MSPAN : (number + 1) * MSPAN]
         base = span[START] // ARENA * ARENA
         if span[START] and (span[START] % PAGE or base not in arenas or not 0 < span[COUNT] < 1 << 35):
-            return []  # pages that were freed may keep the descriptor, which is another span's by now, or nobody's; this is none
+            # Freed pages may keep the descriptor, which belongs to another span by now, or to none.
+            # This one is neither.
+            return []
         if span[START] and arenas[base].spans[(span[START] - base) // PAGE] == address:
             found.append((number, span))
     limited = {at: sum(_limited(span, at) for _, span in found) for at in ELEMENT}
-    element = next((at for at, count in limited.items() if found and 10 * count >= 9 * len(found)), 0)  # free ones keep what they had
+    # Free mspans keep the values they had.
+    element = next((at for at, count in limited.items() if found and 10 * count >= 9 * len(found)), 0)
     if not element:
         return []
     states = [content[(number * MSPAN + element) * 8 - STATE_BEFORE] for number, _ in found]
@@ -185,7 +218,7 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span
 
 
 def _bits(data: bytes) -> Iterator[int]:
-    """The numbers of the bits that are set; the lowest of each byte comes first."""
+    """The indices of set bits; the lowest bit of each byte comes first."""
     for number, byte in enumerate(data):
         if byte:
             yield from (8 * number + bit for bit in range(8) if byte >> bit & 1)

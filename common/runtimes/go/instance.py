@@ -19,7 +19,9 @@ from findleaks.target.ranges import inside, intersection, merged, subtract
 
 
 class Go(Runtime):
-    """See runtimes.base.Runtime. Objects are not listed: the size of one is known, its type is not."""
+    """See runtimes.base.Runtime. Objects are not listed: their sizes are known, their types are
+    not.
+    """
 
     name = "Go"
 
@@ -43,7 +45,7 @@ class Go(Runtime):
 
     @cached_property
     def _ranges(self) -> list[Range]:
-        """What is open of the arenas."""
+        """The accessible parts of the arenas."""
         regions = merged(Range(region.start, region.end) for region in anonymous(self._target.regions()))
         return intersection(regions, self.reserved())
 
@@ -71,7 +73,9 @@ class Go(Runtime):
         return [Part("heap", self._ranges, _sum(objects) + _sum(stacks), False, detail, parts), table]
 
     def counters(self) -> Mapping[str, Count]:
-        """See Runtime: HeapInuse is what runtime.MemStats calls so; its StackInuse and the collector's buffers are the other spans."""
+        """See Runtime: HeapInuse as in runtime.MemStats; its StackInuse and the collector's buffers
+        are the other spans.
+        """
         if not self._spans:
             return {}
         return {
@@ -81,7 +85,7 @@ class Go(Runtime):
         }
 
     def reserved(self) -> Sequence[Range]:
-        """See Runtime: what of the arenas is not open."""
+        """See Runtime: the arenas."""
         return merged(Range(base, base + ARENA) for base in self._heap.arenas) if self._heap is not None else []
 
     def stack_memory(self) -> Sequence[Range]:

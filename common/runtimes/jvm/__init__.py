@@ -1,7 +1,9 @@
-"""HotSpot, the JVM of OpenJDK: its heap, code cache, metaspace and threads' stacks, and what Native Memory Tracking keeps.
+"""HotSpot, the JVM of OpenJDK: its heap, code cache, metaspace and threads' stacks, and the data of
+Native Memory Tracking (NMT).
 
-All offsets come from the tables that libjvm exports for the serviceability agent (gHotSpotVMStructs); NMT and metaspace, which these
-leave out, from symbols of libjvm's own table, where that was not stripped.
+All offsets come from the tables that libjvm exports for the serviceability agent
+(gHotSpotVMStructs). NMT and metaspace are not in these tables; they are found through libjvm's own
+symbols, unless it was stripped.
 """
 
 from __future__ import annotations

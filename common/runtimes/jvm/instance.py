@@ -21,7 +21,9 @@ from findleaks.target.base import Module, Range, Target
 
 
 class HotSpot(Runtime):
-    """See runtimes.base.Runtime. Java's objects are not looked at: jcmd's class histogram does that better."""
+    """See runtimes.base.Runtime. Java objects are not read: jcmd's class histogram does that
+    better.
+    """
 
     name = "JVM"
 
@@ -59,7 +61,7 @@ class HotSpot(Runtime):
 
     @cached_property
     def tracked(self) -> Optional[Tracking]:
-        """What NMT counts, or None where it is off or cannot be read."""
+        """What NMT counts, or None if it is off or cannot be read."""
         return tracking.tracking(self._tables)
 
     def parts(self) -> Sequence[Part]:
@@ -71,7 +73,7 @@ class HotSpot(Runtime):
         return parts.reserved(self._tables)
 
     def counters(self) -> Mapping[str, Count]:
-        """See Runtime: `jcmd PID VM.native_memory scale=b` prints the same, where NMT is on."""
+        """See Runtime: `jcmd PID VM.native_memory scale=b` prints the same, if NMT is on."""
         found: dict[str, Count] = {}
         heap = self._tables.word("Universe", "_collectedHeap")
         collections = self._tables.int32("CollectedHeap", "_total_collections", heap or 0)
@@ -88,7 +90,7 @@ class HotSpot(Runtime):
         found["malloc: in use"] = Count(used, "bytes")
         found["malloc: free but kept"] = Count(blocks.totals(State.FREE).bytes + blocks.totals(State.CACHED).bytes, "bytes")
         if self.tracked is not None:
-            # Java's libraries, agents, whatever calls malloc beside the JVM
+            # Blocks of Java's libraries, agents, and all other callers of malloc beside the JVM.
             found["malloc: in use, not counted by NMT"] = Count(max(0, used - self.tracked.malloc), "bytes")
             found["NMT: malloc, with headers"] = Count(self.tracked.malloc, "bytes")
             found["NMT: reserved"] = Count(self.tracked.reserved, "bytes")
@@ -100,7 +102,7 @@ class HotSpot(Runtime):
         return found
 
     def sites(self) -> Sequence[Site]:
-        """See Runtime: NMT's, where it keeps them."""
+        """See Runtime: NMT's, if it records them."""
         return tracking.sites(self._tables) if self.tracked is not None and self.tracked.detailed else []
 
     def describe(self, address: int) -> str:
@@ -113,5 +115,5 @@ class HotSpot(Runtime):
         return f"{part.name} of the JVM{unused}"
 
     def dead(self) -> Sequence[Range]:
-        """See Runtime: of the Java heap, where the collector is G1, Parallel or Serial."""
+        """See Runtime: parts of the Java heap, if the collector is G1, Parallel or Serial."""
         return spaces.ranges(self._dead)

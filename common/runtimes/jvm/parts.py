@@ -1,6 +1,8 @@
-"""Memory that is the JVM's own: Java heap, code cache, metaspace, class data archive, stacks of Java threads.
+"""Memory that the JVM owns: Java heap, code cache, metaspace, class data archive, Java threads'
+stacks.
 
-Sources: OpenJDK 17 and 21, src/hotspot/share: memory/heap.hpp, memory/virtualspace.hpp, memory/metaspace/virtualSpaceNode.hpp.
+Sources: OpenJDK 17 and 21, src/hotspot/share: memory/heap.hpp, memory/virtualspace.hpp,
+memory/metaspace/virtualSpaceNode.hpp.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from findleaks.target.ranges import intersection, merged
 MOST_HEAPS = 64
 MOST_NODES = 1 << 16
 NODE = 3
-"""Words of a metaspace's node that are read."""
+"""Words of a metaspace node that are read."""
 
 LIST = 4
 
@@ -27,18 +29,23 @@ PAGE = 4096
 
 
 def parts(tables: Tables, spaces: Sequence[Space]) -> list[Part]:
-    """Those that are there, in the order in which they are best read. `spaces` are the Java heap's."""
+    """The parts that exist, in reading order. `spaces` are the Java heap's."""
     made = (_java_heap(tables, spaces), _code_cache(tables), _metaspace(tables), _archive(tables), _stacks(tables))
     return [part for part in made if part is not None]
 
 
 def _committed(tables: Tables, whole: Sequence[Range]) -> list[Range]:
-    """What is accessible of ranges that were reserved as a whole: writable, since in gcore's cores everything is readable."""
+    """The accessible parts of reserved ranges: those that are writable, since everything is
+    readable in gcore's cores.
+    """
     return intersection(merged(Range(r.start, r.end) for r in tables.target.regions() if r.writable), whole)
 
 
 def reserved(tables: Tables) -> list[Range]:
-    """All that it has set aside for the Java heap, the code cache and metaspace, sorted and disjoint: what is committed of it, too."""
+    """All addresses reserved for the Java heap, the code cache and metaspace, sorted and disjoint.
+
+    Committed memory is included.
+    """
     heap = heap_addresses(tables)
     nodes = [Range(base, base + size) for base, size in _nodes(tables)]
     return merged([*([heap] if heap is not None else []), *nodes, *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
@@ -54,7 +61,9 @@ def _java_heap(tables: Tables, spaces: Sequence[Space]) -> Optional[Part]:
 
 
 def _used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
-    """Bytes below the tops of the heap's spaces; None where these are not known."""
+    """Bytes below the tops of the heap's spaces, None if these are not known; and a phrase on the
+    spaces.
+    """
     used = sum(space.top - space.bottom for space in spaces)
     if not spaces or spaces[0].name != REGION:
         return (used, f"{len(spaces)} spaces") if spaces else (None, "")
@@ -69,7 +78,9 @@ def _code_cache(tables: Tables) -> Optional[Part]:
 
 
 def _code_heaps(tables: Tables, what: str = "") -> Iterator[tuple[int, int, int]]:
-    """(low, high, how many there are) of each heap of the code cache: what is committed, or with "_boundary" what is reserved."""
+    """(low, high, number of heaps) of each heap of the code cache: the committed range, or with
+    "_boundary" the reserved one.
+    """
     heaps = tables.word("CodeCache", "_heaps")
     length = tables.int32("GrowableArrayBase", "_len", heaps or 0)
     data = tables.word("GrowableArray<int>", "_data", heaps or 0)
@@ -89,7 +100,10 @@ def _metaspace(tables: Tables) -> Optional[Part]:
 
 
 def _nodes(tables: Tables) -> Iterator[tuple[int, int]]:
-    """(base, size) of the nodes of both lists of virtual spaces. A node begins with its next one, its base, and its size in bytes."""
+    """(base, size) of the nodes of both lists of virtual spaces.
+
+    A node begins with the address of the next one, its base, and its size in bytes.
+    """
     for symbol in CONTEXTS:
         context = tables.symbol(symbol)
         context = tables.memory.word(context) or 0 if context else 0
@@ -103,7 +117,10 @@ def _nodes(tables: Tables) -> Iterator[tuple[int, int]]:
 
 
 def _columns(tables: Tables, spaces: int) -> tuple[Sequence[int], Sequence[int]]:
-    """What the first words of a list of spaces point to: behind its name, and in 17 a table of functions, comes its first node."""
+    """What the first words of a list of spaces point to.
+
+    Its first node comes behind its name, and in 17 a table of functions.
+    """
     words = tables.memory.words(spaces, LIST) or ()
     return words, [NODE] * len(words)
 

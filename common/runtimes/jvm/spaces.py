@@ -1,10 +1,13 @@
 """The spaces of the Java heap, and which parts of them hold no object.
 
-Sources: OpenJDK 17, 21 and 25, src/hotspot/share: gc/g1/heapRegion.hpp and heapRegionManager.hpp (later g1HeapRegion.hpp), gc/serial,
-gc/parallel, gc/shared/space.hpp, gc/shared/threadLocalAllocBuffer.hpp. A space, or a region of G1's, has its objects in [bottom, top).
-In the space that is allocated from, a thread has a buffer (TLAB) of its own, of which [top, end) is not used, nor is a reserve behind its
-end; its top moves before an object is written. Only a collection moves objects, and says so while it does: its flag is `_is_gc_active`,
-since JDK 22 `_is_stw_gc_active`. ZGC and Shenandoah move objects while the program runs: their spaces are left alone.
+Sources: OpenJDK 17, 21 and 25, src/hotspot/share: gc/g1/heapRegion.hpp and heapRegionManager.hpp
+(later g1HeapRegion.hpp), gc/serial, gc/parallel, gc/shared/space.hpp,
+gc/shared/threadLocalAllocBuffer.hpp. A space, or a region of G1's, has its objects in [bottom,
+top). In the space that is allocated from, each thread has a thread-local allocation buffer (TLAB),
+of which [top, end) is not used, nor is a reserve behind its end; its top moves before an object is
+written. Only a collection moves objects, and sets a flag while it does: `_is_gc_active`, since JDK
+22 `_is_stw_gc_active`. ZGC and Shenandoah move objects while the program runs: their spaces are
+ignored.
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ from findleaks.runtimes.jvm.threads import java_threads
 from findleaks.target.base import Range
 from findleaks.target.ranges import merged
 
-MOST_REGIONS = 1 << 20
+MOST_REGIONS = 1 << 20  # regions of a plausible G1 heap
 MOST_RESERVE = 1 << 9
-"""Words behind the end of a TLAB that may be reserved, some times more than they ever are."""
+"""Upper limit of a TLAB's reserve in words, several times what it ever is."""
 
 FILLER = 2
-"""Words that are reserved at least: those of the smallest array that can fill a gap."""
+"""Lower limit of the reserve in words: the smallest array that can fill a gap."""
 
 REGIONS = ("HeapRegion", "G1HeapRegion")
 MANAGERS = ("HeapRegionManager", "G1HeapRegionManager")
@@ -33,7 +36,7 @@ EDEN, REGION = "eden", "a region of G1's"
 
 
 class Space(NamedTuple):
-    """[bottom, top) holds its objects, [top, end) nothing."""
+    """A space of the Java heap: [bottom, top) holds its objects, [top, end) nothing."""
 
     name: str
     bottom: int
@@ -42,7 +45,7 @@ class Space(NamedTuple):
 
 
 def heap_addresses(tables: Tables) -> Optional[Range]:
-    """The addresses that the Java heap may grow into."""
+    """Addresses that the Java heap may grow into."""
     heap = tables.word("Universe", "_collectedHeap")
     place = tables.place("CollectedHeap", "_reserved", heap or 0) if heap else 0
     words = tables.memory.words(place, 2) if place else None
@@ -50,7 +53,9 @@ def heap_addresses(tables: Tables) -> Optional[Range]:
 
 
 def collecting(tables: Tables) -> Optional[int]:
-    """The address of the mark of a collection under way; 0 where none is, and None where that is not known."""
+    """The address of the flag of a collection under way; 0 if none is, and None if that is not
+    known.
+    """
     heap = tables.word("Universe", "_collectedHeap")
     for flag in ("_is_gc_active", "_is_stw_gc_active"):
         place = tables.place("CollectedHeap", flag, heap or 0)
@@ -61,7 +66,9 @@ def collecting(tables: Tables) -> Optional[int]:
 
 
 def spaces(tables: Tables, engine: Engine) -> list[Space]:
-    """Those of G1, Parallel or Serial, ascending; [] for other collectors, and where they are not what they should be."""
+    """The spaces of G1, Parallel or Serial, ascending; [] for other collectors, and if they are not
+    as expected.
+    """
     heap, whole = tables.word("Universe", "_collectedHeap"), heap_addresses(tables)
     if not heap or whole is None or whole.start >= whole.end:
         return []
@@ -70,7 +77,10 @@ def spaces(tables: Tables, engine: Engine) -> list[Space]:
 
 
 def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Space]:
-    """Regions of one size stand one behind the other, from the start of the heap on; each must be where its number puts it."""
+    """The regions of G1, all of one size, contiguous from the heap's start.
+
+    Each must be where its number puts it.
+    """
     table = tables.place("G1CollectedHeap", "_hrm", heap)
     table = next((place for kind in MANAGERS if (place := tables.place(kind, "_regions", table))), 0) if table else 0
     kind = next((kind for kind in REGIONS if (kind, "GrainBytes") in tables.fields), REGIONS[0])
@@ -90,7 +100,9 @@ def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Sp
 
 
 def _columns(tables: Tables, engine: Engine, addresses: Sequence[int], fields: Sequence[Optional[Field]]) -> Iterator[tuple[int, ...]]:
-    """These fields, words, of each of the structures at ascending addresses; zeros where they cannot be read."""
+    """These fields, a word each, of the structures at ascending addresses; zeros if they cannot be
+    read.
+    """
     word = tables.memory.size
     offsets = [field.offset for field in fields if field is not None]
     if not addresses or len(offsets) < len(fields) or max(offsets) >= 1 << 16 or any(offset % word for offset in offsets):
@@ -102,7 +114,10 @@ def _columns(tables: Tables, engine: Engine, addresses: Sequence[int], fields: S
 
 
 def _generations(tables: Tables, heap: int, whole: Range) -> list[Space]:
-    """The four spaces of Parallel's generations, or of Serial's: whole, in the heap, and none in another."""
+    """The four spaces of Parallel's generations, or of Serial's.
+
+    [] unless all are well-formed, in the heap, and disjoint.
+    """
     young, old = tables.word("ParallelScavengeHeap", "_young_gen"), tables.word("ParallelScavengeHeap", "_old_gen")
     kinds, owners = ("PSYoungGen", "PSOldGen", "_object_space"), (young, old)
     bounds: Sequence[str] = ("MutableSpace",)
@@ -122,12 +137,14 @@ def _generations(tables: Tables, heap: int, whole: Range) -> list[Space]:
 
 
 def _bound(tables: Tables, kinds: Sequence[str], field: str, space: int) -> int:
-    """0 where there is none; the fields are moved between versions."""
+    """The value of a space's field; 0 if there is none. The fields move between types in different
+    versions.
+    """
     return next((value for kind in kinds if (value := tables.word(kind, field, space))), 0)
 
 
 class Dead(NamedTuple):
-    """Part of a space that holds no object; `what` it is stands in a sentence."""
+    """Part of a space that holds no object; `what` describes it in a sentence."""
 
     start: int
     end: int
@@ -135,7 +152,9 @@ class Dead(NamedTuple):
 
 
 def dead(tables: Tables, engine: Engine, found: Sequence[Space]) -> list[Dead]:
-    """Ascending and disjoint. None while a collection is going on."""
+    """The dead parts of these spaces, ascending and disjoint; [] while a collection is
+    under way.
+    """
     if not found or collecting(tables) != 0:
         return []
     made = [Dead(space.top, space.end, _unused(space)) for space in found if space.top < space.end]
@@ -151,7 +170,7 @@ def _unused(space: Space) -> str:
 
 
 def _buffers(tables: Tables, engine: Engine, found: Sequence[Space]) -> Iterator[Dead]:
-    """What threads have not used of their buffers."""
+    """The unused parts of threads' buffers."""
     tlab = tables.fields.get(("Thread", "_tlab"))
     places = sorted({thread + tlab.offset for thread in java_threads(tables) if thread}) if tlab is not None else []
     fields = [tables.fields.get(("ThreadLocalAllocBuffer", name)) for name in ("_start", "_top", "_end")]
@@ -168,14 +187,16 @@ def _buffers(tables: Tables, engine: Engine, found: Sequence[Space]) -> Iterator
 
 
 def _reserve(tables: Tables) -> int:
-    """Words behind the end of a TLAB that are its own, too (ThreadLocalAllocBuffer::end_reserve)."""
+    """Words behind the end of a TLAB that belong to it, too
+    (ThreadLocalAllocBuffer::end_reserve).
+    """
     filler = tables.word("CollectedHeap", "_lab_alignment_reserve") or FILLER
     prefetched = tables.int32("ThreadLocalAllocBuffer", "_reserve_for_allocation_prefetch") or 0
     return max((words for words in (FILLER, filler, prefetched) if words <= MOST_RESERVE), default=0)
 
 
 def ranges(parts: Sequence[Dead]) -> list[Range]:
-    """Where they are, those that touch joined."""
+    """Their ranges, adjacent ones merged."""
     return merged([Range(part.start, part.end) for part in parts])
 
 

@@ -1,8 +1,9 @@
-"""The tables that libjvm exports: of its structures' fields, and of constants.
+"""The tables that libjvm exports: fields of its structures, and constants.
 
-Source: src/hotspot/share/runtime/vmStructs.hpp of OpenJDK 17 and 21. gHotSpotVMStructs points to entries {name of the type, of the
-field, and of the field's type, whether it is static, its offset, its address if static}; where these stand in an entry, and how large
-one is, is exported, too. The last entry has no type.
+Source: src/hotspot/share/runtime/vmStructs.hpp of OpenJDK 17 and 21. gHotSpotVMStructs points to
+entries {name of the type, of the field, and of the field's type, whether it is static, its offset,
+its address if static}. The offsets of these in an entry, and the size of one, are exported, too.
+The last entry has no type.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Module, Symbol, Target
 
-MOST = 1 << 16
-NAME = 128
+MOST = 1 << 16  # entries of the table that are read
+NAME = 128  # bytes of a name that are read
 
 
 class Field(NamedTuple):
-    """`address` is 0 for a field of each object, then `offset` counts."""
+    """A field: the `address` of a static one, else 0 and the `offset` in each object."""
 
     offset: int
     address: int
@@ -42,7 +43,7 @@ class Tables:
         return found.address if found is not None else 0
 
     def symbol_size(self, name: str) -> int:
-        """How many bytes it has, or 0."""
+        """The size of a symbol of libjvm in bytes, or 0."""
         found = self._symbol(name)
         return found.size if found is not None else 0
 
@@ -92,18 +93,20 @@ class Tables:
         return ""
 
     def place(self, kind: str, field: str, of: int = 0) -> int:
-        """Where a field stands, of the object at `of` unless it is static; 0 where there is no such field."""
+        """The address of a field, of the object at `of` unless it is static; 0 if there is no such
+        field.
+        """
         found = self.fields.get((kind, field))
         if found is None:
             return 0
         return found.address or (of + found.offset if of else 0)
 
     def word(self, kind: str, field: str, of: int = 0) -> Optional[int]:
-        """What stands there, as a word."""
+        """The value of a field, as a word."""
         place = self.place(kind, field, of)
         return self.memory.word(place) if place else None
 
     def int32(self, kind: str, field: str, of: int = 0) -> Optional[int]:
-        """What stands there, as 32 bits."""
+        """The value of a field, as 32 bits."""
         place = self.place(kind, field, of)
         return self.memory.int32(place) if place else None

@@ -1,4 +1,4 @@
-"""Java threads, the compilers' among them; the collector's are threads like any other.
+"""Java threads, including the compilers'; the collector's are ordinary threads.
 
 Source: OpenJDK 17 to 25, src/hotspot/share/runtime/threadSMR.hpp.
 """
@@ -26,7 +26,7 @@ def java_stacks(tables: Tables) -> Iterator[tuple[int, int]]:
     """(upper end, size) of each Java thread's stack."""
     for thread in java_threads(tables):
         base = size = None
-        for kind in ("JavaThread", "Thread"):  # where the fields are moved between versions
+        for kind in ("JavaThread", "Thread"):  # the fields move between these in different versions
             base = base or tables.word(kind, "_stack_base", thread)
             size = size or tables.word(kind, "_stack_size", thread)
         if base and size and size < base and size < 1 << 40:

@@ -1,8 +1,10 @@
-"""Native Memory Tracking: what the JVM counted of its own memory, by kind, and with detail by where it was asked for.
+"""Native Memory Tracking (NMT): the JVM's own counts of its memory, by kind, and with detail by
+call stack.
 
-Sources: OpenJDK 17 and 21, src/hotspot/share/services (nmt from 22 on): mallocTracker.hpp, virtualMemoryTracker.hpp, mallocSiteTable.hpp,
-nmtCommon.hpp, memReporter.cpp, which says what jcmd prints. Sizes of records follow from those of the variables: for N kinds the malloc
-snapshot has 2 N + 1 counters, the virtual one N pairs of words or more.
+Sources: OpenJDK 17 and 21, src/hotspot/share/services (nmt from 22 on): mallocTracker.hpp,
+virtualMemoryTracker.hpp, mallocSiteTable.hpp, nmtCommon.hpp, memReporter.cpp, which determines what
+jcmd prints. Sizes of records follow from those of the variables: for N kinds the malloc snapshot
+has 2 N + 1 counters, the virtual one N pairs of words or more.
 """
 
 from __future__ import annotations
@@ -24,14 +26,19 @@ SUMMARY, DETAIL = 2, 3
 MOST_KINDS = 64
 MOST_SITES = 1 << 20
 HEADER = 16
-"""Bytes of overhead that NMT counts for each block; the two that stand behind a block since 19 are not in it."""
+"""Bytes of overhead that NMT counts for each block; it excludes the two bytes behind a block since
+19.
+"""
 
 FRAMES = 4
 """NMT_TrackingStackDepth."""
 
 
 class Tracked(NamedTuple):
-    """A kind of memory, in bytes, as `jcmd PID VM.native_memory scale=b` counts it: `malloc` without arenas; `malloc_count` blocks."""
+    """A kind of memory, in bytes, as `jcmd PID VM.native_memory scale=b` counts it.
+
+    `malloc` excludes arenas and is in `malloc_count` blocks.
+    """
 
     name: str
     reserved: int
@@ -42,8 +49,11 @@ class Tracked(NamedTuple):
 
 
 class Tracking(NamedTuple):
-    """`overhead` are the headers in front of each block that NMT knows of. `malloc` is all that it counts of malloc's blocks, these
-    headers included."""
+    """NMT's counts.
+
+    `overhead` are the headers in front of each block that NMT knows of. `malloc` is all that it
+    counts of malloc's blocks, these headers included.
+    """
 
     kinds: list[Tracked]
     reserved: int
@@ -59,7 +69,7 @@ class _Counter(NamedTuple):
 
 
 def tracking(tables: Tables) -> Optional[Tracking]:
-    """None where NMT is off, or its variables have no symbols."""
+    """NMT's counts; None if it is off, or its variables have no symbols."""
     memory, word = tables.memory, tables.memory.size
     level = memory.int32(tables.symbol(LEVEL)) if tables.symbol(LEVEL) else None
     names = _names(tables)
@@ -95,9 +105,14 @@ def _names(tables: Tables) -> list[str]:
 
 
 def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, ...]], detailed: bool) -> Tracking:
-    """As MemSummaryReporter puts it: threads' stacks belong to "Thread", headers to NMT itself; what is in arenas is not in free chunks."""
+    """The counts as MemSummaryReporter prints them.
+
+    Threads' stacks belong to "Thread", headers to NMT itself; what is in arenas is not in free
+    chunks.
+    """
     overhead = counters[-1].size
-    if overhead == sum(counter.size for counter in counters[:-1:2]):  # not of headers alone, but of all blocks, since 17
+    # Since 17 the last counter is not of headers alone, but of all blocks.
+    if overhead == sum(counter.size for counter in counters[:-1:2]):
         overhead = counters[-1].blocks * HEADER
     arenas = sum(counter.size for counter in counters[1:-1:2])
     stacks = next((at for at, name in enumerate(names) if name == "Thread Stack"), None)
@@ -121,8 +136,11 @@ def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, .
 
 
 def sites(tables: Tables) -> list[Site]:
-    """Where malloc's memory was asked for, with detail; most bytes first. An entry has up to four return addresses,
-    a kind, a counter, a hash, and the next one."""
+    """Allocation sites of malloc's memory, with detail; most bytes first.
+
+    An entry has up to four return addresses, a kind, a counter, a hash, and the next entry's
+    address.
+    """
     word = tables.memory.size
     found: dict[tuple[str, ...], tuple[int, int]] = {}
     counter = tables.symbol_size(MALLOC) // (2 * len(_names(tables)) + 1)

@@ -1,7 +1,8 @@
-"""Node.js: V8's heap, its external memory, and the C++ objects that JavaScript objects keep, by class, with the native memory behind them.
+"""Node.js: V8's heap and external memory, and by class the C++ objects that JavaScript objects own,
+with their native memory.
 
-Node 18 to 24 are tested. Offsets come from V8's own code; classes from the symbols of their tables of virtual functions, which the
-official binaries have.
+Node 18 to 24 are tested. Offsets come from V8's own code; classes from the symbols of their tables
+of virtual functions, which the official binaries have.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
 LEAST = 16 << 20
-"""V8 makes a file larger than this; symbols of smaller ones need not be searched."""
+"""Lower limit of the size of a file that contains V8, in bytes: symbols of smaller files are not
+searched.
+"""
 
 HEAP = ManagedHeap(("node",), "V8")
 
@@ -39,7 +42,9 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 
 
 def findings(target: Target) -> Iterator[Finding]:
-    """Scopes that hoard handles: of any V8 whose code is known, in programs other than Node, too."""
+    """Isolates with many handles: of any V8 whose code is known, in programs other than
+    Node, too.
+    """
     from findleaks.runtimes.v8.findings import hoarded_handles  # only `verdict` needs it
 
     return hoarded_handles(target)

@@ -1,10 +1,11 @@
-"""Which parts of V8's heap hold no object.
+"""Parts of V8's heap that hold no object.
 
-Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/new-spaces.h, src/heap/semi-spaces.h, src/heap/basic-memory-chunk.h, later
-memory-chunk-metadata.h. The new space is two halves, each a list of pages. Objects stand in one of them, in the pages up to the one that is
-allocated from, and there up to the top; the space's size in use, which V8 counts by a formula of its own, is what this comes to. Between
-collections the other half holds none, nor do the pages behind. A page's objects stand between two addresses that its header has: where
-its area begins, and its end.
+Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/new-spaces.h, src/heap/semi-spaces.h,
+src/heap/basic-memory-chunk.h, later memory-chunk-metadata.h. The new space is two halves, each a
+list of pages. Objects are in one of them: in the pages before the one that is allocated from, and
+in that page up to the top. The space's size in use, which V8 counts by its own formula, equals the
+sum of these. Between collections the other half holds no objects, nor do the pages behind the top.
+A page's objects are between two addresses in its header: the beginning of its area, and its end.
 """
 
 from __future__ import annotations
@@ -22,16 +23,20 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
 FIRST = 12
-"""Words of a page's header among which these two are."""
+"""Words of a page's header that contain these two addresses."""
 
 LARGEST_HEADER = 2 * PAGE
 AREA = 3
-"""Words of {start, top, limit}, to which a space, or what allocates in it, points."""
+"""Words of {start, top, limit}, to which a space or its allocator points."""
 
 
 def dead(target: Target, engine: Engine, spaces: Spaces, others: Sequence[int]) -> list[Range]:
-    """Sorted and disjoint. `others` are addresses in memory that is not V8's: a chunk that has one is none. [] where anything about the
-    chunks is in doubt. Only for a process that was not stopped in a collection."""
+    """Dead parts of these spaces, sorted and disjoint. Only for a process that was not stopped in a
+    collection.
+
+    `others` are addresses in memory that is not V8's: a chunk that contains one is ignored. [] if
+    anything about the chunks is in doubt.
+    """
     if spaces.problems or spaces.wild:
         return []
     memory, known = Memory(target), sorted(others)
@@ -41,7 +46,7 @@ def dead(target: Target, engine: Engine, spaces: Spaces, others: Sequence[int]) 
             found += _left(space)
             found += _new(memory, space) if space.name == NEW_SPACE else ()
     found += free(target, engine, spaces)
-    # The header of a chunk that was freed may have become another's.
+    # The header of a freed chunk may have been reused.
     found += [Range(chunk.start + LARGEST_HEADER, chunk.end) for chunk in spaces.freed if not _has(known, chunk)]
     return merged(found)
 
@@ -52,7 +57,7 @@ def _has(addresses: Sequence[int], chunk: Range) -> bool:
 
 
 def _left(space: Space) -> Iterator[Range]:
-    """What is left of the areas that are allocated from, each within one of the space's chunks."""
+    """Unused rests of the linear allocation areas, each within one of the space's chunks."""
     starts = [chunk.start for chunk in space.chunks]
     for start, end in space.left:
         at = bisect_left(starts, start + 1) - 1
@@ -61,7 +66,7 @@ def _left(space: Space) -> Iterator[Range]:
 
 
 def _new(memory: Memory, space: Space) -> list[Range]:
-    """Of the new space: what is behind the top, and the half that no object is in."""
+    """Dead parts of the new space: what is behind the top, and the half without objects."""
     halves: dict[int, list[Placed]] = {}
     for placed in space.placed:
         halves.setdefault(placed.owner, []).append(placed)
@@ -89,7 +94,9 @@ def _new(memory: Memory, space: Space) -> list[Range]:
 
 
 def _top(pages: Sequence[Placed], areas: dict[int, Optional[Range]], used: int) -> tuple[int, int]:
-    """The page that is allocated from, and up to where, so that as much is used; (0, 0) where there is none."""
+    """The page that is allocated from, and the top that makes `used` bytes used; (0, 0) if there is
+    none.
+    """
     for placed in _listed(pages):
         area = areas[placed.key]
         if area is None:
@@ -101,7 +108,7 @@ def _top(pages: Sequence[Placed], areas: dict[int, Optional[Range]], used: int) 
 
 
 def _listed(pages: Sequence[Placed]) -> list[Placed]:
-    """In the order of their list; [] where it is not one list of them all."""
+    """The pages in the order of their list; [] unless they form one list."""
     by_key = {placed.key: placed for placed in pages}
     heads = set(by_key) - {placed.following for placed in pages}
     placed = by_key.get(heads.pop()) if len(heads) == 1 else None
@@ -113,7 +120,7 @@ def _listed(pages: Sequence[Placed]) -> list[Placed]:
 
 
 def _area(memory: Memory, placed: Placed) -> Optional[Range]:
-    """Where the page's objects may stand: the header has the two addresses."""
+    """The range for objects of a page: the header has the two addresses."""
     start, end = placed.chunk
     words = memory.words(placed.key, FIRST) or ()
     begins = {word for word in words if start < word <= start + LARGEST_HEADER and word % memory.size == 0}
@@ -121,7 +128,9 @@ def _area(memory: Memory, placed: Placed) -> Optional[Range]:
 
 
 def _tops(memory: Memory, space: Space) -> set[int]:
-    """What may be the top: words of the space, and the second ones of {start, top, limit} that it points to."""
+    """Possible tops: words of the space, and the second word of each {start, top, limit} that it
+    points to.
+    """
     words = memory.words(space.address, HEADS) or ()
     pointed = [memory.words(word, AREA) for word in words if word % memory.size == 0 and word >= PAGE]
     return {*words, *(area[1] for area in pointed if area is not None and area[0] <= area[1] <= area[2])}

@@ -1,9 +1,10 @@
-"""V8's free lists: parts of pages that were swept and that no object was put into since.
+"""V8's free lists: parts of pages that were swept and not allocated from since.
 
-Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/free-list.h, src/objects/free-space.h. A page's header points to an array of its
-categories; one is {number, bytes available (both 4 bytes), first entry}, and holds entries of this page only. An entry is a FreeSpace
-object {map, size, next}: addresses are tagged, and the size is a small integer, in the word's upper half. What a category counts as
-available is the sum of its entries' sizes: where it is not, the page is left alone.
+Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/free-list.h, src/objects/free-space.h. A page's
+header points to an array of its categories. A category is {number, bytes available (both 4 bytes),
+first entry}, and has entries of this page only. An entry is a FreeSpace object {map, size, next}:
+addresses are tagged, and the size is a small integer, in the word's upper half. The bytes available
+in a category are the sum of its entries' sizes: if they are not, the page is ignored.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from findleaks.runtimes.node.spaces import NEW_SPACE, NODE, Placed, Spaces
 from findleaks.target.base import Range, Target
 
 CATEGORIES, FEWEST = 24, 6
-"""A list has so many categories at most, and at least."""
+"""Upper and lower limit of the number of categories."""
 
-SAMPLE = 32
+SAMPLE = 32  # pages whose headers are compared to find the offset of the categories
 ENTRY = struct.Struct("<3Q")
 TAG = 1
 
 
 def free(target: Target, engine: Engine, spaces: Spaces) -> list[Range]:
-    """What is free, less the entries' own words, in no order. Raises nothing but Interrupted."""
+    """Free memory except the entries' own words, in no order. Raises nothing but Interrupted."""
     ordinary = (space for space in spaces.spaces if space.isolate and space.name != NEW_SPACE)
     pages = {placed.key: placed for space in ordinary for placed in space.placed if placed.chunk.end - placed.chunk.start == CHUNK}
     if target.arch.word != 8 or not pages:
@@ -50,17 +51,17 @@ def free(target: Target, engine: Engine, spaces: Spaces) -> list[Range]:
 class _Reader:
     def __init__(self, target: Target, engine: Engine) -> None:
         self.target, self.engine = target, engine
-        self.map = 0  # the first word of all entries
+        self.map = 0  # the first word of every entry
 
     def _words(self, addresses: Sequence[int], count: int) -> dict[int, tuple[int, ...]]:
-        """As many words at each of these addresses, where they can be read."""
+        """`count` words at each of these addresses that can be read."""
         places = sorted({address for address in addresses if address > CHUNK and address % 8 == 0})
         data, missing = records(self.target, self.engine, places, 8 * count)
         words = self.target.arch.unpack(bytes(data))
         return {place: words[count * at : count * (at + 1)] for at, place in enumerate(places) if at not in missing}
 
     def offset(self, keys: Sequence[int]) -> Optional[int]:
-        """Where the header points to the categories: in most of these pages."""
+        """Offset in the header of the pointer to the categories, valid for most of these pages."""
         votes: Counter[int] = Counter()
         for words in self._words(keys, NODE).values():
             arrays = self._words(words, FEWEST)
@@ -73,7 +74,7 @@ class _Reader:
         return best[0][0] if best and 2 * best[0][1] > len(keys) else None
 
     def categories(self, keys: Sequence[int], offset: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """Of each page (bytes available, first entry) of its categories that have some."""
+        """For each page (bytes available, first entry) of its categories that have entries."""
         pointers = self._words([key + offset for key in keys], 1)
         arrays = self._words([array for (array,) in pointers.values()], CATEGORIES)
         heads = self._words([entry for array in arrays.values() for entry in array], 2)
@@ -90,7 +91,9 @@ class _Reader:
                 yield key, found
 
     def entries(self, page: Placed, categories: Sequence[tuple[int, int]]) -> list[Range]:
-        """What the entries of these categories have behind their own words; [] unless all of it is as it should be."""
+        """The memory behind the own words of these categories' entries; [] unless all of it is
+        consistent.
+        """
         start, end = page.chunk
         try:
             data = self.target.read(start, end - start)

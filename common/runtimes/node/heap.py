@@ -1,10 +1,13 @@
-"""V8's heap: where it is in an isolate, what it counts of external memory, and its chunks.
+"""V8's heap: its offset in an isolate, its counters of external memory, and its chunks.
 
-Sources: V8 10.2 to 13.6 (Node 18 to 24), src/api/api.cc (Isolate::AdjustAmountOfExternalAllocatedMemory, Isolate::GetHeapStatistics),
-src/heap/heap.cc (Heap::UpdateExternalMemory), src/heap/basic-memory-chunk.h, later memory-chunk.h and memory-chunk-metadata.h. The first
-function loads the address of the heap in the isolate (lea), and adds to the total (lock xadd): in the isolate, or in the heap by a function
-that it calls. The second one stores the bytes of backing stores as the eighth word of the statistics. A chunk begins at a multiple of
-256 KiB; it has its size and, further on, the heap's address among its first words, or what one of its first words points to has.
+Sources: V8 10.2 to 13.6 (Node 18 to 24), src/api/api.cc
+(Isolate::AdjustAmountOfExternalAllocatedMemory, Isolate::GetHeapStatistics), src/heap/heap.cc
+(Heap::UpdateExternalMemory), src/heap/basic-memory-chunk.h, later memory-chunk.h and
+memory-chunk-metadata.h. The first function loads the address of the heap in the isolate (lea), and
+adds to the total (lock xadd), in the isolate or, through a function that it calls, in the heap. The
+second one stores the bytes of backing stores as the eighth word of the statistics. A chunk begins
+at a multiple of 256 KiB. Its size is among its first words; the heap's address is further on in
+them, or in what one of its first words points to.
 """
 
 from __future__ import annotations
@@ -24,30 +27,35 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
 STATISTICS = "_ZN2v87Isolate17GetHeapStatisticsEPNS_14HeapStatisticsE"
-EIGHTH = 56
-CHUNK = 256 << 10
+EIGHTH = 56  # offset of the eighth word of the statistics
+CHUNK = 256 << 10  # alignment of chunks in bytes, and the size of ordinary ones
 PAGE = 4096
 HEADER = 32
-"""Words of a chunk, or of what one of its first four points to, among which the heap's address is."""
+"""Words of a chunk, or of what one of its first four points to, that may contain the heap's
+address.
+"""
 
 FIRST = 8
-"""Of these words the size of the chunk is among the first."""
+"""The size of the chunk is among so many first words."""
 
-LENGTH = 256
+LENGTH = 256  # bytes of a called function that are read
 HIGHEST = 1 << 64
 
 
 class Heap(NamedTuple):
-    """Offsets from the isolate: of the heap, of the bytes of external memory that was reported to it, and of those of backing stores, which
-    process.memoryUsage() calls external (0: not known)."""
+    """Offsets from the isolate: of the heap, and of counters of external memory in bytes.
+
+    `reported` is what was reported to V8; `external` is the size of backing stores, which
+    process.memoryUsage() calls external (0: not known).
+    """
 
     heap: int
-    told: int
+    reported: int
     external: int
 
 
 def derive(target: Target) -> Optional[Heap]:
-    """None where the function is not the code that was expected. Raises CapstoneMissing."""
+    """The offsets; None if the function is not as expected. Raises CapstoneMissing."""
     code = code_of(target, (ADJUST,)) or []
     heap = next((one.displacement for one in code if one.name == "lea" and _far(one)), None)
     if heap is None:
@@ -63,7 +71,7 @@ def derive(target: Target) -> Optional[Heap]:
 
 
 def _stores(code: list[Instruction]) -> int:
-    """From where the eighth word of the statistics is taken; 0 where that cannot be seen."""
+    """The offset from which the eighth word of the statistics is loaded; 0 if that is not seen."""
     loaded: dict[int, int] = {}
     for one in code:
         if one.loads and _far(one):
@@ -78,7 +86,9 @@ def _far(one: Instruction) -> bool:
 
 
 def _added(code: Iterable[Instruction], heap: int, inside: bool = False) -> Optional[int]:
-    """Where something is added to: relative to the isolate, or to the heap."""
+    """The offset in the isolate of the memory that is added to; with `inside`, the operand is
+    relative to the heap.
+    """
     for one in code:
         if one.name == "xadd" and one.displacement is not None:
             return one.displacement if one.displacement >= FAR and not inside else heap + one.displacement
@@ -86,19 +96,24 @@ def _added(code: Iterable[Instruction], heap: int, inside: bool = False) -> Opti
 
 
 Header = tuple[int, int]
-"""Which of a chunk's first words leads to what has the heap's address (-1: the chunk's own header has it), and which word there that is."""
+"""Where a chunk has the heap's address: index of the first word that leads there (-1: the chunk's
+own header), index there.
+"""
 
 
 def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) -> list[Range]:
-    """The chunks of these heaps, ascending; large objects' are larger than others. Raises nothing but Interrupted.
+    """The chunks of these heaps, ascending; those of large objects are larger than others. Raises
+    nothing but Interrupted.
 
-    V8 maps its chunks itself. So none begins in `others`, the heaps of allocators, ascending: a block may hold the
-    address of what a chunk's header leads to at the place where the header has it.
+    V8 maps its chunks itself, so none begins in `others`, the heaps of allocators, ascending: a
+    block may contain the address of what a chunk's header leads to at the same place as the header.
     """
     memory = Memory(target)
-    headed: list[tuple[int, int, dict[Header, tuple[int, ...]]]] = []  # where a chunk may begin, where memory ends, its headers
+    # (where a chunk may begin, where memory ends, its headers)
+    headed: list[tuple[int, int, dict[Header, tuple[int, ...]]]] = []
     regions = [region for region in target.regions() if not region.name.startswith("/")]
-    hidden = merged([Range(region.start, region.end) for region in regions if not region.readable])  # a chunk may have such parts inside
+    # A chunk may have unreadable parts inside.
+    hidden = merged([Range(region.start, region.end) for region in regions if not region.readable])
     for start, end in merged([Range(region.start, region.end) for region in regions]):
         for number, at in enumerate(range(-(-start // CHUNK) * CHUNK, end, CHUNK)):
             if not number % 256 and target.interrupted():
@@ -109,7 +124,8 @@ def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) 
             if headers:
                 headed.append((at, end, headers))
     votes = Counter(header for _, _, headers in headed for header in headers)
-    header = max(votes, key=lambda one: (votes[one], one)) if votes else None  # other memory may look like a chunk of another kind
+    # Other memory may look like a chunk with another kind of header.
+    header = max(votes, key=lambda one: (votes[one], one)) if votes else None
     return _sized([(at, end, headers[header]) for at, end, headers in headed if header in headers]) if header is not None else []
 
 
@@ -131,7 +147,10 @@ def _headers(memory: Memory, at: int, heaps: frozenset[int]) -> Iterator[tuple[H
 
 
 def _sized(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[Range]:
-    """The chunks that have these headers. What a freed one leads to may have become another's: that has no address in it."""
+    """The chunks with these headers.
+
+    What a freed chunk's header leads to may have been reused: it has no address in the chunk then.
+    """
     own = [any(word & -CHUNK == at for word in words) for at, _, words in headed]
     places = _sizes([one for one, its in zip(headed, own) if its])
     found: list[Range] = []
@@ -143,8 +162,11 @@ def _sized(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[Range]:
 
 
 def _sizes(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[int]:
-    """Which of their words may be the size of chunks: the one that always could be first, for what is allocated in a chunk could be at
-    times; of equal ones that which is larger."""
+    """Indices of words that may be the size of chunks, the likeliest first.
+
+    That is the word that always can be a size: words of what is allocated in a chunk only sometimes
+    can. Of equal ones the larger.
+    """
     votes: Counter[int] = Counter()
     total: Counter[int] = Counter()
     for at, end, words in headed:

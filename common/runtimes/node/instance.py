@@ -1,4 +1,4 @@
-"""One Node in a process."""
+"""One Node.js in a process."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.unwind.frames import Unwinder
 
 COLLECTS = ("v8::internal::Heap::PerformGarbageCollection(", "v8::internal::Heap::CollectGarbage(")
-OWNING = 1  # the first type: stores
+OWNING = 1  # number of types that own memory: the stores
 MOST = 1 << 30
-"""Bytes of a chunk that are told of at once."""
+"""Bytes of a chunk for each entry of Holders: sizes have 32 bits."""
 
 
 class Node(Runtime):
-    """See runtimes.base.Runtime. `types` are C++ classes whose objects JavaScript objects keep, and ArrayBuffers' memory; JavaScript's own
-    objects are not counted."""
+    """See runtimes.base.Runtime. `types` are C++ classes whose objects JavaScript objects own, and
+    ArrayBuffers' memory.
+
+    JavaScript objects are not counted.
+    """
 
     name = "Node"
     version = ""
@@ -55,7 +58,7 @@ class Node(Runtime):
             self._problem(module, "V8 was stopped in the middle of a collection: what its objects keep is in flux")
 
     def _derive(self, module: Module) -> None:
-        """Learn from V8's code where its heap and its handles are."""
+        """Derive from V8's code where its heap and its handles are."""
         self._heap = heaps.derive(self._target)
         if self._heap is None:
             self._problem(
@@ -74,20 +77,20 @@ class Node(Runtime):
             return []
 
     def _collects(self, thread: Thread) -> bool:
-        """Whether a function of V8's that collects garbage is on this thread's stack."""
+        """Whether a function of V8's garbage collection is on this thread's stack."""
         found = (self._target.symbolize(frame.pc) for frame in self._unwinder.trace(thread).frames)
         return any(symbol is not None and symbol.name.startswith(COLLECTS) for symbol in found)
 
     def note(self) -> str:
-        """See Runtime: what is missing to read it."""
+        """See Runtime: what is missing to read the heap."""
         return self._missing
 
     def counters(self) -> Mapping[str, Count]:
-        """See Runtime: of all isolates together, as process.memoryUsage() has them."""
+        """See Runtime: sums over all isolates, as in process.memoryUsage()."""
         found = {"isolates": Count(len(self._isolates))}
         if self._heap is not None:
             found["external"] = Count(self._sum(self._heap.external), "bytes")
-            found["external memory that V8 was told of"] = Count(self._sum(self._heap.told), "bytes")
+            found["external memory that V8 was told of"] = Count(self._sum(self._heap.reported), "bytes")
         found["memory of ArrayBuffers"] = Count(self.objects.stored, "bytes")
         found["handles"] = Count(sum(isolate.handles for isolate in self._isolates))
         nodes = globals_.derive(self._target) if not self._missing else None
@@ -98,7 +101,7 @@ class Node(Runtime):
         return found
 
     def _sum(self, offset: int) -> int:
-        """A counter of all isolates."""
+        """The sum of a counter over all isolates."""
         memory = Memory(self._target)
         values = [memory.word(isolate.address + offset) or 0 for isolate in self._isolates] if offset else []
         return sum(value for value in values if not value >> 63)
@@ -126,7 +129,9 @@ class Node(Runtime):
         return made
 
     def parts(self) -> Sequence[Part]:
-        """See Runtime: the chunks by isolate and space, the read-only space, and what else there is in the mapping that code is made in."""
+        """See Runtime: chunks by isolate and space, the read-only space, and the rest of the code
+        range.
+        """
         return self._parts
 
     @cached_property
@@ -144,19 +149,22 @@ class Node(Runtime):
         return [Type(*row) for row in zip(found.names, found.counts, found.bytes) if row[1]]
 
     def holders(self) -> Optional[Holders]:
-        """See Runtime. What V8's own objects refer to is left out of account: they know the memory of their buffers, too, which only a
-        store frees."""
+        """See Runtime. References of V8's own objects are ignored: they refer to the memory of
+        their buffers, too, which only a store frees.
+        """
         pieces = [(at, min(MOST, end - at)) for start, end in self._chunks for at in range(start, end, MOST)]
         addresses, sizes = array("Q", [at for at, _ in pieces]), array("I", [size for _, size in pieces])
-        made, nobody = self.objects, array("I", [NO_ROOT]) * len(pieces)
-        return Holders(addresses, sizes, nobody, made.names, made.blocks, OWNING, owned=[(0, made.memory)])
+        made, no_types = self.objects, array("I", [NO_ROOT]) * len(pieces)
+        return Holders(addresses, sizes, no_types, made.names, made.blocks, OWNING, owned=[(0, made.memory)])
 
     def reported_bytes(self, name: str) -> Optional[int]:
-        """See Runtime: V8 counts what its ArrayBuffers have; what others have reported is in one sum only."""
+        """See Runtime: V8 counts the memory of its ArrayBuffers; reports of others are only known
+        as a sum.
+        """
         return self.objects.stored if name == STORE else None
 
     def dead(self) -> Sequence[Range]:
-        """See Runtime: of the new space, of free lists, and of chunks that V8 has freed."""
+        """See Runtime: unused parts of the new space, free lists, and chunks that V8 has freed."""
         return self._dead
 
     @cached_property
@@ -178,7 +186,9 @@ class Node(Runtime):
         return f"of a JavaScript object: {self.objects.names[number]}" if number < len(self.objects.names) else ""
 
     def _space(self, address: int) -> str:
-        """Which space's chunk has this address, and which isolate's, where there are several."""
+        """A phrase on the space whose chunk has this address, and its isolate if there are
+        several.
+        """
         if self._spaces is None:
             return ""
         for space in self._spaces.spaces:

@@ -1,4 +1,4 @@
-"""The memory that is V8's, as parts: its heap by isolate and space, the read-only space, the mapping that code is made in."""
+"""V8's memory as parts: its heap by isolate and space, the read-only space, the code range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from findleaks.target.ranges import subtract
 
 
 def parts(target: Target, isolates: Sequence[Isolate], chunks: Sequence[Range], spaces: Optional[Spaces]) -> Sequence[Part]:
-    """`chunks` are all of these isolates; `spaces` None where they are not told apart."""
+    """The parts. `chunks` are all chunks of these isolates; `spaces` is None if they cannot be
+    distinguished.
+    """
     made: list[Part] = []
     if chunks:
         inner = _inner(isolates, spaces) if spaces is not None else []
@@ -29,7 +31,7 @@ def parts(target: Target, isolates: Sequence[Isolate], chunks: Sequence[Range], 
 
 
 def _inner(isolates: Sequence[Isolate], spaces: Spaces) -> list[Part]:
-    """Isolates, largest first, each with its spaces in V8's order; then the chunks that are of none."""
+    """Isolates, largest first, each with its spaces in V8's order; then chunks without a space."""
     made = [_isolate(isolate, [space for space in spaces.spaces if space.isolate == isolate.address]) for isolate in isolates]
     made.sort(key=lambda part: -part.bytes)
     if spaces.freed:
@@ -47,7 +49,7 @@ def _isolate(isolate: Isolate, spaces: Sequence[Space]) -> Part:
 
 
 def _code(target: Target, chunks: Sequence[Range]) -> list[Range]:
-    """What is no chunk of mappings that code is made in."""
+    """Parts of the mappings for code that are in no chunk."""
     starts = [chunk.start for chunk in chunks]
     code = [
         Range(region.start, region.end)
@@ -62,6 +64,6 @@ def _counted(number: int, what: str) -> str:
 
 
 def _sum(numbers: Iterable[Optional[int]]) -> Optional[int]:
-    """None where one is not known."""
+    """The sum, or None if a number is not known."""
     values = list(numbers)
     return None if None in values else sum(value for value in values if value is not None)

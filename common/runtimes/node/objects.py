@@ -1,9 +1,11 @@
-"""The C++ objects that belong to JavaScript objects, and the stores behind its ArrayBuffers.
+"""C++ objects that belong to JavaScript objects, and the backing stores of ArrayBuffers.
 
-Sources: Node 18 to 24, src/base_object.h: class BaseObject has, behind its table of virtual functions, a persistent handle to its
-JavaScript object; that one has the address of its BaseObject in one of its internal fields, behind map, properties and elements. V8 of the
-same, src/objects/backing-store.h: a BackingStore begins with the start of its memory and the length in bytes; what is shared of it
-(std::shared_ptr, libstdc++'s bits/shared_ptr_base.h) has a table of virtual functions, two counts, and the pointer.
+Sources: Node 18 to 24, src/base_object.h: class BaseObject has, behind its table of virtual
+functions, a persistent handle to its JavaScript object. The latter has the address of its
+BaseObject in one of its internal fields, behind map, properties and elements. V8 of the same,
+src/objects/backing-store.h: a BackingStore begins with the start of its memory and the length in
+bytes. Its shared control block (std::shared_ptr, libstdc++'s bits/shared_ptr_base.h) has a table of
+virtual functions, two counts, and the pointer to it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from findleaks.target.ranges import nonzero_pieces
 TABLE = "_ZTV"
 PREFIX = "vtable for "
 FIELDS = 8
-"""Words of a JavaScript object that are looked at: the first three are its map, properties and elements."""
+"""Words of a JavaScript object that are read: the first three are its map, properties and
+elements.
+"""
 
 SHARED = (
     "_Sp_counted_deleter<v8::BackingStore",
@@ -37,9 +41,12 @@ STORE = "ArrayBuffer (its memory)"
 
 @dataclass
 class Objects:
-    """Of each block the number of the class of the object in it, or NO_ROOT; by number the class's
-    name, its objects, and the bytes of their
-    blocks. `stored`: bytes of all stores' memory, whose blocks are `memory`. Number 0 are the stores, whatever else there is."""
+    """C++ objects by class.
+
+    `blocks` has for each block the number of its object's class, or NO_ROOT. By number: the class's
+    name, its objects, the bytes of their blocks. Number 0 is always the stores. `stored` is the
+    bytes of all stores' memory, whose blocks are `memory`.
+    """
 
     blocks: array[int]
     names: list[str] = field(default_factory=list)
@@ -50,7 +57,7 @@ class Objects:
 
 
 def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
-    """All of them. Every heap is searched once for addresses of tables."""
+    """All objects. Every heap is searched once for addresses of tables."""
     blocks = directory.blocks
     made = Objects(array("I", [NO_ROOT]) * len(blocks))
     word = target.arch.word
@@ -60,7 +67,7 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
     data, missing = records(target, engine, addresses, 4 * word)
     words = target.arch.unpack(bytes(data))
     numbers: dict[str, int] = {}
-    stores: dict[int, int] = {}  # where a store is: the block of what is shared of it
+    stores: dict[int, int] = {}  # address of a store: that of its shared control block
     belonging = _belonging(target, engine, addresses, words[1::4])
     classes: list[tuple[str, int]] = []
     for at, address in enumerate(addresses):
@@ -87,7 +94,7 @@ def _add(made: Objects, numbers: dict[str, int], name: str, index: int, size: in
 
 
 def _headed(target: Target, engine: Engine, directory: Directory, tables: Mapping[int, str]) -> Iterator[tuple[int, int]]:
-    """(address, table) of the blocks in use that begin with the address of one of these tables."""
+    """(address, table) of blocks in use that begin with the address of one of these tables."""
     blocks = directory.blocks
     values = sorted(tables)
     for owned in directory.heaps if values else ():
@@ -103,14 +110,16 @@ def _headed(target: Target, engine: Engine, directory: Directory, tables: Mappin
 
 
 def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles: Sequence[int]) -> set[int]:
-    """Those whose second word is a handle of a JavaScript object that has their address in one of its fields."""
+    """Addresses whose handle, their second word, is of a JavaScript object with that address in one
+    of its fields.
+    """
     word = target.arch.word
     wanted = sorted({handle for handle in handles if handle and handle % word == 0})
     held, absent = records(target, engine, wanted, word)
     values = {handle: value for at, (handle, value) in enumerate(zip(wanted, target.arch.unpack(bytes(held)))) if at not in absent}
     tagged = sorted({value - 1 for value in values.values() if value & 3 == 1})
     inside: dict[int, Sequence[int]] = {}
-    for count in range(FIELDS, 3, -1):  # the last object of a chunk ends where memory may end
+    for count in range(FIELDS, 3, -1):  # the last object of a chunk may end where memory ends
         fields, absent = records(target, engine, tagged, count * word)
         words = target.arch.unpack(bytes(fields))
         inside.update((at, words[count * n + 3 : count * (n + 1)]) for n, at in enumerate(tagged) if n not in absent)
@@ -121,7 +130,7 @@ def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles
 def _stores(
     target: Target, engine: Engine, directory: Directory, made: Objects, numbers: dict[str, int], stores: Mapping[int, int]
 ) -> None:
-    """Each store counts once, by its block and that of what is shared of it."""
+    """Add the stores: each counts once, with its block and its shared control block."""
     blocks, word = directory.blocks, target.arch.word
     numbers[STORE] = 0
     made.names, made.counts, made.bytes = [STORE], [0], [0]
@@ -134,8 +143,9 @@ def _stores(
             continue
         shared = blocks.find(stores[place])
         _add(made, numbers, STORE, index, blocks.size(index) + blocks.size(shared))
-        made.blocks[index] = made.blocks[shared] = IGNORED  # they know the allocator, too, and by it everything
+        # They refer to the allocator, too, and through it to everything.
+        made.blocks[index] = made.blocks[shared] = IGNORED
         made.stored += words[2 * at + 1]
         memory = blocks.find(words[2 * at])
-        if memory >= 0 and blocks.address(memory) == words[2 * at]:  # or else it is somebody's, and lent
+        if memory >= 0 and blocks.address(memory) == words[2 * at]:  # else the memory is borrowed
             made.memory.append(memory)

@@ -1,11 +1,12 @@
-"""How V8's spaces are found: what v8::Isolate::GetHeapSpaceStatistics reads of them.
+"""The layout of V8's spaces: offsets that v8::Isolate::GetHeapSpaceStatistics reads.
 
-Sources: V8 10.2 to 13.6 (Node 18 to 24), src/api/api.cc (Isolate::GetHeapSpaceStatistics), src/heap/spaces.h,
-src/heap/heap-allocator.cc, src/heap/main-allocator.h. That function loads the space's name from a table and the space from an array in the
-heap, both under its number, and calls functions of the space's own table for the bytes that it has committed, and uses. A space's second
-word is the heap, and its number follows soon. Since V8 12, what is left of the areas that are allocated from is given back first, and does
-not count as used: HeapAllocator::FreeLinearAllocationAreas passes one MainAllocator after the other, each of which points to
-{start, top, limit}.
+Sources: V8 10.2 to 13.6 (Node 18 to 24), src/api/api.cc (Isolate::GetHeapSpaceStatistics),
+src/heap/spaces.h, src/heap/heap-allocator.cc, src/heap/main-allocator.h. That function loads the
+space's name from a table and the space from an array in the heap, both indexed by its number, and
+calls virtual functions of the space for the bytes committed and used. A space's second word is the
+heap, and its number follows soon. Since V8 12, the unused rest of the linear allocation areas is
+given back first, and does not count as used: HeapAllocator::FreeLinearAllocationAreas passes each
+MainAllocator in turn, and each of these points to {start, top, limit}.
 """
 
 from __future__ import annotations
@@ -30,22 +31,27 @@ FREE_ALL = "_ZN2v88internal13HeapAllocator25FreeLinearAllocationAreasEv"
 FREE_ONE = "_ZN2v88internal13MainAllocator24FreeLinearAllocationAreaEv"
 
 COMMITTED, USED = 8, 16
-"""Where the statistics have them."""
+"""Offsets of these in the statistics."""
 
 LONGEST = 512
-"""Bytes of a function that are looked at."""
+"""Bytes of a function that are read."""
 
 MOST = 64
-"""Spaces that there may be; V8 13 has 13."""
+"""Upper limit of the number of spaces; V8 13 has 13."""
 
 LONGEST_NAME = 40
 
 
 class Shape(NamedTuple):
-    """How spaces are found: `heap` and `array` from the isolate, a space's number at `identity` (4 bytes), and in its table of functions
-    those that tell the bytes it has `committed` and `used`, and `size`, the latter of the read-only space (0: not known). `names` by
-    number. `areas` leads from the heap to the areas that are allocated from and do not count as used: offsets of the HeapAllocator, of its
-    MainAllocators, and in each of the pointer to {start, top, limit}; None where V8 counts them."""
+    """Offsets of V8's spaces.
+
+    `heap` and `array` are in the isolate; a space's number (4 bytes) is at `identity`. In a space's
+    table of virtual functions, `committed` and `used` are the functions that give these bytes, and
+    `size` is the latter for the read-only space (0: not known). `names` are by number. `areas`
+    leads from the heap to the linear allocation areas, whose unused rest does not count as used:
+    offsets of the HeapAllocator, of its MainAllocators, and in each of the pointer to {start, top,
+    limit}; None if V8 counts that rest.
+    """
 
     heap: int
     array: int
@@ -57,12 +63,15 @@ class Shape(NamedTuple):
     areas: Optional[tuple[int, Sequence[int], int]]
 
     def name(self, number: int) -> str:
-        """As V8 calls it, or by its number."""
+        """A space's name in V8, or its number."""
         return self.names[number] or f"space {number}"
 
 
 def derive(target: Target, heap: int, isolates: Sequence[int]) -> Optional[Shape]:
-    """None where V8's functions are not the code that was expected, or no isolate has such an array. `heap` is its offset in an isolate."""
+    """The layout; None if V8's functions are not as expected, or no isolate has such an array.
+
+    `heap` is its offset in an isolate.
+    """
     code = _code(target, STATISTICS)
     slots = _slots(code)
     count = next((one.immediate + 1 for one in _code(target, VALID) if _compares(one) and one.immediate is not None), 0)
@@ -90,7 +99,9 @@ def _compares(one: Instruction) -> bool:
 
 
 def _slots(code: Sequence[Instruction]) -> dict[int, int]:
-    """Of the words of the statistics that are the result of a virtual function: where its address is in the table."""
+    """By word of the statistics that is the result of a virtual function, the function's offset in
+    the table.
+    """
     found: dict[int, int] = {}
     called: Optional[int] = None
     for one in code:
@@ -103,7 +114,7 @@ def _slots(code: Sequence[Instruction]) -> dict[int, int]:
 
 
 def _tables(code: Sequence[Instruction]) -> tuple[int, Optional[int]]:
-    """Where the names' addresses are (0: not seen), and the offset of the array of spaces."""
+    """Address of the table of names (0: not seen), and offset of the array of spaces."""
     named: dict[int, int] = {}
     table, array = 0, None
     for one in code:
@@ -118,7 +129,7 @@ def _tables(code: Sequence[Instruction]) -> tuple[int, Optional[int]]:
 
 
 def _identity(memory: Memory, heap: int, array: int, count: int) -> int:
-    """Where spaces have their number; 0 where this is no array of spaces of this heap."""
+    """Offset of a space's number; 0 if this is no array of this heap's spaces."""
     entries = memory.words(array, count) or ()
     heads = {number: memory.words(entry, 8) for number, entry in enumerate(entries) if entry % 8 == 0}
     votes: Counter[int] = Counter()
@@ -138,7 +149,7 @@ def _name(target: Target, place: int) -> str:
 
 
 def _size(target: Target) -> int:
-    """Which virtual function Space::SizeOfObjects asks: Size."""
+    """Offset of the virtual function that Space::SizeOfObjects calls: Size."""
     return next((one.displacement or 0 for one in _code(target, SIZE) if one.name == "jmp" and one.target is None), 0)
 
 

@@ -1,10 +1,13 @@
-"""V8's spaces: new_space, old_space and so on, as v8.getHeapSpaceStatistics() lists them, and which chunks are of which.
+"""V8's spaces: new_space, old_space and so on, as v8.getHeapSpaceStatistics() lists them, and which
+chunks belong to which.
 
-Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/base-space.h, src/heap/list.h, src/heap/basic-memory-chunk.h, later
-memory-chunk-metadata.h, src/heap/read-only-spaces.h. A chunk's header, or what one of its first words points to, has the address of its
-space; so have the halves that the new space is made of, whose second word is the heap and whose number is the space's, as in the space
-itself. It also has the next and the previous chunk of the space's list; chunks that V8 has freed and not given back are on no list. The
-rest is shape.py's.
+Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/base-space.h, src/heap/list.h,
+src/heap/basic-memory-chunk.h, later memory-chunk-metadata.h, src/heap/read-only-spaces.h. A chunk's
+header, or what one of its first words points to, has the address of its space. The new space
+consists of two halves; chunks have the address of their half. A half's second word is the heap, and
+its number is the space's, as in the space itself. The header also has the next and the previous
+chunk of the space's list; chunks that V8 has freed and not given back are on no list. For the
+spaces' own layout see shape.py.
 """
 
 from __future__ import annotations
@@ -23,22 +26,27 @@ from findleaks.target.base import Range, Target
 
 READ_ONLY = ("_ZTVN2v88internal19SharedReadOnlySpaceE", "_ZTVN2v88internal13ReadOnlySpaceE")
 NODE, HEADS = 80, 64
-"""Words of a chunk's header among which is its place in the space's list, and words of a space among which the list begins, and its top."""
+"""Words of a chunk's header that contain its list links (NODE); words of a space that contain the
+list's head and the top (HEADS).
+"""
 
 SAMPLE = 256
-"""Chunks that are asked where the header has these."""
+"""Chunks whose headers are compared to find the offsets of these."""
 
 NEW_SPACE = "new_space"
 PAGES = 1 << 12
-"""Pages the read-only space may have, some times more than it ever had."""
+"""Upper limit of the read-only space's pages, several times what it ever had."""
 
 LARGEST = 1 << 46
 T = TypeVar("T")
 
 
 class Placed(NamedTuple):
-    """A chunk in a list: of the space or the half of the new space at `owner`. `key` is what lists have of it, its own address or that of
-    what its header leads to; `following` is the next one's (0: it is the last)."""
+    """A chunk in the list of a space, or of a half of the new space, at `owner`.
+
+    `key` identifies it in lists: its own address, or that of what its header leads to. `following`
+    is the key of the next chunk (0: it is the last).
+    """
 
     chunk: Range
     owner: int
@@ -48,9 +56,12 @@ class Placed(NamedTuple):
 
 @dataclass
 class Space:
-    """One space of an isolate, or the read-only one of all (isolate 0): its chunks, ascending, and the bytes that V8 itself counts as
-    committed and as used by objects; None where these could not be told. `counted` is the latter with the areas that are allocated
-    from, of which `left` is not used yet."""
+    """One space of an isolate, or the read-only one that all share (isolate 0).
+
+    `chunks` are ascending. `committed` and `used` are the bytes that V8 counts as committed and as
+    used by objects; None if unknown. `counted` is `used` including the linear allocation areas, of
+    which `left` is not used yet.
+    """
 
     isolate: int
     number: int
@@ -69,8 +80,11 @@ class Space:
 
 
 class Spaces(NamedTuple):
-    """Of each isolate its spaces by number, then the read-only space; chunks that are on no space's list: V8 has freed them, and not given
-    them back; chunks whose space is none that is known; and what was found wrong, one line each."""
+    """The spaces of all isolates by number, then the read-only space, and chunks without a space.
+
+    `freed` are on no space's list: V8 has freed them, and not given them back. `wild` are chunks
+    whose space is unknown. `problems` has one line each.
+    """
 
     spaces: Sequence[Space]
     freed: Sequence[Range]
@@ -125,20 +139,24 @@ class _Reader:
         self._subtract(heap)
 
     def _identified(self, address: int) -> Optional[tuple[int, int]]:
-        """(heap, number) of the space that is there, or is part of one."""
+        """(heap, number) of the space at `address`, or that it is part of; None if there is
+        none.
+        """
         heap = self.memory.word(address + self.memory.size) if address % self.memory.size == 0 else None
         number = self.memory.int32(address + self.shape.identity) if heap in self.isolates else None
         return (heap, number) if heap is not None and number is not None and number < len(self.shape.names) else None
 
     def _value(self, space: int, slot: int) -> Optional[int]:
-        """What the virtual function of a space gives."""
+        """The result of a space's virtual function."""
         table = self.memory.word(space)
         function = self.memory.word(table + slot) if table else None
         found = value(self.target, function, space) if function else None
         return found if found is not None and found < LARGEST else None
 
     def _subtract(self, heap: int) -> None:
-        """What is left of the areas that are allocated from is not used, where V8 does not count it."""
+        """Subtract the unused rest of the linear allocation areas, if V8 does not count it
+        as used.
+        """
         if self.shape.areas is None:
             return
         holder, allocators, pointer = self.shape.areas
@@ -158,11 +176,16 @@ class _Reader:
             space.used -= limit - top
 
     def _ends(self, space: Space, limit: int) -> bool:
-        """Whether the area that ends there counts as used: of the new space, what lies behind its own top does not."""
+        """Whether the area with this limit counts as used: in the new space, what is behind its top
+        does not.
+        """
         return space.name != NEW_SPACE or limit in (self.memory.words(space.address, HEADS) or ())
 
     def _share(self, chunks: Sequence[Range]) -> tuple[list[Range], list[Range]]:
-        """Each chunk to the space that its header names and whose list it is on. Gives those that are on none, and those that name none."""
+        """Assign each chunk to the space that its header names and whose list it is on.
+
+        Gives the chunks on no list, and those whose header names no space.
+        """
         place = self._place(chunks)
         if place is None:
             return [], list(chunks)
@@ -185,14 +208,18 @@ class _Reader:
         return freed, wild
 
     def _watched(self, items: Iterable[T]) -> Iterator[T]:
-        """These, until the user asks to stop."""
+        """The items, until the user asks to stop."""
         for number, item in enumerate(items):
             if not number % 64 and self.target.interrupted():
                 raise Interrupted
             yield item
 
     def _place(self, chunks: Sequence[Range]) -> Optional[tuple[int, int]]:
-        """Where most chunks have their space: (offset in the header of the address that leads there, or -1; offset there)."""
+        """Where most chunks have their space's address.
+
+        (offset in the header of the address that leads there, or -1 for the header itself; offset
+        there).
+        """
         votes: Counter[tuple[int, int]] = Counter()
         for chunk in self._watched(chunks[:: max(1, len(chunks) // SAMPLE)]):
             votes.update(self._candidates(chunk.start))
@@ -207,14 +234,19 @@ class _Reader:
             yield from ((size * first, size * number) for number, word in enumerate(there or ()) if self._owner(word) is not None)
 
     def _key(self, chunk: int, place: tuple[int, int]) -> int:
-        """What spaces' lists have of a chunk: its own address, or that of what its header leads to; 0 where that has become another's."""
+        """A chunk's key in spaces' lists: its own address, or that of what its header leads to.
+
+        0 if that memory has been reused.
+        """
         if place[0] < 0:
             return chunk
         key = self.memory.word(chunk + place[0]) or 0
         return key if any(word & -CHUNK == chunk for word in self.memory.words(key, HEADER) or ()) else 0
 
     def _node(self, sample: Sequence[int], keys: Container[int]) -> int:
-        """Where most chunks have the next one of their list, which has this one in the word behind; 0 where none has."""
+        """Offset at which most chunks have the next key of their list; the word behind is the
+        previous key. 0 if none has.
+        """
         votes: Counter[int] = Counter()
         size = self.memory.size
         for key in self._watched(sample[:: max(1, len(sample) // SAMPLE)]):
@@ -224,7 +256,7 @@ class _Reader:
         return votes.most_common(1)[0][0] if votes else 0
 
     def _linked(self, key: int, node: int, owner: int) -> bool:
-        """Whether its space's list has this chunk: what V8 has freed still names the space that it was of."""
+        """Whether its space's list has this chunk: a freed chunk still names its former space."""
         if owner not in self._heads:
             self._heads[owner] = frozenset(self.memory.words(owner, HEADS) or ())
         if key in self._heads[owner]:
@@ -237,7 +269,9 @@ class _Reader:
         return key in (behind, self.memory.word(before + node) if before else None)
 
     def _owner(self, address: int) -> Optional[Space]:
-        """The space that is there, or a part of it (half of the new space; where a collection moves objects to)."""
+        """The space at `address`, or that it is part of (half of the new space; where a collection
+        moves objects to).
+        """
         if address < PAGE or address % self.memory.size:
             return None
         if address not in self._owners:
@@ -246,7 +280,7 @@ class _Reader:
         return self._owners[address]
 
     def _check(self) -> None:
-        """Against what V8 counts itself."""
+        """Compare with V8's own counts."""
         for space in self.spaces.values():
             where = f"{space.name} of isolate {space.isolate:#x}"
             if space.committed not in (None, space.bytes):
@@ -257,11 +291,13 @@ class _Reader:
                 space.used = None
 
     def _doubt(self, what: str, problem: str) -> None:
-        """The first of each kind is told, and how many more there are."""
+        """Add a problem: of each kind the first is shown, and how many more there are."""
         self.doubts[what].append(problem)
 
     def _read_only(self) -> Iterator[Space]:
-        """The read-only spaces, which isolates share: pointed to by the heap, with a list {begin, end, capacity} of their pages."""
+        """The read-only spaces, shared by isolates: the heap points to them, and they have a list
+        {begin, end, capacity} of pages.
+        """
         symbols = [symbol for symbol in map(self.target.symbol, READ_ONLY) if symbol is not None]
         tables = {symbol.address + 2 * self.memory.size for symbol in symbols}
         seen: set[int] = set()
@@ -290,7 +326,9 @@ class _Reader:
         return []
 
     def _page(self, page: int) -> Optional[Range]:
-        """A read-only page's memory: it begins there, or at what points back there; the address of its end and its size stand there."""
+        """A read-only page's memory: it begins at `page`, or at what points back to it; both its
+        end address and its size are there.
+        """
         words = self.memory.words(page, 16) if page % 8 == 0 else None
         for word in words or ():
             start, size = word & -CHUNK, word % CHUNK

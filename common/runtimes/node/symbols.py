@@ -1,4 +1,4 @@
-"""The function of V8's by which it is recognised, and whose code says where its heap is."""
+"""The function by which V8 is recognised, and whose code gives the location of its heap."""
 
 ADJUST = "_ZN2v87Isolate37AdjustAmountOfExternalAllocatedMemoryEl"
 """v8::Isolate::AdjustAmountOfExternalAllocatedMemory(long)."""

@@ -1,4 +1,6 @@
-"""Ruby (CRuby 2.7 to 3.3): heap pages, the collector's counters, objects by type and class, and what Ruby was told of native memory."""
+"""Ruby (CRuby 2.7 to 3.3): heap pages, the collector's counters, objects by type and class, and
+native memory reported to it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
 MARK = "ruby"
-"""Stands in the path of some file that is loaded: the program's, libruby's, or an extension's from the standard library."""
+"""Part of the path of some file that is loaded: the program's, libruby's, or an extension's from
+the standard library.
+"""
 
 HEAP = ManagedHeap(("libruby",), "Ruby")
 

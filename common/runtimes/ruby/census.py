@@ -1,8 +1,10 @@
-"""Every slot of Ruby's heap, sorted by T_ type, class and, of T_DATA, by the type of what it wraps.
+"""Every slot of Ruby's heap, grouped by T_ type, class and, for T_DATA, by the type of what it
+wraps.
 
-Layouts: include/ruby/internal/core/{rbasic,rdata,rtypeddata}.h, internal/imemo.h of 2.7.4, 3.1.2 and 3.3.8: a slot begins with flags,
-whose low 5 bits are the type, and its class; T_DATA goes on with its data type and a flag of 1 (3 where the data is in the slot), or,
-untyped, with the functions that mark and free it. A free slot's flags are 0.
+Layouts: include/ruby/internal/core/{rbasic,rdata,rtypeddata}.h, internal/imemo.h of 2.7.4, 3.1.2
+and 3.3.8. A slot begins with flags, whose low 5 bits are the type, and its class. In T_DATA its
+data type and a flag of 1 follow (3 if the data is in the slot), or, untyped, the functions that
+mark and free it. A free slot's flags are 0.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ _NUMBERED = {
 TYPES = {number: name for first, names in _NUMBERED.items() for number, name in enumerate(names.split(), first)}
 """enum ruby_value_type, without "T_"."""
 
-_MEMOS = "env cref svar throw_data ifunc memo ment iseq tmpbuf ast parser_strterm callinfo callcache constcache"
-IMEMOS = tuple(_MEMOS.split())
+_IMEMO_NAMES = "env cref svar throw_data ifunc memo ment iseq tmpbuf ast parser_strterm callinfo callcache constcache"
+IMEMOS = tuple(_IMEMO_NAMES.split())
 """enum imemo_type, from 0."""
 
 PLAIN, _CLASSED = Shape(MASK), Shape(MASK, (8,))
@@ -53,8 +55,11 @@ SHAPES = {
 
 
 class Sort(NamedTuple):
-    """Slots alike: of this size, with these flags (as far as they matter), this class (0: hidden, or not told apart by class) and this data
-    type (0: none)."""
+    """A group of slots with the same size, flags, class and data type.
+
+    `flags` are those that matter. `klass` is 0 for hidden objects and types that are not
+    distinguished by class, `data` is 0 for none.
+    """
 
     size: int
     flags: int
@@ -68,7 +73,9 @@ class Sort(NamedTuple):
 
 
 class Census:
-    """All slots of these pages. `sorts[number]` has `counts[number]` slots; `left` slots are of still other sorts."""
+    """All slots of these pages. `sorts[number]` has `counts[number]` slots; `left` slots are of
+    other sorts.
+    """
 
     def __init__(self, engine: Engine, pages: Pages) -> None:
         records = engine.records(SHAPES, MASK)
@@ -84,15 +91,18 @@ class Census:
         self.left = records.left
 
     def by_type(self) -> dict[int, int]:
-        """Slots by T_ type; T_NONE are the free ones."""
+        """Number of slots by T_ type; T_NONE are the free ones."""
         found: dict[int, int] = {}
         for sort, count in zip(self.sorts, self.counts):
             found[sort.tag] = found.get(sort.tag, 0) + count
         return found
 
     def addresses(self, wanted: bytearray, kinds: array[int]) -> tuple[array[int], array[int], array[int]]:
-        """Of the slots whose sort's number is true in `wanted`: addresses ("Q", ascending), sizes ("I"), and what `kinds` ("I") has for
-        their sorts. Both have one more element than there are sorts, for the slots that have none."""
+        """The slots whose sort's number is true in `wanted`: addresses ("Q", ascending), sizes
+        ("I"), and what `kinds` ("I") has for their sorts.
+
+        `wanted` and `kinds` have one more element than there are sorts, for slots without a sort.
+        """
         addresses, sizes, found = array("Q"), array("I"), array("I")
         for start, size, numbers in self._runs():
             known = _known(numbers, len(self.sorts))
@@ -104,7 +114,7 @@ class Census:
         return addresses, sizes, found
 
     def free(self) -> list[Range]:
-        """Stretches of free slots."""
+        """Ranges of free slots."""
         dead = bytearray(sort.tag == T_NONE for sort in self.sorts) + b"\0"
         found = []
         for start, size, numbers in self._runs():
@@ -113,7 +123,7 @@ class Census:
         return found
 
     def _runs(self) -> Iterator[tuple[int, int, array[int]]]:
-        """Start and size of each page's slots, and their numbers."""
+        """For each page: its slots' start and size, and the numbers of their sorts."""
         for spans, numbers in self._chunks:
             if self._target.interrupted():
                 raise Interrupted
@@ -124,11 +134,14 @@ class Census:
 
 
 def _known(numbers: array[int], count: int) -> array[int]:
-    """NONE as the number behind the last."""
+    """The numbers, with NONE replaced by the number after the last."""
     return array("I", (min(number, count) for number in numbers)) if NONE in numbers else numbers
 
 
 def _sort(flags: int, klass: int, data: int, mark: int) -> Sort:
-    """A key of `Records`. Where T_DATA has no data type these words are functions of its own."""
+    """The sort for a key of `Records`.
+
+    In T_DATA without a data type, these words are the addresses of its own functions.
+    """
     typed = flags & MASK == T_DATA and mark in (1, 3)
     return Sort(flags >> 32, flags & 0xFFFFFFFF, klass, data if typed else 0)

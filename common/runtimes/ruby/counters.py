@@ -1,7 +1,8 @@
 """The collector's counters, under the names of GC.stat and of ObjectSpace.count_objects.
 
-Sources: gc.c (gc_stat_internal, count_objects) of 2.7.4, 3.1.2 and 3.3.8. What stands around `heap_pages`, `profile.count` and
-`oldmalloc_increase` is at the same distance from these in all of them; what is not is told apart by what must hold.
+Sources: gc.c (gc_stat_internal, count_objects) of 2.7.4, 3.1.2 and 3.3.8. Most fields near
+`heap_pages`, `profile.count` and `oldmalloc_increase` are at the same distance from these in all of
+them; the others are distinguished by invariants.
 """
 
 from __future__ import annotations
@@ -20,28 +21,34 @@ MODES = ("", "marking", "sweeping", "compacting")
 DURING = 1 << 5
 
 ALLOCATED, ONE_POOL, POOLS = 24, 160, 224
-"""Offset of total_allocated_objects up to 3.1; bytes of a size pool in 3.1, where there is one, and in 3.3, where each has its counters."""
+"""Offset of total_allocated_objects up to 3.1; bytes of a size pool in 3.1, which has one, and in
+3.3, where each has its own counters.
+"""
 
 BEFORE_SORTED = 56
 """Bytes between the last size pool and heap_pages.sorted: a flag, the mark stack, marked_slots."""
 
 FAULTS = 184
-"""Distance from heap_pages.sorted to profile.count since 3.0, which has read_barrier_faults; 176 before."""
+"""Bytes from heap_pages.sorted to profile.count since 3.0, which has read_barrier_faults; 176
+before.
+"""
 
 
 class Counters:
-    """What GC.stat would say. What cannot be read is left out."""
+    """The values of GC.stat. What cannot be read is left out."""
 
     def __init__(self, memory: Memory, layout: Layout, problems: list[Problem]) -> None:
         self._memory, self._layout, self._problems = memory, layout, problems
 
     def stopped_in(self) -> str:
-        """What the collector was doing, "" if it was not at work (a lazy sweep that goes on later is no work)."""
+        """What the collector was doing, "" if it was not at work (a pending lazy sweep does not
+        count).
+        """
         flags = self._memory.int32(self._layout.objspace + FLAGS) if self._layout.objspace else None
         return "" if not flags or not flags & DURING else MODES[flags & 3] or "collecting"
 
     def read(self, pages: Sequence[Page], by_type: Mapping[int, int]) -> dict[str, Count]:
-        """Everything: `by_type` are the slots by T_ type."""
+        """All counters; `by_type` are the slots by T_ type."""
         found = self._statistics(pages)
         total = sum(page.number for page in pages)
         if pages:
@@ -89,7 +96,7 @@ class Counters:
         return found
 
     def _malloc(self) -> dict[str, Optional[int]]:
-        """struct {limit, increase} at the beginning of the object space."""
+        """Counters of struct {limit, increase} at the beginning of the object space."""
         at = self._layout.increase
         return {
             "malloc_increase_bytes": self._memory.word(at) if at else None,
@@ -97,7 +104,10 @@ class Counters:
         }
 
     def _old(self, distance: int) -> dict[str, Optional[int]]:
-        """struct rgengc, whose last members are oldmalloc_increase and its limit; behind it the compactor's tables of 31 counts each."""
+        """Counters of struct rgengc, whose last members are oldmalloc_increase and its limit.
+
+        Behind it are the compactor's tables of 31 counts each.
+        """
         at, word = self._layout.old_increase, self._memory.word
         if not at:
             return {}
@@ -111,7 +121,9 @@ class Counters:
         return found
 
     def _pools(self, pages: Sequence[Page]) -> Optional[tuple[int, int, int]]:
-        """Address of the first size pool, the distance between two, and how many there are; None before 3.1."""
+        """Address of the first size pool, the distance between two, and how many there are; None
+        before 3.1.
+        """
         if self._layout.fields != NEW_PAGE or not pages:
             return None
         end = self._layout.sorted - BEFORE_SORTED
@@ -129,7 +141,7 @@ class Counters:
         return places[0], distance, (end - places[0]) // distance
 
     def _totals(self, pools: Optional[tuple[int, int, int]]) -> tuple[Optional[int], Optional[int], Optional[int], Optional[int]]:
-        """total_allocated_objects, total_freed_objects, total_allocated_pages, total_freed_pages."""
+        """total_allocated_objects, total_freed_objects, then the same of pages."""
         if pools is not None and pools[1] == POOLS:
             return self._sum(pools, 48), self._sum(pools, 56), self._sum(pools, 16), self._sum(pools, 24)
         word, count = self._memory.word, self._layout.count

@@ -23,21 +23,23 @@ if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
 FLAG, DATA = 24, 32
-"""Offsets in a slot of T_DATA that has a data type: of what says where its data is, and of the pointer to it."""
+"""Offsets in a slot of T_DATA that has a data type: of the flag that says where its data is, and of
+the pointer to it.
+"""
 
 LOOK = 4096
-"""Objects between two looks at Ctrl-C."""
+"""Objects between two checks for the user's interrupt."""
 
 NAMED = 1 << 16
 """Sorts of objects that are named one by one; a sound heap has some hundreds."""
 
 SEARCHED = 2048
-"""Data types whose function that frees is looked at; a program has some hundreds at most."""
+"""Data types whose free functions are analysed; a program has some hundreds at most."""
 
 OTHER = "(of further classes)"
 
 _EMPTY = (c.T_FLOAT, c.T_MOVED)
-"""What surely refers to no native memory. Free slots may seem to."""
+"""Types that surely refer to no native memory. Free slots may seem to."""
 
 
 class Ruby(Runtime):
@@ -66,7 +68,7 @@ class Ruby(Runtime):
             )
 
     def note(self) -> str:
-        """See base.Runtime: what is missing to read it."""
+        """See base.Runtime: what is missing to read the heap."""
         missing = not self._layout.objspace and load_capstone() is None
         return f"nothing of Ruby's heap can be read: {CAPSTONE_MISSING}" if missing else ""
 
@@ -80,7 +82,7 @@ class Ruby(Runtime):
 
     @cached_property
     def _inside(self) -> Sequence[Range]:
-        """Pages that malloc gave: all before 3.1."""
+        """Pages in malloc's blocks: all before 3.1."""
         bodies = (page.body for page in self.pages.all if self._directory.blocks.find(page.body) >= 0)
         return [Range(body, body + self._layout.page) for body in bodies]
 
@@ -104,7 +106,7 @@ class Ruby(Runtime):
 
     @cached_property
     def _names(self) -> list[str]:
-        """What each sort of slots is called; "" for free ones."""
+        """The name of each sort of slots; "" for free ones."""
         names = []
         for number, sort in enumerate(self._census.sorts):
             if number % 256 == 0 and self._target.interrupted():
@@ -143,7 +145,7 @@ class Ruby(Runtime):
         return [Type(name, objects, size) for name, (objects, size) in found.items()]
 
     def holders(self) -> Optional[Holders]:
-        """See base.Runtime: T_DATA of extensions come first, for they free what they wrap."""
+        """See base.Runtime: T_DATA of extensions come first, because they free what they wrap."""
         if not self.pages.all:
             return None
         sorts = self._census.sorts
@@ -157,14 +159,18 @@ class Ruby(Runtime):
         return Holders(addresses, sizes, types, names, owning=len(owning), pages=self._inside)
 
     def reported_bytes(self, name: str) -> Optional[int]:
-        """See base.Runtime: for T_DATA whose function that frees takes back what the object reported (see reported.py)."""
-        return self._told.get(name)
+        """See base.Runtime: for T_DATA whose free function takes back what the object reported (see
+        reported.py).
+        """
+        return self._reported_totals.get(name)
 
     @cached_property
-    def _told(self) -> Mapping[str, int]:
-        """By type, what its objects reported; types of which it is known for all objects."""
+    def _reported_totals(self) -> Mapping[str, int]:
+        """Bytes reported by the objects of each type, for types of which that is known for all
+        objects.
+        """
         sorts = self._census.sorts
-        offsets = [self._reported.get(sort.data) for sort in sorts]
+        offsets = [self._report_offsets.get(sort.data) for sort in sorts]
         totals = {name: 0 for name, offset in zip(self._names, offsets) if offset is not None}
         for name, offset in zip(self._names, offsets):
             if offset is None:
@@ -236,8 +242,8 @@ class Ruby(Runtime):
         return self._values.characters(where) if where else ""
 
     @cached_property
-    def _reported(self) -> Mapping[int, Optional[int]]:
-        """By data type: the offset in what it wraps of the bytes that were reported."""
+    def _report_offsets(self) -> Mapping[int, Optional[int]]:
+        """By data type: the offset, in the structure it wraps, of the bytes that were reported."""
         symbol = exported(self._target, [self._layout.module], "rb_gc_adjust_memory_usage")
         adjust = symbol.address if symbol is not None else 0
         found: dict[int, Optional[int]] = {}

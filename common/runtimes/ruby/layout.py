@@ -1,9 +1,12 @@
-"""Where this Ruby keeps its heap and its collector's counters: taken from the code of exported functions, and from what must hold.
+"""Where this Ruby keeps its heap and its collector's counters: from the code of exported functions,
+and from invariants.
 
-`rb_gc_count` is three or four loads: the pointer to the VM, the VM, the object space, the counter. `rb_gc_adjust_memory_usage` adds to
-malloc_increase and oldmalloc_increase. Between those is `heap_pages`, known by its sorted array of pages, each of which has a header
-that points back to it. The rest has fixed distances from these (gc.c of 2.7.4, 3.1.2 and 3.3.8: struct rb_objspace, struct heap_page,
-struct rb_size_pool_struct, struct rb_heap_struct), which changed only in what is distinguished here.
+`rb_gc_count` is three or four loads: the pointer to the VM, the VM, the object space, the counter.
+`rb_gc_adjust_memory_usage` adds to malloc_increase and oldmalloc_increase. Between those is
+`heap_pages`, recognised by its sorted array of pages, each of which has a header that points back
+to it. The rest has fixed distances from these (gc.c of 2.7.4, 3.1.2 and 3.3.8: struct rb_objspace,
+struct heap_page, struct rb_size_pool_struct, struct rb_heap_struct); only what is distinguished
+here has changed.
 """
 
 from __future__ import annotations
@@ -22,29 +25,31 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Module, Symbol, Target
 
 LONGEST = 256
-"""Bytes of a function that are looked at."""
+"""Bytes of a function that are read."""
 
 SHORT = 3
-"""Bytes of a jump that stays in its function, at most; a longer one ends it by a call of another."""
+"""Upper limit of the bytes of a jump within its function; a longer one is a tail call."""
 
 SMALL_PAGE, LARGE_PAGE = 1 << 14, 1 << 16
 """HEAP_PAGE_SIZE up to 3.1, and since."""
 
 RVALUE = 40
-"""Bytes of a slot where pages do not say (before 3.1)."""
+"""Bytes of a slot if pages do not say it (before 3.1)."""
 
 MOST_PAGES = 1 << 24
-"""Pages that a heap may have before its count is taken for nonsense: a terabyte."""
+"""Upper limit of a heap's count of pages, beyond which it is corrupt: a terabyte."""
 
 LARGEST = 1 << 13
-"""Bytes that an object space may have: 3.3's has 1,900."""
+"""Upper limit of an object space in bytes: 3.3's has 1,900."""
 
 FLAGS = 16
-"""Offset of its flags: mode (none, marking, sweeping, compacting) in two bits; bit 5 is during_gc."""
+"""Offset of the object space's flags: mode (none, marking, sweeping, compacting) in two bits; bit 5
+is during_gc.
+"""
 
 
 class PageFields(NamedTuple):
-    """Offsets in struct heap_page. `slot_size` is -1 where slots have one size."""
+    """Offsets in struct heap_page. `slot_size` is -1 if all slots have one size."""
 
     start: int
     slot_size: int
@@ -57,13 +62,19 @@ NEW_PAGE = PageFields(start=32, slot_size=0, total_slots=2, flags=12)
 """3.1 and later: slots of several sizes, and a pointer to the size pool at 16."""
 
 BEFORE_SWEEP, IN_TOMB = 1, 8
-"""Bits of a page's flags: not swept since the last marking; without objects, about to be given back."""
+"""Bits of a page's flags: not swept since the last marking; without objects, about to be given
+back.
+"""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The object space of the interpreter in `module`. `count`, `increase` and `old_increase` are addresses of counters (0: not found), and
-    `sorted` is that of the pointer to the sorted array of pages (0: not found). This has `pages` entries, for pages of `page` bytes."""
+    """The object space of the interpreter in `module`.
+
+    `count`, `increase` and `old_increase` are addresses of counters (0: not found). `sorted` is the
+    address of the pointer to the sorted array of pages (0: not found), which has `pages` entries
+    for pages of `page` bytes.
+    """
 
     module: Module
     version: str
@@ -78,7 +89,10 @@ class Layout:
 
 
 def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
-    """The layout of the interpreter, which is in one of these files or in the program; None where there is none, or it has not begun."""
+    """The layout of the interpreter, which is in one of these files or in the program.
+
+    None if there is none, or it has not started.
+    """
     symbol = exported(target, files, "rb_gc_count")
     module = next((one for one in target.modules() if symbol is not None and one.start <= symbol.address < one.end), None)
     if symbol is None or module is None:
@@ -105,7 +119,9 @@ def exported(target: Target, files: Sequence[Module], name: str) -> Optional[Sym
 
 
 def code(target: Target, address: int, size: int = 0) -> list[Instruction]:
-    """The instructions from there on; [] where the code cannot be read, or is not of x86-64, or capstone is missing."""
+    """The instructions from `address` on; [] if the code cannot be read, or is not of x86-64, or
+    capstone is missing.
+    """
     if target.arch.name != "x86-64":
         return []
     try:
@@ -116,7 +132,7 @@ def code(target: Target, address: int, size: int = 0) -> list[Instruction]:
 
 
 def _text(target: Target, symbol: Optional[Symbol]) -> str:
-    """ruby_version: an array of characters."""
+    """The text of ruby_version, an array of characters."""
     try:
         found = target.read(symbol.address, min(symbol.size or 8, 16)).split(b"\0")[0] if symbol is not None else b""
     except UnreadableMemory:
@@ -125,16 +141,21 @@ def _text(target: Target, symbol: Optional[Symbol]) -> str:
 
 
 class _Run:
-    """A function run on the target's memory without its branches: what its registers hold, as far as that follows from what it loads."""
+    """Emulation of a function without its branches: register values, where they follow from the
+    target's memory.
+    """
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self.known: dict[int, int] = {}
-        self.last: Optional[tuple[int, int]] = None  # base and displacement of the last load through a register
-        self.locked: set[int] = set()  # addresses that are changed under a lock
+        # Base and displacement of the last load through a register.
+        self.last: Optional[tuple[int, int]] = None
+        self.locked: set[int] = set()  # addresses modified by locked instructions
 
     def run(self, code: Sequence[Instruction]) -> Optional[int]:
-        """Run until the function returns with no branch leading further, or jumps for good: then where to."""
+        """Run until the function returns with no branch leading further, or ends in a tail call:
+        then its target.
+        """
         further = 0
         for one in code:
             if one.name == "jmp" and one.size > SHORT:
@@ -173,15 +194,18 @@ class _Run:
             self.known[one.destination] = value & self._memory.arch.mask
 
     def _address(self, one: Instruction) -> Optional[int]:
-        """Of its operand in memory."""
+        """The address of its memory operand; None if it is not known."""
         if one.displacement is None or one.scaled >= 0 or one.fs or (one.base != RIP and one.base not in self.known):
             return None
         return one.displacement + (0 if one.base == RIP else self.known[one.base])
 
 
 def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple[int, int]:
-    """Addresses of malloc_increase and oldmalloc_increase in the object space, 0 where they are not found: what rb_gc_adjust_memory_usage,
-    or the function that it ends in, changes under a lock."""
+    """Addresses of malloc_increase and oldmalloc_increase in the object space, 0 if they are not
+    found.
+
+    rb_gc_adjust_memory_usage, or its tail call, modifies them by locked instructions.
+    """
     if symbol is None:
         return 0, 0
     run = _Run(Memory(target))
@@ -193,8 +217,11 @@ def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple
 
 
 def _heap(memory: Memory, objspace: int, end: int) -> Optional[tuple[int, int, int, PageFields]]:
-    """The address of heap_pages.sorted, the number of pages, their size, and their layout: a pointer to an array of as many pages as the
-    next word says, each of which has a header that points back to it."""
+    """The address of heap_pages.sorted, the number of pages, their size, and their layout.
+
+    It is a pointer to an array with as many pages as the next word says, each of which has a header
+    that points back to it.
+    """
     words = memory.words(objspace, end // 8)
     for at, array in enumerate(words or ()):
         if words is None or at + 3 >= len(words) or not 0 < words[at + 1] <= min(words[at + 3], MOST_PAGES) or array % 8 or not array:
@@ -208,17 +235,17 @@ def _heap(memory: Memory, objspace: int, end: int) -> Optional[tuple[int, int, i
 
 
 def _size(memory: Memory, page: int, fields: PageFields) -> int:
-    """The size of the body that belongs to this struct heap_page; 0 where it has none."""
+    """The size of the body of this struct heap_page; 0 if it has none."""
     start = memory.word(page + fields.start)
     if start is None or memory.word(start & -SMALL_PAGE) != page or not slots(memory, page, fields)[1]:
         return 0
     size, count = slots(memory, page, fields)
-    room = size * count + start % SMALL_PAGE
-    return SMALL_PAGE if room <= SMALL_PAGE else LARGE_PAGE if room <= LARGE_PAGE else 0
+    needed = size * count + start % SMALL_PAGE
+    return SMALL_PAGE if needed <= SMALL_PAGE else LARGE_PAGE if needed <= LARGE_PAGE else 0
 
 
 def slots(memory: Memory, page: int, fields: PageFields) -> tuple[int, int]:
-    """The size of a page's slots, and their number; (0, 0) where that cannot be."""
+    """The size of a page's slots, and their number; (0, 0) if these are impossible."""
     first = memory.word(page)
     if first is None:
         return 0, 0

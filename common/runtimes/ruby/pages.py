@@ -1,4 +1,6 @@
-"""The pages of Ruby's heap: read once, checked against their headers, and their slots handed to the engine for sorting."""
+"""The pages of Ruby's heap: read once, checked against their headers, and passed to the engine,
+which sorts their slots.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,13 @@ NAMED = 3
 """Damaged pages that are named one by one."""
 
 LOOK = 1024
-"""Pages between two looks at Ctrl-C."""
+"""Pages between two checks for the user's interrupt."""
 
 
 class Page(NamedTuple):
-    """A page at `body` with `number` slots of `size` bytes from `start` on; `header` is its struct heap_page."""
+    """A page at `body` with `number` slots of `size` bytes from `start` on; `header` is its struct
+    heap_page.
+    """
 
     body: int
     header: int
@@ -34,7 +38,7 @@ class Page(NamedTuple):
 
 
 class Pages:
-    """Every page that could be read, by address. What could not is named in `problems`."""
+    """Every page that could be read, by address. `problems` names the others."""
 
     def __init__(self, target: Target, layout: Layout, problems: list[Problem]) -> None:
         self.target, self.layout, self._problems = target, layout, problems
@@ -42,33 +46,36 @@ class Pages:
         self._memory = Memory(target)
         self.all = self._read()
         self._bodies = [page.body for page in self.all]
-        self._tell()
+        self._report()
 
     def ranges(self) -> list[Range]:
-        """The pages, those that touch as one."""
+        """The pages' ranges, adjacent ones merged."""
         return merged(Range(page.body, page.body + self.layout.page) for page in self.all)
 
     def at(self, address: int) -> Optional[Page]:
-        """The page that this address lies in."""
+        """The page that contains this address."""
         at = bisect_right(self._bodies, address) - 1
         return self.all[at] if at >= 0 and address < self._bodies[at] + self.layout.page else None
 
     def slot(self, address: int) -> Optional[tuple[int, int]]:
-        """Where the slot begins that this address lies in, and its size."""
+        """Start and size of the slot that contains this address."""
         page = self.at(address)
         if page is None or not page.start <= address < page.start + page.size * page.number:
             return None
         return address - (address - page.start) % page.size, page.size
 
     def pieces(self) -> Iterator[tuple[Piece, Sequence[Page]]]:
-        """The memory of all pages, with the pages that lie in each piece whole. Interrupted when the user asked to stop."""
+        """The memory of all pages, with the pages that are whole in each piece. Interrupted when
+        the user asked to stop.
+        """
         at = 0
         for start, end in self.ranges():
             for piece in self.target.pieces(start, end):
                 if self.target.interrupted():
                     raise Interrupted
                 low, high = piece.address, piece.address + len(piece.data)
-                while at < len(self.all) and self.all[at].body < low:  # begun in an earlier piece, or not there
+                # Pages that began in an earlier piece, or are missing.
+                while at < len(self.all) and self.all[at].body < low:
                     yield from self._alone(self.all[at])
                     at += 1
                 first = at
@@ -91,14 +98,14 @@ class Pages:
         yield Piece(page.body, memoryview(data)), [page]
 
     def _read(self) -> list[Page]:
-        """The pages that the sorted array names. As many as there is memory for."""
+        """The pages in the sorted array, at most as many as fit into the target's memory."""
         count, where = self.layout.pages, self._memory.word(self.layout.sorted) if self.layout.sorted else None
         if not where or not count:
             return []
-        room = sum(region.size for region in self.target.regions() if region.readable and region.writable)
-        if count * self.layout.page > room:
+        capacity = sum(region.size for region in self.target.regions() if region.readable and region.writable)
+        if count * self.layout.page > capacity:
             self._problems.append(Problem(self.layout.sorted + 8, f"Ruby's heap claims {count} pages, more than there is memory for"))
-            count = room // self.layout.page
+            count = capacity // self.layout.page
         found: dict[int, Page] = {}
         for first in range(0, count, LOOK):
             if self.target.interrupted():
@@ -131,7 +138,7 @@ class Pages:
         flags = words[fields.flags // 8] >> 8 * (fields.flags % 8)
         return Page(body, header, start, size, count, bool(flags & IN_TOMB), bool(flags & BEFORE_SWEEP))
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         for header, why in self._bad[:NAMED]:
             self._problems.append(Problem(header, f"Ruby's heap page {header:#x} {why}: left out"))
         if len(self._bad) > NAMED:
@@ -139,5 +146,5 @@ class Pages:
 
 
 def runs(pages: Sequence[Page]) -> array[int]:
-    """Their slots, as `Records.read` takes them; marked with the slots' size."""
+    """The pages' slots, as `Records.read` takes them; marked with the slots' size."""
     return array("Q", (word for page in pages for word in (page.start, page.size, page.number, page.size << 32)))

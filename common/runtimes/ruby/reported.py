@@ -1,12 +1,14 @@
-"""What an extension reports to Ruby of the native memory behind its objects, seen in the code by which it takes the report back.
+"""Native memory that extensions report to Ruby, found in the code that takes a report back.
 
-An extension tells Ruby with rb_gc_adjust_memory_usage(n), and has to tell it the same n when an object is freed: so it keeps n in the
-object's own structure, and the function that frees it passes the word on, negated. Its offset is seen there:
+An extension reports n bytes by rb_gc_adjust_memory_usage(n), and must report -n when the object is
+freed. So it keeps n in the object's own structure, and its free function passes that word on,
+negated. Its offset is visible there:
 
     mov 0x28(%rbx),%rdi ; neg %rdi ; call rb_gc_adjust_memory_usage
 
-(rbx: the structure, which the function got in rdi.) Sources: include/ruby/internal/core/rtypeddata.h (struct rb_data_type_struct),
-doc/extension.rdoc; the extension pg, ext/pg_result.c, is one that does so.
+(rbx: the structure, which the function got in rdi.) Sources:
+include/ruby/internal/core/rtypeddata.h (struct rb_data_type_struct), doc/extension.rdoc; the
+extension pg, ext/pg_result.c, is one that does so.
 """
 
 from __future__ import annotations
@@ -20,24 +22,29 @@ from findleaks.runtimes.ruby.layout import code
 from findleaks.target.base import Module, Target
 
 FREE = 16
-"""Offset of the function that frees in a data type: {name, {dmark, dfree, dsize, …}, …}."""
+"""Offset of the free function in a data type: {name, {dmark, dfree, dsize, …}, …}."""
 
 CALLS, PATHS, STEPS = 3, 64, 2000
-"""Calls within the extension that are followed, stretches of one function, and instructions in all."""
+"""Limits of the search: calls within the extension, stretches of one function, and instructions in
+all.
+"""
 
 THIS = -1
 
 
 class Field(NamedTuple):
-    """A register holds the word at `offset` of the structure, or that negated."""
+    """The value of a register: the word at `offset` of the structure, or that negated."""
 
     offset: int
     negated: bool
 
 
 def reported_at(target: Target, data_type: int, adjust: int) -> Optional[int]:
-    """The offset in the structure that an object of this data type wraps, of the bytes it reported; None where its function that frees does
-    not take a report back, or not in this way. `adjust` is rb_gc_adjust_memory_usage's address."""
+    """The offset of the reported bytes in the structure that an object of this data type wraps.
+
+    None if its free function does not take a report back, or not in this way. `adjust` is the
+    address of rb_gc_adjust_memory_usage.
+    """
     memory = Memory(target)
     free = memory.word(data_type + FREE)
     if not free or not adjust:
@@ -86,7 +93,7 @@ class _Search:
         return None
 
     def _called(self, one: Instruction, given: int | Field | None, depth: int) -> Optional[int]:
-        """The offset, where the function that is called gets the structure, and is the one that reports."""
+        """The offset, if the called function gets the structure, and is the one that reports."""
         if one.target is None or depth >= CALLS or given != THIS or not self._inside(one.target):
             return None
         return self.offset(one.target, depth + 1)
@@ -95,7 +102,9 @@ class _Search:
         return self._module.start <= address < self._module.end
 
     def _goes_to_adjust(self, one: Instruction) -> bool:
-        """Whether it calls or jumps to the function: directly, through a stub, or through a slot."""
+        """Whether the instruction calls or jumps to rb_gc_adjust_memory_usage: directly, through a
+        stub, or through a slot.
+        """
         if is_call_or_jump(one) and one.target is not None:
             stub = code(self._target, one.target, 16)[:3] if self._inside(one.target) else []
             return one.target == self._adjust or any(map(self._through_slot, stub))
@@ -107,7 +116,7 @@ class _Search:
 
 
 def _step(one: Instruction, known: dict[int, int | Field]) -> None:
-    """What a register holds after an instruction, as far as it is the structure or a word of it."""
+    """Update the registers known to hold the structure or a word of it."""
     if one.destination < 0 or one.name in ("cmp", "test"):
         return
     made: int | Field | None = None
@@ -120,7 +129,7 @@ def _step(one: Instruction, known: dict[int, int | Field]) -> None:
     elif one.name == "neg" and isinstance(before, Field):
         made = Field(before.offset, not before.negated)
     elif one.name in ("xor", "sub") and one.source == one.destination:
-        made = 0  # and then the field is subtracted from it
+        made = 0  # the field is subtracted from it next
     elif one.name == "sub" and before == 0 and field is not None:
         made = field._replace(negated=True)
     if made is None:

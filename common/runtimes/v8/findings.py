@@ -1,4 +1,4 @@
-"""V8's handle scopes that hold more and more handles, and with them memory."""
+"""A finding: handle scopes of V8 that accumulate handles, and with them memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.base import Target
 
 HANDLES = 10_000
-"""Handles of one isolate from which on its scopes are looked at."""
+"""Handles of one isolate from which on they are reported."""
 
 
 def hoarded_handles(target: Target) -> Iterator[Finding]:
-    """Scopes that hoard handles. Without V8 this costs some look-ups of symbols."""
+    """Isolates with HANDLES or more handles. Without V8 this costs some symbol look-ups."""
     try:
         layout = derive(target)
     except Underivable:

@@ -1,9 +1,12 @@
-"""Global handles: what v8::Persistent, v8::Global and Node-API's references hold. They lie in nodes of blocks, apart from any scope.
+"""Global handles: v8::Persistent, v8::Global and Node-API's references. They are nodes in blocks of
+their own, outside any scope.
 
-Offsets come from V8's code, as in layout.py. `GlobalHandles::RecordStats` (every version; src/global-handles.cc, later src/handles/) walks
-the list of blocks in use: loads from its first argument lead to the first block, a byte at the state's offset is masked and compared for
-each node, and a load from the block's far end gives the next. `GlobalizeReference` loads the GlobalHandles from the isolate just before it
-calls `GlobalHandles::Create`. A node's state is 0 where it is free, 1 where it is strong, 2 where it is weak, more while it is dying.
+Offsets come from V8's code, as in layout.py. `GlobalHandles::RecordStats` (every version;
+src/global-handles.cc, later src/handles/) walks the list of blocks in use: loads from its first
+argument lead to the first block; for each node, the byte at the state's offset is masked and
+compared; a load from the block's far end gives the next block. `GlobalizeReference` loads the
+GlobalHandles from the isolate just before it calls `GlobalHandles::Create`. A node's state is 0 if
+it is free, 1 if it is strong, 2 if it is weak, more while it is dying.
 """
 
 from __future__ import annotations
@@ -34,16 +37,20 @@ CREATE = (
     "_ZN2v88internal13GlobalHandles6CreateEPNS0_6ObjectE",
 )
 LARGEST = 1 << 16
-"""Bytes of a block of nodes, at most (V8: 256 nodes of 24 or 32)."""
+"""Upper limit of a block of nodes, in bytes (V8: 256 nodes of 24 or 32)."""
 
-MOST_BLOCKS = 1 << 22
-WEAK = 2
+MOST_BLOCKS = 1 << 22  # blocks in a plausible list
+WEAK = 2  # state of a weak node
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """`holder` is the offset of the GlobalHandles in the isolate, `first` leads from there to the first block. Of each block: `stride`
-    bytes a node, the state's byte at `state` under `mask`, and the address of the next block at `next`."""
+    """Offsets that lead to an isolate's nodes.
+
+    `holder` is the offset of the GlobalHandles in the isolate; the offsets `first` lead from there
+    to the first block. In a block: `stride` is the bytes of a node, `state` the offset of its
+    state, a byte of which `mask` is valid, and `next` the offset of the next block's address.
+    """
 
     holder: int
     first: tuple[int, ...]
@@ -54,13 +61,16 @@ class Nodes:
 
     @property
     def count(self) -> int:
-        """Nodes of a block: behind them stand few words, `next` among them."""
+        """Nodes of a block; the few words behind them include `next`."""
         return self.next // self.stride
 
 
 @dataclass(frozen=True)
 class Globals:
-    """Global handles of an isolate that are in use, how many of them are weak, and the blocks in use. `problem` is "" or one line."""
+    """Counts of an isolate's global handles in use, of weak ones among them, and of blocks in use.
+
+    `problem` is "" or one line.
+    """
 
     handles: int
     weak: int
@@ -70,7 +80,10 @@ class Globals:
 
 
 def derive(target: Target) -> Optional[Nodes]:
-    """None where this V8's code could not be understood. Raises CapstoneMissing."""
+    """The offsets of the target's V8; None if its code could not be understood.
+
+    Raises CapstoneMissing.
+    """
     holder = _holder(target)
     code = code_of(target, STATS)
     if not holder or not code:
@@ -87,8 +100,9 @@ def derive(target: Target) -> Optional[Nodes]:
 
 
 def _to_first_block(code: Sequence[Instruction]) -> tuple[tuple[int, ...], int, Sequence[Instruction]]:
-    """The offsets that lead from the first argument to the first block, the register that has its address, and the code
-    from there on."""
+    """The offsets from the first argument to the first block, the register with its address, and
+    the code from there on.
+    """
     chain: list[int] = []
     register, end = RDI, 0
     for at, one in enumerate(code):
@@ -102,13 +116,15 @@ def _to_first_block(code: Sequence[Instruction]) -> tuple[tuple[int, ...], int, 
 
 
 def _state_mask(code: Sequence[Instruction]) -> int:
-    """What a node's byte is masked with before it is compared."""
+    """The mask of a node's state byte, applied before it is compared."""
     masks = (one.immediate & 0xFF for one in code if one.name == "and" and one.immediate is not None)
     return next((mask for mask in masks if mask), 0)
 
 
 def _stride(code: Sequence[Instruction]) -> int:
-    """Bytes of a node: its number is shifted by their logarithm, or its address grows by them."""
+    """Bytes of a node: its index is shifted by their logarithm, or its address is increased by
+    them.
+    """
     for one in code:
         if one.immediate is not None and one.displacement is None:
             if one.name == "shl":
@@ -119,13 +135,15 @@ def _stride(code: Sequence[Instruction]) -> int:
 
 
 def _next_block(code: Sequence[Instruction], register: int) -> int:
-    """Where a block has the address of the next, which takes its place in the register."""
+    """The offset of the next block's address, which replaces the block's in the register."""
     found = [one.displacement for one in code if one.loads and one.base == register == one.destination]
     return next((offset for offset in reversed(found) if offset is not None and offset >= FAR), 0)
 
 
 def _holder(target: Target) -> int:
-    """Where the isolate has its GlobalHandles: what was loaded as first argument of the call to Create."""
+    """The offset of the GlobalHandles in the isolate: loaded as first argument of the call to
+    Create.
+    """
     loaded = 0
     calls: dict[int, int] = {}
     for one in code_of(target, MAKERS) or ():

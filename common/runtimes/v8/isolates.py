@@ -1,4 +1,4 @@
-"""Isolates, and the blocks their handles are in."""
+"""Isolates, and their blocks of handles."""
 
 from __future__ import annotations
 
@@ -12,20 +12,27 @@ from findleaks.runtimes.v8.layout import Layout
 from findleaks.target.base import Target, Thread
 
 MOST_BLOCKS = 1 << 24
-"""Blocks of handles an isolate may have before its count is taken for nonsense: 128 GiB of handles."""
+"""Upper limit of an isolate's count of blocks, beyond which it is corrupt: 128 GiB of handles."""
 
 KEYS = 0x310
-"""Thread-specific data in glibc's struct pthread: an array of {sequence, value} pairs at this offset from the thread pointer (glibc 2.4
-to 2.43, nptl/descr.h: specific_1stblock), which has the first keys; behind it pointers to like arrays for each as many further keys
-(specific). musl keeps a pointer to plain values instead, and is not looked at."""
+"""Offset of thread-specific data from the thread pointer, in glibc's struct pthread.
+
+There is an array of {sequence, value} pairs for the first keys (glibc 2.4 to 2.43, nptl/descr.h:
+specific_1stblock); behind it come pointers to arrays for as many further keys each (specific). musl
+keeps a pointer to plain values instead, and is not read.
+"""
 
 KEYS_OF_BLOCK = 32
 
 
 @dataclass
 class Isolate:
-    """`blocks` are the addresses of its blocks of handles in the order they were filled; `handles` how many handles there are.
-    `problem` is "" or what is wrong with them; blocks before that are kept."""
+    """One isolate and its handles.
+
+    `blocks` are the addresses of its blocks of handles in the order they were filled; `handles` is
+    the number of handles. `problem` is "" or what is wrong with the blocks; those before that are
+    kept.
+    """
 
     address: int
     threads: list[Thread]
@@ -38,8 +45,10 @@ class Isolate:
     values: array[int] = field(default_factory=lambda: array("Q"), repr=False)
 
     def ordinal(self, place: int, size: int) -> Optional[int]:
-        """How many handles were made before the one at `place`, which may be a block's end; None where it is in no block. `size` is
-        a block's, in bytes."""
+        """How many handles were made before the one at `place`; None if it is in no block.
+
+        `place` may be a block's end. `size` is a block's size in bytes.
+        """
         for number, block in enumerate(self.blocks):
             if block <= place <= block + size and (place - block) % 8 == 0:
                 return number * (size // 8) + (place - block) // 8
@@ -47,7 +56,9 @@ class Isolate:
 
 
 def isolates(target: Target, layout: Layout) -> list[Isolate]:
-    """Every isolate that is some thread's current one, by address. Interrupted when the user asked to stop."""
+    """Every isolate that is a thread's current one, by address. Interrupted when the user asked to
+    stop.
+    """
     found: dict[int, Isolate] = {}
     try:
         key = key_of(target, layout)
@@ -65,13 +76,19 @@ def isolates(target: Target, layout: Layout) -> list[Isolate]:
 
 
 def key_of(target: Target, layout: Layout) -> int:
-    """The key that isolates are kept under as thread-specific data, 0 where they are not; may raise UnreadableMemory."""
+    """The key of isolates in thread-specific data, 0 if they are not there; may raise
+    UnreadableMemory.
+    """
     return int.from_bytes(target.read(layout.key, 4), target.arch.byteorder) if layout.key else 0
 
 
 def current(word: Callable[[int], int], mask: int, layout: Layout, thread_pointer: int, key: int) -> int:
-    """The isolate the thread is in that has this thread pointer, or 0. `word` gives the word at an address, or raises UnreadableMemory;
-    `key` is what stands at the layout's. Every implementer points back at its isolate, which tells it from anything else."""
+    """The isolate that the thread with this thread pointer is in, or 0.
+
+    `word` gives the word at an address, or raises UnreadableMemory; `key` is the value at the
+    layout's `key`. Every implementer points back at its isolate: other data is recognised by the
+    lack of that.
+    """
     if not thread_pointer or key >= KEYS_OF_BLOCK * KEYS_OF_BLOCK:
         return 0
     try:

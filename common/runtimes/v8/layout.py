@@ -1,9 +1,12 @@
-"""Where this V8 keeps its handles: offsets taken from the operands of its own code, so that no version needs to be known.
+"""Where this V8 keeps its handles: offsets taken from the operands of its code, so that no version
+needs to be known.
 
-The functions (names as of V8 3.14 and later; deps/v8/src/handles.cc, src/api.cc of Node 0.10 to 24):
-`HandleScope::NumberOfHandles` loads the HandleScopeImplementer from the isolate (the first far offset), the number of blocks and the
-vector of blocks from that (near ones), and the scope data's `next` from the isolate (the second far offset); it multiplies by the
-handles a block has. `HandleScope`'s constructor adds 1 to the level. `Isolate::GetCurrent` tells how a thread finds its isolate.
+The functions (names as of V8 3.14 and later; deps/v8/src/handles.cc, src/api.cc of Node 0.10 to
+24): `HandleScope::NumberOfHandles` loads the HandleScopeImplementer from the isolate (the first far
+offset), the number of blocks and the vector of blocks from that (near offsets), and the scope
+data's `next` from the isolate (the second far offset); it multiplies by the handles of a block.
+`HandleScope`'s constructor adds 1 to the level. `Isolate::GetCurrent` shows how a thread finds its
+isolate.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from findleaks.target.ranges import holding, nonzero_pieces
 ARCHITECTURES = ("x86-64", "AArch64")
 
 FAR = 0x100
-"""Offsets from here on are within an isolate, which is large; smaller ones within the implementer or a vector."""
+"""Offsets from here on are in an isolate, which is large; smaller ones are in the implementer or a
+vector.
+"""
 
 LONGEST = 512
-"""Bytes of a function that are looked at."""
+"""Bytes of a function that are read."""
 
 COUNT = (
     "_ZN2v88internal11HandleScope15NumberOfHandlesEPNS0_7IsolateE",
@@ -41,7 +46,7 @@ OPENERS = (
     ("_ZN2v811HandleScopeC2EPNS_7IsolateE", "_ZN2v811HandleScopeC2Ev"),
     ("_ZN2v824EscapableHandleScopeBaseC2EPNS_7IsolateE", "_ZN2v820EscapableHandleScopeC1EPNS_7IsolateE"),
 )
-"""The constructors of scopes, those of newer versions first."""
+"""Constructors of scopes, those of newer versions first."""
 
 SEAL = ("_ZN2v815SealHandleScopeC1EPNS_7IsolateE", "_ZN2v815SealHandleScopeC2EPNS_7IsolateE")
 
@@ -53,17 +58,20 @@ CURRENT = (
 
 
 SIGN = b"Cannot create a handle without a HandleScope"
-"""What every V8 says when that happens (src/handles.cc, later src/handles/handles.cc, HandleScope::Extend)."""
+"""The error message of HandleScope::Extend in every V8 (src/handles.cc, later
+src/handles/handles.cc).
+"""
 
 OTHER = "not the code that was expected: this V8 is not known; please report its version (node -p process.versions.v8)"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Offsets in bytes. `implementer`, `next`, `limit` and `level` from the isolate; `blocks` and `count` from the implementer.
+    """Offsets in bytes: `implementer`, `next`, `limit` and `level` in the isolate; `blocks` and
+    `count` in the implementer.
 
-    The current isolate of a thread is in thread-specific data under the key that is at `key` (0: not so), or in thread-local
-    storage at `tls` from the thread pointer (0: not so).
+    A thread's current isolate is in thread-specific data under the key at address `key`, or in
+    thread-local storage at `tls` from the thread pointer; the other of the two is 0.
     """
 
     implementer: int
@@ -116,7 +124,9 @@ def _derived(target: Target, counter: Symbol) -> Layout:
 
 
 def _absent(target: Target) -> str:
-    """Why the first function has no symbol: V8 is not there, or was stripped. Interrupted when the user asked to stop."""
+    """Why NumberOfHandles has no symbol: V8 is absent, or was stripped. Interrupted when the user
+    asked to stop.
+    """
     regions = [region for region in target.regions() if region.readable and not region.writable]
     for region in regions:
         module = holding(target.modules(), region.start)
@@ -141,13 +151,15 @@ def _has(target: Target, region: Region, text: bytes) -> bool:
 
 
 def code_of(target: Target, names: Iterable[str]) -> Optional[list[Instruction]]:
-    """The code of the first of these functions that is there."""
+    """The code of the first of these functions that exists."""
     symbol = first(target, names)
     return (_code(target, symbol) or None) if symbol is not None else None
 
 
 def first(target: Target, names: Iterable[str]) -> Optional[Symbol]:
-    """The first of these symbols that is there. A name that is absent costs the most: all string tables are searched."""
+    """The first of these symbols that exists. A missing name costs the most: all string tables are
+    searched.
+    """
     return next((symbol for symbol in map(target.symbol, names) if symbol is not None), None)
 
 
@@ -156,9 +168,11 @@ def _code(target: Target, symbol: Symbol) -> list[Instruction]:
 
 
 def _count_fields(code: Sequence[Instruction]) -> Optional[tuple[int, int, int, int, int, int]]:
-    """implementer, next, blocks, count, count's size, handles a block; None where the code is another."""
+    """implementer, next, blocks, count, count's size, handles a block; None if the code is
+    different.
+    """
     far: list[int] = []
-    near: list[tuple[int, int]] = []  # offset, size; of what the implementer's register points to
+    near: list[tuple[int, int]] = []  # (offset, size) of loads from the implementer
     holder = NONE
     handles = 0
     for one in code:
@@ -181,7 +195,9 @@ def _count_fields(code: Sequence[Instruction]) -> Optional[tuple[int, int, int, 
 
 
 def _level(code: Sequence[Instruction], following: int) -> int:
-    """Where the constructor adds 1 (addl $1, or incl); two words behind `next` if it cannot be seen."""
+    """The offset to which the constructor adds 1 (addl $1, or incl); two words behind `next` if
+    that is not seen.
+    """
     for one in code:
         adds = (one.name == "add" and one.immediate == 1) or one.name == "inc"
         if adds and one.displacement is not None and one.displacement >= following:
@@ -190,7 +206,9 @@ def _level(code: Sequence[Instruction], following: int) -> int:
 
 
 def _current(target: Target) -> tuple[int, int]:
-    """(address of the key, offset in thread-local storage): one of them, or (0, 0)."""
+    """(address of the key, offset in thread-local storage): one of them is 0, or both if
+    unknown.
+    """
     for name in CURRENT:
         symbol = target.symbol(name)
         code = _code(target, symbol) if symbol is not None else []
@@ -201,7 +219,8 @@ def _current(target: Target) -> tuple[int, int]:
             if one.loads and one.fs and one.base in slots:
                 return 0, _signed(target, slots[one.base])
             if one.loads and not one.wide and one.base in slots and not one.displacement:
-                return _word(target, slots[one.base]), 0  # a library's, whose variables are found through a table of addresses
+                # In a library, variables are found through the global offset table.
+                return _word(target, slots[one.base]), 0
             if one.loads and one.base == RIP and one.displacement is not None:
                 if one.wide:
                     slots[one.destination] = one.displacement
@@ -211,7 +230,9 @@ def _current(target: Target) -> tuple[int, int]:
 
 
 def _signed(target: Target, address: int) -> int:
-    """The thread pointer's offset that a slot of the global offset table holds; 0 if it is not there."""
+    """The offset from the thread pointer that is in this slot of the global offset table; 0 if it
+    cannot be read.
+    """
     value = _word(target, address)
     return value - (1 << 64) if value >> 63 else value
 

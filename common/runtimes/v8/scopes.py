@@ -1,15 +1,16 @@
-"""The handle scopes that are open: which frame opened each, and how many handles it will free when it closes.
+"""Open handle scopes: which frame opened each, and how many handles it will free when it closes.
 
-`v8::HandleScope` is three words that its constructor writes where the object is, on the stack or (Node-API's) on the heap: the
-isolate, and the `next` and `limit` there were before (V8 3.14 to 13, include/v8-local-handle.h: isolate_, prev_next_, prev_limit_).
-`limit` is the end of the block that `next` is in, or equals `next` (a sealed scope), or both are 0 (no scope before). V8's own scopes
-are often taken to pieces by the compiler: the code of the function tells in which registers and stack slots it keeps `next` and
-`limit`, call frame information what these hold in its frame. V8's generated code that calls an API function (version 12 on) keeps them
-in registers as well.
+`v8::HandleScope` is three words that its constructor writes where the object is, on the stack or
+(Node-API's) on the heap: the isolate, and the previous `next` and `limit` (V8 3.14 to 13,
+include/v8-local-handle.h: isolate_, prev_next_, prev_limit_). `limit` is the end of the block that
+`next` is in, or equals `next` (a sealed scope), or both are 0 (no scope before). The compiler often
+splits V8's own scopes into separate words: the function's code shows in which registers and stack
+slots it keeps `next` and `limit`, and call frame information gives their values in its frame. V8's
+generated code that calls an API function (version 12 on) keeps them in registers as well.
 
-Words that look so may be left over from scopes that have closed. A frame whose function's code neither calls the constructor nor
-touches the isolate's level opens no scope. Scopes nest: going outward along the stack, what was `next` never grows. The longest chain
-of candidates for which that holds is taken.
+Such words may be left over from closed scopes. A frame whose function's code neither calls the
+constructor nor accesses the isolate's level opens no scope. Scopes nest: from inner to outer
+frames, the saved `next` never grows. The longest chain of candidates that satisfies this is taken.
 """
 
 from __future__ import annotations
@@ -30,18 +31,22 @@ from findleaks.target.ranges import holding, nonzero_pieces
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 
 LONGEST = 1 << 17
-"""Bytes of a function's code that are looked at."""
+"""Bytes of a function's code that are read."""
 
 MOST_STACK = 64 << 20
 """Bytes of a stack that are searched."""
 
 DWARF = (0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15)
-"""DWARF's number of the register with this number in instructions (the same, figure 3.36)."""
+"""DWARF's register numbers, by register numbers in instructions (System V ABI for AMD64, figure
+3.36).
+"""
 
 
 class Candidate(NamedTuple):
-    """What looks like an open scope: `before` handles had been made when it was opened. It is at `address`, in the frame of this
-    number; -1 on the heap."""
+    """A possible open scope, opened when `before` handles had been made.
+
+    It is at `address`, in the frame of number `frame`; -1 on the heap.
+    """
 
     address: int
     before: int
@@ -51,9 +56,12 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """An open scope: `handles` were made in it and in no scope nearer. `frame` is the one that opened it, None on the heap and where the
-    stack could not be followed so far. `inside` are the frames that run in it and in no scope nearer, the outermost first; of a scope
-    on the heap, those that may have opened it."""
+    """An open scope, with `handles` made in it and in no inner scope.
+
+    `frame` opened it; None on the heap, and if unwinding stopped before that frame. `inside` are
+    the frames that run in it and in no inner scope, the outermost first; for a scope on the heap,
+    those that may have opened it.
+    """
 
     address: int
     handles: int
@@ -64,7 +72,7 @@ class Scope:
 
 
 class _Blocks:
-    """Ordinals of handles by their place."""
+    """Ordinals of handles by address."""
 
     def __init__(self, isolate: Isolate, size: int) -> None:
         self._size = size
@@ -73,7 +81,9 @@ class _Blocks:
         self._numbers = [number for _, number in pairs]
 
     def place(self, next_: int, limit: int) -> Optional[int]:
-        """Handles made before `next_`, if `next_` and `limit` are what a scope saves; else None."""
+        """Handles made before `next_`, if `next_` and `limit` can be what a scope saves;
+        else None.
+        """
         if not next_ and not limit:
             return 0
         at = bisect_right(self._starts, next_) - 1
@@ -86,8 +96,10 @@ class _Blocks:
 
 
 def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, isolate: Isolate) -> list[Scope]:
-    """The open scopes, innermost first. Handles older than the outermost scope found are counted to a scope without a frame.
-    Interrupted when the user asked to stop."""
+    """The open scopes, innermost first. Interrupted when the user asked to stop.
+
+    Handles older than the outermost scope found are counted to a scope without a frame.
+    """
     blocks = _Blocks(isolate, 8 * layout.handles)
     openers = Openers(target, layout, unwinder)
     heap = [one for one in _on_the_heap(target, engine, isolate, blocks) if one.before <= isolate.handles]
@@ -104,7 +116,8 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
             open_ = chain([*likely, *openers.pairs(stack, isolate, blocks)], last)
         if layout.counts:
             open_ = fitting(open_, isolate.level - len(heap))
-        # Of scopes with nothing between them that on the heap is the inner one: functions open them that run in a frame's scope.
+        # Of scopes with the same ordinal, one on the heap is the inner one: functions that run in a
+        # frame's scope open those.
         every = sorted([*heap, *open_], key=lambda one: -one.before)
         nearest = 0
         for at, one in enumerate(every):
@@ -121,7 +134,7 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
 
 
 def _on_the_heap(target: Target, engine: Engine, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
-    """Whole scopes in writable memory that is no thread's stack."""
+    """Whole scopes in writable memory outside threads' stacks."""
     stacks = sorted(thread.sp for thread in target.threads())
     seen: set[int] = set()
     for region in target.regions():
@@ -137,13 +150,13 @@ def _on_the_heap(target: Target, engine: Engine, isolate: Isolate, blocks: _Bloc
                     before = blocks.place(target.word(address + 8), target.word(address + 16))
                 except UnreadableMemory:
                     continue
-                if before and before not in seen:  # two words of 0 stand behind anything
+                if before and before not in seen:  # two words of 0 may follow anything
                     seen.add(before)
                     yield Candidate(address, before, True, -1)
 
 
 class Stack:
-    """A thread's frames, with what its registers and stack words hold in each."""
+    """A thread's frames, with the values of registers and stack words in each."""
 
     def __init__(self, target: Target, thread: Thread, trace: Trace, kept: Sequence[FrameRegisters]) -> None:
         self.frames, self.kept, self.cut = trace.frames, kept, bool(trace.end)
@@ -158,17 +171,17 @@ class Stack:
                 pass
 
     def beyond(self, number: int) -> bool:
-        """Whether the frame is the last one that could be reached: what is farther out seems to be part of it."""
+        """Whether unwinding stopped at this frame: what is farther out seems to be part of it."""
         return self.cut and number == len(self.frames) - 1
 
     def span(self, number: int) -> range:
-        """The frame's words, as indices: from its stack pointer to that of its caller."""
+        """Indices of the frame's words: from its stack pointer to its caller's."""
         first = (self.frames[number].sp - self.start) // 8
         last = (self.frames[number + 1].sp - self.start) // 8 if number + 1 < len(self.frames) else len(self.words)
         return range(max(first, 0), min(last, len(self.words)))
 
     def at(self, number: int, place: Place) -> Optional[int]:
-        """What a function keeps there, in its frame of this number."""
+        """The value that a function keeps at `place`, in its frame of this number."""
         kept = self.kept[number]
         if place.slot is None:
             dwarf = DWARF[place.register]
@@ -179,7 +192,9 @@ class Stack:
 
 
 class Place(NamedTuple):
-    """A register, or the word at `slot` bytes from where it points (the stack pointer, the frame pointer)."""
+    """A register, or the word `slot` bytes from where it points (the stack pointer, the frame
+    pointer).
+    """
 
     register: int
     slot: Optional[int] = None
@@ -187,21 +202,23 @@ class Place(NamedTuple):
 
 @dataclass
 class Opening:
-    """Where a function that opens scopes keeps what was `next` and `limit`, as far as its code tells."""
+    """Where a function that opens scopes keeps the previous `next` and `limit`, if its code shows
+    it.
+    """
 
     next: set[Place] = field(default_factory=set)
     limit: set[Place] = field(default_factory=set)
 
 
 ANYWHERE = Opening({Place(register) for register in CALLEE_SAVED}, {Place(register) for register in CALLEE_SAVED})
-"""Of generated code, which has no symbol."""
+"""For generated code, which has no symbol."""
 
-UNTOLD = Opening()
-"""Of a library's function that has no symbol: whether it opens scopes at all is not known."""
+UNKNOWN = Opening()
+"""For a library's function without a symbol: it may or may not open scopes."""
 
 
 class Openers:
-    """Which functions can open a scope, by their code; each is looked at once."""
+    """Which functions can open a scope, by their code; each is analysed once."""
 
     def __init__(self, target: Target, layout: Layout, unwinder: Unwinder) -> None:
         self._target, self._layout, self._unwinder = target, layout, unwinder
@@ -211,17 +228,19 @@ class Openers:
         self._constructors = {symbol.address for symbol in found if symbol is not None}
 
     def certain(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
-        """Whole scopes on the stack, and those that a function's code says it keeps in pieces."""
+        """Whole scopes on the stack, and split ones in the places that the function's code
+        shows.
+        """
         for number, frame in enumerate(stack.frames):
-            opening = UNTOLD if stack.beyond(number) else self.opening(frame)
+            opening = UNKNOWN if stack.beyond(number) else self.opening(frame)
             if opening is None:
                 continue
-            told = opening is not UNTOLD
+            known = opening is not UNKNOWN
             for at in stack.span(number):
                 if stack.words[at] == isolate.address and at + 2 < len(stack.words):
                     before = blocks.place(stack.words[at + 1], stack.words[at + 2])
                     if before is not None:
-                        yield Candidate(stack.start + 8 * at, before, told, number)
+                        yield Candidate(stack.start + 8 * at, before, known, number)
             found = set()
             for one in opening.next:
                 for two in opening.limit - {one}:
@@ -233,7 +252,7 @@ class Openers:
                 yield Candidate(frame.sp, before, False, number)
 
     def pairs(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
-        """Two words side by side, in either order, that may be the rest of a scope."""
+        """Two adjacent words, in either order, that may be what remains of a scope."""
         for number, frame in enumerate(stack.frames):
             if stack.beyond(number) or self.opening(frame) is None:
                 continue
@@ -246,10 +265,10 @@ class Openers:
                         yield Candidate(stack.start + 8 * at, before, False, number)
 
     def opening(self, frame: Frame) -> Optional[Opening]:
-        """None where the frame's function surely opens no scope."""
+        """Where the frame's function keeps its scopes; None if it surely opens none."""
         symbol = self._target.symbolize(frame.call)
         if symbol is None:
-            return ANYWHERE if self._unwinder.module(frame.call) is None else UNTOLD
+            return ANYWHERE if self._unwinder.module(frame.call) is None else UNKNOWN
         if symbol.address not in self._known:
             self._known[symbol.address] = self._looks(symbol)
         return self._known[symbol.address]
@@ -261,7 +280,7 @@ class Openers:
 
     def _looks(self, symbol: Symbol) -> Optional[Opening]:
         made, opens, end = Opening(), False, symbol.address
-        held: dict[int, set[Place]] = {}  # by register: of `next` or of `limit`
+        held: dict[int, set[Place]] = {}  # by register: the places of `next` or of `limit`
         for number, one in enumerate(instructions_at(self._target, symbol.address, min(symbol.size, LONGEST))):
             if not number % 1024 and self._target.interrupted():
                 raise Interrupted
@@ -284,7 +303,8 @@ class Openers:
                 held = {register: places for register, places in held.items() if register in CALLEE_SAVED}
         if opens:
             return made
-        return ANYWHERE if end < symbol.address + symbol.size else None  # not all of it was understood
+        # If decoding stopped before the function's end, it may open scopes anywhere.
+        return ANYWHERE if end < symbol.address + symbol.size else None
 
 
 def _keep(places: set[Place], register: int) -> None:
@@ -293,16 +313,20 @@ def _keep(places: set[Place], register: int) -> None:
 
 
 def chain(found: Sequence[Candidate], handles: int) -> list[Candidate]:
-    """The longest chain of candidates, from the inside out, whose ordinals never grow, one of each ordinal in a frame. Among equally long
-    ones that with more certain members. Patience sorting would lose the second wish; chains are short, so each looks back at all."""
+    """The longest chain of candidates, from the inside out, whose ordinals never grow, one of each
+    ordinal in a frame.
+
+    Among equally long chains, the one with more certain members. Patience sorting would not keep
+    that preference; chains are short, so each candidate looks back at the ones before it.
+    """
     places: dict[tuple[int, int], Candidate] = {}
     for one in found:
         before = places.get((one.frame, one.before))
         if one.before <= handles and (before is None or (one.certain, one.address) > (before.certain, before.address)):
             places[one.frame, one.before] = one
-    # In one frame the compiler places objects as it likes.
+    # Within a frame, the compiler places objects in any order.
     ordered = sorted(places.values(), key=lambda one: (one.frame, -one.before))
-    best: list[tuple[int, int, int]] = []  # length, certain ones, the one before
+    best: list[tuple[int, int, int]] = []  # length, certain members, index of the one before
     for at, candidate in enumerate(ordered):
         length, certain, inner = 0, 0, -1
         for earlier in range(max(0, at - 512), at):
@@ -318,8 +342,11 @@ def chain(found: Sequence[Candidate], handles: int) -> list[Candidate]:
 
 
 def fitting(chained: Sequence[Candidate], level: int) -> list[Candidate]:
-    """Without what is one too many: the level counts the scopes that are open. Those go first that own nothing and may be left over words,
-    the inner of two with the same ordinal, then the inner of two in one frame, whose handles the frame owns either way."""
+    """The chain without surplus scopes: the level is the number of open scopes.
+
+    First those go that own nothing and may be leftover words: the inner of two with the same
+    ordinal. Then the inner of two in one frame, whose handles the frame owns either way.
+    """
     made = list(chained)
     for field_ in ("before", "frame"):
         at = 0

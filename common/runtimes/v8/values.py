@@ -1,8 +1,9 @@
-"""What handles hold: small integers, oddballs by name, objects by instance type.
+"""What handles refer to: small integers, oddballs by name, objects by instance type.
 
-Tagging (V8, include/v8-internal.h of every version to 13): a word whose lowest bit is clear is a small integer, with 01 it is the
-address of an object plus 1, with 11 a weak reference. An object's first word is its map. Instance types have names where the binary
-has the symbols that post-mortem debuggers use (v8dbg_…, tools/gen-postmortem-metadata.py); Node 4 and later do.
+Tagging (V8, include/v8-internal.h of every version to 13): a word whose lowest bit is clear is a
+small integer; with low bits 01 it is the address of an object plus 1, with 11 a weak reference. An
+object's first word is its map. Instance types have names if the binary has the symbols for
+post-mortem debuggers (v8dbg_…, tools/gen-postmortem-metadata.py), as Node 4 and later do.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ INTEGERS = "small integers"
 ODDBALLS = ("undefined", "null", "true", "false", "hole", "uninitialized", "arguments_marker", "exception", "termination_exception")
 
 FEW, LOOKED_AT = 16, 4096
-"""Oddballs are single objects: where so few are of one map they are looked at one by one, so many of them."""
+"""Oddballs are single objects: if at most FEW objects have a map, they are inspected one by one,
+LOOKED_AT of them in all.
+"""
 
 
 MANY = 32
-"""Maps of which few objects are: from here on each object's map is looked at."""
+"""Number of such maps beyond which the map of every object is compared."""
 
 SLICE = 1 << 21
-"""Values that are sorted at once, between two looks at whether the user wants to stop."""
+"""Values sorted at once, between two checks for the user's interrupt."""
 
 
 class Held(NamedTuple):
-    """What `handles` handles hold, in `objects` different objects (of small integers: values)."""
+    """What `handles` handles refer to: `objects` different objects (for small integers: values)."""
 
     value: str
     handles: int
@@ -40,7 +43,7 @@ class Held(NamedTuple):
 
 
 class Namer:
-    """Names values. Keeps the target's memory at hand, and the names of instance types."""
+    """Names values; caches the names of instance types."""
 
     def __init__(self, target: Target, engine: Engine) -> None:
         self._target, self._engine = target, engine
@@ -49,7 +52,9 @@ class Namer:
         self._type_size = 2
 
     def held(self, values: array[int]) -> list[Held]:
-        """What these handles hold, most handles first. Interrupted when the user asked to stop."""
+        """What these handles refer to, most handles first. Interrupted when the user asked
+        to stop.
+        """
         distinct, handles = tally(self._target, self._engine, values)
         sums: dict[str, list[int]] = {}
 
@@ -79,7 +84,10 @@ class Namer:
         return sorted((Held(name, *both) for name, both in sums.items()), key=lambda held: (-held.handles, held.value))
 
     def oddball(self, value: int) -> str:
-        """ "undefined" for the object that is undefined, and so on; "" for any other. An oddball's first words refer to its own text."""
+        """The name of an oddball ("undefined", …), "" for other objects.
+
+        An oddball's first words refer to its text.
+        """
         for word in self._words(value - 1, 6)[1:]:
             if word & 3 == 1:
                 text = self._text(word - 1)
@@ -101,7 +109,7 @@ class Namer:
         return self._types.get(int.from_bytes(data, self._target.arch.byteorder), unknown)
 
     def _maps(self, values: array[int]) -> array[int]:
-        """The map of each object; 0 where it cannot be read. `values` ascend."""
+        """The map of each object; 0 if it cannot be read. `values` ascend."""
         data = bytearray(values.tobytes())
         data[::_WORD] = tags(values).translate(_ADDRESS)
         objects = array("Q", bytes(data))
@@ -109,7 +117,7 @@ class Namer:
         return array("Q", bytes(records))
 
     def _memory(self, objects: array[int]) -> Iterable[Piece]:
-        """The regions that hold any of them."""
+        """The memory of regions that contain any of the objects."""
         for region in self._target.regions():
             at = bisect_left(objects, region.start)
             if at == len(objects):
@@ -127,7 +135,9 @@ class Namer:
             return ()
 
     def _text(self, address: int) -> str:
-        """The characters of a one-byte string: behind the map, and its hash and length in 8 or 16 bytes."""
+        """The name of an oddball, if the one-byte string here is one: map, hash and length in 8 or
+        16 bytes, characters.
+        """
         try:
             data = self._target.read(address, 64)
         except UnreadableMemory:
@@ -141,7 +151,10 @@ class Namer:
         return ""
 
     def _learn(self) -> None:
-        """Read the constants for post-mortem debuggers: `v8dbg_type_CLASS__TYPE` is an instance type's number."""
+        """Read the constants for post-mortem debuggers.
+
+        `v8dbg_type_CLASS__TYPE` is an instance type's number.
+        """
         self._types = {}
         order = self._target.arch.byteorder
         for name in ("v8dbg_class_Map__instance_type__uint16_t", "v8dbg_class_Map__instance_attributes__int"):
@@ -175,7 +188,9 @@ def tags(values: array[int]) -> bytes:
 
 
 def _few(maps: array[int], few: Sequence[int]) -> list[int]:
-    """The places of these maps, ascending. Where there are not many, they are looked for in the bytes, which is much faster."""
+    """The indices of these maps, ascending. A few maps are searched for in the bytes, which is much
+    faster.
+    """
     if len(few) > MANY:
         wanted = set(few)
         return [at for at, map_ in enumerate(maps) if map_ in wanted]
@@ -191,8 +206,11 @@ def _few(maps: array[int], few: Sequence[int]) -> list[int]:
 
 
 def tally(target: Target, engine: Engine, values: array[int]) -> tuple[array[int], array[int]]:
-    """The different values, ascending, and how often each stands there: of slices, joined two and two of a length. Interrupted when the
-    user asked to stop."""
+    """The different values, ascending, and how often each occurs. Interrupted when the user asked
+    to stop.
+
+    Slices are counted one by one; two results of similar length are joined.
+    """
     slices: list[tuple[array[int], array[int]]] = []
     for start in range(0, len(values), SLICE):
         if target.interrupted():
