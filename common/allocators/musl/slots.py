@@ -1,8 +1,11 @@
-"""The blocks in mallocng's slots: the engine reads them (engine.py); what memory it needs, and what is wrong with them, is said here.
+"""The blocks in mallocng's slots. The engine reads them (engine.py); this module selects the memory
+it needs and words the problems.
 
-A slot's four bytes in front of its user memory are p[-4], 0 unless the offset has 32 bits; index in 5 bits and reserve in 3; and the
-offset from the group's storage in units. Reserve is how many bytes at the end of the slot were not asked for; 5 says that these are
-counted in the slot's last four bytes. A block may begin further on in its slot (cycled, or aligned): the slot's start then says how far.
+The four bytes before a slot's user memory are p[-4], 0 unless the offset has 32 bits; index in 5
+bits and reserve in 3; and the offset from the group's storage in units. Reserve is the number of
+bytes at the end of the slot that were not asked for; 5 says that the slot's last four bytes hold
+that number. A block may begin further inside its slot (cycled, or aligned): the slot's start then
+says how far.
 """
 
 from __future__ import annotations
@@ -24,14 +27,14 @@ _MOST_SAID = 10_000
 
 
 class Read(NamedTuple):
-    """What is in the slots of a batch, and the memory it was read from."""
+    """The slots of a batch, and the memory they were read from."""
 
     slots: SlotRead
     pieces: tuple[Piece, ...]
 
 
 class Slots:
-    """Walks batches of groups."""
+    """Reads batches of groups."""
 
     def __init__(self, target: Target, engine: Engine, groups: Groups, problems: list[Problem]) -> None:
         self.memory = Memory(target)
@@ -41,13 +44,14 @@ class Slots:
         self._said: set[int] = set()
 
     def walk(self, batches: Sequence[Batch], blocks: Blocks) -> None:
-        """Append the blocks of these batches, once: what is in use is counted."""
+        """Append the blocks of these batches. Call it once for each, since it counts the bytes in
+        use."""
         for batch in batches:
             read = self.read(batch)
             blocks.append(*read.slots[:3])
 
     def read(self, batch: Batch, again: bool = False) -> Read:
-        """The slots of a batch, and what is in them."""
+        """The slots of a batch and their blocks."""
         table = self.groups.table
         found = self._pieces(batch)
         read = slots.read_slots(
@@ -58,7 +62,8 @@ class Slots:
         return Read(read, found)
 
     def _pieces(self, batch: Batch) -> tuple[Piece, ...]:
-        """The memory of a batch; of large slots, both ends, and where their blocks may begin."""
+        """The memory of a batch; of large slots, only both ends and the places where their blocks
+        may begin."""
         if not batch.lone:
             return pieces(self.memory, [Range(batch.start & -AREA, -(-batch.end // AREA) * AREA)])
         ranges = []
@@ -69,13 +74,14 @@ class Slots:
                 ranges += [Range(at - HEADER, at + UNIT), Range(at + group.stride - 2 * HEADER, at + group.stride)]
                 head = self.memory.int32(at - HEADER) or 0
                 if head >> 8 & 0xFF == MOVED:
-                    # The 16 bits of its offset leave out what is above 1 MiB.
+                    # The header stores 16 bits of the offset; positions that differ by multiples of
+                    # 1 MiB are read.
                     starts = range(at + (head >> 16) * UNIT, at + group.usable, UNIT << 16)
                     ranges += [Range(start - 2 * HEADER, start) for start in starts]
         return pieces(self.memory, merged(ranges))
 
     def _say(self, problem: Problem) -> None:
-        """Each problem once, however often the slots are read; the first thousands of them."""
+        """Add each problem once, however often the slots are read, and no more than _MOST_SAID."""
         if problem.address not in self._said and len(self._said) < _MOST_SAID:
             self._said.add(problem.address)
             self.problems.append(problem)
