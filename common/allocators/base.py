@@ -148,8 +148,7 @@ class Heap:
 
 
 class Allocator:
-    """One instance of an allocator in a process. Subclasses set the attributes and override
-    methods.
+    """One instance of an allocator in a process; subclasses set attributes and override methods.
 
     The directory calls `heaps`, then each heap's `walk`, then `sealed`, once each and in this
     order. The methods below `sealed` are called later, when all blocks are known, in any order and

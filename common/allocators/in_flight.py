@@ -59,7 +59,7 @@ OWN_FILE = re.compile(r"malloc|umem")
 """Base names of files that contain an allocator and nothing else."""
 
 LIBC = re.compile(r"^(libc[.-]|ld-musl)")
-"""Base names of files that contain libc, whose callers of malloc do no work of the program."""
+"""Base names of libc's files, whose code is never the program's own."""
 
 FUNCTION = re.compile(
     r"^(__libc_|__)?(malloc|c?free|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|p?valloc)(_|$|@)|^_int_|malloc|memalign"

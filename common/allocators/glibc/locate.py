@@ -195,7 +195,7 @@ def _by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[
 
 
 def _by_bins(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout], step: int) -> list[tuple[int, StateLayout]]:
-    """Places whose bins start at an empty bin or before it, if the bins between are in use."""
+    """Places whose bins start at an empty bin or before it; no word between may be 0."""
     size, places = memory.size, []
     covered = -1
     for index in _empty_bins(base, words, size, step):
