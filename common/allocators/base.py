@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from findleaks.target.runs import Runs
 
 PAGE = 4096
-"""Bytes. A stretch of at least this size without a block counts as spare; a shorter one is rounding
-waste."""
+"""Bytes. Stretches of this size or more without a block are spare; shorter ones are waste."""
 
 
 class Problem(NamedTuple):
@@ -254,8 +253,7 @@ class Allocator:
         return explain_retention(free, self)
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
-        """The blocks that each thread's cache holds, by size class; classes without blocks are left
-        out."""
+        """The blocks that each thread's cache holds, by size class; empty classes are left out."""
         return []
 
     def counted(self) -> Mapping[str, int]:

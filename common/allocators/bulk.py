@@ -1,5 +1,4 @@
-"""Bulk reads of an allocator's structures: a call of the engine costs microseconds, however much it
-reads."""
+"""Bulk reads of allocators' structures: an engine call takes microseconds, whatever its size."""
 
 from __future__ import annotations
 

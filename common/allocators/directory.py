@@ -1,5 +1,4 @@
-"""The directory of blocks: finds every allocator in a target and walks its heaps in address order
-into one index."""
+"""The directory of blocks: every allocator of a target, its heaps walked into one sorted index."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Reads single words of an untrusted process image: absent memory yields None, never an
-exception."""
+"""Reads words of an untrusted process image: absent memory yields None, never an exception."""
 
 from __future__ import annotations
 

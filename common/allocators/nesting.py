@@ -1,5 +1,4 @@
-"""Nested heaps: heaps inside blocks of other heaps, such as pymalloc's arenas that Python got from
-malloc.
+"""Nested heaps: heaps inside blocks of other heaps, such as pymalloc's arenas in malloc's.
 
 Each block belongs to exactly one allocator.
 """

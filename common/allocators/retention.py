@@ -1,5 +1,6 @@
-"""Retention: free memory that stays with the process. How much of it would a release call return,
-why is it kept, what to try?
+"""Retention: free memory that stays with the process.
+
+How much of it would a release call return, why is it kept, and what can be tried?
 
 Figures are measured. What another setting would change is not predicted.
 """

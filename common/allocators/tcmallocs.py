@@ -1,5 +1,4 @@
-"""Code shared by the readers of gperftools' and Google's tcmalloc: the table of size classes, and
-free lists."""
+"""Code shared by the readers of gperftools' and Google's tcmalloc: size classes and free lists."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Arenas (struct malloc_state) and the heaps of thread arenas, from malloc/arena.c. Anything read
-here may be corrupt."""
+"""Arenas (struct malloc_state) and the heaps of thread arenas, from malloc/arena.c.
+
+Anything read here may be corrupt.
+"""
 
 from __future__ import annotations
 
@@ -101,8 +103,7 @@ class Span:
 
 
 def parse(memory: Memory, address: int, layout: StateLayout) -> Optional[Arena]:
-    """The malloc_state at `address` read by `layout`, not validated; None when part of it is
-    missing."""
+    """The malloc_state at `address` read by `layout`, not validated; None if incomplete."""
     words = memory.words(address, layout.size // layout.word)
     mutex, flags = memory.int32(address), memory.int32(address + layout.flags)
     if words is None or mutex is None or flags is None:

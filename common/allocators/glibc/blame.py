@@ -1,5 +1,4 @@
-"""Determines which size word was overwritten where a walk from chunk to chunk reached an invalid
-header.
+"""Determines which size word was overwritten where a walk over chunks met an invalid header.
 
 Either that header was, or the size of the chunk before it, which then led into the middle of a
 block. The chain of sizes decides: the size that leads to the invalid header is right unless
@@ -126,7 +125,7 @@ class Judge:
         return None
 
     def _nearest(self, span: Span, chunk: int, end: int) -> int:
-        """The first place where chunks are sound again, if the chunk before that is in use; 0 if
+        """The first place where chunks are sound again, if the one before is in use; 0 if
         unknown."""
         after = self.memory.word(end + self.memory.size)
         if after is None or not after & PREV_INUSE or end == span.end:

@@ -1,5 +1,6 @@
-"""Statistics of glibc's malloc: by chunk size, by arena and by thread; and its own counters, as
-mallinfo2 and malloc_info print them.
+"""Statistics of glibc's malloc by chunk size, arena and thread, and its own counters.
+
+The counters are those that mallinfo2 and malloc_info print.
 
 Sources: malloc/malloc.c of 2.31 to 2.43: int_mallinfo, __malloc_info, csize2tidx.
 """

@@ -1,5 +1,4 @@
-"""The contract of the engine's calls for glibc: append chunks to the directory of blocks, and find
-runs of sound headers.
+"""The contract of the engine's calls for glibc: append chunks to an index; find sound headers.
 
 The loops are in engine_kernel.py (common/kernel/glibc_chunks.c) and in its twin, engine_python.py.
 This module words the problems.
@@ -21,8 +20,8 @@ OK, SMALL, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS = range(8)
 
 class ChunkWalk(NamedTuple):
     """The position of a walk over glibc's chunk headers. `problem` is "" or why the walk stopped
-    early at `chunk`. `unsure`: only the state of the chunk before is in doubt, and the walk may
-    continue."""
+    early at `chunk`. `unsure`: only the state of the chunk before is in doubt; the walk may go
+    on."""
 
     chunk: int  # address of the next chunk header
     done: bool

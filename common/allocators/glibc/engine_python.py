@@ -1,5 +1,4 @@
-"""glibc's chunks in Python: the reference that tests hold the kernel (common/kernel/glibc_chunks.c)
-to."""
+"""glibc's chunks in Python: in tests the reference for common/kernel/glibc_chunks.c."""
 
 from __future__ import annotations
 

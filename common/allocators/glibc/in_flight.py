@@ -1,5 +1,4 @@
-"""The blocks that a thread inside malloc or free refers to: chunks by their headers, lists taken
-out of a bin, arenas being changed.
+"""The blocks that a thread inside malloc or free refers to, and the structures it is changing.
 
 malloc.c works on chunks by the address of the header (mem2chunk: two words before the block).
 malloc_consolidate takes a whole fastbin out of its arena first. Then only a local variable holds

@@ -1,5 +1,4 @@
-"""One glibc malloc of a process as an Allocator: its heaps, thread caches, free lists and
-totals."""
+"""One glibc malloc as an Allocator: its heaps, thread caches, free lists and totals."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Chunks that malloc mapped one by one (malloc.c, sysmalloc_mmap): requests of mmap_threshold or
-more.
+"""Chunks that malloc mapped one by one (malloc.c, sysmalloc_mmap), from mmap_threshold up.
 
 No list has them; mp_ only counts them. Each occupies whole pages of its own, with IS_MMAPPED and no
 other flag in its size word. memalign moves the chunk further in and stores the distance in

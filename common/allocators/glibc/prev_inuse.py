@@ -1,5 +1,4 @@
-"""Headers in doubt: PREV_INUSE is clear, so the chunk before should be free, but the word that
-should repeat its size differs.
+"""Headers in doubt: PREV_INUSE says that the chunk before is free, the copy of its size differs.
 
 A string that ends one byte past its block causes this: its 0 overwrites the lowest byte of the next
 size word and clears the bit. malloc.c clears the bit and writes the copy only for chunks in bins

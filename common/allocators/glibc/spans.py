@@ -1,5 +1,4 @@
-"""Spans: the contiguous runs of chunks that an arena's memory consists of, and where each starts
-and stops.
+"""Spans: the contiguous runs of chunks that an arena's memory consists of.
 
 malloc.c, sysmalloc: the main arena grows by brk, and is one run from mp_.sbrk_base to the end of
 top while brk succeeds. When another caller moved the break, or when brk failed and mmap was used

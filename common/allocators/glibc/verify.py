@@ -1,5 +1,4 @@
-"""Integrity check of a glibc heap: what a debugging build of malloc asserts, and more, checked from
-outside.
+"""Integrity check of a glibc heap: what a debugging build of malloc asserts, and more.
 
 Sources: malloc/malloc.c of glibc 2.26 to 2.43: do_check_malloc_state, do_check_chunk, tcache_get_n,
 free (e->key, 2.29), tcache_key_initialize (2.34). What the reader itself found (sizes, lists that

@@ -1,5 +1,4 @@
-"""Checks an arena's bins: links both ways, sizes that belong there, the order of large bins and
-their lists of sizes, the map of bins.
+"""Checks an arena's bins: links both ways, sizes, the order of large bins, the map of bins.
 
 Sources: malloc/malloc.c, do_check_malloc_state, and unlink_chunk's checks. The sound case runs in
 the engine (lists followed, links gathered and compared as bytes); only differences are examined one

@@ -1,5 +1,4 @@
-"""Checks every chunk header of a span: flags, and the two ways in which the next header shows
-whether a chunk is free.
+"""Checks every chunk header of a span: its flags, and whether the chunk before it is free.
 
 malloc/malloc.c, do_check_inuse_chunk and do_check_free_chunk: a header's PREV_INUSE bit is clear if
 and only if the chunk before it is in a bin, and then the word before the header repeats that

@@ -1,5 +1,4 @@
-"""Determines the release of glibc: from its banner if that can be read, or from its file's name;
-else from the layouts found.
+"""Determines the release of glibc: from its banner, its file's name, or the layouts found.
 
 Layouts may be newer than the release in the file's name: distributions backport changes (RHEL 7's
 2.17 has 2.23's malloc_state).

@@ -1,5 +1,6 @@
-"""jemalloc 5.2 to 5.3, read without symbols: as a library of its own, in another library (with any
-prefix), or linked into the program.
+"""jemalloc 5.2 to 5.3, read without symbols.
+
+It may be a library of its own, part of another (with any prefix), or linked into the program.
 
 Sources: jemalloc 5.2.1, 5.3.0 and 5.3.1 (include/jemalloc/internal: extent_structs.h, edata.h,
 rtree.h, bin.h, cache_bin.h, tcache_structs.h, base.h, arena_structs.h; src/stats.c). layout.py has

@@ -1,5 +1,4 @@
-"""Arenas (arena_s): the table of pointers to them, and the offsets of their bins, large classes'
-counters and thread caches.
+"""Arenas (arena_s): their table, and the offsets of bins, counters and thread caches in them.
 
 What precedes the bins depends on how jemalloc was built. So the bins are found by the slabs they
 point to, and the rest by what agrees with the extents.
@@ -231,8 +230,9 @@ def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bin
 
 
 def _counting(memory: Memory, classes: Classes, bins: int, layout: Bin) -> bool:
-    """Whether any counter of these bins ever changed. The last two are left out: a wrong guess may take
-    a bin's second pointer to slabs for the first, and then reads the first as one of these."""
+    """Whether any counter of these bins ever changed. The last two are left out: a wrong guess
+    may take a bin's second pointer to slabs for the first, and then reads the first as one of
+    these."""
     number = sum(small.shards for small in classes.small)
     return any(any(memory.words(bins + i * layout.size + layout.stats, len(BIN_STATS) - 2) or ()) for i in range(number))
 

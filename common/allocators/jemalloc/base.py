@@ -1,5 +1,7 @@
-"""The base allocator: blocks of memory that contain jemalloc's own descriptors, arenas and tree
-nodes (src/base.c). Never roots."""
+"""The base allocator (src/base.c): blocks that contain jemalloc's own structures.
+
+These are descriptors, arenas and tree nodes. They are never roots.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Size classes: the small ones from bin_infos in memory, the large ones derived from these
-(sc.c)."""
+"""Size classes: small ones from bin_infos in memory, large ones derived from these (sc.c)."""
 
 from __future__ import annotations
 

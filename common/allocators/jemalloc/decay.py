@@ -1,4 +1,4 @@
-"""Decay times (decay_t): how long an arena keeps unused pages, dirty ones and muzzy ones.
+"""Decay times (decay_t): how long an arena keeps unused dirty and muzzy pages.
 
 decay.h and decay.c of 5.3, arena_structs.h and arena.c of 5.2: a mutex and a flag, then time_ms
 (-1: never purge, 0: at once), interval, epoch, jitter_state, deadline, nunpurged, a word each, and

@@ -1,5 +1,7 @@
-"""Extents: runs of pages, each with a descriptor (extent_t, edata_t); slabs, large blocks, and free
-pages in three states."""
+"""Extents: runs of pages, each with a descriptor (extent_t, edata_t).
+
+They are slabs, large blocks, and free pages in three states.
+"""
 
 from __future__ import annotations
 

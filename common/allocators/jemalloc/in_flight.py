@@ -1,5 +1,4 @@
-"""The blocks that a thread inside jemalloc refers to: the stack of a thread cache that it is
-filling or flushing.
+"""The blocks that a thread inside jemalloc refers to by the stack of a cache it fills or flushes.
 
 A fill (cache_bin.h of 5.3, cache_bin_init_ptr_array_for_fill; tcache.c of 5.2, tbin_fill) takes
 regions from a slab one after the other and puts their addresses into the cache's stack, where they

@@ -1,5 +1,4 @@
-"""One jemalloc of a process as an Allocator: its extents as heaps, its thread caches, its
-counters."""
+"""One jemalloc as an Allocator: its extents as heaps, its thread caches, its counters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Layouts of jemalloc's structures, release by release, newest first. The content of memory decides
-which row fits.
+"""Layouts of jemalloc's structures, release by release, newest first.
 
-Offsets and sizes are bytes. Compared with the DWARF of builds of 5.2.1, 5.3.0 and 5.3.1 for x86-64.
+The content of memory decides which row fits. Offsets and sizes are bytes. Compared with the DWARF
+of builds of 5.2.1, 5.3.0 and 5.3.1 for x86-64.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Pageslabs of the hugepage allocator (hpdata.h, 5.3): 2 MiB of pages of which only those in use
-have descriptors."""
+"""Pageslabs of the hugepage allocator (hpdata.h, 5.3).
+
+A pageslab is 2 MiB of pages, of which only those in use have descriptors.
+"""
 
 from __future__ import annotations
 

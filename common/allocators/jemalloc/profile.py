@@ -1,5 +1,4 @@
-"""The blocks of the heap profiler (prof:true): its two kinds of hash tables, and the structures
-that they lead to.
+"""Blocks of the heap profiler (prof:true): its hash tables, and the structures they lead to.
 
 These are ordinary blocks, allocated without thread caches, where the program's own freed blocks
 were, and much of them is never written: what the program left there would count as references.

@@ -1,5 +1,4 @@
-"""Size classes, arenas and totals, from the extents and from jemalloc's counters; and where the two
-differ."""
+"""Size classes, arenas and totals, by the extents and by jemalloc's counters."""
 
 from __future__ import annotations
 

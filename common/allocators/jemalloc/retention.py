@@ -1,5 +1,7 @@
-"""Why a jemalloc keeps free memory, and what to try: free pages wait for their decay time, which is
-checked only by threads that allocate."""
+"""Why a jemalloc keeps free memory, and what to try.
+
+Free pages wait for their decay time, which only threads that allocate check.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""jemalloc's counters, as malloc_stats_print would print them now (src/stats.c, src/ctl.c,
-arena_stats_merge)."""
+"""jemalloc's counters, as malloc_stats_print would print them now.
+
+Sources: src/stats.c, src/ctl.c, arena_stats_merge.
+"""
 
 from __future__ import annotations
 

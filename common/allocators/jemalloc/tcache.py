@@ -1,5 +1,4 @@
-"""Thread caches: stacks of freed blocks, one for each size class, and the part of them that is in
-thread-local storage.
+"""Thread caches: stacks of freed blocks, one for each size class, and their thread-local part.
 
 They are found through the arenas' lists, which needs no thread pointer; thread pointers only show
 whose they are. Old entries stay above the top of a stack (in 5.2 and 5.3: below). The block that

@@ -1,5 +1,4 @@
-"""Integrity check of jemalloc's structures beyond what reading blocks requires: reports each error
-with its address."""
+"""Integrity check of jemalloc's structures: reports each error with its address."""
 
 from __future__ import annotations
 

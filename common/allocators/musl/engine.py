@@ -1,5 +1,4 @@
-"""The contract of the engine's calls for musl's mallocs: mallocng's groups and slots, oldmalloc's
-chunks.
+"""The contract of the engine's calls for musl: mallocng's groups and slots, oldmalloc's chunks.
 
 The structures are the same in musl 1.2.1 to 1.2.6 (src/malloc/mallocng/meta.h, malloc.c), and of
 oldmalloc since 0.9; META holds what depends on the word size. Codes say what is wrong; the caller

@@ -1,5 +1,4 @@
-"""musl's groups, slots and chunks in the C kernel (common/kernel/musl_groups.c,
-musl_oldmalloc.c)."""
+"""musl's groups, slots and chunks in the C kernel (musl_groups.c, musl_oldmalloc.c)."""
 
 from __future__ import annotations
 

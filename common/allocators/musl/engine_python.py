@@ -1,5 +1,7 @@
-"""musl's groups, slots and chunks in pure Python: the reference that tests hold the kernel
-(common/kernel/musl_groups.c, musl_oldmalloc.c) to."""
+"""musl's groups, slots and chunks in pure Python.
+
+In tests this is the reference for common/kernel/musl_groups.c and musl_oldmalloc.c.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""mallocng's groups, read from its metas: which have memory of their own, which are inside a slot
-of another."""
+"""mallocng's groups, read from its metas, and their nesting: a slot may contain a group."""
 
 from __future__ import annotations
 

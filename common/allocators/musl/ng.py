@@ -1,5 +1,4 @@
-"""mallocng as an Allocator: groups of slots, described by metas that are stored apart from
-them."""
+"""mallocng as an Allocator: groups of slots, described by metas stored apart from them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Integrity check of mallocng: applies what it asserts about one block to every slot, and compares
-its metas and lists.
+"""Integrity check of mallocng: applies its assertions about one block to all; compares its lists.
 
 mallocng crashes on purpose (a_crash) in get_meta, get_nominal_size, enframe, queue and
 activate_group (src/malloc/mallocng/meta.h) where an assertion fails. Here all are checked, before

@@ -1,5 +1,4 @@
-"""oldmalloc as an Allocator: chunks with sizes in front and behind, 64 bins of free chunks, and
-chunks with mappings of their own."""
+"""oldmalloc as an Allocator: chunks with sizes at both ends, 64 bins, and mapped chunks."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ _FEW = 512 << 10
 searched for, too."""
 
 _MOST_BINS = 4096
-"""Words of one file that look like an empty bin's head and are examined, at most; there are 64
-bins."""
+"""Words of one file like an empty bin's head that are examined at most; there are 64 bins."""
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> list[Allocator]:

@@ -1,5 +1,6 @@
-"""Finds oldmalloc's memory: stretches of chunks from the program break, from mappings, and from
-what ld.so donates; and mapped chunks.
+"""Finds oldmalloc's memory: stretches of chunks, and mapped chunks.
+
+Stretches come from the program break, from mappings, and from what ld.so donates.
 
 A stretch begins with a chunk whose psize marks a predecessor in use without a size, and ends with a
 chunk of size 0 in use: both are the number 1. Between them each chunk's csize is repeated in the
@@ -35,8 +36,7 @@ _RESYNC = 1 << 20
 """Bytes behind a chunk of corrupt size that are searched for the next chunk."""
 
 PAGES = 256
-"""Pages whose first words are read at once. Most pages are inside what is found at an earlier
-one."""
+"""Pages whose first words are read at once: most pages are inside what an earlier one begins."""
 
 _SURE = 16
 """Consecutive sound chunks that rule out an accident."""

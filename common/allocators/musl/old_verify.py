@@ -1,5 +1,6 @@
-"""Integrity check of oldmalloc's bins, their bitmap and the chunks. The walk over chunks compares
-the sizes in front and behind.
+"""Integrity check of oldmalloc's bins, their bitmap and the chunks.
+
+The walk over chunks compares the sizes at both ends.
 
 Sources: src/malloc/oldmalloc/malloc.c (bin_chunk, unbin, lock_bin), musl 1.2.1 to 1.2.6;
 src/malloc/malloc.c before.

@@ -1,5 +1,6 @@
-"""The blocks in mallocng's slots. The engine reads them (engine.py); this module selects the memory
-it needs and words the problems.
+"""The blocks in mallocng's slots.
+
+The engine reads them (engine.py); this module selects the memory it needs and words the problems.
 
 The four bytes before a slot's user memory are p[-4], 0 unless the offset has 32 bits; index in 5
 bits and reserve in 3; and the offset from the group's storage in units. Reserve is the number of
