@@ -25,13 +25,13 @@ from findleaks.target.ranges import nonzero_pieces
 HOPS = 24
 """Consecutive chunks that must be sound where a walk is resumed without a known start."""
 
-LOOK = 1 << 18
+SEARCH_BYTES = 1 << 18
 """Bytes behind a header that are searched for the true end of its chunk."""
 
-MOST = 64
+MAX_JUDGED = 64
 """Headers of one instance that are judged at most; if more are invalid, the rest is not judged."""
 
-MOST_SEARCHED = 4
+MAX_SEARCHED = 4
 """Headers, of those judged, for which all memory is searched at most."""
 
 
@@ -50,14 +50,14 @@ class Judge:
     def __init__(self, memory: Memory, engine: Engine) -> None:
         self.memory = memory
         self.engine = engine
-        self._left = MOST
-        self._searches = MOST_SEARCHED
+        self._judgements_left = MAX_JUDGED
+        self._searches_left = MAX_SEARCHED
 
     def judge(self, span: Span, before: int, chunk: int, end: int) -> Verdict:
         """`chunk` has an invalid header; `before` is the chunk whose size leads to it, 0 if there
         is none; from `end` on chunks are sound again."""
-        self._left -= 1
-        if self._left < 0:
+        self._judgements_left -= 1
+        if self._judgements_left < 0:
             return self._own(chunk, None)
         head = self.memory.word(before + self.memory.size) if before else None
         if head is None:
@@ -105,7 +105,7 @@ class Judge:
         """The size word of `before` if its size is too large: a chain of chunks begins inside it
         and does not pass through `chunk`. None if there is no such chain."""
         memory, word = self.memory, self.memory.size
-        for real in range(before + 4 * word, min(chunk, before + LOOK), 2 * word):
+        for real in range(before + 4 * word, min(chunk, before + SEARCH_BYTES), 2 * word):
             head = memory.word(real + word) or 0
             fits = head & PREV_INUSE or memory.word(real) == real - before
             if head > 4 * word and fits and chained(memory, real, span, chunk):
@@ -116,7 +116,7 @@ class Judge:
         """The size word of `chunk` if it is free: its size is repeated behind it, at or after
         `start`. None if no copy is found."""
         memory, word = self.memory, self.memory.size
-        for base, words in memory.scan(start, min(chunk + LOOK, span.stop + 2 * word)):
+        for base, words in memory.scan(start, min(chunk + SEARCH_BYTES, span.stop + 2 * word)):
             for index in range(-((base - chunk) // word) % 2, len(words) - 1, 2):
                 real = base + index * word
                 if words[index] == real - chunk >= 4 * word and not words[index + 1] & PREV_INUSE and words[index + 1] > 4 * word:
@@ -164,8 +164,8 @@ class Judge:
 
     def _referred(self, address: int) -> bool:
         """Whether a word of writable memory points to `address`."""
-        self._searches -= 1
-        if self._searches < 0:
+        self._searches_left -= 1
+        if self._searches_left < 0:
             return False
         target = self.memory.target
         for region in target.regions():

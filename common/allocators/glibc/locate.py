@@ -31,7 +31,7 @@ LONGEST_STATE = max(layout.size for layout in STATES)
 # bytes around the thread pointer that are searched for thread_arena, the address of an arena
 TLS_WINDOW = 16 << 10
 
-MOST_ASKED = 256
+MAX_THREADS = 256
 """Threads whose TLS is searched for it at most; more add no evidence."""
 
 PAR_WINDOW = 64 << 10
@@ -163,7 +163,7 @@ def _plausibility(memory: Memory, instance: Instance) -> int:
     starts."""
     find_par(memory, instance)
     used = 0
-    for pointer in list(dict.fromkeys(thread.thread_pointer for thread in memory.target.threads() if thread.thread_pointer))[:MOST_ASKED]:
+    for pointer in list(dict.fromkeys(thread.thread_pointer for thread in memory.target.threads() if thread.thread_pointer))[:MAX_THREADS]:
         for _, words in memory.scan(max(pointer - TLS_WINDOW, 1) & -memory.size, pointer + TLS_WINDOW):
             used += instance.main.address in words
     return 100 * (len(instance.arenas) - 1) + 50 * used + (instance.par != 0)

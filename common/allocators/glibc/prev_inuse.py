@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
     from findleaks.allocators.glibc.view import GlibcView
 
-MOST = 20
+SHOWN = 20
 """Problems of one span that are reported one by one."""
 
 
@@ -48,14 +48,14 @@ def settle(heap: GlibcView, span: Span, blocks: Blocks) -> Iterator[int]:
             reached = lists.bin_chunks(memory, span.arena, True) if reached is None else reached
             free = before in reached
         count += not known
-        if not known and count <= MOST:
+        if not known and count <= SHOWN:
             wrong = not busy & {before, chunk}
             heap.problems.append(copy_differs(memory, before, chunk, wrong) if free else not_free(memory, before, chunk, wrong))
         if free:
             yield chunk
-    if count > MOST:
-        what = f"and {count - MOST:,} more headers in a heap of {span.arena.name} that call the block before free, against other signs"
-        heap.problems.append(Problem(span.unsure[MOST], what))
+    if count > SHOWN:
+        what = f"and {count - SHOWN:,} more headers in a heap of {span.arena.name} that call the block before free, against other signs"
+        heap.problems.append(Problem(span.unsure[SHOWN], what))
 
 
 def linked(memory: Memory, chunk: int) -> bool:

@@ -24,7 +24,7 @@ from findleaks.target.ranges import inside, merged, subtract
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.view import GlibcView
 
-MOST = 100
+MAX_PROBLEMS = 100
 """Problems of one sort that are reported one by one."""
 
 
@@ -68,20 +68,20 @@ def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[P
     heap.checked["free-list links"] += bins.links
     yield from found
     unread = merged([part for span in spans for part in span.foreign])
-    said: set[int] = set()
+    marked_free: set[int] = set()
     for span in spans:
         headers = Headers(memory, heap.engine, span, bins.chunks.__contains__)
         yield from headers.check()
         heap.checked["chunk headers"] += headers.count
-        said.update(headers.free)
-    free |= said | bins.chunks
-    if said == bins.chunks or arena.held:
+        marked_free.update(headers.free)
+    free |= marked_free | bins.chunks
+    if marked_free == bins.chunks or arena.held:
         return
-    for chunk in sorted(bins.chunks - said)[:MOST]:
+    for chunk in sorted(bins.chunks - marked_free)[:MAX_PROBLEMS]:
         if inside(unread, chunk) is None and chunk not in bins.resized:
             yield _listed_but_used(heap, arena, chunk)
     if not bins.broken and not unread:
-        for chunk in sorted(said - bins.chunks)[:MOST]:
+        for chunk in sorted(marked_free - bins.chunks)[:MAX_PROBLEMS]:
             what = f"the block at {chunk + 2 * word:#x} is free by its header and the next, but is in no free list of {arena.name}"
             yield Problem(chunk, what, damaged=Range(chunk + word, chunk + 2 * word))
 
@@ -120,10 +120,10 @@ def _numbers(heap: GlibcView, arena: Arena) -> Iterator[Problem]:
         place = Range(arena.top + word, arena.top + 2 * word)
         what = f"the size word of the top of {arena.name} is {head:#x}: it has flags that no top has"
         yield Problem(arena.top, what, damaged=place, expected=arena.top_size | PREV_INUSE)
-    for at, said in ((info.start, info) for info in arena.heaps):
+    for at, info in ((heap_info.start, heap_info) for heap_info in arena.heaps):
         touched = heap.memory.word(at + 3 * word) or 0
-        if touched < said.end - said.start:
-            what = f"heap_info of {arena.name} at {at:#x}: mprotect_size is {touched:#x}, less than its size {said.end - said.start:#x}"
+        if touched < info.end - info.start:
+            what = f"heap_info of {arena.name} at {at:#x}: mprotect_size is {touched:#x}, less than its size {info.end - info.start:#x}"
             yield Problem(at, what, damaged=Range(at + 3 * word, at + 4 * word))
 
 
@@ -211,7 +211,7 @@ def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) 
         should = cache.address if by_cache else key
         for block in blocks:
             mark = heap.memory.word(block + word) or 0
-            if mark != should and found < MOST:
+            if mark != should and found < MAX_PROBLEMS:
                 found += 1
                 whose = f"thread {cache.tid}'s cache" if cache.tid else f"the thread cache at {cache.address:#x}"
                 what = (

@@ -22,10 +22,10 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Piece, Range
 
 LONGEST = 1 << 31
-MOST = 20
+MAX_PROBLEMS = 20
 """Problems of one bin that are reported."""
 
-LOOK = 1 << 18
+SEARCH_BYTES = 1 << 18
 """Bytes behind a chunk that are searched for its true end."""
 
 NSMALLBINS = 64
@@ -144,7 +144,7 @@ class Bins:
         self.chunks.update(nodes, real)
         if not bad:
             bad[real[-1] if real and backward.last != head else head] = [3]
-        for chunk, places in list(bad.items())[:MOST]:
+        for chunk, places in list(bad.items())[:MAX_PROBLEMS]:
             low, high = min(places), max(places)
             name = "fd" if (low, high) == (2, 2) else "bk" if low == 3 else "fd and bk"
             values = " and ".join(f"{self.memory.word(chunk + place * word) or 0:#x}" for place in range(low, high + 1))
@@ -169,7 +169,7 @@ class Bins:
             return
         found = 0
         for node, size in zip(nodes, sizes):
-            if size not in right and found < MOST:
+            if size not in right and found < MAX_PROBLEMS:
                 found += 1
                 self.resized.add(node)
                 yield Problem(
@@ -182,7 +182,7 @@ class Bins:
     def _true_size(self, node: int, index: int, align: int) -> Optional[int]:
         """The size word of a free chunk from the copy of its size behind it."""
         word = self.memory.size
-        for size in range(4 * word, LOOK, 2 * word):
+        for size in range(4 * word, SEARCH_BYTES, 2 * word):
             behind = self.memory.words(node + size, 2)
             if behind is None:
                 break

@@ -26,7 +26,7 @@ from findleaks.target.base import Piece, Range
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
 
-MOST = 200
+MAX_PROBLEMS = 200
 """Problems of one span that are reported: if there are more, the whole span is damaged."""
 
 
@@ -63,7 +63,7 @@ class Headers:
             for problem in self._stretch(start, stop, closed):
                 self.problems += problem is not None
                 yield problem
-                if self.problems >= MOST:
+                if self.problems >= MAX_PROBLEMS:
                     return
 
     def _stretch(self, chunk: int, stop: int, closed: bool) -> Iterator[Optional[Problem]]:

@@ -115,7 +115,7 @@ def _agreeing(memory: Memory, base: int, layout: Old) -> int:
             wrong += not good
             found += 10 * good
         if wrong > 2:
-            return 0  # a few may be wrong: the process may be changing one, or memory is corrupt
+            return 0  # two may be wrong: the process may be changing one, or memory is corrupt
     return found
 
 

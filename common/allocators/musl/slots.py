@@ -24,7 +24,8 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import merged
 
-_MOST_SAID = 10_000
+_MAX_REPORTED = 10_000
+"""Problems of slots that are reported at most."""
 
 
 class Read(NamedTuple):
@@ -42,7 +43,7 @@ class Slots:
         self.engine = engine
         self.groups = groups
         self.problems = problems
-        self._said: set[int] = set()
+        self._reported: set[int] = set()
 
     def walk(self, batches: Sequence[Batch], blocks: Blocks) -> None:
         """Append the blocks of these batches. Call it once for each, since it counts the bytes in
@@ -59,7 +60,7 @@ class Slots:
             self.engine, found, table._replace(sums=table.sums[:]) if again else table, batch.first, batch.last, batch.slots
         )
         for code, index, number in zip(*(read.troubles[column::TROUBLE] for column in range(TROUBLE))):
-            self._say(self._problem(code, self.groups.one(index), number))
+            self._report(self._problem(code, self.groups.one(index), number))
         return Read(read, found)
 
     def _pieces(self, batch: Batch) -> tuple[Piece, ...]:
@@ -81,10 +82,10 @@ class Slots:
                     ranges += [Range(start - 2 * HEADER, start) for start in starts]
         return pieces(self.memory, merged(ranges))
 
-    def _say(self, problem: Problem) -> None:
-        """Add each problem once, however often the slots are read, and no more than _MOST_SAID."""
-        if problem.address not in self._said and len(self._said) < _MOST_SAID:
-            self._said.add(problem.address)
+    def _report(self, problem: Problem) -> None:
+        """Add each problem once, however often the slots are read, and no more than _MAX_REPORTED."""
+        if problem.address not in self._reported and len(self._reported) < _MAX_REPORTED:
+            self._reported.add(problem.address)
             self.problems.append(problem)
 
     def _problem(self, code: int, group: Group, number: int) -> Problem:
