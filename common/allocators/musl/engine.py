@@ -39,7 +39,7 @@ LONE = 1 << 16
 whole."""
 
 SPAN = 16 << 20
-"""Bytes of adjacent groups in one batch; of groups of LONE slots, a batch has MOST_LONE."""
+"""Bytes of adjacent groups in one batch at most; of groups of LONE slots, a batch has MOST_LONE."""
 
 MOST_LONE = 1024
 
