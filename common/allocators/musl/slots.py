@@ -83,7 +83,8 @@ class Slots:
         return pieces(self.memory, merged(ranges))
 
     def _report(self, problem: Problem) -> None:
-        """Add each problem once, however often the slots are read, and no more than _MAX_REPORTED."""
+        """Add each problem once, however often the slots are read, and no more than
+        _MAX_REPORTED."""
         if problem.address not in self._reported and len(self._reported) < _MAX_REPORTED:
             self._reported.add(problem.address)
             self.problems.append(problem)
