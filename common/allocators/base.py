@@ -1,4 +1,7 @@
-"""What an allocator's reader offers; adding an allocator is adding one file (or folder) whose finder the directory lists."""
+"""The interface of an allocator's reader.
+
+To add an allocator, add a file or folder with a finder and list it in directory.FINDERS.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,16 @@ if TYPE_CHECKING:
     from findleaks.target.runs import Runs
 
 PAGE = 4096
-"""Bytes without a block from which on memory counts as spare, and not as what rounding leaves over."""
+"""Bytes. Stretches of this size or more without a block are spare; shorter ones are waste."""
 
 
 class Problem(NamedTuple):
-    """What is wrong: where, and one line for the user with what it means for the result. `corrupt` tells damage in the target, which
-    `verify` explains, from limits of what could be read or reconciled.
+    """A problem: its address, and one line for the user that says what it means for the result.
 
-    `damaged` is where the wrong bytes are, if that is known better than `address`, and `expected` the word that should be there. An
-    empty `damaged` names the block or record that is meant, none of whose bytes need be wrong: a block freed twice.
+    `corrupt` is set for damage in the target, which `verify` explains, and clear for limits of what
+    could be read or reconciled. `damaged` is the range of the wrong bytes, where it is known better
+    than by `address`; `expected` is the word that should be there. An empty `damaged` names a block
+    or record whose bytes need not be wrong: a block freed twice.
     """
 
     address: int
@@ -36,11 +40,14 @@ class Problem(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """A size class: counts are blocks, `*_bytes` and `memory` bytes. in_use + cached + free is the total of what it has cut up.
+    """A size class. Counts are blocks; `*_bytes` and `memory` are bytes.
 
-    `arena` is "" where the class is not divided among arenas; `size` the usable bytes of a block, 0 where sizes differ (large
-    blocks, a band of glibc's sizes); `memory` what its slabs, spans or chunks take, headers and tails included. `allocs` and `fails`
-    are None where the allocator does not count them; `own` holds its own counters under its own names (jemalloc's "curregs").
+    in_use + cached + free is the number of blocks that the allocator has cut for the class. `arena`
+    is "" where the class is not divided among arenas. `size` is the usable bytes of a block, or 0
+    where sizes differ (large blocks, a band of glibc's sizes). `memory` is what the class's slabs,
+    spans or chunks take, headers and tails included. `allocs` and `fails` are None where the
+    allocator does not count them. `own` holds the allocator's counters under its own names
+    (jemalloc's "curregs").
     """
 
     arena: str
@@ -63,8 +70,12 @@ class Cache(NamedTuple):
 
 
 class Arena(NamedTuple):
-    """An arena, heap or central store: bytes in blocks in use, cached and free, and mapped in all (metadata included). `spare` of the
-    mapped bytes are kept, but cut up into no blocks: glibc's top, dirty extents, spans on a list of free ones."""
+    """An arena, heap or central store.
+
+    Bytes in blocks in use, cached and free, and bytes mapped in all (metadata included). `spare`
+    counts those of the mapped bytes that are kept without being cut into blocks: glibc's top, dirty
+    extents, spans on a free list.
+    """
 
     name: str
     in_use: int
@@ -76,8 +87,11 @@ class Arena(NamedTuple):
 
 
 class ThreadCache(NamedTuple):
-    """What one thread keeps of one size class. `thread` is its tid, 0 where not known; `address` that of the cache itself. `owner` names
-    what keeps it where that is no thread ("CPU 5")."""
+    """The blocks of one size class that one thread's cache holds.
+
+    `thread` is its tid, 0 if unknown; `address` is that of the cache. `owner` names the cache's
+    owner where that is no thread ("CPU 5").
+    """
 
     thread: int
     address: int
@@ -89,8 +103,11 @@ class ThreadCache(NamedTuple):
 
 
 class Spare(NamedTuple):
-    """[start, end) of a heap is kept by the allocator without being cut up into blocks. `sort` is its own word for it: "top", "dirty",
-    "retained", "free pages" …; `arena` the heap's."""
+    """A range [start, end) of a heap that the allocator keeps without having cut it into blocks.
+
+    `sort` is the allocator's word for it: "top", "dirty", "retained", "free pages" …; `arena` is
+    the heap's.
+    """
 
     start: int
     end: int
@@ -102,11 +119,13 @@ class Spare(NamedTuple):
 class Heap:
     """A contiguous range whose blocks one `walk` appends in ascending order.
 
-    `arena` labels it ("main", "arena 3", "mmapped"). `metadata` are the parts that are the allocator's own (heap_info, arena
-    headers); the whole of [start, end) is never root memory, but for `foreign`: parts that are somebody else's, or that corruption
-    hides, known once `walk` has run. `walk` may be called once; it appends to `blocks`, reports corruption
-    by appending to `problems` and then returns normally, so that the next heap is still walked. Many slabs side by side
-    are one heap: a heap costs microseconds, a slab must not.
+    `arena` labels it ("main", "arena 3", "mmapped"). `metadata` lists the parts that are the
+    allocator's own (heap_info, arena headers). [start, end) is never root memory, except for
+    `foreign`: parts that belong to others or that corruption hides, known once `walk` has run.
+
+    `walk` may be called once. It appends to `blocks`, reports corruption by appending to
+    `problems`, and then returns normally, so that the next heap is still walked. Many adjacent
+    slabs form one heap: handling a heap costs microseconds, too much for each slab.
     """
 
     start: int
@@ -115,22 +134,24 @@ class Heap:
     walk: Callable[[Blocks], None]
     metadata: list[Range] = field(default_factory=list)
     foreign: list[Range] = field(default_factory=list)
-    inner: list[Range] = field(default_factory=list)  # heaps of other allocators inside its blocks, once it was walked
+    # heaps of other allocators inside its blocks; known once it was walked
+    inner: list[Range] = field(default_factory=list)
 
     def parts(self) -> list[Range]:
-        """[start, end) less `inner`: where its own blocks are."""
+        """[start, end) without `inner`: the parts that hold its own blocks."""
         return subtract([Range(self.start, self.end)], self.inner)
 
     def owned(self) -> list[Range]:
-        """[start, end) less `foreign`: what is never root memory."""
+        """[start, end) without `foreign`: the parts that are never root memory."""
         return subtract([Range(self.start, self.end)], self.foreign)
 
 
 class Allocator:
-    """One instance of an allocator in a process. Subclasses set the attributes and override what they can say.
+    """One instance of an allocator in a process; subclasses set attributes and override methods.
 
-    The directory calls `heaps`, each heap's `walk`, then `sealed`, once and in this order; what follows in the class is asked later,
-    of an allocator whose blocks are known, in any order and any number of times.
+    The directory calls `heaps`, then each heap's `walk`, then `sealed`, once each and in this
+    order. The methods below `sealed` are called later, when all blocks are known, in any order and
+    any number of times.
     """
 
     name: str  # "glibc"
@@ -139,47 +160,57 @@ class Allocator:
     granule: int
     problems: list[Problem]
     checked: Mapping[str, int] = {}
-    """What the last `verify` looked at ("chunk headers", "free-list links", "bitmaps" …), counted as it goes."""
+    """What the last `verify` checked ("chunk headers", "free-list links", "bitmaps" …), counted as
+    it goes."""
     nested = False
-    """True where its heaps may be in blocks of another allocator: those blocks then are that one's METADATA."""
+    """Whether its heaps may be in blocks of another allocator. Those blocks then are METADATA of
+    the other."""
     usual_file = ""
-    """How the name of the file begins that it is nearly always in, and that need not be named then ("libc.so"); "" for any."""
+    """How the name of the file that nearly always contains this allocator begins ("libc.so"); ""
+    for any. The report need not name that file."""
     remainder_words = 0
-    """Words by which a block may be longer than another that was asked for with the same size, since no rest so short is cut off."""
+    """Words by which two blocks allocated with the same size may differ: a remainder this short is
+    not split off."""
     free_footer_words = 0
-    """Words at the end of a block that its size has only while it is in use: in a free one they are the allocator's."""
+    """Words at the end of a block that belong to the program only while the block is in use, and to
+    the allocator while it is free."""
 
     release_call = ""
-    """The call by which a program makes it give free pages back to the kernel ("malloc_trim(0)"); "" where it has none."""
+    """The call by which a program makes the allocator return free pages to the kernel
+    ("malloc_trim(0)"); "" where there is none."""
     releases_free_pages = False
-    """Whether `release_call` was seen to give back all free pages, and no more."""
+    """Whether `release_call` was observed to return all free pages and no others."""
     release_settings: Sequence[str] = ()
-    """Settings under which it keeps fewer free pages, a phrase each."""
+    """Settings with which it keeps fewer free pages, a phrase each."""
     retention_note = ""
-    """A phrase on what it keeps or gives back by itself, whatever the settings; or ""."""
+    """A phrase on what it keeps or returns by itself, whatever the settings; or ""."""
     cache_setting = ""
-    """A phrase on how to make its thread caches smaller; "" where there is no way."""
+    """A phrase on how to make its thread caches smaller; "" where that is impossible."""
 
     def heaps(self) -> Sequence[Heap]:
         """Its heaps, disjoint, in any order; the same objects each time."""
         raise NotImplementedError
 
     def sealed(self, blocks: Blocks) -> None:
-        """All heaps are walked and `blocks` is sealed: mark cached, free and metadata blocks, reconcile totals."""
+        """Called when all heaps are walked and `blocks` is sealed: mark cached, free and metadata
+        blocks, reconcile totals."""
 
     def heuristics(self, heaps: Sequence[Range]) -> tuple[Heuristic, Sequence[int]]:
-        """Interior pointers that its program uses as a matter of course, so that they count as start references, and the addresses of
-        the types that Heuristic.OBJECTS is about. `heaps`: all memory of blocks, of whatever allocator."""
+        """Heuristics for interior pointers that programs with this allocator always need, so that
+        such pointers count as start references; and the addresses of the types for
+        Heuristic.OBJECTS. `heaps`: the memory of all blocks of all allocators."""
         return Heuristic.NONE, ()
 
     def metadata(self) -> Sequence[Range]:
-        """Ranges outside its heaps that are the allocator's own and must not be roots (main_arena and mp_ in libc's data, thread caches
-        with stale entries, radix trees, descriptors of slabs, …)."""
+        """Ranges outside its heaps that belong to the allocator and must not be roots: main_arena
+        and mp_ in libc's data, thread caches with stale entries, radix trees, slab descriptors, …
+        """
         return []
 
     def reserved(self) -> Sequence[Range]:
-        """Addresses outside its heaps that it has reserved to grow into and not opened: they hold nothing, in a core that has zeros there,
-        too. What of these the process can write to is left out by whoever asks."""
+        """Addresses outside its heaps that it has reserved for growth and not opened. They hold
+        nothing, even in a core that has zeros there. The caller leaves out what the process can
+        write to."""
         return []
 
     def summary(self) -> dict[str, object]:
@@ -187,11 +218,13 @@ class Allocator:
         return {}
 
     def locate(self, address: int) -> str:
-        """One phrase on where in the allocator an address lies ("top of arena 3", "heap_info"), or ""."""
+        """One phrase that says which part of the allocator an address is in ("top of arena 3",
+        "heap_info"), or ""."""
         return ""
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """Every size class of every arena that has cut up memory, large blocks included: together they are all its blocks."""
+        """Every size class of every arena that has blocks, large blocks included. Together they
+        cover all its blocks."""
         return tally(self.name, self.heaps(), blocks)
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
@@ -199,8 +232,9 @@ class Allocator:
         return []
 
     def spare(self, blocks: Blocks) -> Sequence[Spare]:
-        """What of its heaps it keeps without having cut it up into blocks; disjoint, in any order. Here: every stretch of a page or more
-        without a block in it, which is neither metadata nor foreign."""
+        """Ranges of its heaps that it keeps without having cut them into blocks; disjoint, in any
+        order. By default: every stretch of a page or more that has no block and is neither metadata
+        nor foreign."""
         found = []
         for heap in self.heaps():
             for start, end in subtract(heap.parts(), [*heap.metadata, *heap.foreign]):
@@ -208,42 +242,47 @@ class Allocator:
         return found
 
     def released(self, blocks: Blocks) -> Optional[Runs]:
-        """The whole pages that `release_call` would give back, resident or not, exact but for what other threads do meanwhile; None where
-        that cannot be foreseen. Raises Interrupted."""
+        """The whole pages that `release_call` would return, resident or not; exact except for what
+        other threads do meanwhile. None where that cannot be predicted. Raises Interrupted."""
         return None
 
     def retention(self, free: FreeMemory) -> Retention:
-        """Why it keeps this free memory, and what to try."""
+        """Why it keeps this free memory, and what to try against it."""
         from findleaks.allocators.retention import explain_retention  # only `verdict` needs it
 
         return explain_retention(free, self)
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
-        """What each thread keeps, classes without blocks left out."""
+        """The blocks that each thread's cache holds, by size class; empty classes are left out."""
         return []
 
     def counted(self) -> Mapping[str, int]:
-        """The allocator's own totals, under its own names, as it would print them itself (bytes or counts); {} where it keeps none."""
+        """The allocator's own totals (bytes or counts) under the names that it prints them with; {}
+        if it keeps none."""
         return {}
 
     structure = 4096
-    """Bytes that its descriptors, bins and lists take at most, one of each: who changes one has a pointer into it."""
+    """Bytes that one descriptor, bin or list head takes at most. A thread that changes one has a
+    pointer into it."""
 
     def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterable[int]:
-        """Further addresses that a thread inside this allocator has in its hands with these words, in whatever form: of a block by its
-        header or descriptor, of the list it is on. See allocators/in_flight.py."""
+        """Further addresses that a thread inside this allocator refers to by these words, whatever
+        their form: a block by its header or descriptor, or by the list it is on. See
+        allocators/in_flight.py."""
         return ()
 
     def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-        """Whether a thread inside this allocator that has these words, ascending, was just changing what the problem is about. Here: one
-        of them is an address of a block or structure there."""
+        """Whether a thread inside this allocator was just changing what the problem is about.
+        `words`, ascending, are the thread's. By default: one of them is an address in a block or
+        structure there."""
         near = Range(problem.address - self.structure, problem.address + self.structure)
         return any_within(words, [*around(problem, blocks, 0), *([] if blocks.find(problem.address) >= 0 else [near])])
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
-        """Everything that is wrong beyond `problems`: what walking need not look at (both directions of links, bitmaps against counts,
-        canaries). Yields as it goes, None where nothing is wrong for a while (say, every 100 ms): the caller shows progress and looks at
-        Ctrl-C then."""
+        """Checks beyond those that fill `problems`: what a walk need not look at (links in both
+        directions, bitmaps against counts, canaries). Yields each problem found, and None where
+        none is found for a while (about 100 ms), so that the caller can show progress and check for
+        Ctrl-C."""
         return iter(())
 
 
@@ -253,7 +292,8 @@ def starts(blocks: Blocks, start: int, end: int) -> Iterator[int]:
 
 
 def around(problem: Problem, blocks: Blocks, header: int) -> Iterator[Range]:
-    """The bytes a problem names, and the blocks there and right before, each with a header of `header` bytes before it."""
+    """The bytes that a problem names, and the blocks at and right before them, each extended by
+    `header` bytes before it."""
     place = problem.damaged or Range(problem.address, problem.address)
     yield Range(place.start, max(place.end, place.start + 1))
     yield Range(problem.address, problem.address + 1)
@@ -267,21 +307,24 @@ def around(problem: Problem, blocks: Blocks, header: int) -> Iterator[Range]:
 
 
 def any_within(words: Sequence[int], ranges: Iterable[Range]) -> bool:
-    """Whether one of the words, ascending, lies in one of the ranges."""
+    """Whether one of the words (ascending) lies in one of the ranges."""
     return any(words[at] < high for low, high in ranges for at in (bisect_left(words, low),) if at < len(words))
 
 
 class Finder(Protocol):
-    """Finds every instance of one allocator in a target by structure (symbols are a shortcut only); [] if it is not there.
+    """Finds every instance of one allocator in a target by structure; symbols are only a shortcut.
+    [] if there is none.
 
-    `taken` are sorted ranges that allocators found before it own for sure: it need not look there for memory of its own.
+    `taken` are sorted ranges that are certain to belong to allocators found before; it need not
+    search them.
     """
 
     def __call__(self, target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]: ...
 
 
 def tally(name: str, heaps: Iterable[Heap], blocks: Blocks) -> list[Cache]:
-    """Size classes as the index of blocks shows them: one a size and arena. `memory` counts usable bytes alone."""
+    """Size classes computed from the index of blocks: one for each size and arena. `memory` counts
+    usable bytes only."""
     found: dict[tuple[str, int], list[int]] = {}
     for heap in heaps:
         for start, end in heap.parts():

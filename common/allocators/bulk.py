@@ -1,4 +1,4 @@
-"""Reading an allocator's structures many at a time: a call of the engine costs microseconds, however much it looks at."""
+"""Bulk reads of allocators' structures: an engine call takes microseconds, whatever its size."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Piece, Range, Target
 
 NEAR = 1 << 20
-"""Records no farther apart than this are read together."""
+"""Bytes. Records no farther apart than this are read together."""
 
 FEW = 50_000
-"""So many blocks of a live process's lists are read one by one; for more, all of its heaps are read."""
+"""Blocks on lists of a live process that are read one by one at most; for more, all heaps are read.
+"""
 
 TOP = 1 << 47
 
 
 def pointing(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[int], array[int]]:
-    """Addresses and values of the aligned words of a piece whose value lies in [low, high), ascending by address."""
+    """Addresses and values of the aligned words of a piece whose value lies in [low, high),
+    ascending by address."""
     addresses = engine.search(piece, low, high)
     values, _ = engine.gather((piece,), addresses, 8)
     return addresses, array("Q", bytes(values))
@@ -35,7 +37,8 @@ def clusters(addresses: Sequence[int], size: int) -> list[Range]:
 
 
 def records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
-    """The records at ascending addresses, and the numbers of those that cannot be read (zeros stand for them)."""
+    """The records at ascending addresses, and the indices of those that cannot be read, whose bytes
+    are zeros."""
     pieces: list[Piece] = []
     known = addresses if not addresses or addresses[-1] <= TOP else [min(address, TOP) for address in addresses]
     for start, end in clusters(known, size):
@@ -45,8 +48,9 @@ def records(target: Target, engine: Engine, addresses: Sequence[int], size: int)
 
 
 def follow(target: Target, engine: Engine, heaps: Sequence[Range], heads: Sequence[int], longest: int, expected: int) -> Lists:
-    """Lists of blocks of `heaps`, linked by their first words, of at most `longest` blocks each; `expected` in all. Of a live process
-    few are read one by one, which spares reading its heaps."""
+    """Follow lists of blocks of `heaps` that are linked by their first words. `longest`: blocks of
+    one list at most; `expected`: blocks of all lists. A few blocks of a live process are read one
+    by one, which avoids reading its heaps."""
     if target.live and expected <= FEW:
         return _one_by_one(target, heads, longest)
     pieces = [piece for start, end in heaps for piece in target.pieces(start, end)] if heads else []

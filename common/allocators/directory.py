@@ -1,4 +1,4 @@
-"""The directory of blocks: every allocator found in a target, its heaps walked in address order into one index."""
+"""The directory of blocks: every allocator of a target, its heaps walked into one sorted index."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ FINDERS = (
     "findleaks.allocators.pymalloc",
     "findleaks.allocators.glibc",
 )
-"""Modules with a `find(target, engine, taken)`, in the order they are asked, and a `NAME` where the module's own is not what users call
-the allocator; a new allocator adds itself here. glibc comes last: its mmapped chunks look much like other memory, so it should know what
-is others'."""
+"""Modules with a function `find(target, engine, taken)`, in the order they are called. `NAME` is
+set where users know the allocator by another name than the module's. A new allocator is added here.
+glibc comes last: its mmapped chunks look much like other memory, so it must know which memory
+belongs to others."""
 
 
 MOST_CHANGED = 1000
-"""Problems from which on it is damage and no moment in between: malloc changes a few places at a time."""
+"""Number of problems. This many or more are damage and not a change in progress: malloc changes a
+few places at a time."""
 
 
 def known() -> list[str]:
@@ -41,9 +43,11 @@ def known() -> list[str]:
 
 
 class Directory:
-    """All blocks of all allocators (`blocks`, sealed), and who owns which range: `heaps` are disjoint parts of heaps, ascending.
+    """All blocks of all allocators (`blocks`, sealed), and the owner of each range: `heaps` are
+    disjoint parts of heaps, ascending.
 
-    `problems` holds what was corrupt, with addresses; what could be read of the other heaps is in `blocks`.
+    `problems` reports what was corrupt, with addresses; `blocks` has what could be read of the
+    other heaps.
     """
 
     def __init__(self, allocators: Sequence[Allocator], blocks: Blocks, heaps: Sequence[Owned], problems: list[Problem]) -> None:
@@ -55,14 +59,15 @@ class Directory:
         self._starts = [owned.start for owned in heaps]
 
     def excuse(self, inside: Sequence[Inside]) -> None:
-        """Take what threads inside an allocator were just changing from the problems."""
+        """Remove from `problems` those that a thread inside an allocator was just changing."""
         self.problems[:], self.half_changed = self.sorted_out(self.problems, inside)
         excused = {id(problem) for problem, _ in self.half_changed}
         for allocator in self.allocators:
             allocator.problems[:] = [problem for problem in allocator.problems if id(problem) not in excused]
 
     def sorted_out(self, problems: Sequence[Problem], inside: Sequence[Inside]) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
-        """The problems that no thread inside an allocator explains, and those that one does, with it."""
+        """The problems that no thread inside an allocator explains, and the others, each with the
+        thread that explains it."""
         if not inside or len(problems) > MOST_CHANGED:
             return list(problems), []
         found = [(problem, half_changed(problem, inside, self.blocks)) for problem in problems]
@@ -78,11 +83,12 @@ class Directory:
         return [Range(owned.start, owned.end) for owned in self.heaps if owned.allocator is allocator]
 
     def _whole(self) -> list[Heap]:
-        """Each heap once: one with others inside has several parts."""
+        """The heaps, each once: one with others inside appears as several parts in `heaps`."""
         return list({id(owned.heap): owned.heap for owned in self.heaps}.values())
 
     def claimed(self) -> list[Range]:
-        """Sorted ranges that are the allocators' own: heaps, and metadata outside them. Never roots."""
+        """Sorted ranges that belong to allocators: heaps, and metadata outside them. Never
+        roots."""
         ranges = [part for heap in self._whole() for part in heap.owned()]
         ranges += [metadata for allocator in self.allocators for metadata in allocator.metadata()]
         return sorted(ranges)
@@ -90,8 +96,8 @@ class Directory:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Python's cyclic collector rests: while many objects are made it goes through all of them again and again, for a tenth of the time,
-    and none is garbage."""
+    """Switches Python's cyclic garbage collector off. While many objects are made it scans all of
+    them again and again, which takes a tenth of the time, and none is garbage."""
     active = gc.isenabled()
     gc.disable()
     try:

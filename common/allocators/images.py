@@ -10,7 +10,8 @@ from findleaks.target.base import Module, Range, Target
 
 
 class Image(NamedTuple):
-    """A loaded file with its writable memory (.data, .bss and RELRO that is still writable), ascending. `name` is its base name."""
+    """A loaded file with its writable memory (.data, .bss and RELRO that is still writable),
+    ascending. `name` is its base name."""
 
     name: str
     module: Module
@@ -22,8 +23,8 @@ class Image(NamedTuple):
 
 
 def images(target: Target) -> list[Image]:
-    """Every loaded file that has writable memory, by address. An allocator is in one of these, whether as a library of its own, in
-    another library, or in the program."""
+    """Every loaded file that has writable memory, by address. Each allocator is in one of these: a
+    library of its own, another library, or the program."""
     regions = [region for region in target.regions() if region.writable and region.readable]
     found = []
     at = 0

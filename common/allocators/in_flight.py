@@ -1,12 +1,15 @@
-"""Threads that were stopped inside malloc or free, and the blocks they hold there: in flight.
+"""Blocks in flight: those that threads stopped inside malloc or free refer to.
 
-Between taking a block off a free list and returning it (or between taking it from the program and linking it) an allocator holds a block
-in its own form: by the address of its header, of the page or list it is on. Such a block is neither lost nor free, and the lists that are
-being changed need not agree. So the registers of a thread inside an allocator, and its stack from the stack pointer up to the first frame
-outside of the allocator, are given to the allocator's reader, which knows these forms (Allocator.in_flight). Where frames are not known,
-UNKNOWN_FRAMES bytes from the stack pointer up are taken for the allocator's.
+Between taking a block off a free list and returning it (or between taking it from the program and
+linking it), an allocator refers to the block in its own form: by the address of its header, of its
+page or of its list. Such a block is neither lost nor free, and the lists that are being changed
+need not be consistent. So the words of a thread inside an allocator are passed to the allocator's
+reader, which knows these forms (Allocator.in_hand): its registers, and its stack from the stack
+pointer up to the first frame outside the allocator. Where frames are unknown, UNKNOWN_FRAMES bytes
+from the stack pointer up are taken to be the allocator's.
 
-A thread that a fatal signal ended is no excuse: what it was just reading may be what is corrupt.
+Threads that a fatal signal ended are left out: what such a thread was just reading may be what is
+corrupt.
 """
 
 from __future__ import annotations
@@ -28,38 +31,43 @@ if TYPE_CHECKING:
 
 UNKNOWN_FRAMES = 512
 LARGEST_FRAMES = 64 << 10
-"""Bytes of an allocator's frames that are looked at, at most. jemalloc flushes a cache through an array on the stack."""
+"""Bytes of an allocator's frames that are searched at most. jemalloc flushes a cache through an
+array on the stack."""
 
-NO_BLOCK = 0xFFFFFFFF  # of Blocks.holding
+NO_BLOCK = 0xFFFFFFFF  # what Blocks.holding returns for no block
 
 GAP = 2 << 20
-"""Bytes between a file's code and its data, as linkers leave them for x86-64's largest page size."""
+"""Bytes at most between a file's code and its data: the largest page size of x86-64, to which
+linkers align."""
 
 MOST_FRAMES = 32
-"""Frames from the innermost on among which an allocator's are looked for."""
+"""Frames, from the innermost, among which an allocator's frames are searched."""
 
 FIRST_LOOK = 4 << 10
-"""Bytes from a stack pointer up in which a return address into an allocator must lie, or the thread is not unwound."""
+"""Bytes from the stack pointer up that must hold a return address into an allocator; otherwise the
+thread is not unwound."""
 
 AROUND = 24 << 10
-"""How far from malloc.o's exported functions a stripped libc may have its static ones: malloc.o of glibc 2.36 has 20 KiB of code."""
+"""Bytes around malloc.o's exported functions in which a stripped libc may have its static ones.
+malloc.o of glibc 2.36 has 20 KiB of code."""
 
 ENTRIES = (
     *("malloc", "free", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc", "_Znwm", "_ZdlPv"),
     *("PyObject_Malloc", "PyObject_Free"),
 )
 OWN_FILE = re.compile(r"malloc|umem")
-"""Base names of files that hold nothing but an allocator."""
+"""Base names of files that contain an allocator and nothing else."""
 
 LIBC = re.compile(r"^(libc[.-]|ld-musl)")
-"""Base names of files whose code calls malloc rather than does a program's work."""
+"""Base names of libc's files, whose code is never the program's own."""
 
 FUNCTION = re.compile(
     r"^(__libc_|__)?(malloc|c?free|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|p?valloc)(_|$|@)|^_int_|malloc|memalign"
     r"|tcache|chunk|systrim|mtrim|^arena_|_arena$|_heap$|^_?mi_|^je_|^_?rjem|^operator (new|delete)|^umem_|^(__)?(munmap|mremap)$"
     r"|^_?Py(Object|Mem)_(Malloc|Calloc|Realloc|Free|Raw)|pymalloc"
 )
-"""Names of functions that belong to an allocator. free ends with a jump to munmap in some, so that no frame of it is left."""
+"""Names of functions that belong to an allocator. Some versions of free end with a jump to munmap,
+which leaves no frame of free."""
 
 
 MAPPING_CALLS = (9, 11, 12, 25, 28)
@@ -67,9 +75,12 @@ MAPPING_CALLS = (9, 11, 12, 25, 28)
 
 
 class Inside(NamedTuple):
-    """A thread inside an allocator. `words`, ascending: its registers and its frames there, and what its allocator says
-    that they stand for; `unwound`: whether the frames are known; `sure`: whether it may be nowhere else, as it may where a program has the
-    allocator inside and its functions have no names."""
+    """A thread inside an allocator.
+
+    `words`, ascending: its registers, its frames there, and the addresses that its allocator
+    derives from them. `unwound`: whether the frames are known. `sure`: whether it is certain to be
+    inside; it is not where the allocator is part of the program and its functions have no names.
+    """
 
     thread: int
     where: str  # "libc.so.6 (_int_free)"
@@ -80,7 +91,8 @@ class Inside(NamedTuple):
 
 
 def threads_inside(target: Target, allocators: Sequence[Allocator], blocks: Blocks) -> list[Inside]:
-    """The threads that were stopped inside one of these allocators, those a fatal signal ended left out."""
+    """The threads that were stopped inside one of these allocators, except those that a fatal
+    signal ended."""
     codes = [code for code in (_code(target, allocator) for allocator in allocators) if code is not None]
     unwinder: Optional[Unwinder] = None
     found = []
@@ -100,8 +112,9 @@ def threads_inside(target: Target, allocators: Sequence[Allocator], blocks: Bloc
 
 
 def held(inside: Sequence[Inside], blocks: Blocks) -> dict[int, Inside]:
-    """Addresses of the blocks in use that are in flight, each with (one of) the threads that hold it. Where frames are not known, and a
-    word may well be the program's, one that points into the middle of a block does not count."""
+    """Addresses of the blocks in use that are in flight, each with one of the threads that refer to
+    it. Where frames are unknown, a word may well be the program's; then one that points into the
+    middle of a block does not count."""
     found: dict[int, Inside] = {}
     for one in inside:
         words = frozenset(one.words)
@@ -113,20 +126,21 @@ def held(inside: Sequence[Inside], blocks: Blocks) -> dict[int, Inside]:
 
 
 def half_changed(problem: Problem, inside: Sequence[Inside], blocks: Blocks) -> Optional[Inside]:
-    """The thread that was just changing what this problem is about: it has a word there. None if there is no such thread."""
+    """The thread that was just changing what this problem is about, as one of its words shows; None
+    if there is no such thread."""
     return next((one for one in inside if one.sure and one.allocator.changing(problem, one.words, blocks)), None)
 
 
 class _Code(NamedTuple):
-    """Where an allocator's code lies: `module` is the file that has it, of which a core may not have the headers. Its functions lie from
-    `low` to `high`; `whole`: the file has no others."""
+    """The code of an allocator. `module` is the file that contains it; a core may lack that file's
+    headers. Its functions lie from `low` to `high`; `whole`: the file has no others."""
 
     allocator: Allocator
     module: Range
     low: int
     high: int
     whole: bool
-    named: bool  # functions have names; otherwise any in the module may be its own
+    named: bool  # its functions have names; otherwise any function of the module may belong to it
 
     @property
     def module_range(self) -> range:
@@ -149,8 +163,9 @@ def _code(target: Target, allocator: Allocator) -> Optional[_Code]:
 
 
 def _file(target: Target, where: str) -> Optional[Range]:
-    """Where a file is mapped. A core may have neither its first page nor its code; that begins as far before what it has as the file's
-    offset says, and GAP earlier at most, where nothing else is."""
+    """The addresses at which a file is mapped. A core may have neither the file's first page nor
+    its code. Then the code begins as far before what the core has as the file offset says, and at
+    most GAP earlier, if nothing else is mapped there."""
     end, found = 0, None
     for region in target.regions():
         if where and os.path.basename(region.name) == where:
@@ -181,7 +196,7 @@ def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> 
     frames = trace.frames
     own = [index for index, frame in enumerate(frames[:MOST_FRAMES]) if _belongs(target, code, frame.call)]
     guessed = not own and thread.pc in code.module_range
-    if guessed:  # a thread that waits in the kernel is no more inside malloc than any caller
+    if guessed:  # a thread that waits in the kernel is no more likely inside malloc than any caller
         if code.named:
             guessed = bool(trace.end) and _may_change(target, thread) and _returns_into(target, thread, code)
         else:
@@ -198,28 +213,30 @@ def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> 
 
 
 def _waits(target: Target, thread: Thread) -> bool:
-    """Whether it waits in the kernel, which sets orig_rax to -1 where it was not a system call that was interrupted."""
+    """Whether the thread waits in the kernel. The kernel sets orig_rax to -1 unless a system call
+    was interrupted."""
     return thread.registers.get("orig_rax") != target.arch.mask and waits_in_kernel(target, thread.pc)
 
 
 def _may_change(target: Target, thread: Thread) -> bool:
-    """Whether an allocator may have called what the thread does: it runs, or the kernel maps or unmaps memory for it. One that waits for
-    anything else, a lock of the allocator too, is not changing a heap, whatever old return addresses stand on its stack."""
+    """Whether the thread may be changing a heap: it runs, or the kernel maps or unmaps memory for
+    it. One that waits for anything else, such as a lock of the allocator, is not changing a heap,
+    whatever old return addresses are on its stack."""
     return not _waits(target, thread) or thread.registers.get("orig_rax") in MAPPING_CALLS
 
 
 def _returns_into(target: Target, thread: Thread, code: _Code) -> bool:
-    """Whether what may be a return address into the allocator stands on top of the stack. Frames are not known: musl comes without call
-    frame information."""
+    """Whether the top of the stack has what may be a return address into the allocator. Frames are
+    unknown: musl has no call frame information."""
     stack = _stack(target, thread.sp, UNKNOWN_FRAMES)
     return any(code.low <= word < code.high and _belongs(target, code, word) for word in stack)
 
 
 def _stack(target: Target, sp: int, size: int) -> Sequence[int]:
-    """The words from the stack pointer (less the red zone) up; those that are there."""
+    """The readable words from the stack pointer up, red zone included."""
     start = (sp - target.arch.red_zone) & -target.arch.word
     try:
         return target.arch.unpack(target.read(start, (size + target.arch.red_zone) & -target.arch.word))
-    except UnreadableMemory:  # the stack ends before
+    except UnreadableMemory:  # the stack ends earlier
         data = b"".join(bytes(piece.data) for piece in target.pieces(start, sp + size) if piece.address == start)
         return target.arch.unpack(data[: len(data) & -target.arch.word])

@@ -1,4 +1,4 @@
-"""Reading a hostile process image word by word: absent memory is None, never an exception."""
+"""Reads words of an untrusted process image: absent memory yields None, never an exception."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from findleaks.target.ranges import nonzero_pieces
 
 
 class Memory:
-    """A target's words. `word(address)` is None where memory is absent or the address makes no sense."""
+    """Access to a target's words. `word(address)` is None where memory is absent or the address is
+    invalid."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -27,7 +28,7 @@ class Memory:
             return None
 
     def words(self, address: int, count: int) -> Optional[tuple[int, ...]]:
-        """`count` words, or None unless all are there."""
+        """`count` words, or None unless all can be read."""
         if not 0 < address < self.arch.mask - count * self.size:
             return None
         try:
@@ -45,7 +46,8 @@ class Memory:
             return None
 
     def scan(self, start: int, end: int) -> Iterator[tuple[int, Sequence[int]]]:
-        """(address of the first word, words) of each readable part of [start, end). Interrupted when the user asked to stop."""
+        """(address of the first word, words) of each readable part of [start, end). Raises
+        Interrupted when the user asked to stop."""
         for piece in nonzero_pieces(self.target, start, end):
             if self.target.interrupted():
                 raise Interrupted

@@ -1,4 +1,7 @@
-"""Heaps inside blocks of other heaps: pymalloc's arenas where Python got them from malloc. Each block belongs to exactly one allocator."""
+"""Nested heaps: heaps inside blocks of other heaps, such as pymalloc's arenas in malloc's.
+
+Each block belongs to exactly one allocator.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from findleaks.target.base import Range, Target
 
 @dataclass(frozen=True)
 class Owned:
-    """A heap and whose it is; [start, end) is the part of the heap that no other stands in."""
+    """A heap and its allocator; [start, end) is a part of the heap that contains no other heap."""
 
     heap: Heap
     allocator: Allocator
@@ -23,14 +26,15 @@ class Owned:
 
 @dataclass
 class Node:
-    """A heap, and those that stand in its blocks, ascending."""
+    """A heap, and the heaps inside its blocks, ascending."""
 
     heap: Heap
     allocator: Allocator
     inner: list[Node] = field(default_factory=list)
 
     def parts(self) -> Iterator[Owned]:
-        """The heap's own parts and those of the heaps inside, ascending and disjoint: together they cover it."""
+        """The heap's own parts and those of the heaps inside, ascending and disjoint. Together they
+        cover the heap."""
         at = self.heap.start
         for node in self.inner:
             if node.heap.start > at:
@@ -42,8 +46,9 @@ class Node:
 
 
 def nest(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> list[Node]:
-    """The outermost heaps in ascending order. A heap that overlaps another, and does not stand inside it as a nested allocator's may,
-    is left out and named: two readers claim the same memory."""
+    """The outermost heaps in ascending order. A heap may lie inside another only if its allocator
+    can be nested. Any other overlap means that two readers claim the same memory: the heap is left
+    out and reported."""
     tops: list[Node] = []
     open_: list[Node] = []
     for heap, allocator in sorted(heaps, key=lambda one: (one[0].start, -one[0].end, one[1].nested)):
@@ -69,8 +74,9 @@ def nest(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> li
 
 
 def walk(node: Node, blocks: Blocks, engine: Engine, target: Target, problems: list[Problem]) -> None:
-    """Append a heap's blocks, and in their places those of the heaps inside; the block around such a heap is METADATA up to where the
-    inner heap begins. Where no single block in use holds an inner heap, the inner heap is left out and named."""
+    """Append a heap's blocks, and in their place those of the heaps inside. The block around an
+    inner heap is METADATA up to where that heap begins. An inner heap that is not inside a single
+    block in use is left out and reported."""
     if not node.inner:
         node.heap.walk(blocks)
         return

@@ -1,6 +1,8 @@
-"""Free memory that stays with the process: how much of it an allocator would give back when asked, why it keeps it, what to try.
+"""Retention: free memory that stays with the process.
 
-Figures are measured; what would become of the process under another setting is not promised.
+How much of it would a release call return, why is it kept, and what can be tried?
+
+Figures are measured. What another setting would change is not predicted.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from findleaks.formatting import size
 
 
 class ArenaUse(NamedTuple):
-    """Resident bytes of an arena, by what they are used for; `mapped` bytes in all, resident or not. `spare` are kept but cut up into no
-    blocks, by the allocator's own word for them."""
+    """Resident bytes of an arena by their use; `mapped`: its mapped bytes, resident or not. `spare`
+    counts bytes that are kept without being cut into blocks, by the allocator's word for them."""
 
     arena: str
     in_use: int
@@ -26,7 +28,7 @@ class ArenaUse(NamedTuple):
 
     @property
     def kept(self) -> int:
-        """Bytes that are free, and resident."""
+        """Free resident bytes."""
         return self.free + sum(self.spare.values())
 
     @property
@@ -35,8 +37,9 @@ class ArenaUse(NamedTuple):
 
 
 class FreeMemory(NamedTuple):
-    """What is measured of an allocator's free memory: its arenas; `returns`: bytes that its `release_call` would give back, None where
-    that cannot be counted (see Allocator.trimmable); `shared`: free bytes in pages that also hold blocks in use."""
+    """Measurements of an allocator's free memory. `arenas`: by arena. `returns`: bytes that its
+    `release_call` would return, None where that cannot be counted (see Allocator.released).
+    `shared`: free bytes in pages that also hold blocks in use."""
 
     arenas: Sequence[ArenaUse]
     returns: Optional[int]
@@ -47,7 +50,7 @@ class FreeMemory(NamedTuple):
         return sum(arena.kept for arena in self.arenas)
 
     def spare(self) -> dict[str, int]:
-        """Bytes that are cut up into no blocks, by the allocator's word for them."""
+        """Bytes kept without being cut into blocks, by the allocator's word for them."""
         sums: dict[str, int] = {}
         for arena in self.arenas:
             for sort, amount in arena.spare.items():
@@ -57,8 +60,12 @@ class FreeMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class Retention:
-    """`returns`: bytes that the allocator's `release_call` gives back to the system, None where that is not known. `cause` is a sentence;
-    `sorts` names the causes for programs: "arenas", "top", "between", "fragmentation", "decay", "page heap"."""
+    """An explanation of kept free memory.
+
+    `returns`: bytes that the allocator's `release_call` returns to the system, None if unknown.
+    `cause` is a sentence. `sorts` names the causes for programs: "arenas", "top", "between",
+    "fragmentation", "decay", "page heap".
+    """
 
     returns: Optional[int]
     sorts: tuple[str, ...]
@@ -68,7 +75,7 @@ class Retention:
 
 
 class Remedies(Protocol):
-    """How an allocator can be made to keep less: the attributes of Allocator, which see."""
+    """Ways to make an allocator keep less: attributes of Allocator, documented there."""
 
     release_call: str
     releases_free_pages: bool
@@ -77,7 +84,7 @@ class Remedies(Protocol):
 
 
 def explain_retention(free: FreeMemory, remedies: Remedies) -> Retention:
-    """Of an allocator of which no more is known than its blocks, its spare pages and its remedies."""
+    """The explanation for an allocator of which only blocks, spare pages and remedies are known."""
     spare = {sort: amount for sort, amount in free.spare().items() if amount}
     pages = sum(spare.values())
     evidence: dict[str, object] = {"in_blocks": free.kept - pages, **{sort.replace(" ", "_"): amount for sort, amount in spare.items()}}
@@ -99,7 +106,8 @@ def explain_retention(free: FreeMemory, remedies: Remedies) -> Retention:
 
 
 def explain_free_blocks(free: FreeMemory, pages: int, evidence: dict[str, object]) -> tuple[list[str], list[str]]:
-    """Sorts and causes of what is kept as free blocks, beside `pages` bytes without a block; adds to `evidence`."""
+    """Names and sentences of the causes for bytes kept as free blocks; `pages` bytes have no block.
+    Adds to `evidence`."""
     shared = min(free.shared, free.kept - pages)
     whole = free.kept - pages - shared
     evidence["shared"] = shared

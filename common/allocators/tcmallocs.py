@@ -1,4 +1,4 @@
-"""What both allocators of the name tcmalloc share, gperftools' and Google's: their table of size classes, and lists of free blocks."""
+"""Code shared by the readers of gperftools' and Google's tcmalloc: size classes and free lists."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from findleaks.target.base import Target
 from findleaks.target.ranges import nonzero_pieces
 
 MARKS = (8 << 32, 16 << 32 | 8)
-"""How SizeMap::class_to_size_ (32-bit, from size class 0 up: 0, 8, 16, …) begins, as the words of either alignment that hold the 8."""
+"""The first words of SizeMap::class_to_size_ (32-bit, from size class 0 up: 0, 8, 16, …), for
+either alignment of the entry 8."""
 
 MOST_PROBLEMS = 20
 
 
 def class_tables(target: Target, engine: Engine, least: int) -> list[tuple[Image, int]]:
-    """The addresses where class_to_size_ may begin in the data of a loaded file with `least` bytes of it or more."""
+    """Addresses at which class_to_size_ may begin in the data of the loaded files that have at
+    least `least` bytes of data."""
     found = []
     for image in images(target):
         if image.size < least:
@@ -26,13 +28,15 @@ def class_tables(target: Target, engine: Engine, least: int) -> list[tuple[Image
         for start, end in image.data:
             for piece in nonzero_pieces(target, start, end):
                 for address in engine.search_any(piece, MARKS):
-                    low = piece.data[address - piece.address]  # 0 of the first mark, 8 of the other
+                    # 0 with the first mark, 8 with the other
+                    low = piece.data[address - piece.address]
                     found.append((image, address - (4 if low else 0)))
     return found
 
 
 def mark(blocks: Blocks, addresses: array[int], state: State, what: str, problems: list[Problem]) -> None:
-    """Give the blocks at these addresses, which are in `what`, a state; say where there is no block."""
+    """Set the state of the blocks at these addresses, which are in `what`; report those where no
+    block starts."""
     unknown = blocks.set_state(addresses, state)
     for address in unknown[:MOST_PROBLEMS]:
         problems.append(Problem(address, f"{what} has {address:#x}, where no block starts: the list or a span is corrupt"))

@@ -1,6 +1,7 @@
-"""glibc's malloc (ptmalloc2), read without symbols and without trusting the host's libc.
+"""glibc's malloc (ptmalloc2), read without symbols and without relying on the host's libc.
 
-Sources: malloc/malloc.c and malloc/arena.c of glibc 2.11 to 2.43; layouts and the releases they were checked with are in layout.py.
+Sources: malloc/malloc.c and malloc/arena.c of glibc 2.11 to 2.43. layout.py has the layouts and the
+releases they were checked with.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
 
 HUGE = "/anon_hugepage"
-"""What the kernel calls anonymous huge pages, as the tunable glibc.malloc.hugetlb asks for."""
+"""The kernel's name for anonymous huge pages, which the tunable glibc.malloc.hugetlb asks for."""
 
 NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Glibc]:
-    """Every glibc malloc in the target (two when a static program loads a libc, or dlmopen made another namespace); see base.Finder."""
+    """Every glibc malloc in the target; see base.Finder. There are two when a static program loads
+    a libc, or when dlmopen made another namespace."""
     if any(is_musl(target, thread.thread_pointer) for thread in target.threads()[:1]):
-        return []  # another libc: without its arena's symbol all memory would be searched in vain
+        # another libc: without the symbol main_arena, all memory would be searched in vain
+        return []
     memory = Memory(target)
     found = []
     for instance in locate.instances(target, taken):
@@ -45,8 +48,8 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
 
 
 def unclaimed(target: Target, allocators: Sequence[Glibc], others: Sequence[Range] = ()) -> list[Range]:
-    """Sorted ranges of anonymous writable memory, adjacent regions joined, less the heaps found so far, what is others', and live
-    threads' stacks."""
+    """Sorted ranges of anonymous writable memory, adjacent regions joined, without the heaps found
+    so far, other allocators' memory and live threads' stacks."""
     joined: list[Range] = []
     for region in target.regions():
         anonymous = not region.name.startswith(NOT_HEAP) or region.name.startswith(HUGE)
@@ -60,7 +63,8 @@ def unclaimed(target: Target, allocators: Sequence[Glibc], others: Sequence[Rang
 
 
 def _share_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Range]) -> None:
-    """Find the mapped chunks of all instances together, and deal them out by mp_'s counts: nothing in a chunk says whose it is."""
+    """Find the mapped chunks of all instances together, and assign them by mp_'s counts: a chunk
+    does not show which instance it belongs to."""
     counts = [allocator.par("n_mmaps") for allocator in allocators]
     sizes = [allocator.par("mmapped_mem") for allocator in allocators]
     known = None not in counts and None not in sizes
@@ -73,7 +77,8 @@ def _share_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Ra
 
 
 def _portion(chunks: list[Mapped], count: int, size: int) -> tuple[list[Mapped], list[Mapped]]:
-    """`count` neighbouring chunks of `size` bytes in all, or the first `count` when there are no such; and the others."""
+    """(chunks, others): `count` adjacent chunks of `size` bytes in total, or the first `count`
+    where there are none such; and the other chunks."""
     ends = [0, *accumulate(chunk.end - chunk.start for chunk in chunks)]
     first = next((i for i, end in enumerate(ends[count:]) if end - ends[i] == size), 0)
     return chunks[first : first + count], [*chunks[:first], *chunks[first + count :]]

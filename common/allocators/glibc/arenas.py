@@ -1,4 +1,7 @@
-"""Arenas (struct malloc_state) and the heaps of thread arenas, from malloc/arena.c. Everything read here may be corrupt."""
+"""Arenas (struct malloc_state) and the heaps of thread arenas, from malloc/arena.c.
+
+Anything read here may be corrupt.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range
 
 MAX_ARENAS = 1 << 16
-MAX_HEAPS = 1 << 20  # of one arena: more would span more than the address space
+MAX_HEAPS = 1 << 20  # heaps of one arena: more would exceed the address space
 
 
 class HeapInfo(NamedTuple):
-    """[start, end) is in use by the arena; up to `limit` memory was once used and may hold old content; up to `reserve_end` addresses are
-    reserved, which mprotect has not opened yet (arena.c, new_heap and grow_heap)."""
+    """A heap of a thread arena. The arena uses [start, end). Memory up to `limit` was once used and
+    may hold old content. Addresses up to `reserve_end` are reserved, and mprotect has not opened
+    them yet (arena.c, new_heap and grow_heap)."""
 
     start: int
     end: int
@@ -26,9 +30,10 @@ class HeapInfo(NamedTuple):
 
 @dataclass
 class Arena:
-    """What one malloc_state says. `top_size` is 0 when there is no valid top chunk.
+    """The fields of one malloc_state. `top_size` is 0 when there is no valid top chunk.
 
-    `heaps`, of thread arenas only, oldest first. `held`: a thread was inside malloc with this arena's lock.
+    `heaps`, oldest first, are those of thread arenas only. `held`: a thread was inside malloc with
+    this arena's lock.
     """
 
     number: int
@@ -53,7 +58,7 @@ class Arena:
 
     @property
     def end(self) -> int:
-        """Where this malloc_state ends."""
+        """The address after this malloc_state."""
         return self.address + self.layout.size
 
     @property
@@ -62,22 +67,26 @@ class Arena:
 
     @property
     def initialised(self) -> bool:
-        """True once memory was taken from the system for it: before, top is 0 or the head of the unsorted bin."""
+        """Whether memory was ever taken from the system for it. Before, top is 0 or the head of the
+        unsorted bin."""
         return self.top not in (0, self.bin_head(0))
 
     def bin_head(self, index: int) -> int:
-        """The address a chunk's fd or bk has when it names the bin itself: two words before the pair (malloc.c, bin_at)."""
+        """The address by which a chunk's fd or bk refers to the bin itself: two words before the
+        pair (malloc.c, bin_at)."""
         return self.address + self.layout.bins + (2 * index - 2) * self.layout.word
 
 
 @dataclass
 class Span:
-    """[start, end) belongs to `arena`: chunks from `first` up to `stop`, where top, a fencepost or nothing more is.
+    """A contiguous run of an arena's memory, [start, end): chunks from `first` up to `stop`, where
+    top or a fencepost follows, or nothing.
 
-    `system` bytes of it count in the arena's system_mem (a thread heap's stale tail does not). `top_unknown`: the last chunk before
-    `stop` is the top. Filled by the walk: `foreign` (not the arena's, or lost to corruption: root memory), and `last_free`,
-    addresses at which a fencepost says that the chunk before it is free; `unsure`: headers that say so of the chunk before them, but
-    whose copy of its size differs.
+    `system`: bytes of it that count in the arena's system_mem (a thread heap's stale tail does
+    not). `top_unknown`: the last chunk before `stop` is the top. The walk fills the other fields.
+    `foreign`: ranges that are not the arena's or are lost to corruption, which are root memory.
+    `last_free`: addresses at which a fencepost says that the chunk before it is free. `unsure`:
+    headers that say so of the chunk before them, but are preceded by a different copy of its size.
     """
 
     arena: Arena
@@ -94,7 +103,7 @@ class Span:
 
 
 def parse(memory: Memory, address: int, layout: StateLayout) -> Optional[Arena]:
-    """The malloc_state at `address` read by `layout`, unjudged; None when it is not all there."""
+    """The malloc_state at `address` read by `layout`, not validated; None if incomplete."""
     words = memory.words(address, layout.size // layout.word)
     mutex, flags = memory.int32(address), memory.int32(address + layout.flags)
     if words is None or mutex is None or flags is None:
@@ -121,7 +130,8 @@ def parse(memory: Memory, address: int, layout: StateLayout) -> Optional[Arena]:
 
 
 def circular(memory: Memory, arena: Arena) -> tuple[int, int]:
-    """(empty, broken): how many bins are empty, and how many of the others do not link back to their head."""
+    """(empty, broken): how many bins are empty, and how many of the others do not link back to
+    their head."""
     word, empty, broken = memory.size, 0, 0
     for index in range(NBINS):
         head = arena.bin_head(index)
@@ -134,7 +144,8 @@ def circular(memory: Memory, arena: Arena) -> tuple[int, int]:
 
 
 def first_heap(memory: Memory, arena: Arena) -> Optional[HeapInfoLayout]:
-    """The row of heap_info's table by which this arena lies in its first heap: heap_info before it, whose ar_ptr is it and prev is 0."""
+    """The layout of heap_info with which this arena lies in its first heap: a heap_info lies right
+    before it, whose ar_ptr is the arena and whose prev is 0."""
     for info in HEAP_INFOS:
         if info.word == memory.size:
             start = arena.address - info.size
@@ -144,12 +155,15 @@ def first_heap(memory: Memory, arena: Arena) -> Optional[HeapInfoLayout]:
 
 
 MOST_GROWN = 128 << 20
-"""Bytes that an arena may grow by at once: more than the largest block that is not mapped by itself (DEFAULT_MMAP_THRESHOLD_MAX)."""
+"""Bytes by which an arena may grow at once: more than the largest block that is not mapped by
+itself (DEFAULT_MMAP_THRESHOLD_MAX)."""
 
 
 def plausible(memory: Memory, arena: Arena) -> bool:
-    """Whether this can be an arena at all: counters in order, bins all circular (a few broken by corruption), or all still 0."""
-    page = memory.arch.page  # sysmalloc adds to system_mem first: for some instructions it may exceed its own maximum
+    """Whether this can be an arena at all: counters consistent, and the bins either all circular,
+    except for a few that corruption broke, or all still 0."""
+    # sysmalloc adds to system_mem first: for some instructions it may exceed its own maximum
+    page = memory.arch.page
     grown = arena.system_mem - arena.max_system_mem
     growing = grown <= MOST_GROWN and arena.system_mem % page == 0 and arena.max_system_mem % page == 0 and arena.max_system_mem > 0
     if (arena.system_mem > arena.max_system_mem and not growing) or arena.attached >= 1 << 22:
@@ -161,7 +175,7 @@ def plausible(memory: Memory, arena: Arena) -> bool:
 
 
 def read_top(memory: Memory, arena: Arena) -> None:
-    """Fill in `top_size` where top is a chunk of a sane size."""
+    """Fill in `top_size` where top is a chunk of a plausible size."""
     if not arena.initialised or (arena.top + 2 * memory.size) % arena.layout.align:
         return
     head = memory.word(arena.top + memory.size)
@@ -172,7 +186,8 @@ def read_top(memory: Memory, arena: Arena) -> None:
 
 
 def ring(memory: Memory, main: Arena, layout: StateLayout) -> tuple[list[Arena], str]:
-    """The arenas from `main` along `next`, and "" or why the ring does not close."""
+    """(arenas, problem): the arenas from `main` along `next`, and "" or why the ring does not
+    close."""
     arenas, seen, address = [main], {main.address}, main.next
     while address != main.address:
         if address in seen:
@@ -193,10 +208,12 @@ def ring(memory: Memory, main: Arena, layout: StateLayout) -> tuple[list[Arena],
 
 
 def find_heaps(memory: Memory, arena: Arena, hint: int, problems: list[Problem]) -> None:
-    """Fill in `heaps` of a thread arena: from the heap that holds top, back along `prev` to the first.
+    """Fill in `heaps` of a thread arena: from the heap that holds top, back along `prev` to the
+    first.
 
-    The reserve of a heap (and so the mask that leads from top to its heap) is not stored anywhere: the largest one for which
-    the chain is whole is taken; `hint` (4 huge pages, or 0) first.
+    The reserve of a heap, and so the mask that leads from top to its heap, is not stored anywhere.
+    `hint` (4 huge pages, or 0) is tried first, then HEAP_MAXES; the first with which the chain is
+    complete is taken.
     """
     info = arena.heap_info
     if info is None:
@@ -244,7 +261,7 @@ def _chain(memory: Memory, arena: Arena, first: int, heap: int, reserve: int) ->
 
 
 def _heap(memory: Memory, arena: Arena, start: int, reserve: int) -> Optional[HeapInfo]:
-    """The heap_info at `start`, if it is this arena's and its sizes are in order."""
+    """The heap_info at `start`, if it belongs to this arena and its sizes are consistent."""
     words = memory.words(start, 4)
     if words is None or words[0] != arena.address:
         return None

@@ -1,12 +1,14 @@
-"""Which size word was written over, where the walk from chunk to chunk came to a header that none can be.
+"""Determines which size word was overwritten where a walk over chunks met an invalid header.
 
-Either that header was, or the size of the chunk before it, which then led into the middle of a block. The chain of sizes settles
-it: a size that leads where the chain breaks is right unless something contradicts it: a chain that passes the place by, a free
-chunk's copy of its size, flags that no chunk of the arena has, too little room for a block. Content alone does not show it: 0x31, a
-common size word, is the digit 1, and blocks full of text run up to each other's headers. Where text ends in the first byte of the
-size before, and nothing contradicts that size, a pointer to the block behind shows that one begins there.
+Either that header was, or the size of the chunk before it, which then led into the middle of a
+block. The chain of sizes decides: the size that leads to the invalid header is right unless
+something contradicts it. That may be a chain of chunks that passes the place by, a free chunk's
+copy of its size, flags that no chunk of the arena has, or too little space for a block. Content
+alone decides nothing: 0x31, a common size word, is the digit 1, and blocks full of text reach up to
+each other's headers. Where text ends in the first byte of the preceding size, and nothing
+contradicts that size, a pointer to the block behind shows that a block begins there.
 
-malloc/malloc.c of glibc 2.26 to 2.43, struct malloc_chunk.
+Source: malloc/malloc.c of glibc 2.26 to 2.43, struct malloc_chunk.
 """
 
 from __future__ import annotations
@@ -21,21 +23,21 @@ from findleaks.errors import Interrupted
 from findleaks.target.ranges import nonzero_pieces
 
 HOPS = 24
-"""Chunks in a row that must be sound where a run is picked up again without a known start."""
+"""Consecutive chunks that must be sound where a walk is resumed without a known start."""
 
-LOOK = 1 << 18
-"""Bytes behind a header in which the true end of its chunk is looked for."""
+SEARCH_BYTES = 1 << 18
+"""Bytes behind a header that are searched for the true end of its chunk."""
 
-MOST = 64
-"""Headers of one heap's instance that are judged; what is wrong more often is not judged."""
+MAX_JUDGED = 64
+"""Headers of one instance that are judged at most; if more are invalid, the rest is not judged."""
 
-MOST_SEARCHED = 4
-"""Of those, how many are looked for in all memory."""
+MAX_SEARCHED = 4
+"""Headers, of those judged, for which all memory is searched at most."""
 
 
 class Verdict(NamedTuple):
-    """`chunk`: the one whose size word was written over; `expected`: that word as it was, if what is behind it shows that; `what`: a
-    phrase."""
+    """The chunk whose size word was overwritten; `expected`: the word before that, where what lies
+    behind it shows it; `what`: a phrase for the user."""
 
     chunk: int
     expected: Optional[int]
@@ -43,19 +45,19 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """Judges the headers at which the walks of one instance end."""
+    """Judges the headers at which the walks of one instance stop."""
 
     def __init__(self, memory: Memory, engine: Engine) -> None:
         self.memory = memory
         self.engine = engine
-        self._left = MOST
-        self._searches = MOST_SEARCHED
+        self._judgements_left = MAX_JUDGED
+        self._searches_left = MAX_SEARCHED
 
     def judge(self, span: Span, before: int, chunk: int, end: int) -> Verdict:
-        """`chunk` has no header that a chunk can have; `before` is the chunk whose size leads to it, 0 if there is none; from `end` on
-        chunks are sound again."""
-        self._left -= 1
-        if self._left < 0:
+        """`chunk` has an invalid header; `before` is the chunk whose size leads to it, 0 if there
+        is none; from `end` on chunks are sound again."""
+        self._judgements_left -= 1
+        if self._judgements_left < 0:
             return self._own(chunk, None)
         head = self.memory.word(before + self.memory.size) if before else None
         if head is None:
@@ -74,7 +76,7 @@ class Judge:
                 return self._either(before, head, chunk)
         return self._own(chunk, self._size_word(span, chunk, end))
 
-    # -- what is said -----------------------------------------------------------------------------------------------------
+    # -- phrases for the user
 
     def _own(self, chunk: int, expected: Optional[int]) -> Verdict:
         what = f"{self._word(chunk)}, which no block there can have"
@@ -97,12 +99,13 @@ class Judge:
         text = f' ("{raw.decode("ascii")}")' if all(32 <= byte < 127 for byte in raw) else ""
         return f"the size word of the block at {chunk + 2 * memory.size:#x} is {head:#x}{text}"
 
-    # -- what shows it ----------------------------------------------------------------------------------------------------
+    # -- evidence
 
     def _passed_by(self, span: Span, before: int, chunk: int) -> Optional[int]:
-        """The size word of `before` by a chain of chunks that begins inside it and passes `chunk` by: its size is too large."""
+        """The size word of `before` if its size is too large: a chain of chunks begins inside it
+        and does not pass through `chunk`. None if there is no such chain."""
         memory, word = self.memory, self.memory.size
-        for real in range(before + 4 * word, min(chunk, before + LOOK), 2 * word):
+        for real in range(before + 4 * word, min(chunk, before + SEARCH_BYTES), 2 * word):
             head = memory.word(real + word) or 0
             fits = head & PREV_INUSE or memory.word(real) == real - before
             if head > 4 * word and fits and chained(memory, real, span, chunk):
@@ -110,9 +113,10 @@ class Judge:
         return None
 
     def _free_size(self, span: Span, chunk: int, start: int) -> Optional[int]:
-        """The size word of `chunk` by its copy, from `start` on: such a chunk is free."""
+        """The size word of `chunk` if it is free: its size is repeated behind it, at or after
+        `start`. None if no copy is found."""
         memory, word = self.memory, self.memory.size
-        for base, words in memory.scan(start, min(chunk + LOOK, span.stop + 2 * word)):
+        for base, words in memory.scan(start, min(chunk + SEARCH_BYTES, span.stop + 2 * word)):
             for index in range(-((base - chunk) // word) % 2, len(words) - 1, 2):
                 real = base + index * word
                 if words[index] == real - chunk >= 4 * word and not words[index + 1] & PREV_INUSE and words[index + 1] > 4 * word:
@@ -121,20 +125,23 @@ class Judge:
         return None
 
     def _nearest(self, span: Span, chunk: int, end: int) -> int:
-        """Where chunks are sound again, the first of them behind one in use; 0: not known."""
+        """The first place where chunks are sound again, if the one before is in use; 0 if
+        unknown."""
         after = self.memory.word(end + self.memory.size)
         if after is None or not after & PREV_INUSE or end == span.end:
             return 0
         return sound_from(self.memory, chunk + 2 * self.memory.size, span) or end
 
     def _size_word(self, span: Span, chunk: int, end: int) -> Optional[int]:
-        """What the size word of `chunk` was, by the copy behind it or by where chunks are sound again."""
+        """The original size word of `chunk`, from the copy behind it or from where chunks are sound
+        again."""
         free = self._free_size(span, chunk, chunk + 4 * self.memory.size)
         nearest = 0 if free is not None else self._nearest(span, chunk, end)
         return nearest - chunk | PREV_INUSE | _arena_flag(span) if nearest - chunk >= 4 * self.memory.size else free
 
     def _behind_free(self, span: Span, chunk: int) -> bool:
-        """Whether the header of `chunk`, which says that the one before it is free, is borne out by the copy of that one's size."""
+        """Whether the header of `chunk` says that the chunk before is free, and the copy of that
+        chunk's size confirms it."""
         memory, word = self.memory, self.memory.size
         size = memory.word(chunk) or 0
         if not 4 * word <= size <= chunk - span.first:
@@ -142,8 +149,8 @@ class Judge:
         return (memory.word(chunk - size + word) or 0) & ~FLAG_BITS == size
 
     def _text_into(self, before: int, head: int, size: int) -> bool:
-        """Whether text comes up to the lowest byte of the size word of `before` and into it, maybe with its NUL, and the bytes above are
-        those of a chunk of `size`."""
+        """Whether text reaches into the lowest byte of the size word of `before`, perhaps with its
+        NUL, while the bytes above are those of a chunk of `size`."""
         memory, word = self.memory, self.memory.size
         words = memory.words(before, 2)
         if words is None or memory.arch.byteorder != "little":
@@ -156,9 +163,9 @@ class Judge:
         return head >> 8 * written == size >> 8 * written
 
     def _referred(self, address: int) -> bool:
-        """Whether a word of writable memory points there."""
-        self._searches -= 1
-        if self._searches < 0:
+        """Whether a word of writable memory points to `address`."""
+        self._searches_left -= 1
+        if self._searches_left < 0:
             return False
         target = self.memory.target
         for region in target.regions():
@@ -171,7 +178,7 @@ class Judge:
 
 
 def is_sound(memory: Memory, chunk: int, span: Span) -> bool:
-    """A header as a chunk of this span may have it."""
+    """Whether the chunk has a header that is valid in this span."""
     head = memory.word(chunk + memory.size)
     if head is None or (chunk + 2 * memory.size) % span.arena.layout.align:
         return False
@@ -180,8 +187,9 @@ def is_sound(memory: Memory, chunk: int, span: Span) -> bool:
 
 
 def sound_from(memory: Memory, start: int, span: Span) -> Optional[int]:
-    """Where malloc's memory goes on behind corruption, or behind memory that somebody else got from sbrk: the first place from which HOPS
-    chunks in a row are sound and agree with their neighbours, or which reaches top."""
+    """Where malloc's chunks continue behind corruption, or behind memory that another caller got
+    from sbrk: the first place from which HOPS consecutive chunks are sound and agree with their
+    neighbours, or from which the chain reaches top."""
     word, align = memory.size, span.arena.layout.align
     flags = FLAG_BITS & ~_arena_flag(span)
     for base, words in memory.scan(start, span.stop + 2 * word):
@@ -194,7 +202,8 @@ def sound_from(memory: Memory, start: int, span: Span) -> Optional[int]:
 
 
 def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
-    """Whether chunk after chunk is sound from here, for HOPS of them (counted from `avoid` on, which none of them may be)."""
+    """Whether HOPS consecutive chunks are sound from here on. They are counted from `avoid` on, at
+    which none of them may be."""
     word = memory.size
     others = FLAG_BITS & ~PREV_INUSE & ~_arena_flag(span)
     hops = 0
@@ -216,5 +225,5 @@ def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
 
 
 def _arena_flag(span: Span) -> int:
-    """The flag that chunks in use of this arena have beside PREV_INUSE."""
+    """The flag that chunks in use of this arena have in addition to PREV_INUSE."""
     return NON_MAIN_ARENA if span.arena.number else 0

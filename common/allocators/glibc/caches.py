@@ -1,4 +1,6 @@
-"""What glibc's malloc holds: by size of chunks, by arena, by thread; and its own counters, as mallinfo2 and malloc_info print them.
+"""Statistics of glibc's malloc by chunk size, arena and thread, and its own counters.
+
+The counters are those that mallinfo2 and malloc_info print.
 
 Sources: malloc/malloc.c of 2.31 to 2.43: int_mallinfo, __malloc_info, csize2tidx.
 """
@@ -22,21 +24,23 @@ if TYPE_CHECKING:
 
 MMAPPED = "mmapped"
 SHORT = 1024
-"""Chunks of a bin followed in Python; a longer one is left to the engine, which wants the whole heap's memory at hand."""
+"""Chunks of a bin that are followed in Python. The engine follows longer bins, which needs all of
+the heap's memory at hand."""
 
 LONGEST = 1 << 31
 
 
 class Classes(NamedTuple):
-    """How sizes are grouped: each that thread caches have a list for (up to 1,032 usable bytes on x86-64), then a band for each power of
-    two. Bands bear the least and the greatest usable size as their name."""
+    """Groups sizes into classes: one for each size that thread caches have a list for (up to 1,032
+    usable bytes on x86-64), then a band for each power of two. A band is named after its least and
+    greatest usable size."""
 
     word: int
     align: int
 
     @property
     def small(self) -> int:
-        """The largest usable size with a row of its own: malloc.c, MAX_TCACHE_SIZE."""
+        """The largest usable size with a class of its own: malloc.c, MAX_TCACHE_SIZE."""
         return self.listed(SMALL_TCACHE_BINS - 1)
 
     def listed(self, index: int) -> int:
@@ -44,11 +48,13 @@ class Classes(NamedTuple):
         return 4 * self.word + index * self.align - self.word
 
     def chunk(self, usable: int) -> int:
-        """Size of the chunk of a block: usable bytes and one word, or two where it is free and the next chunk has its last word."""
+        """Chunk size of a block: its usable bytes and one word, or two if the block is free, since
+        its last word then belongs to the next chunk."""
         return usable + self.word if (usable + self.word) % self.align == 0 else usable + 2 * self.word
 
     def name(self, usable: int) -> tuple[str, int]:
-        """(name, size) of the class of a block that would have this many usable bytes in use; size 0 for a band."""
+        """(name, size) of the class of a block that has `usable` bytes while in use; size 0 for a
+        band."""
         if usable <= self.small:
             return str(usable), usable
         low = 1 << usable.bit_length() - 1
@@ -56,7 +62,7 @@ class Classes(NamedTuple):
 
 
 def caches(glibc: GlibcView, blocks: Blocks) -> list[Cache]:
-    """One a class and arena, ascending; then the chunks that were mapped one by one."""
+    """The size classes of each arena, ascending; then the chunks that were mapped one by one."""
     classes = Classes(glibc.memory.size, glibc.granule)
     arenas: dict[str, dict[int, list[int]]] = {arena.name: {} for arena in glibc.instance.arenas}
     found: list[Cache] = []
@@ -79,7 +85,8 @@ def caches(glibc: GlibcView, blocks: Blocks) -> list[Cache]:
 
 
 def _arena_caches(arena: str, sizes: dict[int, list[int]], classes: Classes) -> Iterator[Cache]:
-    """The classes of one arena; `sizes` has the blocks in each state by usable size. A free chunk is a word less than it is in use."""
+    """The classes of one arena; `sizes` has the number of blocks in each state by usable size. A
+    free chunk has a word less than while in use."""
     groups: dict[tuple[str, int], list[int]] = {}
     for usable in sorted(sizes):
         chunk = classes.chunk(usable)
@@ -93,7 +100,8 @@ def _arena_caches(arena: str, sizes: dict[int, list[int]], classes: Classes) -> 
 
 
 def arenas(glibc: GlibcView, listed: Sequence[Free], blocks: Blocks) -> list[base.Arena]:
-    """The arenas in the order of their ring, then what was mapped chunk by chunk. `own` has what malloc_info prints of each."""
+    """The arenas in the order of their ring, then the chunks that were mapped one by one. `own` has
+    what malloc_info prints of each."""
     made = []
     for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, listed):
         sums = (held.in_use.bytes, held.cached.bytes, held.free.bytes)
@@ -107,7 +115,8 @@ def arenas(glibc: GlibcView, listed: Sequence[Free], blocks: Blocks) -> list[bas
 
 
 def thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
-    """Each thread's lists, by thread and size. Lists of large chunks (2.42 and later) hold several sizes: they stand in bands."""
+    """Each thread's lists, by thread and size. Lists of large chunks (2.42 and later) hold several
+    sizes, which are counted in bands."""
     classes = Classes(glibc.memory.size, glibc.granule)
     made = []
     for cache, index, entries in glibc.kept:
@@ -151,8 +160,9 @@ def counted(glibc: GlibcView, listed: Sequence[Free]) -> dict[str, int]:
 
 
 class Bin(NamedTuple):
-    """A fastbin or bin that is not empty, as malloc_info prints it: `sort` is its element. Sizes of bins have their flag bits in them
-    (chunksize_nomask), those of fastbins are the range that is rounded up to it."""
+    """A fastbin or bin that is not empty, as malloc_info prints it; `sort` is the name of its
+    element. Sizes of bins include their flag bits (chunksize_nomask); those of fastbins are the
+    range that is rounded up to the bin's size."""
 
     sort: str
     least: int
@@ -162,8 +172,9 @@ class Bin(NamedTuple):
 
 
 class Free(NamedTuple):
-    """What an arena's fastbins, bins and top hold, by its own lists. `rest_bytes` is what malloc_info says, with the flag bits of every
-    size word added in; `free_bytes`, what mallinfo says, has none."""
+    """What an arena's fastbins, bins and top hold according to its lists. `rest_bytes` is
+    malloc_info's figure, which includes the flag bits of every size word; `free_bytes`, mallinfo's,
+    does not."""
 
     bins: list[Bin]
     fast: int
@@ -174,7 +185,8 @@ class Free(NamedTuple):
     top: int
 
     def own(self, arena: Arena) -> dict[str, int]:
-        """As malloc_info names it; of fastbins 2.43 says no more than it has."""
+        """Figures under malloc_info's names. Fastbins are left out where the release has none
+        (2.43)."""
         total, reached = _aspace(arena)
         made = {}
         for one in self.bins:
@@ -191,14 +203,15 @@ class Free(NamedTuple):
 
 
 def _aspace(arena: Arena) -> tuple[int, int]:
-    """Bytes of its heaps, and up to where they were once writable: __malloc_info."""
+    """Bytes of its heaps, and bytes up to where they were once writable: __malloc_info."""
     if not arena.number:
         return arena.system_mem, arena.system_mem
     return sum(heap.end - heap.start for heap in arena.heaps), sum(heap.limit - heap.start for heap in arena.heaps)
 
 
 def follow_lists(glibc: GlibcView) -> list[Free]:
-    """What every arena's lists hold. Those that are cut short or do not agree with the chunks that were walked become problems."""
+    """What every arena's lists hold. Adds a problem where a count of listed chunks differs from the
+    walk's."""
     reader = _Bins(glibc)
     found = [reader.arena(arena) for arena in glibc.instance.arenas]
     for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, found):
@@ -219,7 +232,8 @@ class _Bins:
         self._pieces: tuple[Piece, ...] = ()
 
     def arena(self, arena: Arena) -> Free:
-        """int_mallinfo and __malloc_info: top is the one chunk in `rest` that is in no bin."""
+        """As int_mallinfo and __malloc_info count: top is the one chunk in `rest` that is in no
+        bin."""
         fast, top = list(self._fastbins(arena)), (self.memory.word(arena.top + self.memory.size) or 0) & ~FLAG_BITS
         bins: list[Bin] = []
         unsorted: list[Bin] = []
@@ -239,7 +253,8 @@ class _Bins:
         follow = free_lists.Lists(self.memory, glibc.engine, glibc.granule, bool(glibc.mangled), glibc.owns, glibc.all_pieces)
         for head in arena.fastbins:
             if head:
-                nodes, _ = follow.follow(head, LONGEST, 2 * self.memory.size)  # what is wrong with it was told when it was walked
+                # the walk reported what is wrong with it
+                nodes, _ = follow.follow(head, LONGEST, 2 * self.memory.size)
                 size = (self.memory.word(head + self.memory.size) or 0) & ~FLAG_BITS
                 yield Bin("size", size - glibc.granule + 1, size, len(nodes) * size, len(nodes))
 
@@ -258,7 +273,7 @@ class _Bins:
         return sizes
 
     def _many(self, arena: Arena, head: int) -> Sequence[int]:
-        """`_sizes` of a long list, or of one that runs into itself: in bulk."""
+        """`_sizes` in bulk, for a list that is long or circular."""
         word, engine, pieces = self.memory.size, self.glibc.engine, self._all_pieces()
         nodes, _ = engine.follow(pieces, self.memory.word(head + 2 * word) or 0, 2 * word, False, LONGEST)
         if nodes and nodes[-1] == head:  # it may lie between the pieces of memory, or in one
@@ -267,7 +282,7 @@ class _Bins:
         return self.memory.arch.unpack(bytes(records))
 
     def _all_pieces(self) -> tuple[Piece, ...]:
-        """Memory of the chunks, without the arenas' own: there every list ends."""
+        """Memory of the chunks, without the arenas' own, so that every list ends there."""
         if not self._pieces:
             target = self.glibc.target
             self._pieces = tuple(piece for span in self.glibc.spans for piece in target.pieces(span.first, span.end))

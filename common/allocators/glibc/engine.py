@@ -1,6 +1,7 @@
-"""What glibc's reader needs of the engine: chunks appended to the directory of blocks, and runs of sound headers.
+"""The contract of the engine's calls for glibc: append chunks to an index; find sound headers.
 
-The loops are in engine_kernel.py (common/kernel/glibc_chunks.c) and in its twin, engine_python.py. What is wrong is said here.
+The loops are in engine_kernel.py (common/kernel/glibc_chunks.c) and in its twin, engine_python.py.
+This module words the problems.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ OK, SMALL, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS = range(8)
 
 
 class ChunkWalk(NamedTuple):
-    """Where a walk over glibc's chunk headers stands; `problem` is "" or why it stopped early at `chunk`, `unsure` whether that is no
-    more than a doubt about the chunk before: the walk may go on."""
+    """The position of a walk over glibc's chunk headers. `problem` is "" or why the walk stopped
+    early at `chunk`. `unsure`: only the state of the chunk before is in doubt; the walk may go
+    on."""
 
     chunk: int  # address of the next chunk header
     done: bool
@@ -28,8 +30,12 @@ class ChunkWalk(NamedTuple):
 
 
 class SoundChunks(NamedTuple):
-    """`chunk`: the first header that does not agree, that stands outside the piece, or that is not below the end; `previous`: the one
-    before it, 0 where there is none; `headers`: how many agree; `free`: those of them, ascending, that the header behind calls free."""
+    """A run of headers that agree.
+
+    `chunk`: the first header that does not agree, is outside the piece, or is not below the end.
+    `previous`: the one before it, 0 if there is none. `headers`: how many agree. `free`: those of
+    them, ascending, that the next header marks free.
+    """
 
     chunk: int
     previous: int
@@ -38,25 +44,33 @@ class SoundChunks(NamedTuple):
 
 
 def walk_chunks(blocks: Blocks, piece: Piece, chunk: int, end: int) -> ChunkWalk:
-    """Append the blocks of glibc-style boundary-tagged chunks from the header at `chunk` up to `end`, as far as `piece` holds
-    their size words. The result's `chunk` is where to go on with the next piece; pieces may cut anywhere between words.
+    """Append the blocks of glibc-style boundary-tagged chunks from the header at `chunk` up to
+    `end`, while `piece` holds their size words. The result's `chunk` is where to continue with the
+    next piece; pieces may be cut anywhere between words.
 
-    `end` is the header of the chunk that closes the heap (top, or a fencepost) and becomes no block; the walk is done when it
-    is reached and its PREV_INUSE bit was read, so pieces should go up to `end` + 2 words. A chunk's state comes from the
-    following header's PREV_INUSE bit; where that cannot be read, or is corrupt, the chunk counts as in use. Usable sizes: in
-    use, the chunk's size less one word; free, less two (its last word is the next header's); with IS_MMAPPED (always in use,
-    no following header needed), less two. So in use + free + one word a block (two if free or mmapped) is the memory walked.
-    A size that is unaligned, less than four words or past `end` ends the walk with a problem that names the chunk's address,
-    and so do a `chunk` below blocks appended before, one no block can follow (misaligned, or past `end`), and one whose
-    header lies below `piece`.
+    `end` is the header of the chunk that closes the heap (top, or a fencepost); it becomes no
+    block. The walk is done when `end` is reached and its PREV_INUSE bit was read, so pieces should
+    extend to `end` + 2 words. A chunk's state is the PREV_INUSE bit of the next header; where that
+    cannot be read, or is corrupt, the chunk counts as in use.
 
-    Where a header says that the chunk before it is free, but the word in front of it does not repeat that chunk's size, the walk
-    stops there with `unsure`, the block counts as in use, and a call with that `chunk` goes on."""
+    Usable sizes: in use, the chunk's size less one word; free, less two (its last word is the next
+    header's); with IS_MMAPPED (always in use, no following header needed), less two. So in use +
+    free + one word for each block (two if free or mmapped) is the memory walked.
+
+    The walk ends with a problem that names the chunk's address where its size is unaligned, less
+    than four words or past `end`; and also where `chunk` is below blocks appended before, cannot be
+    followed by a block (misaligned, or past `end`), or has its header below `piece`.
+
+    Where a header says that the chunk before it is free, but the word before the header does not
+    repeat that chunk's size, the walk stops there with `unsure` and the block counts as in use. A
+    call with that `chunk` continues.
+    """
     return _loops(isinstance(blocks, KernelBlocks)).walk_chunks(blocks, piece, chunk, end)
 
 
 def sound_chunks(engine: Engine, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
-    """From one chunk on as far as headers agree; `normal`: flags in use behind one in use; `previous`: the chunk before, or 0."""
+    """The run of headers from one chunk on that agree. `normal`: flags of a chunk in use that
+    follows one in use; `previous`: the chunk before, or 0."""
     return _loops(engine.name == "kernel").sound_chunks(engine, piece, chunk, stop, normal, previous)
 
 
@@ -75,7 +89,7 @@ def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:
 
 
 class _Loops(Protocol):
-    """What engine_kernel.py and its twin, engine_python.py, both have."""
+    """The functions that engine_kernel.py and its twin, engine_python.py, both have."""
 
     def walk_chunks(self, blocks: Any, piece: Piece, chunk: int, end: int) -> ChunkWalk: ...
 
@@ -83,5 +97,5 @@ class _Loops(Protocol):
 
 
 def _loops(kernel: bool) -> _Loops:
-    """Those of the kernel, or of its twin."""
+    """The kernel's functions, or those of its twin."""
     return cast(_Loops, import_module(f"findleaks.allocators.glibc.{'engine_kernel' if kernel else 'engine_python'}"))

@@ -1,4 +1,4 @@
-"""glibc's chunks in Python: the reference that tests hold the kernel (common/kernel/glibc_chunks.c) to."""
+"""glibc's chunks in Python: in tests the reference for common/kernel/glibc_chunks.c."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
         return ChunkWalk(chunk, False, terms.chunk_problem(code, chunk, size, end))
 
     base = first - word
-    limit = base + (len(words) << shift)  # chunks below it have their size word here
+    limit = base + (len(words) << shift)  # the size words of chunks below it are in this piece
     starts: list[int] = []
     sizes: list[int] = []
     states = bytearray()
@@ -55,12 +55,14 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
                     code = terms.UNALIGNED
                 else:
                     code = terms.PAST_END if size > end - chunk else terms.MISPLACED
-                pending = False  # a header that is wrong says nothing of the block before it, which stays in use
+                # an invalid header says nothing about the block before it, which stays in use
+                pending = False
                 break
         if pending and not head & PREV_INUSE:
             index = ((chunk - base) >> shift) - 1
             if index >= 0 and words[index] != (sizes[-1] if sizes else blocks.sizes[-1]) + word:
-                code, pending = terms.DIFFERS, False  # in use, or free with its end written over: not for headers to tell
+                # in use, or free with its end overwritten: headers alone cannot decide
+                code, pending = terms.DIFFERS, False
                 break
             if states:
                 states[-1] = State.FREE

@@ -1,7 +1,8 @@
-"""What a thread inside malloc or free has in its hands: chunks by their headers, lists taken out of a bin, arenas half changed.
+"""The blocks that a thread inside malloc or free refers to, and the structures it is changing.
 
-malloc.c works on chunks by the address of the header (mem2chunk: two words before the block). malloc_consolidate takes a whole fastbin
-out of its arena first, so that only a local variable holds the chunks, the next each from the one before (malloc.c of 2.17 to 2.42).
+malloc.c works on chunks by the address of the header (mem2chunk: two words before the block).
+malloc_consolidate takes a whole fastbin out of its arena first. Then only a local variable holds
+the first chunk, and each chunk links to the next (malloc.c of 2.17 to 2.42).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ MANGLED_BY = 12  # PROTECT_PTR: a link is stored XORed with its own address >> 1
 
 
 def in_hand(heap: GlibcView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """See Allocator.in_hand: blocks whose headers these words name, and those that hang from them as free lists do."""
+    """See Allocator.in_hand: blocks whose headers these words point to, and the blocks linked from
+    them as on a free list."""
     header, mask = 2 * heap.memory.size, heap.memory.arch.mask
     yield from ((word + header) & mask for word in words)
     todo = [word for one in words for word in (one, (one + header) & mask) if _starts(blocks, word)]
@@ -41,14 +43,15 @@ def in_hand(heap: GlibcView, words: Sequence[int], blocks: Blocks) -> Iterator[i
 
 
 def _starts(blocks: Blocks, address: int) -> bool:
-    """Whether a block in use starts there."""
+    """Whether a block in use starts at `address`."""
     index = blocks.find(address)
     return index >= 0 and blocks.address(index) == address and blocks.state(index) == State.IN_USE
 
 
 def changing(heap: GlibcView, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-    """See Allocator.changing. What is wrong with an arena as a whole is about its structure and its top; with a thread cache, about
-    that; with the count of mapped chunks, about a page where one may begin."""
+    """See Allocator.changing. A problem with an arena as a whole is about its structure and its
+    top; one with a thread cache, about that cache; one with the count of mapped chunks, about any
+    page where one may begin."""
     if any_within(words, _about(heap, problem, blocks)):
         return True
     if not heap.instance.par or problem.address != heap.instance.par:

@@ -1,4 +1,4 @@
-"""One glibc malloc of a process as an Allocator: its heaps, what its caches and free lists hold, how its totals add up."""
+"""One glibc malloc as an Allocator: its heaps, thread caches, free lists and totals."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache
-from findleaks.allocators.glibc import caches, in_flight, spans, tcache, version
+from findleaks.allocators.glibc import caches, in_flight, prev_inuse, spans, tcache, version
 from findleaks.allocators.glibc import lists as free_lists
-from findleaks.allocators.glibc import prev_inuse as doubts
 from findleaks.allocators.glibc.arenas import Span, find_heaps, read_top
 from findleaks.allocators.glibc.blame import Judge
 from findleaks.allocators.glibc.caches import Free
@@ -30,8 +29,9 @@ if TYPE_CHECKING:
 
 
 class Glibc(Allocator):
-    """See allocators.base.Allocator. Made in two steps, since what is nobody's memory is known only when all instances are:
-    arenas first, then (`claim`) the main arena's mmapped runs and the chunks mapped one by one."""
+    """See allocators.base.Allocator. Made in two steps, since unowned memory is known only when all
+    instances are: arenas first, then the main arena's mmapped runs (`claim_main`) and the chunks
+    mapped one by one (`claim_mapped`)."""
 
     name = "glibc"
     usual_file = "libc.so"
@@ -51,18 +51,22 @@ class Glibc(Allocator):
         self.problems: list[Problem] = []
         self.mapped: list[Mapped] = []
         self.checked: dict[str, int] = {}
-        self.unclaimed: list[Range] = []  # memory that was nobody's when mapped chunks were looked for
+        # memory that no instance owned when mapped chunks were searched
+        self.unclaimed: list[Range] = []
         self.tcaches = tcache.Caches([], None, [])
         self.mangled: Optional[bool] = None
         self._anchors: Optional[list[int]] = None
         self._judge = Judge(self.memory, engine)
-        self._misfits: list[tuple[Problem, int]] = []  # a thread cache's list, and the block it starts at, which has another size
+        # a thread cache's list, and its first block, which has another size
+        self._misfits: list[tuple[Problem, int]] = []
         self._pieces: Optional[list[Piece]] = None
-        self.balances: list[Balance] = []  # one an arena, once sealed
-        self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []  # thread caches' lists: index and entries, once sealed
-        self._listed: Optional[list[Free]] = None  # what the arenas' lists hold, once asked for
+        self.balances: list[Balance] = []  # one for each arena, once sealed
+        # (cache, index of the list, entries), once sealed
+        self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []
+        self._listed: Optional[list[Free]] = None  # what the arenas' lists hold, once requested
         self._heaps: Optional[list[Heap]] = None
-        self._walked: dict[int, tuple[Heap, Blocks]] = {}  # by a span's start: the heap made of it, and the blocks it was walked into
+        # by a span's start: its heap, and the blocks it was walked into
+        self._walked: dict[int, tuple[Heap, Blocks]] = {}
         self.spans: list[Span] = []
         if instance.ring_problem:
             self.problems.append(Problem(instance.main.address, f"{instance.ring_problem}: heaps of further arenas are not seen"))
@@ -74,15 +78,16 @@ class Glibc(Allocator):
         self._index()
 
     def _huge_reserve(self) -> int:
-        """Reserve of a heap when the tunable glibc.malloc.hugetlb names huge pages: four of them (arena.c, heap_max_size); 0 otherwise."""
+        """Reserve of a heap in bytes when the tunable glibc.malloc.hugetlb names huge pages: four
+        of them (arena.c, heap_max_size); 0 otherwise."""
         layout = self.instance.par_layout
         if layout is None or layout.hp_pagesize < 0:
             return 0
         return 4 * (self.memory.word(self.instance.par + layout.hp_pagesize) or 0)
 
     def par(self, name: str) -> Optional[int]:
-        """A field of mp_: one of FIRST, "n_mmaps", "no_dyn_threshold", "mmapped_mem", "sbrk_base" or "tcache_count"; None when mp_ was not
-        found or lacks it."""
+        """A field of mp_: one of FIRST, "n_mmaps", "no_dyn_threshold", "mmapped_mem", "sbrk_base"
+        or "tcache_count"; None when mp_ was not found or lacks the field."""
         layout = self.instance.par_layout
         if layout is None:
             return None
@@ -103,7 +108,7 @@ class Glibc(Allocator):
         self._index()
 
     def claim_mapped(self, mapped: Sequence[Mapped]) -> None:
-        """Take these as this instance's mapped chunks, and see whether they are as many as mp_ says."""
+        """Take these as this instance's mapped chunks, and compare them with mp_'s counts."""
         self.mapped = list(mapped)
         count, size = self.par("n_mmaps"), self.par("mmapped_mem")
         found = sum(m.end - m.start for m in self.mapped)
@@ -112,13 +117,14 @@ class Glibc(Allocator):
             if self.mapped:
                 self.problems.append(Problem(address, f"mp_ was not found: {len(self.mapped):,} mmapped blocks are unchecked", False))
         elif len(self.mapped) != count or not agrees(self.mapped, size, self.memory.size):
-            # More than there are: memory that looks like a mapped chunk; fewer: one whose header is gone, or memory that is missing.
+            # More than counted: some memory looks like a mapped chunk. Fewer: a header was
+            # overwritten, or memory is missing.
             lost = len(self.mapped) < count and not (self.target.unread or self.target.truncated)
             what = f"mp_ counts {count:,} mmapped blocks, {size:,} bytes; found were {len(self.mapped):,}, {found:,} bytes"
             self.problems.append(Problem(address, what, lost))
 
     def find_caches(self) -> None:
-        """Find the thread caches, and tell mangled links from plain ones."""
+        """Find the thread caches, and decide whether links are mangled."""
         word = self.memory.size
         count = self.par("tcache_count")
         low = min((span.start for span in self.spans), default=0)
@@ -150,7 +156,8 @@ class Glibc(Allocator):
         self.version = self._version()
 
     def _cached(self) -> bool:
-        """Whether this glibc may keep thread caches: 2.26 and later do, unless the tunable glibc.malloc.tcache_count is 0."""
+        """Whether this glibc may have thread caches: 2.26 and later have, unless the tunable
+        glibc.malloc.tcache_count is 0."""
         layout = self.instance.par_layout
         return self.par("tcache_count") != 0 and (layout is None or layout.tcache_bins >= 0)
 
@@ -200,14 +207,15 @@ class Glibc(Allocator):
         return Heap(chunks[0].start, chunks[-1].end, "mmapped", walk_mapped, metadata)
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator. Totals are taken twice: as walked, to compare with what the arenas say, and after cached blocks are marked."""
+        """See Allocator. Totals are computed twice: as walked, to compare with the arenas' figures,
+        and after cached blocks are marked."""
         for span in self.spans:
             for index in {id(one): one for one in (blocks, self.walked_blocks(span, blocks))}.values():
                 for fence in span.last_free:
                     self._mark_free_before(index, fence)
                 if span.top_unknown:
                     self._mark_free_before(index, span.stop)
-                for chunk in doubts.settle(self, span, index):
+                for chunk in prev_inuse.settle(self, span, index):
                     self._mark_free_before(index, chunk)
         walked = [balance(self.walked_blocks(span, blocks), self.memory.size, span) for span in self.spans]
         unknown = self._mark(blocks)
@@ -217,21 +225,24 @@ class Glibc(Allocator):
             self.problems.append(Problem(unknown[20][0], f"and {len(unknown) - 20:,} more"))
         count(blocks, [self._parts(span) for span in self.spans], walked)
         damaged = {problem.damaged.start for problem in self.problems if problem.damaged}
-        # A size word that is told to be wrong is why its chunk is not of its list's size, and why the sum of its arena's is not right.
-        told = {id(problem) for problem, block in self._misfits if block - self.memory.size in damaged}
-        self.problems[:] = [problem for problem in self.problems if id(problem) not in told]
+        # A size word that is already reported as wrong explains why its chunk does not have its
+        # list's size, and why its arena's sum is wrong.
+        explained = {id(problem) for problem, block in self._misfits if block - self.memory.size in damaged}
+        self.problems[:] = [problem for problem in self.problems if id(problem) not in explained]
         wrong = [span.arena for span in self.spans if any(span.first <= place < span.end for place in damaged)]
         self.balances = check(self.instance.arenas, walked, self.problems, wrong)
 
     def walked_blocks(self, span: Span, blocks: Blocks) -> Blocks:
-        """The blocks a span was walked into: an index of its own, where heaps of other allocators stand in its blocks."""
+        """The blocks a span was walked into. That is an index of its own where its blocks contain
+        heaps of other allocators."""
         return self._walked[span.start][1] if span.start in self._walked else blocks
 
     def _parts(self, span: Span) -> list[Range]:
         return self._walked[span.start][0].parts() if span.start in self._walked else []
 
     def _mark(self, blocks: Blocks) -> list[tuple[int, str]]:
-        """Mark cached and free blocks and the thread caches themselves; what of them is no block."""
+        """Mark cached and free blocks and the thread caches themselves. Returns (address, what) of
+        entries that are no block."""
         follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self.all_pieces)
         cached: array[int] = array("Q")
         for cache in self.tcaches.caches:
@@ -256,7 +267,8 @@ class Glibc(Allocator):
         return unknown
 
     def _mark_free_before(self, blocks: Blocks, chunk: int) -> None:
-        """The block whose chunk ends at `chunk` is free (a fencepost or an unknown top told so, when it was already appended)."""
+        """Mark the block whose chunk ends at `chunk` free: a fencepost or an unknown top said so
+        after the block was appended."""
         index = blocks.at_or_after(chunk + 2 * self.memory.size) - 1
         if index >= 0 and blocks.state(index) == State.IN_USE and blocks.address(index) + blocks.size(index) == chunk + self.memory.size:
             blocks.set_state([blocks.address(index)], State.FREE)
@@ -271,7 +283,7 @@ class Glibc(Allocator):
         return sorted(ranges)
 
     def reserved(self) -> list[Range]:
-        """See Allocator: the ends of threads' heaps."""
+        """See Allocator: the unopened ends of thread arenas' heaps."""
         heaps = (heap for arena in self.instance.arenas for heap in arena.heaps)
         return [Range(heap.limit, heap.reserve_end) for heap in heaps if heap.limit < heap.reserve_end]
 
@@ -361,7 +373,7 @@ class Glibc(Allocator):
         return self._listed
 
     def spare(self, blocks: Blocks) -> list[Spare]:
-        """See Allocator: each arena's top, and what heaps of threads had to give back of their ends."""
+        """See Allocator: each arena's top, and the tails that heaps of thread arenas returned."""
         found = []
         for span in self.spans:
             top, size = span.arena.top, span.arena.top_size
@@ -372,7 +384,7 @@ class Glibc(Allocator):
         return [one for one in found if one.start < one.end]
 
     def owns(self, address: int) -> bool:
-        """Whether a user pointer lies where this instance's chunks are."""
+        """Whether a user pointer lies among this instance's chunks."""
         span = self._span(address)
         return span is not None and span.first < address < span.stop
 
@@ -391,7 +403,8 @@ class Glibc(Allocator):
         return self._pieces
 
     def _known_chunks(self) -> list[int]:
-        """Ascending chunk addresses that free lists know: where a walk may start again behind corruption."""
+        """Ascending addresses of chunks on free lists, at which a walk may resume behind
+        corruption."""
         if self._anchors is None:
             found: set[int] = set()
             for arena in self.instance.arenas:

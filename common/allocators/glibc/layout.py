@@ -1,9 +1,11 @@
-"""How glibc's malloc lays out its structures, release by release, newest first.
+"""Layouts of glibc's malloc structures, release by release, newest first.
 
-Which row fits is decided by what stands in memory (locate.py, tcache.py), never by a version number: `since` and `until` only serve
-to say which releases a core may come from. Offsets and sizes are bytes. Sources: malloc/malloc.c and malloc/arena.c of the
-releases named; the rows of 2.31, 2.36, 2.41 and 2.43 for x86-64 were compared with the DWARF of Debian's packages, those for 32-bit
-2.31 to 2.43 with i386 and arm ones; rows that end before 2.31 are read from the source only.
+The content of memory decides which row fits (locate.py, tcache.py), never a version number: `since`
+and `until` only serve to report which releases a core may come from. Offsets and sizes are bytes.
+
+Sources: malloc/malloc.c and malloc/arena.c of the releases named. The rows of 2.31, 2.36, 2.41 and
+2.43 for x86-64 were compared with the DWARF of Debian's packages, those for 32-bit 2.31 to 2.43
+with i386 and arm ones; rows that end before 2.31 are read from the source only.
 """
 
 from __future__ import annotations
@@ -16,14 +18,17 @@ from findleaks.allocators.memory import Memory
 
 Version = tuple[int, int]
 
-NBINS = 127  # of pairs in `bins`: unsorted, 62 small, 63 large, and one never used (malloc.c, NBINS is 128 with bin 0 absent)
+# pairs in `bins`: unsorted, 62 small, 63 large, and one never used (malloc.c, NBINS is 128 with bin
+# 0 absent)
+NBINS = 127
 PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA, FLAG_BITS = 1, 2, 4, 7
 NONCONTIGUOUS = 2  # in malloc_state.flags
 
 
 @dataclass(frozen=True)
 class StateLayout:
-    """struct malloc_state. `attached` is -1 where the field is missing; `fastbins` of them stand at `fastbin`."""
+    """struct malloc_state. `attached` is -1 where the field is missing. `fastbins` is the number of
+    fastbins, `fastbin` their offset."""
 
     since: Version
     until: Version
@@ -45,7 +50,8 @@ STATES: tuple[StateLayout, ...] = (
     StateLayout((2, 43), (2, 99), 8, 16, 4, 0, 0, 8, 24, 2072, 2088, 2096, 2112),
     StateLayout((2, 43), (2, 99), 4, 16, 4, 0, 0, 8, 16, 1048, 1056, 1060, 1068),
     StateLayout((2, 43), (2, 99), 4, 8, 4, 0, 0, 8, 16, 1048, 1056, 1060, 1068),
-    # 2.27 – 2.42: have_fastchunks became an int of its own. i386 has 16-byte alignment since 2.26, hence one fastbin more.
+    # 2.27 – 2.42: have_fastchunks became an int of its own. i386 has 16-byte alignment since 2.26,
+    # hence one fastbin more.
     StateLayout((2, 27), (2, 42), 8, 16, 4, 16, 10, 96, 112, 2160, 2176, 2184, 2200),
     StateLayout((2, 27), (2, 42), 4, 16, 4, 12, 11, 56, 64, 1096, 1104, 1108, 1116),
     StateLayout((2, 27), (2, 42), 4, 8, 4, 12, 10, 52, 60, 1092, 1100, 1104, 1112),
@@ -60,7 +66,8 @@ STATES: tuple[StateLayout, ...] = (
 
 @dataclass(frozen=True)
 class ParLayout:
-    """struct malloc_par (`mp_`). `tcache_bins` is -1 before thread caches; tcache_max_bytes and tcache_count follow it, a word each."""
+    """struct malloc_par (`mp_`). `tcache_bins` is -1 before thread caches; tcache_max_bytes and
+    tcache_count follow it, a word each."""
 
     since: Version
     until: Version
@@ -74,7 +81,8 @@ class ParLayout:
 
 
 FIRST = ("trim_threshold", "top_pad", "mmap_threshold", "arena_test", "arena_max")
-"""The words that malloc_par begins with, in every release since 2.10. no_dyn_threshold is the fourth int from n_mmaps on."""
+"""The first words of malloc_par, in every release since 2.10. no_dyn_threshold is the fourth int
+from n_mmaps on."""
 
 PARS: tuple[ParLayout, ...] = (
     # 2.43: thp_mode before thp_pagesize; tcache_bins is called tcache_small_bins since 2.42.
@@ -97,11 +105,12 @@ PARS: tuple[ParLayout, ...] = (
 
 @dataclass(frozen=True)
 class TcacheLayout:
-    """struct tcache_perthread_struct: `bins` counters of `counter` bytes, then as many list heads at `entries`.
+    """struct tcache_perthread_struct: `bins` counters of `counter` bytes, then as many list heads
+    at `entries`.
 
-    `slots`: the counters hold how many more entries a list may take, no longer how many it has. Lists from index 64 on
-    are of large chunks, a list a power of two; below, list i has chunks of (i + 2) * MALLOC_ALIGNMENT bytes
-    (i386, whose smallest chunk is 16 bytes: (i + 1) * 16).
+    `slots`: a counter holds how many more entries its list may take, rather than how many it has.
+    List i below 64 has chunks of (i + 2) * MALLOC_ALIGNMENT bytes (i386, whose smallest chunk is 16
+    bytes: (i + 1) * 16). Lists from 64 on have large chunks, one list for each power of two.
     """
 
     since: Version
@@ -138,8 +147,9 @@ SMALL_TCACHE_BINS = 64
 
 @dataclass(frozen=True)
 class HeapInfoLayout:
-    """struct heap_info at the start of every heap of a thread arena: ar_ptr, prev, size, mprotect_size, a word each, then (2.35)
-    pagesize and padding. Only its size differs, and that shows in where the first heap's arena lies."""
+    """struct heap_info at the start of every heap of a thread arena: ar_ptr, prev, size,
+    mprotect_size, a word each, then (2.35) pagesize and padding. Layouts differ only in size, which
+    shows in the address of the first heap's arena."""
 
     since: Version
     until: Version
@@ -158,13 +168,15 @@ HEAP_INFOS: tuple[HeapInfoLayout, ...] = (
 SAFE_LINKING: Version = (2, 32)
 
 HEAP_MAXES = (64 << 20, 8 << 20, 1 << 20, 128 << 20, 32 << 20, 16 << 20, 4 << 20, 2 << 20, 512 << 10)
-"""Sizes (and alignments) a thread arena's heap may reserve, likeliest first: 64 MiB on 64-bit and 1 MiB on 32-bit systems
-(arena.c, HEAP_MAX_SIZE is twice DEFAULT_MMAP_THRESHOLD_MAX), four huge pages when the tunable hugetlb names their size
-(2.35, heap_max_size), and what distributions have been seen to patch in."""
+"""Sizes (and alignments) in bytes that a thread arena's heap may reserve, likeliest first: 64 MiB
+on 64-bit and 1 MiB on 32-bit systems (arena.c, HEAP_MAX_SIZE is twice DEFAULT_MMAP_THRESHOLD_MAX),
+four huge pages when the tunable hugetlb names their size (2.35, heap_max_size), and sizes that
+distributions were seen to patch in."""
 
 
 def span(rows: Iterable[tuple[Version, Version]]) -> tuple[Version, Version]:
-    """The releases all of these (since, until) allow; since > until when they contradict each other."""
+    """The releases that all of these (since, until) allow; since > until when they contradict each
+    other."""
     since, until = (2, 0), (2, 99)
     for a, b in rows:
         since, until = max(since, a), min(until, b)
@@ -183,13 +195,14 @@ def span_text(since: Version, until: Version) -> str:
 
 
 def first_chunk(memory: Memory, address: int, align: int) -> int:
-    """The first place for a chunk at or behind `address`: its user pointer is aligned."""
+    """The first address for a chunk at or after `address`: its user pointer is aligned."""
     return address + -(address + 2 * memory.size) % align
 
 
 def fencepost(memory: Memory, chunk: int) -> int:
-    """Bytes of the fencepost at `chunk`, 0 if there is none: two chunks of two words each, up to a page's end, which finish a run of the
-    main arena; three when two words were left of the old top, too few to be freed (malloc.c, sysmalloc)."""
+    """Bytes of the fencepost at `chunk`, 0 if there is none. A fencepost ends a run of the main
+    arena: two chunks of two words each, up to a page's end; or three, when two words were left of
+    the old top, too few to be freed (malloc.c, sysmalloc)."""
     words = memory.words(chunk, 4)
     small = 2 * memory.size
     if words is None or words[1] & ~PREV_INUSE != small or words[3] != small | PREV_INUSE:

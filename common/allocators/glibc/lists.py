@@ -1,7 +1,8 @@
 """glibc's free lists: fastbins and bins, and whether links are mangled.
 
-Safe-linking (2.32, malloc.c: PROTECT_PTR) stores a link XORed with the address of the link itself shifted right by 12. Fastbins link
-chunks through their fd, thread caches link user pointers through their first word: the same place. Heads are never mangled.
+Safe-linking (2.32, malloc.c: PROTECT_PTR) stores a link XORed with the link's own address shifted
+right by 12. Fastbins link chunks through their fd, thread caches link user pointers through their
+first word: the same place. Heads are never mangled.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
 
 VOTES = 256
-SHORT = 64  # nodes of a list followed in Python; a longer one is left to the engine
+SHORT = 64  # nodes of a list followed in Python; the engine follows longer ones
 LONGEST = 1 << 31
-ANCHORS = 1 << 16  # of one bin
+ANCHORS = 1 << 16  # chunks followed in one bin at most
 
 
 def mangled(memory: Memory, nodes: Iterable[int], valid: Callable[[int], bool]) -> bool:
-    """Whether links are mangled, by what the links of these list nodes (user pointers) say; `valid` knows user pointers."""
+    """Whether links are mangled: the links of these list nodes (user pointers) vote. `valid` says
+    whether an address is a user pointer."""
     votes = 0
     for count, node in enumerate(nodes):
         if count == VOTES:
@@ -37,7 +39,7 @@ def mangled(memory: Memory, nodes: Iterable[int], valid: Callable[[int], bool]) 
 
 
 class Lists:
-    """Follows lists of user pointers of one glibc instance."""
+    """Follows the free lists of one glibc instance."""
 
     def __init__(
         self, memory: Memory, engine: Engine, align: int, mangled: bool, valid: Callable[[int], bool], pieces: Callable[[], Sequence[Piece]]
@@ -50,8 +52,8 @@ class Lists:
         self._pieces = pieces
 
     def follow(self, head: int, limit: int, shift: int = 0) -> tuple[array[int], str]:
-        """The user pointers of a list and "" or why it ended early. `head` and the links are that less `shift`: fastbins link
-        chunk headers, two words before."""
+        """The user pointers of a list, and "" or why it ended early. `head` and the links are user
+        pointers less `shift`: fastbins link chunk headers, two words before."""
         nodes: array[int] = array("Q")
         seen = set()
         node = head
@@ -77,7 +79,8 @@ class Lists:
 
 
 def added(values: array[int], shift: int) -> array[int]:
-    """Each value plus `shift`, as one addition of two long numbers: addresses leave the carries room."""
+    """Each value plus `shift`, as one addition of two long numbers: no sum of an address and
+    `shift` overflows its item."""
     if not shift or not values:
         return values
     item = values.itemsize
@@ -103,8 +106,9 @@ def fastbin_blocks(lists: Lists, arena: Arena, problems: list[Problem]) -> array
 
 
 def bin_chunks(memory: Memory, arena: Arena, astray: bool = False) -> list[int]:
-    """Ascending addresses of chunks in the unsorted, small and large bins, as far as their links agree in both directions; with `astray`
-    those, too, to which a bin leads, and which lead nowhere themselves."""
+    """Ascending addresses of chunks in the unsorted, small and large bins, up to where links do not
+    agree in both directions. With `astray`, a chunk that a bin leads to is included even if it does
+    not link back."""
     word, found = memory.size, set()
     for index in range(NBINS):
         head = arena.bin_head(index)

@@ -1,9 +1,11 @@
-"""Finding main_arena and mp_ in a process image without symbols.
+"""Finds main_arena and mp_ in a process image without symbols.
 
-main_arena stands in initialised data (.data of libc.so.6, or of a static program). Two marks give it away: its `next` closes a ring
-of arenas (a ring of itself alone at first), and its bins are circular lists, most of them empty, so that both words of a pair hold
-the pair's own address less two words. The layout that makes the ring close is the right one: the offset from the bins to
-`next` is the same in all, so one bin run fits every layout, but the ring names the start of the structure.
+main_arena is in initialised data (.data of libc.so.6, or of a static program). It has two
+signatures: its `next` closes a ring of arenas (at first a ring of itself alone), and its bins are
+circular lists. Most bins are empty, so that both words of a pair hold the pair's own address less
+two words. The right layout is the one with which the ring closes. The distance from the bins to
+`next` is the same in all layouts, so one run of bins fits every layout; but the ring refers to the
+start of the structure.
 """
 
 from __future__ import annotations
@@ -21,22 +23,26 @@ from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import subtract
 
 SAMPLE = 16
-"""Where no main_arena is expected, only every 16th pair of words is looked at: eight of the 127 bins, nearly all of which are empty."""
+"""Pairs of words. Where no main_arena is expected, only every 16th is examined: eight of the 127
+bins, nearly all of which are empty."""
 
 LONGEST_STATE = max(layout.size for layout in STATES)
 
-TLS_WINDOW = 16 << 10  # where thread_arena, an arena's address, stands near the thread pointer
+# bytes around the thread pointer that are searched for thread_arena, the address of an arena
+TLS_WINDOW = 16 << 10
 
-MOST_ASKED = 256
-"""Threads of which that is looked at: of more, these tell enough."""
+MAX_THREADS = 256
+"""Threads whose TLS is searched for it at most; more add no evidence."""
 
 PAR_WINDOW = 64 << 10
-"""How far from main_arena mp_ is looked for; 2304 to 2400 bytes before it in what was seen."""
+"""Bytes around main_arena that are searched for mp_; it was seen 2304 to 2400 bytes before
+main_arena."""
 
 
 @dataclass
 class Instance:
-    """One glibc malloc in the process. `ring_problem` is "" or why not all its arenas are known; `par` is 0 when mp_ was not found."""
+    """One glibc malloc in the process. `ring_problem` is "" or why not all its arenas are known;
+    `par` is 0 when mp_ was not found."""
 
     arenas: list[Arena]
     ring_problem: str
@@ -54,7 +60,8 @@ class Instance:
 
 
 def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
-    """Every main_arena in the target, by structure; by symbol where that finds none. None is in `taken`, heaps of other allocators."""
+    """Every main_arena in the target, found by structure, or by symbol if that finds none. `taken`,
+    heaps of other allocators, contain none."""
     memory = Memory(target)
     layouts = [layout for layout in STATES if layout.word == memory.size]
     regions = [region for region in target.regions() if region.writable and region.readable and region.size]
@@ -83,8 +90,9 @@ def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
 
 
 def _in_thread_heap(memory: Memory, address: int) -> bool:
-    """Whether `address` lies in the first page of a thread arena's heap: then it is that arena, whose bins look like main_arena's. Asked
-    of the heap's header, since the layout, and with it the arena's own address, may be guessed wrong."""
+    """Whether `address` is in the first page of a thread arena's heap. Then it is that arena, whose
+    bins look like main_arena's. The heap's header decides, since the layout, and with it the
+    arena's address, may be guessed wrong."""
     infos = {info.size for info in HEAP_INFOS if info.word == memory.size}
     for most in HEAP_MAXES:
         base = address & -most
@@ -102,8 +110,8 @@ def _libc_like(region: Region) -> bool:
 def _in_region(
     memory: Memory, region: Region, layouts: Sequence[StateLayout], whole: bool, taken: Sequence[Range] = ()
 ) -> Iterator[Instance]:
-    """main_arenas that lie in one region less `taken`. `whole`: look at every word, and for rings of arenas, too, since bins may still be
-    all 0."""
+    """The main_arenas in one region, except in `taken`. `whole`: examine every word, and search for
+    rings of arenas, too, since bins may still be all 0."""
     parts = subtract([Range(region.start, region.end)], taken)
     for base, words in (found for part in parts for found in memory.scan(*part)):
         places: list[tuple[int, StateLayout]] = []
@@ -114,7 +122,8 @@ def _in_region(
 
 
 def _verified(memory: Memory, region: Optional[Region], places: Sequence[tuple[int, StateLayout]]) -> Iterator[Instance]:
-    """The places at which a main_arena really is: rings that close first; one whose ring is broken only where none closes."""
+    """The places that really hold a main_arena. Rings that close come first; a broken ring counts
+    only where none closes."""
     done: set[int] = set()
     broken: list[Instance] = []
     for address, layout in sorted(dict.fromkeys(places), key=lambda place: not _starts_well(memory, *place)):
@@ -128,7 +137,7 @@ def _verified(memory: Memory, region: Optional[Region], places: Sequence[tuple[i
         elif address not in done and (not main.initialised or _counts(memory, main)):
             done.add(address)
             yield instance
-    for instance in sorted(broken, key=lambda instance: -_standing(memory, instance)):
+    for instance in sorted(broken, key=lambda instance: -_plausibility(memory, instance)):
         main = instance.main
         near = any(abs(main.address - address) < main.layout.size for address in done)
         if not near and main.initialised and _counts(memory, main) and arenas.circular(memory, main)[0] > NBINS // 2:
@@ -137,7 +146,8 @@ def _verified(memory: Memory, region: Optional[Region], places: Sequence[tuple[i
 
 
 def _starts_well(memory: Memory, address: int, layout: StateLayout) -> bool:
-    """Whether the main heap starts with a chunk where this layout's alignment puts it: some 32-bit rows differ in nothing else."""
+    """Whether the main heap starts with a chunk where this layout's alignment puts it; some 32-bit
+    rows differ in nothing else."""
     main = arenas.parse(memory, address, layout)
     if main is None or not main.initialised:
         return False
@@ -147,19 +157,20 @@ def _starts_well(memory: Memory, address: int, layout: StateLayout) -> bool:
     return head is not None and head & PREV_INUSE != 0 and head >= 4 * memory.size
 
 
-def _standing(memory: Memory, instance: Instance) -> int:
-    """How much speaks for a main arena whose ring is broken: arenas reached all the same, threads that use it, an mp_ of its releases.
-    The bins alone do not tell where the structure starts."""
+def _plausibility(memory: Memory, instance: Instance) -> int:
+    """Weight of the evidence for a main arena whose ring is broken: arenas reached nevertheless,
+    threads that use it, an mp_ of its releases. The bins alone do not show where the structure
+    starts."""
     find_par(memory, instance)
     used = 0
-    for pointer in list(dict.fromkeys(thread.thread_pointer for thread in memory.target.threads() if thread.thread_pointer))[:MOST_ASKED]:
+    for pointer in list(dict.fromkeys(thread.thread_pointer for thread in memory.target.threads() if thread.thread_pointer))[:MAX_THREADS]:
         for _, words in memory.scan(max(pointer - TLS_WINDOW, 1) & -memory.size, pointer + TLS_WINDOW):
             used += instance.main.address in words
     return 100 * (len(instance.arenas) - 1) + 50 * used + (instance.par != 0)
 
 
 def _counts(memory: Memory, main: Arena) -> bool:
-    """An initialised main arena has memory in whole pages, or at least a sound top."""
+    """Whether an initialised main arena has memory in whole pages, or at least a sound top."""
     arenas.read_top(memory, main)
     return main.top_size > 0 or (main.system_mem > 0 and main.system_mem % memory.arch.page == 0)
 
@@ -173,7 +184,8 @@ def _by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[
             if words[index] == base + index * size - layout.next:
                 places.append((words[index], layout))
     infos = {info.size for info in HEAP_INFOS if info.word == size}
-    mask = HEAP_MAXES[-1] - 1  # where in its heap a thread arena's malloc_state stands: right behind heap_info
+    # offset of a thread arena's malloc_state in its heap: right after heap_info
+    mask = HEAP_MAXES[-1] - 1
     for index in [i for i, v in enumerate(words) if v & mask in infos]:
         for layout in layouts:
             place = base + index * size - layout.next
@@ -183,7 +195,7 @@ def _by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[
 
 
 def _by_bins(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout], step: int) -> list[tuple[int, StateLayout]]:
-    """Places whose bins start at or before an empty one; those between must be filled."""
+    """Places whose bins start at an empty bin or before it; no word between may be 0."""
     size, places = memory.size, []
     covered = -1
     for index in _empty_bins(base, words, size, step):
@@ -201,7 +213,8 @@ def _by_bins(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[
 
 
 def _empty_bins(base: int, words: Sequence[int], size: int, step: int) -> list[int]:
-    """Indices of pairs of words that both hold the pair's address less two words; every `step`-th pair, at either parity."""
+    """Indices of pairs of words that both hold the pair's address less two words; every `step`-th
+    pair, of either parity."""
     if step == 1:
         return [i for i, (a, b) in enumerate(zip(words, words[1:])) if a == b and a == base + (i - 2) * size]
     found = []
@@ -212,7 +225,8 @@ def _empty_bins(base: int, words: Sequence[int], size: int, step: int) -> list[i
 
 
 def find_par(memory: Memory, instance: Instance) -> None:
-    """Fill in `par` and `par_layout`: the best of the places near main_arena that hold what mp_ must; none if the best is poor."""
+    """Fill in `par` and `par_layout`: the best of the places near main_arena that can be mp_; none
+    if the best scores too low."""
     main = instance.main
     start, end = main.address - PAR_WINDOW, main.end + PAR_WINDOW
     if instance.region is not None:
@@ -229,12 +243,14 @@ def find_par(memory: Memory, instance: Instance) -> None:
 
 
 def _par_places(base: int, words: Sequence[int], layout: ParLayout, main: Arena) -> Iterator[int]:
-    """Places whose thread-cache fields agree with each other; before thread caches, whose sbrk_base fits the main arena's end."""
+    """Places whose thread-cache fields agree with each other; in layouts without thread caches,
+    those whose sbrk_base fits the main arena's end."""
     size = layout.word
     if layout.tcache_bins >= 0:
         align = main.layout.align
         for i in [i for i, v in enumerate(words[:-2]) if 0 < v <= 64]:
-            # tcache_max_bytes is the largest request that is cached (malloc.c, tidx2usize), in 2.43 one more than the largest chunk.
+            # tcache_max_bytes is the largest request that is cached (malloc.c, tidx2usize), in 2.43
+            # one more than the largest chunk.
             request = (words[i] - 1) * align + 3 * size
             largest = request + size + 1 if layout.since >= (2, 43) else request
             most = words[i + 1]
@@ -248,7 +264,8 @@ def _par_places(base: int, words: Sequence[int], layout: ParLayout, main: Arena)
 
 
 def _par_score(memory: Memory, place: int, layout: ParLayout, main: Arena) -> int:
-    """How well an mp_ at `place` fits; 0: not at all. Counters may be caught between two updates, hence points, not conditions."""
+    """How well an mp_ at `place` fits; 0: not at all. The process may be stopped between two
+    updates of counters, hence points and not conditions."""
     words = memory.words(place, layout.size // layout.word)
     ints = [memory.int32(place + layout.n_mmaps + 4 * i) for i in range(3)]
     if words is None or None in ints:
@@ -259,11 +276,13 @@ def _par_score(memory: Memory, place: int, layout: ParLayout, main: Arena) -> in
 
     n_mmaps, n_mmaps_max, max_n_mmaps = (value or 0 for value in ints)
     mapped, max_mapped, base = at(layout.mmapped_mem), at(layout.mmapped_mem + layout.word), at(layout.sbrk_base)
-    if base and memory.word((base & -layout.word) + 4 * layout.word) is None:  # not always aligned: ld.so of 2.31 copies tunables there
+    # not always aligned: ld.so of 2.31 copies tunables there
+    if base and memory.word((base & -layout.word) + 4 * layout.word) is None:
         return 0
     if layout.hp_pagesize >= 0 and at(layout.hp_pagesize) & (at(layout.hp_pagesize) - 1):
         return 0
-    score = 1 + 2 * (at(2 * layout.word) >= memory.arch.page) + (0 < at(3 * layout.word) < 1 << 16)  # mmap_threshold, arena_test
+    # mmap_threshold, arena_test
+    score = 1 + 2 * (at(2 * layout.word) >= memory.arch.page) + (0 < at(3 * layout.word) < 1 << 16)
     score += 2 * (n_mmaps <= max_n_mmaps <= n_mmaps_max)
     score += 2 * (mapped <= max_mapped and mapped % memory.arch.page == 0)
     score += 2 * ((n_mmaps == 0) == (mapped == 0) and (max_n_mmaps == 0) == (max_mapped == 0))

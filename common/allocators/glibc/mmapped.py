@@ -1,10 +1,12 @@
-"""Chunks malloc mapped one by one (malloc.c, sysmalloc_mmap): requests from mmap_threshold up.
+"""Chunks that malloc mapped one by one (malloc.c, sysmalloc_mmap), from mmap_threshold up.
 
-Nothing lists them; mp_ only counts them. Each starts a whole number of pages of its own, IS_MMAPPED in its size word and no other flag.
-memalign moves the chunk to a place further in and says how far in prev_size; the header at the page's start stays, stale.
-Up to 2.41 a chunk's size reaches to the mapping's end; in 2.43 it is two words less, of which malloc gives out one.
-Mappings of neighbours merge, also with memory that is not malloc's: so every page start of memory that is nobody's is tried until
-mp_'s counts are reached.
+No list has them; mp_ only counts them. Each occupies whole pages of its own, with IS_MMAPPED and no
+other flag in its size word. memalign moves the chunk further in and stores the distance in
+prev_size; the header at the page's start stays, stale. Up to 2.41 a chunk's size reaches to the
+mapping's end; in 2.43 it is two words less, of which malloc hands out one.
+
+Adjacent mappings merge, also with memory that is not malloc's. So every page start of unowned
+memory is tried until mp_'s counts are reached.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from findleaks.target.ranges import nonzero_pieces
 
 
 class Mapped(NamedTuple):
-    """A mapping [start, end) that holds one chunk, whose header is at `chunk`; `size` bytes behind the header can be used."""
+    """A mapping [start, end) that holds one chunk, whose header is at `chunk`; `size` bytes behind
+    the header are usable."""
 
     start: int
     chunk: int
@@ -30,7 +33,8 @@ class Mapped(NamedTuple):
 
 
 def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int], size: Optional[int]) -> list[Mapped]:
-    """Ascending mapped chunks in the sorted ranges `free`; stops when there are `count` of `size` bytes in all (None: unknown)."""
+    """Mapped chunks in the sorted ranges `free`, ascending. Stops at `count` chunks of `size` bytes
+    in total (None: unknown)."""
     found: list[Mapped] = []
     total = 0
     page = memory.arch.page
@@ -52,8 +56,9 @@ def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int]
 
 
 def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
-    """Whether mp_.mmapped_mem may be `size` with these chunks. 2.43 adds two words too many whenever mremap grows or shrinks a chunk
-    (measured; its chunks leave a word unused), earlier releases are exact."""
+    """Whether mp_.mmapped_mem may be `size` with these chunks. 2.43 adds two words too many
+    whenever mremap grows or shrinks a chunk (measured; its chunks leave a word unused). Earlier
+    releases are exact."""
     over = size - sum(m.end - m.start for m in found)
     if over > 0 and any(m.chunk + 2 * word + m.size != m.end for m in found):
         return over % (2 * word) == 0
@@ -61,9 +66,12 @@ def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
 
 
 def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[int], word: int) -> list[Mapped]:
-    """Leave out look-alikes when that makes both counts right: all of one size, or the smallest ones (malloc maps large requests only).
+    """Leave out look-alikes if that makes both counts right: all of one size, or the smallest ones
+    (malloc maps large requests only).
 
-    Of the choices that serve, the one that is least off counts (mp_ of 2.43 says a little too much); of two equally good ones neither."""
+    Of several possible choices the one whose total is least off is taken (mp_ of 2.43 counts a
+    little too much); of two equally good ones neither.
+    """
     surplus = len(found) - count if count is not None else 0
     if size is None or surplus <= 0:
         return found
@@ -85,7 +93,7 @@ _MARKS = bytes(byte & FLAG_BITS == IS_MMAPPED for byte in range(256))
 def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[int]:
     """Page starts whose size word is that of a mapped chunk."""
     page, word = memory.arch.page, memory.size
-    offset = -2 * word % align + word  # i386: chunks stand 8 bytes into the page
+    offset = -2 * word % align + word  # i386: chunks begin 8 bytes into the page
     at = start + -start % page
     order = "little" if memory.arch.byteorder == "little" else "big"
     for piece in nonzero_pieces(memory.target, at, end):
@@ -106,7 +114,7 @@ def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapp
     page, word = memory.arch.page, memory.size
     header = start + -2 * word % align
     plain = _chunk(memory, start, header, limit)
-    if plain is None:  # then at least what memalign, or mremap after it, left there
+    if plain is None:  # then memalign, or mremap after it, must have left its traces there
         words = memory.words(header, 2)
         size = (words[1] & ~FLAG_BITS) + header - start if words is not None else 0
         if words is None or words[0] & ~FLAG_BITS != header - start or size < page or size % page not in (0, page - 2 * word):
@@ -125,7 +133,8 @@ def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapp
 
 
 def _chunk(memory: Memory, start: int, chunk: int, limit: int) -> Optional[Mapped]:
-    """The mapped chunk whose header is at `chunk`, in a mapping from `start`; None when it is none."""
+    """The mapped chunk whose header is at `chunk`, in a mapping that begins at `start`; None if
+    there is none."""
     words, word = memory.words(chunk, 2), memory.size
     if words is None or words[0] & ~FLAG_BITS != chunk - start or words[1] & FLAG_BITS != IS_MMAPPED:
         return None

@@ -1,8 +1,10 @@
-"""Headers in doubt: PREV_INUSE is clear, so the chunk before should be free, but the word that would repeat its size differs.
+"""Headers in doubt: PREV_INUSE says that the chunk before is free, the copy of its size differs.
 
-A string's end one byte past a block does that: its 0 lands in the next size word, and clears the bit. malloc.c keeps both only for
-chunks in bins (set_foot), which are linked both ways; so the links tell which of the two words was written over. For the few instructions
-between clearing the bit and writing the copy both are as they should be: a thread then runs in libc with one of the chunks in a register.
+A string that ends one byte past its block causes this: its 0 overwrites the lowest byte of the next
+size word and clears the bit. malloc.c clears the bit and writes the copy only for chunks in bins
+(set_foot), which are linked both ways; so the links show which of the two words was overwritten.
+For the few instructions between clearing the bit and writing the copy both words are as they should
+be; a thread then runs in libc with one of the chunks in a register.
 """
 
 from __future__ import annotations
@@ -22,18 +24,20 @@ if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
     from findleaks.allocators.glibc.view import GlibcView
 
-MOST = 20
-"""Problems of one span that are told one by one."""
+SHOWN = 20
+"""Problems of one span that are reported one by one."""
 
 
 def settle(heap: GlibcView, span: Span, blocks: Blocks) -> Iterator[int]:
-    """Those of the span's headers in doubt that are right: the chunk before them is free. Tells what is wrong, once."""
+    """The span's headers in doubt that are right: the chunk before them is free. Reports the wrong
+    ones, once."""
     if not span.unsure:
         return
     memory, word = heap.memory, heap.memory.size
-    known = any(problem.address == span.unsure[0] for problem in heap.problems)  # asked of a second index
+    # reported already: called again for a second index
+    known = any(problem.address == span.unsure[0] for problem in heap.problems)
     busy = {value for thread in threads_running_in(heap.target, heap.instance.main.address) for value in thread.registers.values()}
-    said, reached = 0, None
+    count, reached = 0, None
     for chunk in span.unsure:
         index = blocks.at_or_after(chunk + 2 * word) - 1
         if index < 0 or blocks.address(index) + blocks.size(index) != chunk + word:
@@ -43,26 +47,27 @@ def settle(heap: GlibcView, span: Span, blocks: Blocks) -> Iterator[int]:
         if not free:
             reached = lists.bin_chunks(memory, span.arena, True) if reached is None else reached
             free = before in reached
-        said += not known
-        if not known and said <= MOST:
+        count += not known
+        if not known and count <= SHOWN:
             wrong = not busy & {before, chunk}
             heap.problems.append(copy_differs(memory, before, chunk, wrong) if free else not_free(memory, before, chunk, wrong))
         if free:
             yield chunk
-    if said > MOST:
-        what = f"and {said - MOST:,} more headers in a heap of {span.arena.name} that call the block before free, against other signs"
-        heap.problems.append(Problem(span.unsure[MOST], what))
+    if count > SHOWN:
+        what = f"and {count - SHOWN:,} more headers in a heap of {span.arena.name} that call the block before free, against other signs"
+        heap.problems.append(Problem(span.unsure[SHOWN], what))
 
 
 def linked(memory: Memory, chunk: int) -> bool:
-    """Whether its neighbours in a bin link to this chunk: both, or one of them where a link is damaged, too."""
+    """Whether a chunk's neighbours in a bin link to it; one of them suffices, since a link may be
+    damaged, too."""
     word = memory.size
     links = memory.words(chunk + 2 * word, 2)
     return links is not None and chunk in (memory.word(links[0] + 3 * word), memory.word(links[1] + 2 * word))
 
 
 def not_free(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:
-    """`chunk` calls the chunk before it free, which is not."""
+    """The problem that `chunk` marks the chunk before it free, which is in use."""
     word, head = memory.size, memory.word(chunk + memory.size) or 0
     user = chunk + 2 * word
     low = "; its lowest byte is 0: a string's end one byte too far does that" if head & 0xFF == 0 else ""
@@ -74,8 +79,9 @@ def not_free(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> P
 
 
 def copy_differs(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:
-    """The chunk before `chunk` is free, but its last word does not repeat its size."""
+    """The problem that the chunk before `chunk` is free, but its last word does not repeat its
+    size."""
     size = (memory.word(before + memory.size) or 0) & ~FLAG_BITS
-    told = memory.word(chunk) or 0
-    what = f"the free block at {before + 2 * memory.size:#x} has size {size:#x}, but the copy behind it, at {chunk:#x}, is {told:#x}"
+    copy = memory.word(chunk) or 0
+    what = f"the free block at {before + 2 * memory.size:#x} has size {size:#x}, but the copy behind it, at {chunk:#x}, is {copy:#x}"
     return Problem(chunk, what, corrupt, Range(chunk, chunk + memory.size), size)

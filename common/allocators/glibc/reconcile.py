@@ -1,4 +1,4 @@
-"""Whether what was walked adds up to what each arena says it has from the system."""
+"""Reconciles the chunks walked with the bytes that each arena has from the system."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ NONE = Totals(0, 0)
 
 @dataclass
 class Balance:
-    """Bytes of one span, or summed of one arena.
+    """Bytes of one span, or totals of one arena.
 
-    `chunks`: chunks walked, headers included; `top`; `own`: heap_info, malloc_state, fenceposts, alignment; `foreign`: not the arena's,
-    or not readable for corruption. They add up to `covered`, which must be `system_mem`.
+    `chunks`: chunks walked, headers included; `top`; `own`: heap_info, malloc_state, fenceposts,
+    alignment; `foreign`: not the arena's, or unreadable because of corruption. They add up to
+    `covered`, which must equal `system_mem`.
     """
 
     arena: Arena
@@ -38,7 +39,7 @@ class Balance:
         return self.covered == self.arena.system_mem == self.chunks + self.top + self.own + self.foreign
 
     def json(self) -> dict[str, object]:
-        """For summary(): pairs are {blocks, bytes}, all sizes bytes."""
+        """For summary(): pairs are {blocks, bytes}, sizes are bytes."""
         made: dict[str, object] = {"name": self.arena.name, "address": hex(self.arena.address), "heaps": self.heaps}
         for name in ("in_use", "cached", "free"):
             blocks, size = getattr(self, name)
@@ -49,7 +50,8 @@ class Balance:
 
 
 def balance(blocks: Blocks, word: int, span: Span) -> Balance:
-    """Of one span as walked, before cached blocks are marked: an in-use chunk is its block and one word, a free one and two."""
+    """The balance of one span as walked, before cached blocks are marked. A chunk in use is its
+    block and one word, a free one its block and two."""
     used = blocks.totals(State.IN_USE, span.start, span.end)
     free = blocks.totals(State.FREE, span.start, span.end)
     arena = span.arena
@@ -57,7 +59,8 @@ def balance(blocks: Blocks, word: int, span: Span) -> Balance:
     own = sum(end - start for start, end in span.metadata if end > span.first) + span.first - span.start
     chunks = used.bytes + word * used.blocks + free.bytes + 2 * word * free.blocks
     foreign = sum(end - start for start, end in span.foreign)
-    if span.foreign and span.foreign[-1].end == span.end:  # given up: top and the end's fencepost lie in the foreign part
+    # given up: top and the end's fencepost lie in the foreign part
+    if span.foreign and span.foreign[-1].end == span.end:
         start = span.foreign[-1].start
         foreign -= span.end - (span.start + span.system)
         top = 0 if arena.top >= start else top
@@ -66,7 +69,8 @@ def balance(blocks: Blocks, word: int, span: Span) -> Balance:
 
 
 def count(blocks: Blocks, parts: Sequence[Sequence[Range]], walked: Sequence[Balance]) -> None:
-    """Fill in blocks and bytes in each state as it is now; `walked` are the balances of spans, `parts` where the blocks of each stand."""
+    """Fill in blocks and bytes in each state as they are now; `walked` are the balances of spans,
+    `parts` the ranges of each span's blocks."""
     for ranges, part in zip(parts, walked):
         for name, state in (("in_use", State.IN_USE), ("cached", State.CACHED), ("free", State.FREE)):
             found = [blocks.totals(state, start, end) for start, end in ranges]
@@ -74,7 +78,8 @@ def count(blocks: Blocks, parts: Sequence[Sequence[Range]], walked: Sequence[Bal
 
 
 def check(arenas: Sequence[Arena], walked: Sequence[Balance], problems: list[Problem], wrong: Sequence[Arena] = ()) -> list[Balance]:
-    """One balance an arena; adds a problem for each that does not add up, but for those in which sizes are known to be `wrong`."""
+    """One balance for each arena. Adds a problem for each that does not add up, except for arenas
+    in `wrong`, in which sizes are known to be wrong."""
     sums: list[Balance] = []
     for arena in arenas:
         total = Balance(arena, heaps=0)

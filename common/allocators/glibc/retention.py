@@ -1,7 +1,8 @@
 """Why a glibc keeps free memory, and what to try.
 
-malloc/malloc.c: free gives back only an arena's top, once it is longer than trim_threshold; mtrim also whole free pages between blocks
-in use. malloc/arena.c: threads get arenas of their own, at most eight a processor.
+malloc/malloc.c: free returns only an arena's top, once it is longer than trim_threshold; mtrim also
+returns whole free pages between blocks in use. malloc/arena.c: threads get arenas of their own, at
+most eight for each processor.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from findleaks.allocators.retention import FreeMemory, Retention
 from findleaks.formatting import size
 
 ARENAS = 2
-"""A process with more arenas than this has too many for what they hold: MALLOC_ARENA_MAX=2 is what is advised."""
+"""Arenas. A process with more has too many for what they hold; the advice is
+MALLOC_ARENA_MAX=2."""
 
 Parameter = Callable[[str], Optional[int]]
 """A field of mp_ by its name; see Glibc.par."""
@@ -62,7 +64,8 @@ def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
 
 
 def _explain_top(parameter: Parameter) -> str:
-    """Why top is not given back: the threshold grows with what was mapped and freed (malloc.c, __libc_free, "dynamic threshold")."""
+    """Why top is not returned: the threshold grows with the size of chunks that were mapped and
+    freed (malloc.c, __libc_free, "dynamic threshold")."""
     trim, mapped = parameter("trim_threshold"), parameter("mmap_threshold")
     if trim is None or trim >= 1 << 60:
         return ", which it never gives back by itself" if trim else ""

@@ -1,9 +1,10 @@
-"""Spans: the contiguous runs of chunks an arena's memory is made of, and where each starts and stops.
+"""Spans: the contiguous runs of chunks that an arena's memory consists of.
 
-malloc.c, sysmalloc: the main arena grows by brk, and is one run from mp_.sbrk_base to the end of top as long as brk serves. When
-somebody else moved the break, or brk failed and mmap served instead (at least 1 MiB at a time; always so in the libc of another
-namespace), the old top ends in two fenceposts, chunks of two words each, and a new run starts. A full heap of a thread
-arena ends in one fencepost of two words and a header of size 0.
+malloc.c, sysmalloc: the main arena grows by brk, and is one run from mp_.sbrk_base to the end of
+top while brk succeeds. When another caller moved the break, or when brk failed and mmap was used
+instead (at least 1 MiB at a time; always so in the libc of another namespace), the old top ends in
+two fenceposts, chunks of two words each, and a new run starts. A full heap of a thread arena ends
+in one fencepost of two words and a header of size 0.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from findleaks.target.ranges import holding
 
 
 def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[Span]:
-    """The heaps of a thread arena."""
+    """The spans of a thread arena: one for each heap."""
     spans = []
     for index, heap in enumerate(arena.heaps):
         info = arena.heap_info.size if arena.heap_info else 0
@@ -39,7 +40,8 @@ def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[
         else:
             span.stop = _heap_fence(memory, first, heap.end)
             if span.stop == heap.end:
-                span.top_unknown = True  # no fencepost: overwritten, or the only heap of an arena whose top is wild
+                # no fencepost: overwritten, or the only heap of an arena whose top is wild
+                span.top_unknown = True
             else:
                 span.metadata.append(Range(span.stop, heap.end))
         spans.append(span)
@@ -49,8 +51,8 @@ def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[
 def _heap_fence(memory: Memory, first: int, end: int) -> int:
     """Where the fencepost of a full heap starts; `end` if there is none.
 
-    Its last header has size 0, and in front of it the size (as prev_size) of the fencepost: two words, or four when nothing
-    was left of the old top (malloc.c, sysmalloc).
+    Its last header has size 0, and before it, as prev_size, the size of the fencepost: two words,
+    or four when nothing was left of the old top (malloc.c, sysmalloc).
     """
     word = memory.size
     words = memory.words(end - 2 * word, 2)
@@ -73,7 +75,8 @@ def _bad_top(memory: Memory, arena: Arena, end: int) -> Problem:
 
 
 def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]) -> list[Span]:
-    """The main arena's runs. `sbrk_base` 0: unknown. `free`: anonymous memory that is nobody's yet: runs made by mmap lie there."""
+    """The main arena's runs. `sbrk_base` is 0 if unknown. `free`: unowned anonymous memory, in
+    which runs made by mmap lie."""
     if not arena.initialised:
         return []
     top, end = arena.top, arena.top + arena.top_size
@@ -83,7 +86,8 @@ def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, fre
             return _without_top(memory, arena, start, problems)
         right = start + arena.system_mem
         region = holding(memory.target.regions(), start)
-        if end != right and sbrk_base and region is not None and region.end == right > top:  # the mapping bears system_mem out
+        # the mapping confirms system_mem
+        if end != right and sbrk_base and region is not None and region.end == right > top:
             problems.append(_bad_top(memory, arena, right))
             arena.top_size, end = right - top, right
         elif end != right:
@@ -99,13 +103,14 @@ def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, fre
 
 
 def _mostly_mapped(memory: Memory, start: int, end: int) -> bool:
-    """Whether there is memory in at least half of [start, end): brk's is one piece, of which a core may lack what the program excluded."""
+    """Whether at least half of [start, end) is in memory: brk's memory is one piece, of which a
+    core may lack what the program excluded."""
     mapped = sum(max(0, min(end, region.end) - max(start, region.start)) for region in memory.target.regions())
     return 2 * mapped >= end - start
 
 
 def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Problem]) -> list[Span]:
-    """A main arena whose top is corrupt: from its start as far as system_mem says."""
+    """A main arena whose top is corrupt: from its start, system_mem bytes."""
     if memory.word(start & -memory.size) is None or not arena.system_mem:
         problems.append(Problem(arena.address, f"the main arena's top is {arena.top:#x}, no chunk of it: none of its blocks are used"))
         return []
@@ -116,8 +121,9 @@ def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Proble
 
 
 def _pieces(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]) -> list[Span]:
-    """The runs of a main arena that is not contiguous. Only the last is named by top; the others are searched for, at page starts of
-    memory that is nobody's and at mp_.sbrk_base, until their sizes add up to system_mem."""
+    """The runs of a main arena that is not contiguous. Only the last is known, by top. The others
+    are searched for at page starts of unowned memory and at mp_.sbrk_base, until their sizes add up
+    to system_mem."""
     found: list[Span] = []
     missing = arena.system_mem
     ranges = sorted(free, key=lambda r: (not r.start <= arena.top < r.end, not r.start <= sbrk_base < r.end, r.start))
@@ -125,7 +131,8 @@ def _pieces(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: 
         at = start + -start % memory.arch.page
         while at < end and missing > 0:
             span = None
-            # The break may have been moved before malloc's time: by 2.31 for a copy of its tunables, by a static program for its TLS.
+            # The break may have been moved before malloc was first called: by 2.31 for a copy of
+            # its tunables, by a static program for its TLS.
             if at < sbrk_base < at + memory.arch.page:
                 span = _piece(memory, engine, arena, sbrk_base, end)
             span = span or _piece(memory, engine, arena, at, end)
@@ -142,7 +149,8 @@ def _pieces(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: 
 
 
 def _piece(memory: Memory, engine: Engine, arena: Arena, start: int, limit: int) -> Optional[Span]:
-    """The run that starts at `start`, if whole and ended by top or by a fencepost at a page's end."""
+    """The run that starts at `start`, if it is complete and ends at top or with a fencepost at a
+    page's end."""
     word = memory.size
     first = first_chunk(memory, start, arena.layout.align)
     head = memory.word(first + word)

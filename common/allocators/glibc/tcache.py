@@ -1,8 +1,9 @@
-"""Thread caches: finding every thread's tcache_perthread_struct through its TLS, without symbols.
+"""Thread caches: finds every thread's tcache_perthread_struct through its TLS, without symbols.
 
-`tcache` is a static TLS variable of libc: at the same offset from the thread pointer in every thread, near `thread_arena`, which
-holds the address of an arena. It points to the user part of an ordinary chunk of a known size, whose content checks itself:
-counters agree with list heads, heads point to chunks of their list's size.
+`tcache` is a static TLS variable of libc: at the same offset from the thread pointer in every
+thread, near `thread_arena`, which holds the address of an arena. It points to the user part of an
+ordinary chunk of a known size, whose content can be checked: counters agree with list heads, and
+heads point to chunks of their list's size.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from findleaks.allocators.glibc.layout import FLAG_BITS, SMALL_TCACHE_BINS, TCAC
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Thread
 
-CLOSE = 4 << 10  # TLS looked at on either side of the thread pointer first
+CLOSE = 4 << 10  # bytes of TLS on either side of the thread pointer that are searched first
 WINDOW = 64 << 10
 WIDE = 8 << 20  # for programs with huge thread-local arrays
-NEAR = 256  # bytes between `tcache` and `thread_arena`: 8 to 24 in what was seen
+NEAR = 256  # bytes between `tcache` and `thread_arena`: 8 to 24 where it was measured
 SAMPLES = 4  # threads whose whole TLS is searched
 
 
 class Bad(NamedTuple):
-    """What is wrong with a list, in a phrase; `misfit`: the block it starts at, whose size is not the list's, or 0."""
+    """What is wrong with a list, as a phrase; `misfit`: its first block, whose size is not the
+    list's, or 0."""
 
     what: str
     misfit: int = 0
@@ -32,7 +34,8 @@ class Bad(NamedTuple):
 
 @dataclass
 class ThreadCache:
-    """`lists` are (index, head, expected length or -1) of the lists that are not empty. `tid` 0: not known whose."""
+    """One thread's cache. `lists` are (index, head, expected length or -1) of the lists that are
+    not empty. `tid` is 0 if unknown."""
 
     tid: int
     address: int
@@ -43,7 +46,8 @@ class ThreadCache:
 
 
 class Context(NamedTuple):
-    """What is known of the instance. `valid`: whether a user pointer lies in its heaps; `first`: user pointers of heaps' first chunks."""
+    """What is known of the instance. `valid`: whether a user pointer lies in its heaps; `first`:
+    user pointers of the heaps' first chunks; `bounds`: lowest and highest address of the heaps."""
 
     memory: Memory
     align: int
@@ -57,11 +61,12 @@ class Context(NamedTuple):
 class Caches(NamedTuple):
     caches: list[ThreadCache]
     offset: Optional[int]  # of `tcache` from the thread pointer
-    unread: list[int]  # threads whose cache could not be looked at
+    unread: list[int]  # threads whose cache could not be read
 
 
 def find(context: Context, threads: Sequence[Thread]) -> Caches:
-    """Every thread's cache; of threads without thread pointer, those that stand first in an arena (where the first malloc puts them)."""
+    """Every thread's cache. If a thread pointer is unknown, the caches that are an arena's first
+    chunk, which is where the first malloc puts them, are added."""
     known = [thread for thread in threads if thread.thread_pointer]
     unread = [thread.tid for thread in threads if not thread.thread_pointer]
     offset = _offset(context, known)
@@ -85,7 +90,8 @@ def find(context: Context, threads: Sequence[Thread]) -> Caches:
 
 
 def _offset(context: Context, threads: Sequence[Thread]) -> Optional[int]:
-    """The offset from the thread pointer at which the threads' caches hang, by weight of evidence; None if no thread has one."""
+    """The offset from the thread pointer of the pointers to caches, by weight of evidence; None if
+    no thread has one."""
     for window in (CLOSE, WINDOW, WIDE):
         weights: dict[int, int] = {}
         for thread in threads[:SAMPLES]:
@@ -102,7 +108,8 @@ def _offset(context: Context, threads: Sequence[Thread]) -> Optional[int]:
 
 
 def _evidence(context: Context, pointer: int, window: int) -> Iterator[tuple[int, int]]:
-    """(offset, weight) of the words near a thread pointer that point to a thread cache: below it (TLS variant II), else above (I)."""
+    """(offset, weight) of the words near a thread pointer that point to a thread cache: below it
+    (TLS variant II), or else above it (variant I)."""
     word = context.memory.size
     low, high = context.bounds
     home = next((region for region in context.memory.target.regions() if pointer in region), None)
@@ -125,7 +132,8 @@ def _evidence(context: Context, pointer: int, window: int) -> Iterator[tuple[int
 
 
 def examine(context: Context, pointer: int) -> Optional[ThreadCache]:
-    """The thread cache at `pointer`, in the layout that fits its chunk's size best; None when there can be none."""
+    """The thread cache at `pointer`, in the layout that fits its chunk's size best; None when there
+    can be none."""
     memory = context.memory
     if not pointer or pointer % context.align or not context.valid(pointer):
         return None
@@ -136,7 +144,8 @@ def examine(context: Context, pointer: int) -> Optional[ThreadCache]:
     found = []
     for layout in TCACHES:
         least = layout.chunk_size(context.align)
-        # A free chunk that leaves too little for another is handed out whole; 2.43 was seen to do so with as much as the smallest chunk.
+        # A free chunk that leaves too little for another is handed out whole; 2.43 was seen to do
+        # so with as much as the smallest chunk.
         if layout.word == memory.size and least <= size <= least + 4 * memory.size:
             cache = _read(context, pointer, layout)
             if cache is not None and len(cache.bad) <= max(cache.good, 2):

@@ -1,8 +1,10 @@
-"""What malloc_trim(0) would give back to the kernel.
+"""Predicts what malloc_trim(0) would return to the kernel.
 
-malloc.c, mtrim and systrim (2.10 to 2.43): every arena first merges what its fastbins hold with the free chunks around it; then, of each
-free chunk in its bins, the whole pages behind its header and links (a struct malloc_chunk, six words) go by MADV_DONTNEED. Of the main
-arena's top all but MINSIZE goes by brk, where top ends at the break. Tops of other arenas stay, and so does what thread caches hold.
+malloc.c, mtrim and systrim (2.10 to 2.43): every arena first merges the chunks in its fastbins with
+the free chunks around them. Then, of each free chunk in its bins, the whole pages behind its header
+and links (a struct malloc_chunk, six words) are returned by MADV_DONTNEED. Of the main arena's top
+all but MINSIZE is returned by brk, if top ends at the break. Tops of other arenas stay, and so does
+what thread caches hold.
 """
 
 from __future__ import annotations
@@ -22,20 +24,20 @@ if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
     from findleaks.allocators.glibc.view import GlibcView
 
-_OFTEN = 1 << 16
+_CHECK_EVERY = 1 << 16
 STEP = 256 << 20
-"""Bytes of heap looked at between two looks at Ctrl-C: 50 ms where all of it is small blocks."""
+"""Bytes of heap examined between two checks for Ctrl-C: 50 ms where all of it is small blocks."""
 
 
 def trimmed(glibc: GlibcView, blocks: Blocks) -> Runs:
-    """The whole pages that malloc_trim(0) would give back, resident or not. Raises Interrupted."""
+    """The whole pages that malloc_trim(0) would return, resident or not. Raises Interrupted."""
     found: array[int] = array("Q")  # a heap may have a million such chunks
     page, word = glibc.memory.arch.page, glibc.memory.size
     for span in glibc.spans:
         top = _at_break(glibc, span)
         for low, high in _free(glibc, span, blocks):
             if high == span.arena.top and span.arena.top_size:
-                top = low if top else 0  # what fastbins held below top becomes part of it
+                top = low if top else 0  # chunks of fastbins right below top become part of it
                 continue
             start = -(-(low + 6 * word) // page) * page
             if high - low > page - 1 + 6 * word and high - start >= page:
@@ -49,7 +51,8 @@ def trimmed(glibc: GlibcView, blocks: Blocks) -> Runs:
 
 
 def _at_break(glibc: GlibcView, span: Span) -> int:
-    """The main arena's top, if systrim would shorten it: it stands in this span, and ends where the break is; else 0."""
+    """The main arena's top, if systrim would shorten it: it is in this span and ends at the break;
+    else 0."""
     arena = span.arena
     if arena.number or not arena.top_size or not span.first <= arena.top < span.end:
         return 0
@@ -60,7 +63,8 @@ def _at_break(glibc: GlibcView, span: Span) -> int:
 
 
 def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]:
-    """Ascending runs of adjacent free chunks of a page or more, each from its first chunk's header to the header behind it."""
+    """Ascending runs of adjacent free chunks of a page or more, each from its first chunk's header
+    to the header behind it."""
     word, page = glibc.memory.size, glibc.memory.arch.page
     taken = [*span.foreign, *span.metadata, *_inner(glibc, span, blocks)]
     for part in subtract([Range(span.first, span.stop)], taken):
@@ -73,9 +77,9 @@ def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, i
                 flat.pop()
                 more = more[1:]
             flat += more
-        # A block in use has the first word of the chunk behind it; a chunk's header is two words.
+        # A block in use includes the first word of the next chunk; a chunk's header is two words.
         for at, (low, high) in enumerate(zip(flat[::2], flat[1::2])):
-            if at % _OFTEN == 0 and glibc.target.interrupted():
+            if at % _CHECK_EVERY == 0 and glibc.target.interrupted():
                 raise Interrupted
             low = low - word if low > part.start else low
             high = high - 2 * word if high < part.end else high
@@ -84,7 +88,7 @@ def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, i
 
 
 def _inner(glibc: GlibcView, span: Span, blocks: Blocks) -> list[Range]:
-    """The chunks in which heaps of other allocators stand."""
+    """The chunks that contain heaps of other allocators."""
     heaps = glibc.heaps()
     at = bisect_left([heap.start for heap in heaps], span.start)
     outer = glibc.walked_blocks(span, blocks)

@@ -1,7 +1,8 @@
-"""Whether a glibc heap is sound: what malloc itself asserts when it is built for debugging, and more, looked at from outside.
+"""Integrity check of a glibc heap: what a debugging build of malloc asserts, and more.
 
-Sources: malloc/malloc.c of glibc 2.26 to 2.43: do_check_malloc_state, do_check_chunk, tcache_get_n, free (e->key, 2.29),
-tcache_key_initialize (2.34). What the reader itself came upon (sizes, lists that run astray, tops, totals) is in `problems` already.
+Sources: malloc/malloc.c of glibc 2.26 to 2.43: do_check_malloc_state, do_check_chunk, tcache_get_n,
+free (e->key, 2.29), tcache_key_initialize (2.34). What the reader itself found (sizes, lists that
+leave the heap, tops, totals) is in `problems` already.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from findleaks.target.ranges import inside, merged, subtract
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.view import GlibcView
 
-MOST = 100
+MAX_PROBLEMS = 100
 """Problems of one sort that are reported one by one."""
 
 
 def verify(heap: GlibcView, lists: Lists) -> Iterator[Optional[Problem]]:
-    """Everything that is wrong beyond heap.problems; see Allocator.verify. `lists` follows this heap's lists."""
+    """Everything that is wrong beyond heap.problems; see Allocator.verify. `lists` follows this
+    heap's lists."""
     heap.checked = {
         "chunk headers": 0,
         "free-list links": 0,
@@ -44,18 +46,20 @@ def verify(heap: GlibcView, lists: Lists) -> Iterator[Optional[Problem]]:
 
 
 def _consequences(heap: GlibcView) -> None:
-    """Take out what follows from damage that is reported already."""
+    """Remove the problems that follow from damage that is reported already."""
     unread = merged([part for span in heap.spans for part in span.foreign])
     heap.problems[:] = [p for p in heap.problems if p.damaged or not p.corrupt or not _in_unread(p, unread, heap)]
 
 
 def _in_unread(problem: Problem, unread: Sequence[Range], heap: GlibcView) -> bool:
-    """A list's entry that is no block because the memory around it is lost to a wrong size, which is reported already."""
+    """Whether a list's entry is no block only because the memory around it is lost to a wrong size,
+    which is reported already."""
     return inside(unread, problem.address) is not None and heap.owns(problem.address)
 
 
 def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
-    """Headers and bins of one arena, each against the other; adds the chunks that are free to `free`."""
+    """Compare the headers and bins of one arena with each other; adds the free chunks to
+    `free`."""
     memory, word = heap.memory, heap.memory.size
     spans = [span for span in heap.spans if span.arena is arena]
     yield from _numbers(heap, arena)
@@ -64,20 +68,20 @@ def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[P
     heap.checked["free-list links"] += bins.links
     yield from found
     unread = merged([part for span in spans for part in span.foreign])
-    said: set[int] = set()
+    marked_free: set[int] = set()
     for span in spans:
         headers = Headers(memory, heap.engine, span, bins.chunks.__contains__)
         yield from headers.check()
         heap.checked["chunk headers"] += headers.count
-        said.update(headers.free)
-    free |= said | bins.chunks
-    if said == bins.chunks or arena.held:
+        marked_free.update(headers.free)
+    free |= marked_free | bins.chunks
+    if marked_free == bins.chunks or arena.held:
         return
-    for chunk in sorted(bins.chunks - said)[:MOST]:
+    for chunk in sorted(bins.chunks - marked_free)[:MAX_PROBLEMS]:
         if inside(unread, chunk) is None and chunk not in bins.resized:
             yield _listed_but_used(heap, arena, chunk)
     if not bins.broken and not unread:
-        for chunk in sorted(said - bins.chunks)[:MOST]:
+        for chunk in sorted(marked_free - bins.chunks)[:MAX_PROBLEMS]:
             what = f"the block at {chunk + 2 * word:#x} is free by its header and the next, but is in no free list of {arena.name}"
             yield Problem(chunk, what, damaged=Range(chunk + word, chunk + 2 * word))
 
@@ -100,7 +104,7 @@ def _listed_but_used(heap: GlibcView, arena: Arena, chunk: int) -> Problem:
 
 
 def _numbers(heap: GlibcView, arena: Arena) -> Iterator[Problem]:
-    """An arena's counters and pointers that must be in order."""
+    """Check an arena's counters and pointers."""
     word, layout = heap.memory.size, arena.layout
     at = arena.address + layout.system_mem
     if arena.system_mem > arena.max_system_mem:
@@ -116,15 +120,15 @@ def _numbers(heap: GlibcView, arena: Arena) -> Iterator[Problem]:
         place = Range(arena.top + word, arena.top + 2 * word)
         what = f"the size word of the top of {arena.name} is {head:#x}: it has flags that no top has"
         yield Problem(arena.top, what, damaged=place, expected=arena.top_size | PREV_INUSE)
-    for at, said in ((info.start, info) for info in arena.heaps):
+    for at, info in ((heap_info.start, heap_info) for heap_info in arena.heaps):
         touched = heap.memory.word(at + 3 * word) or 0
-        if touched < said.end - said.start:
-            what = f"heap_info of {arena.name} at {at:#x}: mprotect_size is {touched:#x}, less than its size {said.end - said.start:#x}"
+        if touched < info.end - info.start:
+            what = f"heap_info of {arena.name} at {at:#x}: mprotect_size is {touched:#x}, less than its size {info.end - info.start:#x}"
             yield Problem(at, what, damaged=Range(at + 3 * word, at + 4 * word))
 
 
 def _entries(heap: GlibcView, lists: Lists, free: set[int]) -> Iterator[Optional[Problem]]:
-    """Thread caches and fastbins: counts, sizes, keys, and that no block is freed twice."""
+    """Check thread caches and fastbins: counts, sizes, keys, and that no block was freed twice."""
     seen: dict[int, str] = {}
     cached: list[tuple[ThreadCache, list[int]]] = []
     for cache in heap.tcaches.caches:
@@ -155,7 +159,8 @@ def _entries(heap: GlibcView, lists: Lists, free: set[int]) -> Iterator[Optional
 
 
 def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
-    """Blocks of one list: of chunks of `size` (0: any), in use by their headers, in no other list."""
+    """Check the blocks of one list: chunks of `size` (0: any), in use by their headers, and in no
+    other list."""
     word = heap.memory.size
     heads = _heads(heap, [block - word for block in entries])
     for block, head in zip(entries, heads):
@@ -177,7 +182,7 @@ def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: 
 
 
 def _heads(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
-    """The words at these places: of many in one go, since each is in another page."""
+    """The words at these places. Many are read in one call, since each is in another page."""
     if len(places) <= SHORT:
         return [heap.memory.word(place) or 0 for place in places]
     records, _ = heap.engine.gather(heap.all_pieces(), places, heap.memory.size)
@@ -185,8 +190,9 @@ def _heads(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
 
 
 def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
-    """Each cached block's second word is a mark by which free() notices double frees: one random number for the process (2.34), the
-    address of the cache (2.29 to 2.33), or nothing before. Which it is, is taken from what most have."""
+    """Check the second word of each cached block, a mark by which free() detects double frees: one
+    random number for the process (2.34), the address of the cache (2.29 to 2.33), or nothing
+    before. The value that most blocks have decides which it is."""
     word = heap.memory.size
     own = Counter[bool]()
     votes: Counter[int] = Counter()
@@ -205,7 +211,7 @@ def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) 
         should = cache.address if by_cache else key
         for block in blocks:
             mark = heap.memory.word(block + word) or 0
-            if mark != should and found < MOST:
+            if mark != should and found < MAX_PROBLEMS:
                 found += 1
                 whose = f"thread {cache.tid}'s cache" if cache.tid else f"the thread cache at {cache.address:#x}"
                 what = (
@@ -216,7 +222,7 @@ def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) 
 
 
 def _in_libc(heap: GlibcView, value: int) -> bool:
-    """Whether the word is in the memory around main_arena, as tcache_key does."""
+    """Whether the word is in the memory around main_arena, where tcache_key is."""
     start = heap.instance.main.address & -heap.memory.arch.page
     for piece in heap.target.pieces(start - (64 << 10), start + (256 << 10)):
         if heap.engine.search(piece, value, value + 1):
@@ -225,7 +231,8 @@ def _in_libc(heap: GlibcView, value: int) -> bool:
 
 
 def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
-    """A block that was mapped by itself, and whose header is no longer one: unclaimed memory of the missing size."""
+    """A block that was mapped by itself and whose header is damaged: unclaimed memory of the
+    missing size."""
     count, size = heap.par("n_mmaps"), heap.par("mmapped_mem")
     if count is None or size is None or count - len(heap.mapped) != 1:
         return
@@ -243,7 +250,8 @@ def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
 
 
 def _unclaimed_places(heap: GlibcView, size: int) -> list[int]:
-    """Where a mapping of this size may begin: unclaimed memory that is as long, or else what is longer, beside a mapped block."""
+    """Where a mapping of this size may begin: unclaimed memory of that length, or else longer
+    memory next to a mapped block."""
     unclaimed = subtract(heap.unclaimed, [Range(m.start, m.end) for m in heap.mapped])
     longer = [part for part in unclaimed if part.end - part.start > size]
     starts, ends = {m.start for m in heap.mapped}, {m.end for m in heap.mapped}
@@ -253,8 +261,9 @@ def _unclaimed_places(heap: GlibcView, size: int) -> list[int]:
 
 
 def _overwritten_header(heap: GlibcView, start: int, header: int, words: tuple[int, int], size: int) -> Iterator[Problem]:
-    """Which of the two words of the mapped chunk's header are not what they were; the mapping has `size` bytes from `start` on. Before the
-    chunk is only what aligns it; 2.43 leaves two words at its end out of its size."""
+    """Which of the two words of the mapped chunk's header were overwritten; the mapping has `size`
+    bytes from `start` on. Before the chunk there is only alignment; 2.43 does not count two words
+    at the end in the chunk's size."""
     word = heap.memory.size
     right = size - (header - start) - (2 * word if heap.instance.layout.since >= (2, 43) else 0) | IS_MMAPPED
     low = header if words[0] else header + word

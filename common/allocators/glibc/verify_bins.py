@@ -1,7 +1,8 @@
-"""Checking an arena's bins: links both ways, sizes that belong there, the order of large bins and their lists of sizes, the map of bins.
+"""Checks an arena's bins: links both ways, sizes, the order of large bins, the map of bins.
 
-malloc/malloc.c, do_check_malloc_state, and unlink_chunk's checks. The sound case runs in the engine (lists followed, links gathered and
-compared as bytes); only what differs is looked at one by one.
+Sources: malloc/malloc.c, do_check_malloc_state, and unlink_chunk's checks. The sound case runs in
+the engine (lists followed, links gathered and compared as bytes); only differences are examined one
+by one.
 """
 
 from __future__ import annotations
@@ -21,21 +22,23 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Piece, Range
 
 LONGEST = 1 << 31
-MOST = 20
-"""Problems of one bin."""
+MAX_PROBLEMS = 20
+"""Problems of one bin that are reported."""
 
-LOOK = 1 << 18
-"""Bytes behind a chunk in which its true end is looked for."""
+SEARCH_BYTES = 1 << 18
+"""Bytes behind a chunk that are searched for its true end."""
 
 NSMALLBINS = 64
 LARGE_64 = ((6, 48, 48), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
 LARGE_32 = ((6, 38, 56), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
 LARGE_32_BIG = ((6, 45, 49), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
-"""(shift, largest shifted size, what to add) of largebin_index_64, _32 and _32_big, for 32-bit machines with 16-byte alignment."""
+"""(shift, largest shifted size, what to add) of largebin_index_64, _32 and _32_big; the last is for
+32-bit machines with 16-byte alignment."""
 
 
 def bin_index(size: int, word: int, align: int) -> int:
-    """The number of the bin for chunks of this size, as malloc.c counts (2 is the first small one): bin_index."""
+    """The number of the bin for chunks of this size, in malloc.c's numbering (2 is the first small
+    one): bin_index."""
     correction = 1 if align > 2 * word else 0  # SMALLBIN_CORRECTION
     if size < (NSMALLBINS - correction) * align:
         return size // align + correction
@@ -46,15 +49,17 @@ def bin_index(size: int, word: int, align: int) -> int:
 
 
 class Chain(NamedTuple):
-    """The chunks of one bin along `fd`, and the word that ended it: the bin's own address, if all is well."""
+    """The chunks of one bin along `fd`, and the word that ended the list: the bin's own address if
+    it is sound."""
 
     nodes: array[int]
     last: int
 
 
 class Bins:
-    """Checks the bins of one arena. `chunks`: what is in them, filled by `check`; `links`: how many links were looked at; `broken`: a
-    link led astray, so that `chunks` may lack some; `resized`: chunks whose size word is wrong."""
+    """Checks the bins of one arena. `chunks`: the chunks in them, filled by `check`; `links`: how
+    many links were checked; `broken`: a link leads elsewhere, so that `chunks` may lack some;
+    `resized`: chunks whose size word is wrong."""
 
     def __init__(self, memory: Memory, engine: Engine, arena: Arena, pieces: tuple[Piece, ...]) -> None:
         self.memory = memory
@@ -108,7 +113,8 @@ class Bins:
             yield from self._order(index, nodes, words, width)
 
     def _split(self, node: int, records: bytearray, at: int, size: int) -> bool:
-        """Read a record that lies in two pieces of memory into its place; False if it is not all there."""
+        """Read a record that spans two pieces of memory into its place; False if part of it is
+        missing."""
         try:
             records[at : at + size] = self.memory.target.read(node, size)
         except UnreadableMemory:
@@ -116,8 +122,9 @@ class Bins:
         return True
 
     def _links(self, index: int, head: int, forward: Chain, backs: Sequence[int], expected: Sequence[int]) -> Iterator[Problem]:
-        """Where the two directions disagree. Of two links that do, the wrong one leads to what is no free chunk and is not in the list
-        along `bk`; what lies behind such a link is not looked at."""
+        """Report where the two directions disagree. Of two such links, the wrong one leads to
+        something that is no free chunk and is not in the list along `bk`. Links behind a wrong one
+        are not checked."""
         word, nodes = self.memory.size, forward.nodes
         backward = self._follow(head, self.memory.word(head + 3 * word) or 0, 3 * word)
         self.links += len(backward.nodes)
@@ -137,7 +144,7 @@ class Bins:
         self.chunks.update(nodes, real)
         if not bad:
             bad[real[-1] if real and backward.last != head else head] = [3]
-        for chunk, places in list(bad.items())[:MOST]:
+        for chunk, places in list(bad.items())[:MAX_PROBLEMS]:
             low, high = min(places), max(places)
             name = "fd" if (low, high) == (2, 2) else "bk" if low == 3 else "fd and bk"
             values = " and ".join(f"{self.memory.word(chunk + place * word) or 0:#x}" for place in range(low, high + 1))
@@ -153,7 +160,7 @@ class Bins:
             yield Problem(damaged.start, what, damaged=damaged)
 
     def _sizes(self, index: int, nodes: Sequence[int], sizes: Sequence[int]) -> Iterator[Problem]:
-        """Every size must belong to this bin; any to the unsorted one."""
+        """Check that every size belongs to this bin; any belongs to the unsorted one."""
         word, align = self.memory.size, self.arena.layout.align
         if index == 0:
             return
@@ -162,7 +169,7 @@ class Bins:
             return
         found = 0
         for node, size in zip(nodes, sizes):
-            if size not in right and found < MOST:
+            if size not in right and found < MAX_PROBLEMS:
                 found += 1
                 self.resized.add(node)
                 yield Problem(
@@ -173,9 +180,9 @@ class Bins:
                 )
 
     def _true_size(self, node: int, index: int, align: int) -> Optional[int]:
-        """The size word of a free chunk by the copy of its size behind it."""
+        """The size word of a free chunk from the copy of its size behind it."""
         word = self.memory.size
-        for size in range(4 * word, LOOK, 2 * word):
+        for size in range(4 * word, SEARCH_BYTES, 2 * word):
             behind = self.memory.words(node + size, 2)
             if behind is None:
                 break
@@ -184,7 +191,8 @@ class Bins:
         return None
 
     def _order(self, index: int, nodes: Sequence[int], words: Sequence[int], width: int) -> Iterator[Problem]:
-        """A large bin is sorted, largest first; the first chunk of each size is in a ring of its own (fd_nextsize, bk_nextsize)."""
+        """Check that a large bin is sorted, largest first, and that the first chunks of each size
+        form a ring (fd_nextsize, bk_nextsize)."""
         word = self.memory.size
         sizes = [value & ~FLAG_BITS for value in column(words, 1, width)]
         for node, one, next_ in zip(nodes[1:], sizes, sizes[1:]):
@@ -201,8 +209,8 @@ class Bins:
         for number, node in enumerate(firsts):
             record = place[node] * width
             should = firsts[(number + 1) % len(firsts)], firsts[number - 1]
-            told = words[record + 4], words[record + 5]
-            for name, offset, one, right in (("fd_nextsize", 4, told[0], should[0]), ("bk_nextsize", 5, told[1], should[1])):
+            links = words[record + 4], words[record + 5]
+            for name, offset, one, right in (("fd_nextsize", 4, links[0], should[0]), ("bk_nextsize", 5, links[1], should[1])):
                 if one != right:
                     at = node + offset * word
                     what = (
@@ -212,7 +220,8 @@ class Bins:
                     yield Problem(at, what, damaged=Range(at, at + word), expected=right)
 
     def _map(self) -> Iterator[Problem]:
-        """A bin that is not empty has its bit; bits of empty ones may be stale (malloc.c, mark_bin)."""
+        """Check that each bin that is not empty has its bit; bits of empty ones may be stale
+        (malloc.c, mark_bin)."""
         arena, word = self.arena, self.memory.size
         start = arena.address + arena.layout.bins + 2 * NBINS * word
         for index in range(1, NBINS):
@@ -225,7 +234,7 @@ class Bins:
                     yield Problem(at, what, damaged=Range(at, at + 4))
 
     def _is_free(self, chunk: int) -> bool:
-        """Whether the header behind it says so."""
+        """Whether the next header says that the chunk is free."""
         head = self.memory.word(chunk + self.memory.size)
         size = (head or 0) & ~FLAG_BITS
         behind = self.memory.words(chunk + size, 2) if 0 < size < 1 << 48 else None
@@ -243,7 +252,7 @@ def column(words: Sequence[int], first: int, width: int) -> Sequence[int]:
 
 
 def same(values: Sequence[int], expected: array[int], word: int) -> bool:
-    """Whether these words are those, compared as bytes where they can be."""
+    """Whether two sequences of words are equal; compared as bytes if possible."""
     if isinstance(values, memoryview) and word == expected.itemsize:
         return values.tobytes() == expected.tobytes()
     return list(values) == list(expected)

@@ -1,8 +1,9 @@
-"""Checking every chunk header of a span: flags, and the two ways in which the next header tells whether a chunk is free.
+"""Checks every chunk header of a span: its flags, and whether the chunk before it is free.
 
-malloc/malloc.c, do_check_inuse_chunk and do_check_free_chunk: a header's PREV_INUSE bit is clear if and only if the chunk before it is
-in a bin, and then the word in front of it repeats that chunk's size. Two free chunks never stand side by side. NON_MAIN_ARENA is set in
-chunks given out from thread arenas, and in no free chunk. Chunks in thread caches and fastbins look like chunks in use.
+malloc/malloc.c, do_check_inuse_chunk and do_check_free_chunk: a header's PREV_INUSE bit is clear if
+and only if the chunk before it is in a bin, and then the word before the header repeats that
+chunk's size. Two free chunks are never adjacent. NON_MAIN_ARENA is set in chunks given out from
+thread arenas, and in no free chunk. Chunks in thread caches and fastbins look like chunks in use.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from findleaks.target.base import Piece, Range
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
 
-MOST = 200
-"""Problems of one span: what is wrong more often is wrong everywhere."""
+MAX_PROBLEMS = 200
+"""Problems of one span that are reported: if there are more, the whole span is damaged."""
 
 
 def words_of(memory: Memory, data: memoryview) -> Sequence[int]:
@@ -38,10 +39,12 @@ def words_of(memory: Memory, data: memoryview) -> Sequence[int]:
 
 
 class Headers:
-    """Walks the headers of one span, from each place where the reader's walk began up to where it ended.
+    """Checks the headers of one span, from each place where the reader's walk began to where it
+    ended.
 
-    `free`: addresses of the chunks that headers call free, ascending, filled by `check`; `count`: headers looked at. `listed` says
-    whether a chunk is in one of the arena's bins; it is asked only where something does not fit.
+    `free`: addresses of the chunks that headers mark free, ascending, filled by `check`; `count`:
+    headers checked. `listed` says whether a chunk is in one of the arena's bins; it is called only
+    where something does not fit.
     """
 
     def __init__(self, memory: Memory, engine: Engine, span: Span, listed: Callable[[int], bool]) -> None:
@@ -60,11 +63,12 @@ class Headers:
             for problem in self._stretch(start, stop, closed):
                 self.problems += problem is not None
                 yield problem
-                if self.problems >= MOST:
+                if self.problems >= MAX_PROBLEMS:
                     return
 
     def _stretch(self, chunk: int, stop: int, closed: bool) -> Iterator[Optional[Problem]]:
-        """The chunks from `chunk` to the header at `stop`; `closed`: that header is sound and says whether the last chunk is free."""
+        """Check the chunks from `chunk` to the header at `stop`; `closed`: that header is sound and
+        says whether the last chunk is free."""
         memory, word = self.memory, self.memory.size
         arena_flag = NON_MAIN_ARENA if self.span.arena.number else 0
         normal, mask, least = PREV_INUSE | arena_flag, 2 * word - 1, 4 * word
@@ -74,7 +78,8 @@ class Headers:
                 raise Interrupted
             if piece.address > chunk + word:
                 return
-            end = min(stop, piece.address + len(piece.data) - 2 * word + 1)  # headers below it are in this piece
+            # headers below it are in this piece
+            end = min(stop, piece.address + len(piece.data) - 2 * word + 1)
             while chunk < end:
                 chunk, before, count, free = sound_chunks(self.engine, piece, chunk, stop, normal, before)
                 self.count += count
@@ -82,7 +87,7 @@ class Headers:
                 if chunk < end:
                     head = memory.word(chunk + word)
                     if head is None or head & mask & ~FLAG_BITS or head < least:
-                        return  # the reader's walk ended here, too, and said so
+                        return  # the reader's walk ended here, too, and reported it
                     yield from self._odd(chunk, head, before, normal)
                     self.count += 1
                     before = chunk
@@ -96,7 +101,7 @@ class Headers:
                 yield from self._behind_free(stop, closing, before)
 
     def _odd(self, chunk: int, head: int, before: int, normal: int) -> Iterator[Problem]:
-        """A header that differs from those of chunks in use behind chunks in use."""
+        """Check a header that differs from those of chunks in use that follow chunks in use."""
         memory, word = self.memory, self.memory.size
         place = Range(chunk + word, chunk + 2 * word)
         if head & IS_MMAPPED:
@@ -124,7 +129,7 @@ class Headers:
                 )
 
     def _behind_free(self, chunk: int, head: int, before: int) -> Iterator[Problem]:
-        """`chunk` says that the one before it is free."""
+        """Check a header that says that the chunk before it is free."""
         memory, word = self.memory, self.memory.size
         user = chunk + 2 * word
         if not before:
@@ -136,9 +141,9 @@ class Headers:
                 expected=head | PREV_INUSE,
             )
             return
-        told, own = memory.word(chunk), memory.word(before + word)
+        copy, own = memory.word(chunk), memory.word(before + word)
         size = (own or 0) & ~FLAG_BITS
-        if told is not None and own is not None and told != size:
+        if copy is not None and own is not None and copy != size:
             if self.listed(before):
                 self.free.append(before)
                 yield copy_differs(memory, before, chunk)
@@ -160,7 +165,8 @@ class Headers:
 
 
 def stretches(span: Span) -> Iterator[tuple[int, int, bool]]:
-    """(first chunk, header that ends the stretch, whether that header is sound) of each run of chunks that the reader's walk saw."""
+    """(first chunk, header that ends the stretch, whether that header is sound) of each run of
+    chunks that the reader walked."""
     fences = sorted(part.start for part in span.metadata if part.start > span.first)
     chunk = span.first
     for foreign in sorted(span.foreign):
@@ -175,5 +181,5 @@ def stretches(span: Span) -> Iterator[tuple[int, int, bool]]:
 
 
 def pieces_of(memory: Memory, spans: Sequence[Span]) -> tuple[Piece, ...]:
-    """Memory of these spans' chunks, ascending; arenas' own structures are left out."""
+    """Memory of these spans' chunks, ascending, without the arenas' own structures."""
     return tuple(piece for span in spans for piece in memory.target.pieces(span.first, span.end))

@@ -1,6 +1,8 @@
-"""Which release of glibc this is: from its own banner where its bytes can be read, or the name of its file; else from the layouts found.
+"""Determines the release of glibc: from its banner, its file's name, or the layouts found.
 
-Layouts may be newer than the release that a file's name tells: distributions take changes over (RHEL 7's 2.17 has 2.23's malloc_state)."""
+Layouts may be newer than the release in the file's name: distributions backport changes (RHEL 7's
+2.17 has 2.23's malloc_state).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ MARK = b"GNU C Library "
 
 
 def from_text(target: Target, home: Region | None) -> str:
-    """The version named in the read-only bytes of the file that `home` (where main_arena lies) was mapped from, or ""."""
+    """The version in the banner, which is in the read-only bytes of the file that `home` (the
+    region of main_arena) was mapped from; or ""."""
     if home is None or not home.name:
         return ""
     parts = [region for region in target.regions() if region.name == home.name and region.readable and not region.writable]
@@ -35,13 +38,15 @@ def from_text(target: Target, home: Region | None) -> str:
 
 
 def from_name(home: Region | None) -> str:
-    """The version in the name of the file, as glibc installed itself before 2.34: "2.17" of libc-2.17.so. "" where there is none."""
+    """The version in the file's name, as glibc before 2.34 was installed: "2.17" of libc-2.17.so;
+    or ""."""
     match = NAME.fullmatch(where(home))
     return match.group(1) if match else ""
 
 
 def from_layouts(rows: Iterable[tuple[Version, Version]], mangled: bool | None) -> str:
-    """The releases that all layouts found belong to; `mangled` None: no list told whether links are."""
+    """The releases to which all layouts found belong. `mangled` is None where no list showed
+    whether links are."""
     found = list(rows)
     if mangled is not None:
         found.append((SAFE_LINKING, (2, 99)) if mangled else ((2, 0), (SAFE_LINKING[0], SAFE_LINKING[1] - 1)))

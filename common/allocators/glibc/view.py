@@ -1,4 +1,4 @@
-"""What of one glibc malloc its checks, counts and remedies are made from."""
+"""The attributes of one glibc malloc that checks, statistics and remedies read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walking the chunks of a span, past foreign memory between fenceposts and past corruption."""
+"""Walks the chunks of a span, past foreign memory between fenceposts and past corruption."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 
 ABSENT = "its memory is absent from the target"
-MOST_PROBLEMS = 20  # of one span: what is wrong more often is wrong everywhere
+MOST_PROBLEMS = 20  # problems of one span; if there are more, the whole span is damaged
 
 
 def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Optional[list[int]] = None) -> ChunkWalk:
-    """Walk from the chunk at `chunk` to `end`, piece by piece, until done or something is wrong (ABSENT: memory ends at the chunk).
-    `unsure` gets the headers in doubt about the chunk before them (see walk_chunks)."""
+    """Walk from the chunk at `chunk` to `end`, piece by piece, until done or something is wrong
+    (ABSENT: memory ends at the chunk). Headers that put the state of the chunk before them in doubt
+    are added to `unsure` (see walk_chunks)."""
     while True:
         if memory.target.interrupted():
             raise Interrupted()
@@ -42,7 +43,8 @@ def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Option
 
 
 def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Sequence[int]], judge: Judge, problems: list[Problem]) -> None:
-    """Append the blocks of `span`; fill its `foreign`, `last_free`, `unsure`. `anchors`: chunks that free lists know, ascending."""
+    """Append the blocks of `span`; fill its `foreign`, `last_free` and `unsure`. `anchors`: chunks
+    on free lists, ascending."""
     chunk, found = span.first, 0
     while chunk < span.stop:
         walked = advance(memory, blocks, chunk, span.stop, span.unsure)
@@ -80,7 +82,8 @@ def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Seque
 
 
 def _anchor(memory: Memory, bad: int, span: Span, anchors: Sequence[int]) -> Optional[int]:
-    """The first chunk behind `bad` that a free list knows, and whose header is sound; `stop` where only absence hides the rest."""
+    """The first chunk behind `bad` that is on a free list and has a sound header; None if there is
+    none before span.stop."""
     for chunk in anchors[bisect_right(anchors, bad) :]:
         if chunk >= span.stop:
             return None
@@ -90,7 +93,7 @@ def _anchor(memory: Memory, bad: int, span: Span, anchors: Sequence[int]) -> Opt
 
 
 def _before(memory: Memory, blocks: Blocks, chunk: int) -> int:
-    """The chunk that was walked last, if it ends at `chunk`; 0 if none does."""
+    """The chunk that was walked last, if it ends at `chunk`; else 0."""
     last = len(blocks) - 1
     before = blocks.address(last) - 2 * memory.size if last >= 0 else 0
     head = memory.word(before + memory.size) if before else None
@@ -98,7 +101,8 @@ def _before(memory: Memory, blocks: Blocks, chunk: int) -> int:
 
 
 def _corrupt(chunk: int, span: Span, verdict: Optional[Verdict], resume: Optional[int], listed: bool) -> str:
-    """The line a user sees: the walk ended at `chunk`; no verdict: it is absent."""
+    """The line that a user sees: the walk ended at `chunk`. Without a verdict, memory is absent
+    there."""
     name = "the main heap" if span.arena.number == 0 else f"a heap of {span.arena.name}"
     if span.arena.held:
         name += " (its lock is held: a thread was changing it)"

@@ -1,7 +1,7 @@
-"""Arenas (arena_s): the table of pointers to them, and where in one its bins, its large classes' counters and its thread caches are.
+"""Arenas (arena_s): their table, and the offsets of bins, counters and thread caches in them.
 
-What is before the bins depends on how jemalloc was built; so the bins are found by the slabs they name, the rest by what agrees with
-the extents.
+What precedes the bins depends on how jemalloc was built. So the bins are found by the slabs they
+point to, and the rest by what agrees with the extents.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from findleaks.allocators.jemalloc.layout import ARENAS, BIN_STATS, BINS, INTERN
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 
-LONGEST = 160 << 10  # bytes of arena_s looked at
-CHOICES = 8  # places for the bins that are looked at closely
-RING = 1 << 16  # thread caches of an arena
+LONGEST = 160 << 10  # bytes of arena_s that are examined
+CHOICES = 8  # candidates for the offset of the bins that are examined closely
+RING = 1 << 16  # thread caches of an arena at most
 
 
 @dataclass
 class Arena:
-    """arena_s number `index` at `address`. `caches` are the thread caches (addresses) in its list."""
+    """arena_s number `index` at `address`. `caches` are the addresses of the thread caches in its
+    list."""
 
     index: int
     address: int
@@ -35,8 +36,8 @@ class Arena:
 
 
 class Shape(NamedTuple):
-    """Where things are in every arena, from its address on; None where that could not be found. `counts` is False of a jemalloc built
-    without statistics: its counters stay 0, and its arenas list no thread caches."""
+    """Offsets in every arena; None where one could not be found. `counts` is False if jemalloc was
+    built without statistics: its counters stay 0, and its arenas list no thread caches."""
 
     bins: Optional[int]
     bin: Bin
@@ -47,8 +48,8 @@ class Shape(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What the extents say: by (arena, szind), how many slabs and regions in use, or large blocks; small ones that the
-    profiler sampled count as the smallest large ones, as jemalloc does."""
+    """Counts from the extents, by (arena, szind): slabs and regions in use, or large blocks. Small
+    blocks that the profiler sampled count in the smallest large class, as in jemalloc."""
 
     slabs: dict[tuple[int, int], int]
     regions: dict[tuple[int, int], int]
@@ -74,13 +75,14 @@ def count(extents: Extents) -> Counts:
 
 
 def name(index: int) -> str:
-    """What an arena is called."""
+    """The arena's name for users."""
     return "no arena" if index == NO_ARENA else f"arena {index}"
 
 
 def table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[Arena]:
-    """The arenas that arenas[] names. `words` are those of the image's data that point into the base allocator's blocks: element k
-    points into base k, so all of them agree on where the table begins."""
+    """The arenas in arenas[]. `words` are those of the image's data that point into the base
+    allocator's blocks: element k points into base k, so all of them agree on where the table
+    begins."""
     votes: dict[int, int] = {}
     known: dict[int, tuple[int, Base]] = {}
     for address, value in words:
@@ -101,7 +103,8 @@ def table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> l
 
 
 def others(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[int]:
-    """What else may be arena 0, where it is the only one: everything in base 0 that the image's data points to."""
+    """Candidates for arena 0 where it is the only one: everything in base 0 that the image's data
+    points to."""
     found = set()
     for _, value in words:
         base = bases.base(value) if value not in leaves else None
@@ -111,8 +114,8 @@ def others(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> 
 
 
 class Guess(NamedTuple):
-    """Bins of this layout are at `offset` in every arena; `score` is how much is for it. `zero` is where arena 0 is then, 0 where that
-    did not show."""
+    """A guess that bins of this layout are at `offset` in every arena. `score` is the evidence for
+    it. `zero` is the address of arena 0 then, 0 if that did not show."""
 
     score: int
     offset: int
@@ -121,8 +124,9 @@ class Guess(NamedTuple):
 
 
 class Guesses:
-    """Where the bins of arenas are: the best guess by how many size classes count there what there is (`agreed`), and by how many words
-    name slabs where a bin of theirs would (`named`)."""
+    """Guesses at the offset of the bins. The best is chosen by how many size classes have counters
+    that match the extents (`agreed`), and by how many words point to slabs where one of their bins
+    would (`named`)."""
 
     def __init__(self, memory: Memory, extents: Extents) -> None:
         self.memory = memory
@@ -133,7 +137,8 @@ class Guesses:
         self._firsts = [0, *accumulate(small.shards for small in extents.classes.small)]
 
     def look(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> None:
-        """Take in an arena, supposed at this address; `naming` are the words there that name slabs, with the slabs' numbers."""
+        """Add the evidence of an arena assumed at this address; `naming` are the words there that
+        point to slabs, with the slabs' numbers."""
         votes = self._count(arena, at, naming)
         for offset, row in sorted((key for key in votes if key[0] > 0), key=lambda key: -votes[key])[:CHOICES]:
             if at + offset not in self._scores:
@@ -142,28 +147,30 @@ class Guesses:
             self.named = _better(self.named, votes[offset, row], offset, at, arena, BINS[row])
 
     def _count(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
-        """By offset of the first bin and number of the layout: how many of the words would be of the slab's own bin."""
+        """By offset of the first bin and number of the layout: how many of the words would belong
+        to the slab's own bin."""
         votes: dict[tuple[int, int], int] = {}
         for place, i in naming:
             if self.extents.arena[i] == arena.index:
                 before = self._firsts[self.extents.szind[i]] + self.extents.shard(i)
                 for row, layout in enumerate(BINS):
                     if layout.extent is self.extents.layout:
-                        for field in (layout.slabcur, layout.nonfull):  # a bin that just gave its slab back has the others only
+                        # a bin that just returned its current slab has only the others
+                        for field in (layout.slabcur, layout.nonfull):
                             key = place - at - field - before * layout.size, row
                             votes[key] = votes.get(key, 0) + 1
         return votes
 
 
 def _better(best: Guess, score: int, offset: int, at: int, arena: Arena, layout: Bin) -> Guess:
-    """The better guess. Of several words in base 0 the nearest below the bins is the arena."""
+    """The better guess. Of several words in base 0, the nearest below the bins is the arena."""
     if (score, -offset) <= (best.score, -best.offset):
         return best
     return Guess(score, offset, at if arena.index == 0 else best.zero, layout)
 
 
 def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], firsts: Sequence[int], extents: Extents) -> Shape:
-    """Find out; where only arena 0 is there, also which of `firsts` it is."""
+    """Find the offsets; where arena 0 is the only one, also which of `firsts` it is."""
     slabs = {extents.descriptors[i]: i for i in extents.blocks if extents.slab[i]}
     if not slabs:
         return Shape(None, BINS[0], None, LARGES[0], None)
@@ -180,7 +187,7 @@ def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], fir
 
 
 def _chosen(memory: Memory, arenas: list[Arena], guesses: Guesses) -> Shape:
-    """The shape by the best guess; sets arena 0's address by it."""
+    """The shape by the best guess; sets arena 0's address accordingly."""
     agreed, named, classes = guesses.agreed, guesses.named, guesses.extents.classes
     if not named.score:
         return Shape(None, BINS[0], None, LARGES[0], None)
@@ -196,7 +203,8 @@ def _chosen(memory: Memory, arenas: list[Arena], guesses: Guesses) -> Shape:
 
 
 def _named(memory: Memory, engine: Engine, at: int, slabs: dict[int, int], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """(address, number of the slab) of the words behind `at` that are descriptors of slabs."""
+    """(address, number of the slab) of the words behind `at` that point to descriptors of
+    slabs."""
     for piece in memory.target.pieces(at, at + LONGEST):
         found = engine.search(piece, low, high)
         values, _ = engine.gather((piece,), found, 8)
@@ -206,7 +214,8 @@ def _named(memory: Memory, engine: Engine, at: int, slabs: dict[int, int], low: 
 
 
 def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bins: int, layout: Bin) -> int:
-    """How many classes of an arena have bins here that count as many slabs and regions as there are."""
+    """How many classes of an arena have bins here that count as many slabs and regions as the
+    extents have."""
     agree, at = 0, bins
     for szind, small in enumerate(classes.small):
         stats = [memory.words(at + shard * layout.size + layout.stats, len(BIN_STATS)) for shard in range(small.shards)]
@@ -221,14 +230,16 @@ def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bin
 
 
 def _counting(memory: Memory, classes: Classes, bins: int, layout: Bin) -> bool:
-    """Whether any counter of these bins ever moved. The last two are left out: where slabs are named by the bins' second pointer to some,
-    what is taken for those is its first."""
+    """Whether any counter of these bins ever changed. The last two are left out: a wrong guess
+    may take a bin's second pointer to slabs for the first, and then reads the first as one of
+    these."""
     number = sum(small.shards for small in classes.small)
     return any(any(memory.words(bins + i * layout.size + layout.stats, len(BIN_STATS) - 2) or ()) for i in range(number))
 
 
 def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Arena], end: int) -> tuple[Optional[int], Large]:
-    """Where the counters of large classes are: those whose nmalloc less ndalloc are the large blocks there are, in every class."""
+    """The offset of the counters of large classes: in every class, nmalloc less ndalloc is the
+    number of large blocks."""
     nbins = len(classes.small)
     nlarge = len(classes.sizes) - nbins
     best: tuple[int, Optional[int], Large] = (0, None, LARGES[0])
@@ -254,7 +265,8 @@ def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Ar
 
 
 def _tcaches(memory: Memory, arenas: Sequence[Arena], end: int) -> Optional[int]:
-    """Where the heads of an arena's two lists are, of thread caches and of what they have in them for statistics."""
+    """The offset of the heads of an arena's two lists: of thread caches, and of their contents for
+    statistics."""
     for arena in arenas:
         words = memory.words(arena.address, end // 8)
         for i, (head, descriptor) in enumerate(zip(words or (), (words or ())[1:])):
@@ -264,15 +276,17 @@ def _tcaches(memory: Memory, arenas: Sequence[Arena], end: int) -> Optional[int]
 
 
 def names_arena(memory: Memory, head: int, descriptor: int, arena: int) -> bool:
-    """Whether what the two heads point to is a thread cache of this arena: in 5.3 its descriptor follows its own link, and the arena the
-    descriptor (tcache_slow_s); in 5.2 the bins come first (tcache_s)."""
+    """Whether the two heads point to a thread cache of this arena. In 5.3 its descriptor follows
+    its own link, and the arena follows the descriptor (tcache_slow_s); in 5.2 the bins come first
+    (tcache_s)."""
     if descriptor - head == 16:
         return memory.word(head + 40) == arena
     return memory.word(descriptor + 32) == arena and memory.word(descriptor + 16) == head + 16
 
 
 def ring(memory: Memory, arena: Arena, tcaches: int) -> tuple[list[tuple[int, int]], str]:
-    """(thread cache, its descriptor) of each that the arena lists, by the ring of descriptors; and why it ended early, or ""."""
+    """(thread cache, its descriptor) of each cache that the arena lists, by the ring of
+    descriptors; and why the ring ended early, or ""."""
     heads = memory.words(arena.address + tcaches, 2)
     if heads is None or not heads[0]:
         return [], ""

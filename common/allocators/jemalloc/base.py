@@ -1,4 +1,7 @@
-"""The base allocator: blocks of memory that jemalloc's own descriptors, arenas and tree nodes stand in (src/base.c). Never roots."""
+"""The base allocator (src/base.c): blocks that contain jemalloc's own structures.
+
+These are descriptors, arenas and tree nodes. They are never roots.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,19 @@ from findleaks.allocators.jemalloc.layout import BITMAP, CACHELINE, FRAME
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Piece, Range
 
-MOST_FRAMES = 4096  # of a block: 8 GiB
-MOST_BLOCKS = 1 << 16  # of a base
-HEADER = 16  # size and next, before the descriptor of what is left of the block
+MOST_FRAMES = 4096  # frames of one block at most: 8 GiB
+MOST_BLOCKS = 1 << 16  # blocks of one base at most
+HEADER = 16  # bytes of size and next, before the descriptor of the block's free rest
 COUNTERS = ((16, 2, 5, 6), (16, 0, 1, 2), (8, 0, 1, 2))
-"""Bytes of a heap of free rests, and which words behind the heaps are allocated, resident and mapped: 5.3.1, 5.3.0, 5.2 (base.h)."""
-WITHIN = 512  # bytes in which base_t has its list of blocks
+"""Bytes of a heap of free rests, and indices of the words behind the heaps that are allocated,
+resident and mapped: 5.3.1, 5.3.0, 5.2 (base.h)."""
+WITHIN = 512  # bytes at the start of base_t that contain its list of blocks
 
 
 @dataclass
 class Base:
-    """A base_t: `blocks` are its blocks, newest first. `allocated`, `resident` and `mapped` are its counters, -1 where not found."""
+    """A base_t. `blocks` are its blocks, newest first. `allocated`, `resident` and `mapped` are its
+    counters, -1 if not found."""
 
     address: int
     index: int
@@ -32,20 +37,21 @@ class Base:
 
 
 class Bases:
-    """Every base that something led to. A block is recognised by its header, at an aligned address below what it holds."""
+    """Every base found. A block is recognised by its header, at an aligned address below the
+    address looked up."""
 
     def __init__(self, memory: Memory, classes: Classes) -> None:
         self.memory = memory
         self.nsizes = len(classes.sizes)
         self.header = -(-(HEADER + BITMAP + max(classes.bitmap, CACHELINE)) // CACHELINE) * CACHELINE
         self.by_index: dict[int, Base] = {}
-        self._blocks: dict[int, Optional[Range]] = {}  # by frame: the block that holds it
+        self._blocks: dict[int, Optional[Range]] = {}  # by frame: the block that contains it
         self._first: dict[int, Optional[Base]] = {}
         self._pieces: tuple[Piece, ...] = ()
         self._seen = -1
 
     def block(self, address: int) -> Optional[Range]:
-        """The block that holds `address`."""
+        """The block that contains `address`."""
         frame = address & -FRAME
         if frame in self._blocks:
             return self._blocks[frame]
@@ -71,11 +77,11 @@ class Bases:
         return Range(at, at + size)
 
     def ranges(self) -> list[Range]:
-        """All blocks known, ascending."""
+        """All blocks found, ascending."""
         return sorted({block for block in self._blocks.values() if block is not None})
 
     def pieces(self) -> tuple[Piece, ...]:
-        """Their memory; the same tuple while no further block is known."""
+        """Memory of the blocks; the same tuple until another block is found."""
         if self._seen != len(self._blocks):
             self._seen = len(self._blocks)
             target = self.memory.target
@@ -83,7 +89,7 @@ class Bases:
         return self._pieces
 
     def base(self, address: int) -> Optional[Base]:
-        """The base whose first block holds `address`; its other blocks are known then, too."""
+        """The base whose first block contains `address`; adds its other blocks to those found."""
         block = self.block(address)
         if block is None:
             return None
@@ -92,7 +98,8 @@ class Bases:
         return self._first[block.start]
 
     def _read(self, block: Range) -> Optional[Base]:
-        """base_t is the first thing in a base's first block (base_new): its list of blocks ends with this block."""
+        """Read base_t, which is the first thing in a base's first block (base_new): its list of
+        blocks ends with this block."""
         if self.memory.word(block.start + 8) != 0:
             return None
         at = block.start + self.header
@@ -124,7 +131,8 @@ class Bases:
         return []
 
     def _counted(self, base: Base, blocks: int) -> Base:
-        """After the list come heaps of free rests, one a class, and then the counters: `mapped` checks itself."""
+        """Add the counters, which follow the heaps of free rests, one for each class, that follow
+        the list. `mapped` can be checked."""
         total = sum(end - start for start, end in base.blocks)
         for heap, allocated, resident, mapped in COUNTERS:
             words = self.memory.words(blocks + 8 + self.nsizes * heap, 8)

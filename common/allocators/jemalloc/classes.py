@@ -1,4 +1,4 @@
-"""Size classes: the small ones as bin_infos in memory has them, the large ones as they follow from these (sc.c)."""
+"""Size classes: small ones from bin_infos in memory, large ones derived from these (sc.c)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from findleaks.allocators.memory import Memory
 
 PAGES = (12, 13, 14, 16)
 STRIDES = (40, 88)
-"""Bytes of a bin_info_t: with plain bitmaps, and with trees of bitmaps, whose lowest level comes first (bitmap.h; from pages of 16 KiB)."""
+"""Bytes of a bin_info_t: with plain bitmaps, and with trees of bitmaps, whose lowest level comes
+first (bitmap.h; from pages of 16 KiB)."""
 
 LARGEST = 7 << 60
 FEWEST, MOST = 20, 128
 
 
 class Small(NamedTuple):
-    """A class of bin_infos: bytes of a region and of a slab, and how many regions a slab has; bins an arena has of it."""
+    """A class of bin_infos: bytes of a region and of a slab, regions of a slab, and bins that an
+    arena has for it."""
 
     size: int
     slab: int
@@ -29,7 +31,8 @@ class Small(NamedTuple):
 
 @dataclass(frozen=True)
 class Classes:
-    """`sizes` are of all classes by their index (szind); the first len(small) are the small ones. `page` is the log of a page's size."""
+    """All size classes. `sizes` are in bytes, by index (szind); the first len(small) are the small
+    classes. `page` is the base-2 logarithm of the page size."""
 
     address: int
     end: int
@@ -51,12 +54,12 @@ class Classes:
         return (self.most_regions + 63) // 64 * 8
 
     def index(self, size: int) -> int:
-        """The class that a request of `size` bytes gets."""
+        """The class of a request for `size` bytes."""
         return bisect_left(self.sizes, size)
 
 
 def read(memory: Memory, second: int) -> Optional[Classes]:
-    """The classes, if bin_infos' entry for 32 bytes stands at `second`."""
+    """The classes, if bin_infos' entry for 32 bytes is at `second`."""
     entry = _entry(memory, second)
     if entry is None or entry.size != 32 or entry.slab not in [1 << page for page in PAGES] or entry.regions != entry.slab // 32:
         return None
@@ -93,7 +96,8 @@ def _plausible(entry: Small, page: int) -> bool:
 
 
 def _sizes(first: Sequence[int]) -> Iterator[int]:
-    """sc.c, sc_data_init: tiny classes below the quantum, four multiples of the quantum, then four classes a doubling."""
+    """sc.c, sc_data_init: tiny classes below the quantum, four multiples of the quantum, then four
+    classes for each doubling."""
     quantum = first[2] - first[1]
     size = first[0]
     while size < quantum:

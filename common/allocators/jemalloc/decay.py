@@ -1,8 +1,9 @@
-"""How long an arena lets pages stay that nobody uses: decay_t, of dirty pages and of muzzy ones.
+"""Decay times (decay_t): how long an arena keeps unused dirty and muzzy pages.
 
-decay.h and decay.c of 5.3, arena_structs.h and arena.c of 5.2: a mutex and a flag, then time_ms (-1: never purge, 0: at once), interval,
-epoch, jitter_state, deadline, nunpurged, a word each, and a backlog of 200 more. decay_reinit sets interval to a 200th of time_ms in
-nanoseconds, where that is more than 0; where it is not, jitter_state stays what it was set to first: the address of decay_t itself.
+decay.h and decay.c of 5.3, arena_structs.h and arena.c of 5.2: a mutex and a flag, then time_ms
+(-1: never purge, 0: at once), interval, epoch, jitter_state, deadline, nunpurged, a word each, and
+a backlog of 200 more. If time_ms is more than 0, decay_reinit sets interval to a 200th of it in
+nanoseconds; otherwise jitter_state keeps its first value, the address of decay_t itself.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ BACKLOG = STEPS
 
 
 def times(memory: Memory, arena: Arena) -> Optional[tuple[int, int]]:
-    """(dirty, muzzy) decay times of an arena in milliseconds, NEVER where it is never purged; None where they are not found."""
+    """(dirty, muzzy) decay times of an arena in milliseconds, NEVER if pages are never purged; None
+    where they are not found."""
     words = memory.words(arena.address, LONGEST // 8) or memory.words(arena.address, LONGEST // 32) or ()
     found: list[int] = []
     at = 0
@@ -35,7 +37,7 @@ def times(memory: Memory, arena: Arena) -> Optional[tuple[int, int]]:
 
 
 def _time(time: int, interval: int, epoch: int, jitter: int, address: int) -> Optional[int]:
-    """What decay_t would say whose time_ms stands at `address`, or None."""
+    """The decay time of a decay_t whose time_ms is at `address`, or None."""
     if 0 < time < MOST:
         return time if interval == time * 1_000_000 // STEPS and epoch else None
     if time in (0, (1 << 64) - 1) and 0 < address - jitter < MUTEX:

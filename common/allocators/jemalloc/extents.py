@@ -1,4 +1,7 @@
-"""Extents: runs of pages, each with a descriptor (extent_t, edata_t); slabs, large blocks, and free pages in three states."""
+"""Extents: runs of pages, each with a descriptor (extent_t, edata_t).
+
+They are slabs, large blocks, and free pages in three states.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ from findleaks.engine.terms import RUN, State, run_states
 from findleaks.target.base import Range
 
 SHOWN = 16
-"""Broken descriptors that are named one by one; of more, only the count."""
+"""Broken descriptors that are reported one by one; the others are only counted."""
 
-HUGE = 2 << 20  # a pageslab of the hugepage allocator (hpdata.h)
+HUGE = 2 << 20  # bytes of a pageslab of the hugepage allocator (hpdata.h)
 
 
 class _Columns(NamedTuple):
@@ -36,14 +39,15 @@ class _Columns(NamedTuple):
     record: list[int]
 
     def only(self, kept: Sequence[int]) -> _Columns:
-        """These rows, in this order."""
+        """The given rows, in the given order."""
         return _Columns(*([column[i] for i in kept] for column in self))
 
 
 @dataclass
 class Extents:
-    """All extents, ascending and disjoint, a column each. `bits`, `address`, `size` are the descriptor's words; `record` counts the
-    descriptors as they lie in `raw`, `length` bytes each; `blocks` are the numbers of those that hold blocks."""
+    """All extents, ascending and disjoint, a column for each attribute. `bits`, `address`, `size`
+    are the descriptor's words. `record` is the index of the descriptor in `raw`, where each takes
+    `length` bytes. `blocks` are the numbers of the extents that hold blocks."""
 
     layout: Extent
     classes: Classes
@@ -54,7 +58,7 @@ class Extents:
     address: list[int]
     size: list[int]
     record: list[int]
-    good: list[bool]  # whether what the descriptor says of blocks makes sense
+    good: list[bool]  # whether the descriptor's statements on blocks are consistent
 
     def __post_init__(self) -> None:
         layout, bits = self.layout, self.bits
@@ -63,7 +67,7 @@ class Extents:
         states = (1 << layout.state_bits) - 1
         self.start = [a & outside for a in self.address]
         self.szind = [b >> szind & szinds for b in bits]
-        # Pages that the hugepage allocator keeps at hand (sec.c) are in the state active, and of no class.
+        # Pages that the hugepage allocator keeps ready (sec.c) have the state active and no class.
         none = len(self.classes.sizes)
         self.state = [b >> state & states or (0 if szind < none else KEPT) for b, szind in zip(bits, self.szind)]
         self.arena = [b & layout.arena_mask for b in bits]
@@ -72,8 +76,8 @@ class Extents:
         self.pad = self._padding()
 
     def _padding(self) -> int:
-        """What large extents have beyond their blocks: a page, so that these can begin anywhere in the first (sz_large_pad), or nothing,
-        if it was built so."""
+        """Bytes that large extents have beyond their blocks: a page, so that a block can begin
+        anywhere in the first page (sz_large_pad), or 0, depending on the build."""
         page, sizes, small = 1 << self.classes.page, self.classes.sizes, len(self.classes.small)
         for i in self.blocks:
             if not self.slab[i] and self.szind[i] >= small and (self.address[i] % page or self.size[i] > sizes[self.szind[i]]):
@@ -87,24 +91,25 @@ class Extents:
         return self.start[i] + self.size[i]
 
     def at(self, address: int) -> int:
-        """The number of the extent that holds `address`, or -1."""
+        """The number of the extent that contains `address`, or -1."""
         i = bisect_right(self.start, address) - 1
         return i if i >= 0 and address < self.end(i) else -1
 
     def shard(self, i: int) -> int:
-        """Which of its class's bins a slab is in."""
+        """The index of the slab's bin among its class's bins."""
         return self.bits[i] >> self.layout.nfree + self.nfree_bits & 63
 
     @cached_property
     def nfree_bits(self) -> int:
-        """SC_LG_SLAB_MAXREGS + 1: a page of the smallest class, unless it was built otherwise."""
+        """SC_LG_SLAB_MAXREGS + 1: a page of the smallest class, unless the build changed it."""
         return max(self.classes.page - 3, (self.classes.most_regions - 1).bit_length()) + 1
 
     def nfree(self, i: int) -> int:
         return self.bits[i] >> self.layout.nfree & (1 << self.nfree_bits) - 1
 
     def bitmap(self, i: int) -> int:
-        """A slab's bitmap as a number: a bit set is a free region. Bits beyond the last region are left out."""
+        """A slab's bitmap as a number: a set bit is a free region. Bits beyond the last region are
+        cleared."""
         count = self.classes.small[self.szind[i]].regions
         at = self.record[i] * self.length + self.layout.bitmap
         return int.from_bytes(self.raw[at : at + (count + 63) // 64 * 8], "little") & (1 << count) - 1
@@ -116,25 +121,28 @@ class Extents:
 
     @cached_property
     def alike(self) -> Mapping[int, int]:
-        """How many extents with blocks there are of an arena, class, number of free regions, and slab or not; by these bits."""
+        """Number of extents with blocks, by the bits that hold arena, class, number of free
+        regions, and slab or not."""
         layout = self.layout
         szinds, frees = (1 << self.classes.szind_bits) - 1, (1 << self.nfree_bits) - 1
         mask, bits = layout.arena_mask | 1 << layout.slab | szinds << layout.szind | frees << layout.nfree, self.bits
         return Counter([bits[i] & mask for i in self.blocks])
 
     def usable(self, i: int) -> int:
-        """Bytes of an active extent's blocks, as malloc_usable_size says: the class's, or (5.3.1, which rounds large ones up to pages)
-        all but the padding. A small block that the profiler sampled has an extent of its own, and its class's size."""
+        """Bytes of an active extent's blocks, as malloc_usable_size returns: the class's, or
+        (5.3.1, which rounds large ones up to pages) all except the padding. A small block that the
+        profiler sampled has an extent of its own and its class's size."""
         szind = self.szind[i]
         size = self.classes.sizes[szind]
         return size if self.slab[i] or szind < len(self.classes.small) else min(size, self.size[i] - self.pad)
 
     def runs(self) -> array[int]:
-        """RUN words for each extent with blocks, in order."""
+        """A record of RUN words for each extent with blocks, in order."""
         classes = self.classes
         slab_states, whole = run_states(State.IN_USE, State.FREE), run_states(State.IN_USE, State.IN_USE)
         first, step = 8 * self.layout.bitmap, 8 * self.length
-        known: dict[int, tuple[int, int, int, int]] = {}  # by what of the bits decides: stride, size, count, states
+        # by the bits that decide: stride, size, count, states
+        known: dict[int, tuple[int, int, int, int]] = {}
         for szind, small in enumerate(classes.small):
             known[szind << 1 | 1] = small.size, small.size, small.regions, slab_states
         places = self.blocks
@@ -149,10 +157,12 @@ class Extents:
 
 
 def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, layout: Extent, problems: list[Problem]) -> Extents:
-    """The extents that the radix tree names. Descriptors that do not fit the tree, or overlap others, are left out and named."""
+    """The extents in the radix tree. Descriptors that do not fit the tree, or overlap others, are
+    left out and reported."""
     page, inside = classes.page, (1 << classes.page) - 1
     length = layout.bitmap + max(classes.bitmap, 64)
-    # The tree's elements ascend, so descriptors in their order do, but for broken ones.
+    # The tree's elements ascend, and so do the addresses of extents in the order of descriptors,
+    # except for broken ones.
     wanted = [descriptor for descriptor in dict.fromkeys(elements.descriptors) if descriptor]
     gathered, missing = engine.gather(bases.pieces(), wanted, length)
     raw = bytes(gathered)
@@ -201,7 +211,8 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
 
 
 def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[int, str]]) -> list[bool]:
-    """Whether each descriptor makes sense. Those of a kind (same class, state and size) are right or wrong together."""
+    """Whether each descriptor is consistent. Those with the same class, state and size are right or
+    wrong together."""
     inside = (1 << classes.page) - 1
     decides = 1 << layout.slab | (1 << layout.szind + classes.szind_bits) - (1 << layout.state)
     deciding, offsets = [b & decides for b in columns.bits], [a & inside for a in columns.address]
@@ -251,8 +262,8 @@ def state_name(state: int) -> str:
 
 
 def spans(extents: Extents, extra: Sequence[Range]) -> list[tuple[int, int, int]]:
-    """(start, end, arena) of maximal stretches of one arena's extents, ascending; `extra` are pageslabs, whose free pages have no
-    descriptor."""
+    """(start, end, arena) of maximal stretches of one arena's extents, ascending; `extra` are
+    pageslabs, whose free pages have no descriptor."""
     found: list[tuple[int, int, int]] = []
     low = high = whose = -1
     hpa = extents.layout.hpa if extra else -1

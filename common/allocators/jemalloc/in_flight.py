@@ -1,8 +1,9 @@
-"""What a thread inside jemalloc has in its hands: the stack of a thread cache that it is filling or flushing.
+"""The blocks that a thread inside jemalloc refers to by the stack of a cache it fills or flushes.
 
-A fill (cache_bin.h of 5.3, cache_bin_init_ptr_array_for_fill; tcache.c of 5.2, tbin_fill) takes regions from a slab one after the other
-and puts their addresses into the cache's stack, where they count as cached only when all are there; a flush gives back regions whose
-addresses stay on the stack until all are gone. In between, a register points into the stack.
+A fill (cache_bin.h of 5.3, cache_bin_init_ptr_array_for_fill; tcache.c of 5.2, tbin_fill) takes
+regions from a slab one after the other and puts their addresses into the cache's stack, where they
+count as cached only when all are there. A flush returns regions whose addresses stay on the stack
+until all are returned. In between, a register points into the stack.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def in_hand(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """See Allocator.in_hand: all that stands on the stacks of caches that a word points into; the block of a descriptor it names."""
+    """See Allocator.in_hand: all entries on the stacks of caches that a word points into; the block
+    of a descriptor that a word points to."""
     for cache in heap.caches_found:
         low = cache.stacks_at
         for stack in sorted(cache.stacks, key=lambda stack: stack.address):

@@ -1,4 +1,4 @@
-"""One jemalloc of a process as an Allocator: its extents as heaps, its thread caches, its own counters."""
+"""One jemalloc as an Allocator: its extents as heaps, its thread caches, its counters."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Jemalloc(Allocator):
             self.problems.append(Problem(address, what))
 
     def heaps(self) -> list[Heap]:
-        """See Allocator: stretches of extents of one arena, whatever their state."""
+        """See Allocator: stretches of adjacent extents of one arena, whatever their state."""
         if self._heaps is None:
             seen = self.parts.extents
             self._runs = seen.runs()
@@ -91,7 +91,8 @@ class Jemalloc(Allocator):
         return Heap(start, end, arenas.name(arena), walk)
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator: mark what thread caches hold, and jemalloc's own blocks: those with their stacks, and the profiler's."""
+        """See Allocator: mark the blocks that thread caches hold, and jemalloc's own blocks: those
+        that contain the caches' stacks, and the profiler's."""
         cached = array("Q", (entry for cache in self.caches_found for entry in cache.entries()))
         unknown = blocks.set_state(cached, State.CACHED) if cached else []
         for entry in unknown[:SHOWN]:
@@ -113,8 +114,8 @@ class Jemalloc(Allocator):
         self.problems += report.reconcile(self)
 
     def metadata(self) -> list[Range]:
-        """See Allocator: the base allocator's blocks, the tree's root, the table of classes, the pointers to arenas, and the thread caches
-        with what they remember of the tree."""
+        """See Allocator: the base allocator's blocks, the tree's root, the table of classes, the
+        pointers to arenas, and the thread caches with their cached parts of the tree."""
         parts = self.parts
         ranges = [*parts.bases.ranges(), Range(parts.root.address, parts.root.address + parts.root.size)]
         ranges.append(Range(parts.classes.address, parts.classes.end))
@@ -157,14 +158,15 @@ class Jemalloc(Allocator):
         return report.arenas_of(self)
 
     def spare(self, blocks: Blocks) -> list[base.Spare]:
-        """See Allocator: extents in no use."""
+        """See Allocator: unused extents."""
         seen = self.parts.extents
         idle = [i for i, state in enumerate(seen.state) if state]
         return [base.Spare(seen.start[i], seen.end(i), extents.state_name(seen.state[i]), arenas.name(seen.arena[i])) for i in idle]
 
     def retention(self, free: FreeMemory) -> Retention:
         """See Allocator."""
-        from findleaks.allocators.jemalloc.retention import explain_retention  # only `verdict` needs it
+        # only `verdict` needs it
+        from findleaks.allocators.jemalloc.retention import explain_retention
 
         return explain_retention(free, self.release_call, self.memory, self.parts.arenas)
 
@@ -185,7 +187,8 @@ class Jemalloc(Allocator):
         return report.totals(self)
 
     def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """See Allocator: the stacks of caches that it fills or flushes, slabs by their descriptors."""
+        """See Allocator: the stacks of caches that the thread fills or flushes, slabs by their
+        descriptors."""
         return in_flight.in_hand(self, words, blocks)
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:

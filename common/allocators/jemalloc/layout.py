@@ -1,6 +1,7 @@
-"""How jemalloc lays out its structures, release by release, newest first; which row fits is decided by what stands in memory.
+"""Layouts of jemalloc's structures, release by release, newest first.
 
-Offsets and sizes are bytes. Compared with the DWARF of builds of 5.2.1, 5.3.0 and 5.3.1 for x86-64.
+The content of memory decides which row fits. Offsets and sizes are bytes. Compared with the DWARF
+of builds of 5.2.1, 5.3.0 and 5.3.1 for x86-64.
 """
 
 from __future__ import annotations
@@ -8,29 +9,31 @@ from __future__ import annotations
 from typing import NamedTuple
 
 FRAME = 2 << 20
-"""What blocks of the base allocator are aligned to, and multiples of (base.c, HUGEPAGE_CEILING)."""
+"""Bytes. Alignment of the base allocator's blocks, whose sizes are multiples of it (base.c,
+HUGEPAGE_CEILING)."""
 
 CACHELINE = 64
-BITMAP = 64  # where a descriptor's bitmap begins
+BITMAP = 64  # offset of a descriptor's bitmap
 ARENAS = 4095  # MALLOCX_ARENA_LIMIT less one (jemalloc_internal_types.h)
-NO_ARENA = 4095  # arena_ind of a descriptor that belongs to none
+NO_ARENA = 4095  # arena_ind of a descriptor that belongs to no arena
 
 ACTIVE, DIRTY, MUZZY, RETAINED = 0, 1, 2, 3
-KEPT = 8  # our own name for pages that are active and of no size class
+KEPT = 8  # findleaks' name for pages that are active and of no size class
 STATES = ("active", "dirty", "muzzy", "retained")
 
 
 class Extent(NamedTuple):
-    """extent_t or edata_t, the descriptor of a run of pages: bits at 0, address at 8, size and esn at 16, the slab's bitmap at 64. The
-    numbers are shifts in the bits; arena is bits 0-11 and slab bit 12."""
+    """extent_t or edata_t, the descriptor of a run of pages: bits at 0, address at 8, size and esn
+    at 16, the slab's bitmap at 64. The numbers are shifts in the bits; arena is bits 0-11 and slab
+    bit 12."""
 
     name: str
     state: int
     state_bits: int
     szind: int
     nfree: int
-    hpa: int  # bit that says that it comes from the hugepage allocator; -1 where there is none
-    next: int  # link of the list of large extents, or of full slabs
+    hpa: int  # bit for extents of the hugepage allocator; -1 where there is none
+    next: int  # offset of the link in the list of large extents, or of full slabs
     prev: int
     bitmap: int = BITMAP
     arena_mask: int = 0xFFF
@@ -45,8 +48,8 @@ EXTENT = Extent("5.2", 16, 2, 18, 26, -1, 24, 32)
 
 
 class Bin(NamedTuple):
-    """bin_t, one a small class and shard. `stats` is bin_stats_t: nmalloc, ndalloc, nrequests, curregs, nfills, nflushes, nslabs, reslabs,
-    curslabs, nonfull_slabs, a word each."""
+    """bin_t, one for each small class and shard. `stats` is bin_stats_t: nmalloc, ndalloc,
+    nrequests, curregs, nfills, nflushes, nslabs, reslabs, curslabs, nonfull_slabs, a word each."""
 
     extent: Extent
     size: int
@@ -67,7 +70,8 @@ BIN_STATS = ("nmalloc", "ndalloc", "nrequests", "curregs", "nfills", "nflushes",
 
 
 class Large(NamedTuple):
-    """arena_stats_large_t, one a large class: nmalloc and ndalloc are its first two words."""
+    """arena_stats_large_t, one for each large class: nmalloc and ndalloc are its first two
+    words."""
 
     size: int
     nrequests: int
@@ -83,8 +87,10 @@ LARGES = (
 
 
 class ArenaStats(NamedTuple):
-    """Where arena_s has bytes of its own that it took from itself (stats.internal), by where its counters of large classes and, behind
-    them, its list of thread caches stand: a program without thread caches, or without large blocks, shows one of the two only."""
+    """Offsets in arena_s of the bytes that jemalloc took from the arena for itself
+    (stats.internal), by the offsets of its counters of large classes and, behind them, of its list
+    of thread caches. A program without thread caches, or without large blocks, shows only one of
+    the two."""
 
     large: int
     tcaches: int
@@ -100,8 +106,9 @@ INTERNAL = (
 
 
 class Profile(NamedTuple):
-    """Where the profiler's structures have what is followed: of prof_tctx_t (its first word is its prof_tdata_t) its prof_gctx_t and the
-    links of the tree it is in, of prof_tdata_t its hash table and, 0 where it has none, the pointer to a name in a block of its own."""
+    """Offsets in the profiler's structures. Of prof_tctx_t, whose first word points to its
+    prof_tdata_t: its prof_gctx_t, and the links of the tree it is in. Of prof_tdata_t: its hash
+    table, and the pointer to a name in a block of its own (0 where it has none)."""
 
     context: int
     link: int
@@ -118,22 +125,25 @@ PROFILES = (
 
 
 class Levels(NamedTuple):
-    """How an address finds its descriptor in the radix tree (rtree.h). `bits` are those of the levels below the root's."""
+    """How the bits of an address lead to its descriptor in the radix tree (rtree.h). `bits` are
+    those of the levels below the root's."""
 
     address: int  # significant bits of an address, LG_VADDR
     root: int
     inner: tuple[int, ...]  # bits of the levels between root and leaf
     leaf: int
-    element: int  # bytes of a leaf's element: a word with the descriptor and its class packed, or two
+    # bytes of a leaf's element: one word with the descriptor and its class packed, or two words
+    element: int
 
     def under_root(self, page: int) -> int:
-        """Bits of an address below those that pick an element of the root."""
+        """Bits of an address below those that select an element of the root."""
         return page + self.leaf + sum(self.inner)
 
 
 def levels(page: int) -> list[Levels]:
-    """What trees there may be with pages of 2 ** `page` bytes: rtree.h splits the bits into two or three levels, the odd ones to the
-    later. With 57 bits an element no longer has room for the size class."""
+    """Possible trees with pages of 2 ** `page` bytes. rtree.h splits the bits into two or three
+    levels and gives the remainder to the later ones. With addresses of 57 bits an element has no
+    space for the size class."""
     found = []
     for address in (48, 57):
         bits = address - page

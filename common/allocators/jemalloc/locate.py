@@ -1,4 +1,4 @@
-"""Where a process has jemalloc, and which release's structures it has."""
+"""Finds jemalloc in a process, and decides which release's structures it has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from findleaks.target.ranges import nonzero_pieces
 VERSION = re.compile(rb"\0(\d{1,2}\.\d{1,3}\.\d{1,3})-\d{1,6}-g[0-9a-f]{7,40}\0")
 """JEMALLOC_VERSION: the release, commits since, and the commit."""
 
-SAMPLE = 512  # slabs whose bitmaps are counted to tell one layout from another
+SAMPLE = 512  # slabs whose bitmaps are counted to distinguish layouts
 
 
 def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[Jemalloc]:
@@ -40,7 +40,7 @@ def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int
         words = list(tree.candidates(engine, memory, image, bases))
         roots = tree.find(memory, engine, image, tables[0], bases, words)
         for i, root in enumerate(sorted(roots)):
-            # Two in one image have tables alike: which is whose does not matter.
+            # Two in one image have equal tables: which table belongs to which does not matter.
             made.append(_allocator(target, engine, memory, image, tables[min(i, len(tables) - 1)], bases, words, root))
     return made
 
@@ -71,14 +71,15 @@ def _allocator(
 
 
 def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Classes, problems: list[Problem]) -> Extents:
-    """The extents in the layout that makes most sense of them; the newer where both do."""
+    """The extents in the layout with which most of them are consistent; the newer one if both
+    fit."""
     best: tuple[float, Optional[Extents], list[Problem]] = (-1.0, None, [])
     for layout in (EDATA, EXTENT):
-        told: list[Problem] = []
-        seen = extents.read(engine, bases, elements, table, layout, told)
+        found: list[Problem] = []
+        seen = extents.read(engine, bases, elements, table, layout, found)
         sense = _sense(seen)
         if sense > best[0]:
-            best = sense, seen, told
+            best = sense, seen, found
         if sense == 1 and len(seen):
             break
     assert best[1] is not None
@@ -87,8 +88,9 @@ def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Class
 
 
 def _sense(seen: Extents) -> float:
-    """Which part of the extents make sense: active ones a class that fits their size, slabs as many free regions as their bitmaps have."""
-    # States from 6 on are none (edata.h); what we call kept makes sense.
+    """The share of extents that are consistent: active ones have a class that fits their size,
+    slabs as many free regions as their bitmaps."""
+    # States from 6 on do not exist (edata.h), except for KEPT.
     good = sum(seen.good) - sum(6 <= state < KEPT for state in seen.state)
     slabs = [i for i in seen.blocks if seen.slab[i]]
     sample = slabs[:: len(slabs) // SAMPLE + 1]

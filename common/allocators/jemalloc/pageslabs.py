@@ -1,4 +1,7 @@
-"""Pageslabs of the hugepage allocator (hpdata.h, 5.3): 2 MiB of pages of which only those in use have descriptors."""
+"""Pageslabs of the hugepage allocator (hpdata.h, 5.3).
+
+A pageslab is 2 MiB of pages, of which only those in use have descriptors.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ E_PS = 24  # of edata_t
 
 
 def find(memory: Memory, engine: Engine, bases: Bases, seen: Extents) -> list[Range]:
-    """The pageslabs that extents come from, ascending; [] where none does."""
+    """The pageslabs that contain extents, ascending; [] if there are none."""
     bit = seen.layout.hpa
     if bit < 0:
         return []

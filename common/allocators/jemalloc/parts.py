@@ -1,4 +1,4 @@
-"""What was found of one jemalloc, from which its checks and counts are made."""
+"""The parts found of one jemalloc, which its checks and statistics read."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from findleaks.allocators.memory import Memory
 
 
 class Parts(NamedTuple):
-    """What was found: where, the table of small classes, the tree with its leaves (and the number of the first page each is about), the
-    base allocator, the extents, the arenas and where things are in them."""
+    """The image, the table of small classes, the tree with its leaves (each with the number of its
+    first page), the base allocator, the extents, the arenas and the offsets in them."""
 
     image: Image
     classes: Classes
@@ -32,7 +32,7 @@ class Parts(NamedTuple):
 
 
 class JemallocView(Protocol):
-    """What the checks and counts read of instance.Jemalloc; they set `checked`."""
+    """The attributes of instance.Jemalloc that checks and statistics read; they set `checked`."""
 
     memory: Memory
     parts: Parts

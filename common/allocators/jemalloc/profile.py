@@ -1,7 +1,8 @@
-"""What the heap profiler (prof:true) keeps in ordinary blocks: its two kinds of hash tables, and what hangs from them.
+"""Blocks of the heap profiler (prof:true): its hash tables, and the structures they lead to.
 
-These blocks are made without thread caches, where the program's own freed blocks were, and much of them is never written: what the
-program left there would count as references. Sources: prof_structs.h, prof_data.c (5.2: prof.c), ckh.h.
+These are ordinary blocks, allocated without thread caches, where the program's own freed blocks
+were, and much of them is never written: what the program left there would count as references.
+Sources: prof_structs.h, prof_data.c (5.2: prof.c), ckh.h.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
 
 BUCKET = 64  # bytes: four cells of {key, data}
-LARGEST = 26  # log of the most buckets
-MOST = 1 << 22  # structures of a profiler
-TREE = 16  # of prof_gctx_t: the root of its tree of prof_tctx_t
+LARGEST = 26  # base-2 logarithm of the number of buckets at most
+MOST = 1 << 22  # structures of a profiler at most
+TREE = 16  # offset in prof_gctx_t of the root of its tree of prof_tctx_t
 
 
 class Table(NamedTuple):
     """ckh_t: {prng_state, count, lg_minbuckets, lg_curbuckets, hash, keycomp, tab}, 48 bytes."""
 
-    taken: int  # cells
-    buckets: int  # log
+    taken: int  # cells in use
+    buckets: int  # base-2 logarithm of their number
     functions: tuple[int, int]
     cells: int
 
 
 @dataclass
 class Found:
-    """Addresses of the profiler's blocks: `tables` of cells, `contexts` (prof_gctx_t), `counts` (prof_tctx_t), `threads` (prof_tdata_t) and
-    their names."""
+    """Addresses of the profiler's blocks: `tables` of cells, `contexts` (prof_gctx_t), `counts`
+    (prof_tctx_t), `threads` (prof_tdata_t) and their names."""
 
     tables: set[int] = field(default_factory=set)
     contexts: set[int] = field(default_factory=set)
@@ -51,7 +52,8 @@ class Found:
 
 
 def find(memory: Memory, engine: Engine, image: Image, extents: Extents, near: Sequence[Range]) -> set[int]:
-    """The blocks of a profiler that is on. `near`: where threads keep their pointers to prof_tdata_t, that of thread caches."""
+    """The blocks of a profiler that is on. `near`: the ranges where threads keep their pointers to
+    prof_tdata_t, which is near their thread caches."""
     found = Found()
     for table in _tables(memory, engine, image, extents):
         contexts = _contexts(memory, extents, table)
@@ -81,7 +83,8 @@ def _table(words: Sequence[int]) -> Optional[Table]:
 
 
 def _tables(memory: Memory, engine: Engine, image: Image, extents: Extents) -> Iterator[Table]:
-    """What may be bt2gctx among the image's variables: functions of this image, and cells in a block."""
+    """Candidates for bt2gctx among the image's variables: functions of this image, and cells in a
+    block."""
     if not len(extents):
         return
     low, high = extents.start[0], extents.end(len(extents) - 1)
@@ -102,14 +105,15 @@ def _tables(memory: Memory, engine: Engine, image: Image, extents: Extents) -> I
 
 
 def _cells(memory: Memory, table: Table) -> Iterator[tuple[int, int]]:
-    """(key, data) of the cells that are taken."""
+    """(key, data) of the cells in use."""
     for at in range(table.cells, table.cells + (BUCKET << table.buckets), 4096):
         words = memory.words(at, min(4096, table.cells + (BUCKET << table.buckets) - at) // 8) or ()
         yield from ((key, data) for key, data in zip(words[0::2], words[1::2]) if key)
 
 
 def _contexts(memory: Memory, extents: Extents, table: Table) -> Optional[set[int]]:
-    """The prof_gctx_t's: a key is the stack (bt) inside its data, at the same place in each. None where this is another table."""
+    """The prof_gctx_t's: a key is the stack (bt) inside its data, at the same offset in each. None
+    if this is another table."""
     cells = list(_cells(memory, table))
     distances = {key - data for key, data in cells}
     if len(cells) != table.taken or len(distances) > 1 or any(not 0 < distance < 256 for distance in distances):
@@ -118,7 +122,7 @@ def _contexts(memory: Memory, extents: Extents, table: Table) -> Optional[set[in
 
 
 def _row(memory: Memory, table: Table, contexts: set[int]) -> Optional[Profile]:
-    """The layout in which most contexts lead to a count; None where none has one."""
+    """The layout with which most contexts lead to a prof_tctx_t; None if none has one."""
     roots = [(context, memory.word(context + TREE)) for context in sorted(contexts)]
     best: tuple[int, Optional[Profile]] = (0, None)
     for row in PROFILES:
@@ -129,7 +133,7 @@ def _row(memory: Memory, table: Table, contexts: set[int]) -> Optional[Profile]:
 
 
 def _trees(memory: Memory, extents: Extents, table: Table, contexts: set[int], row: Profile, found: Found) -> None:
-    """What hangs from each context: how much each thread has from there."""
+    """Add the structures that each context leads to: the counts of each thread for it."""
     left = [(context, memory.word(context + TREE) or 0) for context in contexts]
     while left and len(found.counts) < MOST:
         if memory.target.interrupted():
@@ -139,12 +143,12 @@ def _trees(memory: Memory, extents: Extents, table: Table, contexts: set[int], r
         if words is not None:
             found.counts.add(at)
             found.threads.add(words[0])
-            # A link's lowest bit tells the node's colour (rb.h).
+            # A link's lowest bit is the node's colour (rb.h).
             left += [(context, words[row.link // 8]), (context, words[row.link // 8 + 1] & -2)]
 
 
 def _threads(memory: Memory, extents: Extents, table: Table, near: Sequence[Range], row: Profile, found: Found) -> None:
-    """Threads of which nothing is there now, too; what hangs from each."""
+    """Add the threads, including those without counts, and the structures that each leads to."""
     for start, end in near:
         for _, stored in memory.scan(start, end):
             for word in set(stored):
@@ -161,7 +165,8 @@ def _threads(memory: Memory, extents: Extents, table: Table, near: Sequence[Rang
 
 
 def _count(memory: Memory, row: Profile, table: Table, context: int, at: int) -> Optional[tuple[int, ...]]:
-    """The words of the prof_tctx_t at `at`, if it is one of this context, and of a thread with a table of its own."""
+    """The words of the prof_tctx_t at `at`, if it belongs to this context and to a thread with a
+    table of its own."""
     words = memory.words(at, row.link // 8 + 2) if at % 8 == 0 else None
     if words is None or words[row.context // 8] != context or memory.words(words[0] + row.table + 24, 2) != table.functions:
         return None

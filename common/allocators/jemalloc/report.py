@@ -1,4 +1,4 @@
-"""Size classes, arenas and totals, from the extents and from jemalloc's own counters; and where the two differ."""
+"""Size classes, arenas and totals, by the extents and by jemalloc's counters."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from findleaks.allocators.jemalloc.parts import JemallocView
 
 Key = tuple[int, int, bool]
-"""Arena, size class, and whether the blocks stand in slabs."""
+"""Arena, size class, and whether the blocks are in slabs."""
 
 
 class Row:
-    """What the extents say of a size class of an arena."""
+    """The extents' figures for a size class of an arena."""
 
     def __init__(self) -> None:
         self.extents = self.blocks = self.total = self.memory = self.bytes = self.cached = self.internal = 0
 
 
 def rows(allocator: JemallocView) -> dict[Key, Row]:
-    """By arena and class, slabs and extents of single blocks apart."""
+    """Rows by arena and class, with separate rows for slabs and for extents of single blocks."""
     seen = allocator.parts.extents
     found: dict[Key, Row] = {}
     shift, mask = seen.layout.nfree, (1 << seen.nfree_bits) - 1
@@ -58,9 +58,10 @@ def rows(allocator: JemallocView) -> dict[Key, Row]:
 
 
 def caches(allocator: JemallocView) -> list[base.Cache]:
-    """A row for each small class of each arena, as malloc_stats_print's table of bins has it; for each large class; and for small
-    blocks that the profiler sampled, which have an extent each. What jemalloc counts as in use (curregs) here is in use, cached, or
-    (own["internal"]) holds the stacks of thread caches."""
+    """A row for each small class of each arena, as in malloc_stats_print's table of bins; for each
+    large class; and for small blocks that the profiler sampled, which have an extent each. A block
+    that jemalloc counts as in use (curregs) here is in use, or cached, or (own["internal"]) holds
+    the stacks of thread caches."""
     memory, parts = allocator.memory, allocator.parts
     table, nbins = parts.classes, len(parts.classes.small)
     by_class = rows(allocator)
@@ -152,8 +153,8 @@ def of_hugepages(allocator: JemallocView) -> dict[int, int]:
 
 
 def arenas_of(allocator: JemallocView) -> list[base.Arena]:
-    """An arena's bytes: `free` are free regions of slabs, `spare` dirty and muzzy pages; `mapped` counts jemalloc's own memory, and not
-    what it gave back to the kernel (retained)."""
+    """An arena's bytes: `free` are free regions of slabs, `spare` dirty and muzzy pages. `mapped`
+    includes jemalloc's own memory, but not what it returned to the kernel (retained)."""
     memory, parts = allocator.memory, allocator.parts
     by_state, hugepages = pages(allocator), of_hugepages(allocator)
     sums: dict[str, list[int]] = {}
@@ -186,7 +187,7 @@ def arenas_of(allocator: JemallocView) -> list[base.Arena]:
             )
             if arena.base is not None and arena.base.mapped >= 0:
                 own["base"] = arena.base.allocated
-                # What comes from the hugepage allocator is counted by that alone.
+                # Memory of the hugepage allocator is counted by that allocator only.
                 own["mapped"] = mapped - huge + arena.base.mapped
                 own["resident"] = arena.base.resident + mapped
                 mapped += arena.base.mapped
@@ -196,8 +197,9 @@ def arenas_of(allocator: JemallocView) -> list[base.Arena]:
 
 
 def totals(allocator: JemallocView) -> dict[str, int]:
-    """stats.allocated, active, metadata, resident, mapped, retained, in bytes (ctl.c, ctl_refresh; arena.c, arena_stats_merge). What
-    jemalloc adds up from counters is added up from the extents where those have it."""
+    """stats.allocated, active, metadata, resident, mapped, retained, in bytes (ctl.c, ctl_refresh;
+    arena.c, arena_stats_merge). Figures that jemalloc computes from counters are computed from the
+    extents where possible."""
     of_arenas = [arena.own for arena in arenas_of(allocator)]
     if not allocator.parts.shape.counts or not of_arenas or any("base" not in own for own in of_arenas):
         return {}
@@ -205,9 +207,10 @@ def totals(allocator: JemallocView) -> dict[str, int]:
     nbins = len(allocator.parts.classes.small)
     allocated = 0
     for (_, szind, slab), row in rows(allocator).items():
-        # A small block that was sampled counts as the smallest large class.
+        # A sampled small block counts in the smallest large class.
         allocated += row.blocks * allocator.parts.classes.sizes[nbins] if not slab and szind < nbins else row.bytes
-    # Muzzy pages count as resident in 5.2 only: 5.3 knows that the kernel may have them back (pa_extra.c).
+    # Muzzy pages count as resident in 5.2 only: 5.3 takes into account that the kernel may have
+    # reclaimed them (pa_extra.c).
     muzzy = 0 if allocator.parts.extents.layout.name == "5.2" else sum(own["pmuzzy"] for own in of_arenas) * page
     return {
         "allocated": allocated,
@@ -220,7 +223,8 @@ def totals(allocator: JemallocView) -> dict[str, int]:
 
 
 def reconcile(allocator: JemallocView) -> Iterator[Problem]:
-    """Where an arena's counters and its extents differ: a thread was inside malloc, or something wrote over either."""
+    """Report where an arena's counters and its extents differ: a thread was inside malloc, or one
+    of the two was overwritten."""
     memory, parts = allocator.memory, allocator.parts
     counts = arenas.count(parts.extents)
     for arena in parts.arenas:
@@ -231,8 +235,8 @@ def reconcile(allocator: JemallocView) -> Iterator[Problem]:
             found = counts.slabs.get(key, 0), counts.regions.get(key, 0)
             if found != (counters["curslabs"], counters["curregs"]):
                 size = parts.classes.small[szind].size
-                told = f"{counters['curregs']:,} regions in {counters['curslabs']:,} slabs"
-                off.append(f"{told} of {size} bytes, found were {found[1]:,} in {found[0]:,}")
+                counted = f"{counters['curregs']:,} regions in {counters['curslabs']:,} slabs"
+                off.append(f"{counted} of {size} bytes, found were {found[1]:,} in {found[0]:,}")
         if off:
             more = f" (and {len(off) - 1} more classes)" if len(off) > 1 else ""
             yield Problem(arena.address, f"arena {arena.index} counts {off[0]}{more}", False)

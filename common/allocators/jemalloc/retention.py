@@ -1,4 +1,7 @@
-"""Why a jemalloc keeps free memory, and what to try: free pages wait for their decay time, which only threads that allocate look at."""
+"""Why a jemalloc keeps free memory, and what to try.
+
+Free pages wait for their decay time, which only threads that allocate check.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from findleaks.formatting import number, size
 
 
 def explain_retention(free: FreeMemory, call: str, memory: Memory, arenas: Sequence[Arena]) -> Retention:
-    """See Allocator.retention; `call` gives free pages back. Decay times are those of the arena that has most free pages."""
+    """See Allocator.retention; `call` returns free pages. Decay times are those of the arena that
+    has most free pages."""
     spare = free.spare()
     dirty, muzzy = spare.get("dirty", 0), spare.get("muzzy", 0)
     pages = dirty + muzzy

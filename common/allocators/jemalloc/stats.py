@@ -1,4 +1,7 @@
-"""What jemalloc counts itself, as malloc_stats_print would print it at this moment (src/stats.c, src/ctl.c, arena_stats_merge)."""
+"""jemalloc's counters, as malloc_stats_print would print them now.
+
+Sources: src/stats.c, src/ctl.c, arena_stats_merge.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from findleaks.allocators.memory import Memory
 
 
 def bins(memory: Memory, classes: Classes, arena: Arena, shape: Shape) -> Optional[list[dict[str, int]]]:
-    """bin_stats_t of every small class of an arena, shards added up; None where they were not found, are not kept, or cannot be read."""
+    """bin_stats_t of every small class of an arena, with shards added up; None where they were not
+    found, are not kept, or cannot be read."""
     if shape.bins is None or not shape.counts:
         return None
     at, found = arena.address + shape.bins, []
@@ -31,8 +35,9 @@ def bins(memory: Memory, classes: Classes, arena: Arena, shape: Shape) -> Option
 
 
 def large(memory: Memory, classes: Classes, arena: Arena, shape: Shape) -> Optional[list[dict[str, int]]]:
-    """The counters of every large class of an arena. Those that only a merge makes are made as it does: requests are what came from
-    the arena and what came from thread caches; a fill brings one."""
+    """The counters of every large class of an arena. Counters that jemalloc only computes when it
+    merges statistics are computed in the same way: requests are those served by the arena plus
+    those served by thread caches; a fill brings one block."""
     if shape.large is None:
         return None
     row, number = shape.large_row, len(classes.sizes) - len(classes.small)
@@ -66,5 +71,5 @@ def util(counters: Mapping[str, int]) -> str:
 
 
 def internal(memory: Memory, arena: Arena, shape: Shape) -> int:
-    """Bytes of blocks that jemalloc made for itself; 0 where they are not known."""
+    """Bytes of blocks that jemalloc made for itself; 0 if unknown."""
     return arenas.internal(memory, arena, shape) or 0

@@ -1,7 +1,8 @@
-"""Thread caches: stacks of freed blocks, one a size class, and what of them jemalloc keeps in thread-local storage.
+"""Thread caches: stacks of freed blocks, one for each size class, and their thread-local part.
 
-They are found through the arenas' lists, so that no thread pointer is needed; those only tell whose they are. Above (in 5.2 and 5.3: below)
-the top of a stack old entries stay: the block that holds the stacks is jemalloc's own, so that they are no references.
+They are found through the arenas' lists, which needs no thread pointer; thread pointers only show
+whose they are. Old entries stay above the top of a stack (in 5.2 and 5.3: below). The block that
+holds the stacks is jemalloc's own, so that they are no references.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Thread
 from findleaks.target.ranges import holding
 
-STACKS = 4 << 20  # bytes the stacks of a cache can take in all
-SLOW = 512  # bytes of tcache_slow_s looked at
+STACKS = 4 << 20  # bytes that the stacks of a cache take together at most
+SLOW = 512  # bytes of tcache_slow_s that are examined
 BIN = 24
-TLS = 1 << 20  # between a thread's pointer and its cache
-STATIC = 64 << 10  # the same, where caches are looked for
-NEAR = 4096  # bytes on either side of a thread cache where rtree_ctx stands
+TLS = 1 << 20  # bytes at most between a thread pointer and the thread's cache
+STATIC = 64 << 10  # the same, for the search for unlisted caches
+NEAR = 4096  # bytes on either side of a thread cache that may contain rtree_ctx
 
 
 class Stack(NamedTuple):
-    """The cached blocks of a size class; `stashed` are freed ones kept out of use (use-after-free detection)."""
+    """The cached blocks of a size class; `stashed` are freed ones kept out of use (use-after-free
+    detection)."""
 
     szind: int
     address: int
@@ -38,8 +40,8 @@ class Stack(NamedTuple):
 
 @dataclass
 class Cache:
-    """A thread cache at `address`, of thread `tid` (0: not known, or made by hand). `stacks_at` is an address inside the block that holds
-    its stacks; `own` are parts of thread-local storage."""
+    """A thread cache at `address`, of thread `tid` (0: unknown, or made by hand). `stacks_at` is an
+    address inside the block that holds its stacks; `own` are parts of thread-local storage."""
 
     tid: int
     address: int
@@ -54,7 +56,7 @@ class Cache:
 
 
 def read(memory: Memory, classes: Classes, layout: Extent, arena: Arena, cache: int, descriptor: int) -> Cache:
-    """The thread cache of this arena's list."""
+    """The thread cache at `cache`, which this arena lists."""
     found = Cache(0, cache, arena.index)
     if layout is EDATA:
         _read_53(memory, classes, cache, descriptor, found)
@@ -64,7 +66,8 @@ def read(memory: Memory, classes: Classes, layout: Extent, arena: Arena, cache: 
 
 
 def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found: Cache) -> None:
-    """cache_bin.h, 5.3: {top of the stack, requests, low bits of: low water, full, empty; (5.3.1) its length}. The stack grows down."""
+    """cache_bin.h, 5.3: {top of the stack, requests, low bits of: low water, full, empty; (5.3.1)
+    its length}. The stack grows down."""
     words = memory.words(slow, SLOW // 8) or ()
     last = _last(memory, slow, words)
     bins = words[last] + 8 if last else 0
@@ -79,14 +82,16 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
             break
         top, _, packed = entry
         if not start < top <= start + STACKS:
-            continue  # a class that is not cached has a stack elsewhere, of no length (5.3.1), as has what stands behind the last bin
+            # a class that is not cached has a stack elsewhere, of length 0 (5.3.1), and so does
+            # what follows the last bin
+            continue
         _, full, empty, length = struct.unpack("<4H", struct.pack("<Q", packed))
         size = (empty - top) & 0xFFFF
         end = top + size
         if size % 8 or (length and size > 8 * length) or top < before or (before and end - before > STACKS):
             what = f"has a stack for {classes.sizes[szind]:,} bytes at {top:#x} that ends at {end:#x}: its blocks count as in use"
             found.problems.append(what)
-            before = 0  # where the next one begins is not known then
+            before = 0  # then the start of the next stack is unknown
             continue
         low = end - 8 * length if length else before or top
         kept = (full - low) & 0xFFFF
@@ -97,12 +102,14 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
 
 
 def _last(memory: Memory, slow: int, words: Sequence[int]) -> int:
-    """Which word of tcache_slow_s is its last: it ends in {dyn_alloc, tcache}, and tcache_s begins with a pointer back. 0: none."""
+    """The index of tcache_slow_s' last word, 0 if there is none: it ends in {dyn_alloc, tcache},
+    and tcache_s begins with a pointer back."""
     return next((i for i in range(7, len(words)) if words[i] and words[i] % 8 == 0 and memory.word(words[i]) == slow), 0)
 
 
 def unlisted(memory: Memory, engine: Engine, classes: Classes, layout: Extent, threads: Sequence[Thread], arenas: Sequence[Arena]) -> None:
-    """Where the arenas list no thread caches: have each list what threads' static storage has, which names the arena."""
+    """For arenas that list no thread caches: add to each the caches in threads' static storage that
+    point to the arena."""
     by_address = {arena.address: arena for arena in arenas}
     regions = memory.target.regions()
     for pointer in sorted({thread.thread_pointer for thread in threads if thread.thread_pointer}):
@@ -117,7 +124,8 @@ def unlisted(memory: Memory, engine: Engine, classes: Classes, layout: Extent, t
 
 
 def _around(memory: Memory, classes: Classes, layout: Extent, place: int) -> int:
-    """The tcache_slow_s (5.2: tcache_s) whose pointer to its arena stands at `place`; 0 where there is none."""
+    """The tcache_slow_s (5.2: tcache_s) whose pointer to its arena is at `place`; 0 if there is
+    none."""
     if layout is EDATA:
         slow = place - 40
         return slow if _last(memory, slow, memory.words(slow, SLOW // 8) or ()) else 0
@@ -127,15 +135,17 @@ def _around(memory: Memory, classes: Classes, layout: Extent, place: int) -> int
 
 
 def _heads_52(classes: Classes, cache: int) -> list[tuple[int, int]]:
-    """(where an array of bins is, number in it) of the small classes and the first large one: behind the small ones stand two links, a
-    flag, the descriptor of 32 bytes, the arena, and a number and a byte a small class (tcache_s, 5.2.1)."""
+    """(address of an array of bins, number of bins in it) of the small classes and the first large
+    one. Behind the small ones are two links, a flag, the descriptor of 32 bytes, the arena, and a
+    number and a byte for each small class (tcache_s, 5.2.1)."""
     nbins = len(classes.small)
     large = cache + 96 + BIN * nbins + -(-(4 + nbins) // 8) * 8
     return [*((cache + 16, i) for i in range(nbins)), (large, 0)]
 
 
 def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, found: Cache) -> None:
-    """cache_bin.h, 5.2: {low water, how many, requests, end of the stack}; the entries are the last before the end."""
+    """cache_bin.h, 5.2: {low water, number of entries, requests, end of the stack}; the entries are
+    the last before the end."""
     heads = memory.words(descriptor + 16, 2)
     if heads is None:
         return
@@ -161,8 +171,9 @@ def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, foun
 
 
 def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread], leaves: dict[int, int]) -> None:
-    """Find out whose caches these are: of the thread whose pointer is the next above (the static thread-local storage stands below it), or
-    else below. What is cached of the tree (rtree_ctx: pairs of the first address a leaf is about, and the leaf) becomes its own, too."""
+    """Set the threads of these caches: the thread with the next pointer above (its static
+    thread-local storage is below the pointer), or else below. The cache's copy of parts of the tree
+    (rtree_ctx: pairs of a leaf's first address and the leaf) is added to its own memory."""
     known = sorted((thread.thread_pointer, thread.tid) for thread in threads if thread.thread_pointer)
     for cache in caches:
         near = [(pointer - cache.address, tid) for pointer, tid in known if 0 <= pointer - cache.address < TLS]
@@ -177,7 +188,8 @@ def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread]
 
 
 def storage(memory: Memory, cache: Cache) -> Range:
-    """The part of thread-local storage in which what jemalloc has there (tsd_t) lies around a thread cache."""
+    """The part of thread-local storage around a thread cache that contains jemalloc's variables
+    (tsd_t)."""
     home = holding(memory.target.regions(), cache.address)
     low = home.start if home is not None else 0
     return Range(max(cache.address - NEAR, low), cache.address + 2 * NEAR)

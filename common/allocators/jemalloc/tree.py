@@ -1,4 +1,4 @@
-"""The radix tree from pages to descriptors (rtree.h): where its root is, and what hangs from it."""
+"""The radix tree from pages to descriptors (rtree.h): finds its root and reads its leaves."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import nonzero_pieces
 
-ALIGNED = 64  # descriptors are, at least
+ALIGNED = 64  # bytes that descriptors are aligned to at least
 CONFIRMED = 3
 TRIED = 64
 PART = 64 << 10
 
 
 class Root(NamedTuple):
-    """The root's address and shape, and how many of a leaf's elements told so."""
+    """The root's address, and the shape of the tree."""
 
     address: int
     levels: Levels
@@ -34,14 +34,16 @@ class Root(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """The elements of all leaves that name a descriptor: their pages' numbers and the descriptors' addresses, one behind the other."""
+    """The elements of all leaves that point to a descriptor, as two parallel lists: page numbers
+    and addresses of descriptors."""
 
     pages: list[int]
     descriptors: list[int]
 
 
 def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> Iterator[tuple[int, int]]:
-    """(address, value) of the words of an image's data that point into the base allocator's blocks."""
+    """(address, value) of the words of an image's data that point into the base allocator's
+    blocks."""
     regions = memory.target.regions()
     low, high = regions[0].start, regions[-1].end
     frames: dict[int, bool] = {}
@@ -58,8 +60,8 @@ def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> It
 
 
 def find(memory: Memory, engine: Engine, image: Image, classes: Classes, bases: Bases, words: Sequence[tuple[int, int]]) -> list[Root]:
-    """The roots in the image: for a pointer to a leaf (or a node above leaves), what the leaf's elements name tells which element of the
-    root the pointer must be."""
+    """The roots in the image. For a pointer to a leaf (or to a node above leaves), the descriptors
+    that the leaf's elements point to determine which element of the root the pointer must be."""
     found: dict[Root, int] = {}
     for address, value in words:
         if any(root.address <= address < root.address + root.size for root in found):
@@ -84,7 +86,8 @@ def _whole(image: Image) -> list[Range]:
 
 
 def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, address: int, value: int, shape: Levels) -> Optional[int]:
-    """Where the root is if the word at `address`, which points to `value`, is an element of it; None if it is none."""
+    """The address of the root if the word at `address`, which points to `value`, is one of its
+    elements; else None."""
     leaf = value
     for bits in shape.inner:
         block = bases.block(leaf)
@@ -111,7 +114,7 @@ def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, addres
 
 
 def _filled(memory: Memory, engine: Engine, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """(address, value) of the words that are not zero."""
+    """(address, value) of the words that are not 0."""
     for low, high in memory.target.nonzero(start, end):
         for at in range(low, high, PART):
             for piece in memory.target.pieces(at, min(at + PART, high)):
@@ -119,7 +122,8 @@ def _filled(memory: Memory, engine: Engine, start: int, end: int) -> Iterator[tu
 
 
 def _descriptor(word: int, shape: Levels) -> int:
-    """The descriptor that a leaf's element names: packed ones have the size class above it and flags below (rtree.h)."""
+    """The descriptor that a leaf's element points to: packed elements have the size class above it
+    and flags below (rtree.h)."""
     if shape.element == 8:
         word &= (1 << shape.address) - 1
         return word & -ALIGNED
@@ -127,7 +131,8 @@ def _descriptor(word: int, shape: Levels) -> int:
 
 
 def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: list[tuple[int, str]]) -> list[tuple[int, int]]:
-    """(leaf, number of the first page it is about) of every leaf; what is no pointer to one goes to `problems`."""
+    """(leaf, number of its first page) of every leaf; words that are no pointer to one go to
+    `problems`."""
     shape = root.levels
     level, bits = [(root.address, 0)], shape.root
     for below, element in (*((inner, 8) for inner in shape.inner), (shape.leaf, shape.element)):
@@ -144,7 +149,7 @@ def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: l
 
 
 def elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tuple[int, int]]) -> Elements:
-    """All elements of these leaves that name a descriptor."""
+    """All elements of these leaves that point to a descriptor."""
     shape = root.levels
     shift = 3 if shape.element == 8 else 4
     result = Elements([], [])
@@ -160,7 +165,7 @@ def elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tuple[i
 def _read(engine: Engine, piece: Piece, leaf: int, first: int, shift: int, mask: int, result: Elements) -> None:
     at, values = pointing(engine, piece, ALIGNED, 1 << 64)
     if shift == 3:
-        # Elements whose descriptor is gone may still have a size class: they name 0.
+        # Elements without a descriptor may still have a size class: they point to 0.
         base = (first << 3) - leaf
         result.pages.extend([a + base >> 3 for a in at])
         result.descriptors.extend([v & mask for v in values])

@@ -1,4 +1,4 @@
-"""Integrity of jemalloc's structures beyond what reading blocks needs: everything that is wrong, address by address."""
+"""Integrity check of jemalloc's structures: reports each error with its address."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from findleaks.target.base import Range
 if TYPE_CHECKING:
     from findleaks.allocators.jemalloc.parts import JemallocView
 
-LINKS = 1 << 24  # elements of a list
+LINKS = 1 << 24  # elements of a list at most
 
 
 def verify(allocator: JemallocView) -> Iterator[Problem]:
-    """Everything, thread caches first: a block freed twice shows there."""
+    """Run all checks, thread caches first: they show a block freed twice."""
     seen = allocator.parts.extents
     allocator.checked = {
         "extents": len(seen),
@@ -35,7 +35,8 @@ def verify(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _cached(allocator: JemallocView) -> Iterator[Problem]:
-    """Each cached block is a region that counts as in use, of the stack's class, and is cached once."""
+    """Check that each cached block is a region that counts as in use, has the stack's class, and is
+    cached once."""
     seen = allocator.parts.extents
     times = Counter(entry for cache in allocator.caches_found for entry in cache.entries())
     for cache in allocator.caches_found:
@@ -65,19 +66,21 @@ def _cached(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _bitmaps(seen: Extents) -> Iterator[Problem]:
-    """A slab has as many free regions as its bitmap has bits, and none beyond its last."""
+    """Check that a slab has as many free regions as its bitmap has bits, and none beyond its last
+    region."""
     for i in range(len(seen)):
         if seen.state[i] != ACTIVE or not seen.slab[i] or not seen.good[i]:
             continue
-        free, told = bin(seen.bitmap(i)).count("1"), seen.nfree(i)
-        if free != told:
+        free, counted = bin(seen.bitmap(i)).count("1"), seen.nfree(i)
+        if free != counted:
             size = seen.classes.small[seen.szind[i]].size
-            what = f"the slab of {size}-byte regions at {seen.start[i]:#x} counts {told} free, its bitmap has {free}"
+            what = f"the slab of {size}-byte regions at {seen.start[i]:#x} counts {counted} free, its bitmap has {free}"
             yield Problem(seen.descriptors[i], what + ": freed twice, or its descriptor was written over")
 
 
 def _tree(allocator: JemallocView) -> Iterator[Problem]:
-    """The tree's elements name descriptors of the extents they are about; slabs have all their pages in it, others the first and last."""
+    """Check that the tree's elements point to descriptors of the right extents. Slabs have all
+    their pages in the tree, other extents the first and last."""
     parts = allocator.parts
     seen, page = parts.extents, parts.classes.page
     named = dict(zip(parts.elements.pages, parts.elements.descriptors))
@@ -100,7 +103,8 @@ def _tree(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _lists(allocator: JemallocView) -> Iterator[Problem]:
-    """Large extents of an arena other than the automatic ones are linked in a ring, both ways."""
+    """Check that the large extents of each arena except the automatic ones form a ring, linked in
+    both directions."""
     seen = allocator.parts.extents
     index = {descriptor: i for i, descriptor in enumerate(seen.descriptors)}
     for i in range(len(seen)):
@@ -118,7 +122,8 @@ def _lists(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _bins(allocator: JemallocView) -> Iterator[Problem]:
-    """Each bin's current slab is a slab of its class and arena; its counters add up."""
+    """Check that each bin's current slab is of its class and arena, and that its counters add
+    up."""
     memory: Memory = allocator.memory
     parts = allocator.parts
     seen, shape = parts.extents, parts.shape

@@ -1,8 +1,8 @@
 """musl's mallocs: mallocng (1.2.1 and newer), and oldmalloc (before, or by choice since).
 
-What tells that mallocng is there costs little: its first meta_area stands right above a guard page and says how many metas it has, and
-the secret it begins with stands in its context, too, in the data of a loaded file. oldmalloc is looked for only where the main
-thread's control block is none of glibc's.
+Detecting mallocng is cheap: its first meta_area lies right above a guard page and says how many
+metas it has, and the secret that it begins with is also in mallocng's context, in the data of a
+loaded file. oldmalloc is searched for only where the main thread's control block is not glibc's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from findleaks.target.base import Range, Target
 
 _MOST_PROBES = 4096
 _FEW_REGIONS = 256
-"""With no more regions than this every one of a core is probed: it may lack the guard pages."""
+"""Memory regions of a core. If there are no more, all are probed, since the core may lack the guard
+pages."""
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
@@ -39,7 +40,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
 
 
 def _secrets(target: Target) -> list[int]:
-    """First words of what may be a meta_area, each once."""
+    """First words of what may be a meta_area, without duplicates."""
     memory = Memory(target)
     meta = Meta(target.arch.word)
     found: dict[int, None] = {}
@@ -55,7 +56,7 @@ def _secrets(target: Target) -> list[int]:
 
 
 def _probes(target: Target) -> Iterator[int]:
-    """Starts of anonymous writable memory right above a guard, threads' stacks left out."""
+    """Starts of anonymous writable memory right above a guard page, without threads' stacks."""
     regions = target.regions()
     stacks = sorted(thread.sp for thread in target.threads())
     left = _MOST_PROBES
@@ -72,8 +73,9 @@ def _probes(target: Target) -> Iterator[int]:
 
 
 def _glibc_threads(target: Target) -> bool:
-    """Whether the first thread's control block is one of glibc's: word 2 is the block itself again, word 3 a small number, where musl's
-    struct pthread (src/internal/pthread_impl.h) has the neighbours on the ring of threads, or nothing (before 1.1.22)."""
+    """Whether the first thread's control block is glibc's: word 2 is the block's own address, word
+    3 a small number. musl's struct pthread (src/internal/pthread_impl.h) has there the thread's
+    neighbours on the ring of threads, or nothing (before 1.1.22)."""
     memory = Memory(target)
     for thread in target.threads():
         words = memory.words(thread.thread_pointer, 4)

@@ -1,4 +1,4 @@
-"""musl's groups, slots and chunks in the C kernel (common/kernel/musl_groups.c, musl_oldmalloc.c)."""
+"""musl's groups, slots and chunks in the C kernel (musl_groups.c, musl_oldmalloc.c)."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ def read_groups(
     return SlotGroups(records, batches, wrong, sums)
 
 
-def read_slots(engine: KernelEngine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
+def read_slots(engine: KernelEngine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, capacity: int) -> SlotRead:
     """See engine.py."""
-    starts, sizes, states = array("Q", bytes(8 * room)), array("Q", bytes(8 * room)), array("B", bytes(room))
+    starts, sizes, states = array("Q", bytes(8 * capacity)), array("Q", bytes(8 * capacity)), array("B", bytes(capacity))
     made, troubles = c_uint64(), CWords()
     last = min(last, len(groups.records) // s.GROUP)
-    slots = (c_array(groups.records), first, last, room)
+    slots = (c_array(groups.records), first, last, capacity)
     troubled = (byref(made), byref(troubles), c_array(groups.sums))
     code = engine.library.fl_read_slots(*engine.pass_pieces(pieces), *slots, *map(c_array, (starts, sizes, states)), *troubled)
     wrong = take_words(engine.library, troubles)
     if check(code, "slots") == DISORDER:
-        raise ValueError(f"groups {first} to {last} have more than {room} slots, or are no batch")
-    if made.value < room:
+        raise ValueError(f"groups {first} to {last} have more than {capacity} slots, or are no batch")
+    if made.value < capacity:
         del starts[made.value :], sizes[made.value :], states[made.value :]
     return SlotRead(starts, sizes, bytearray(states), wrong)
 
 
-def walk_tags(engine: KernelEngine, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
+def walk_tags(engine: KernelEngine, piece: Piece, chunk: int, before: int, limit: int, capacity: int) -> TagWalk:
     """See engine.py."""
-    starts, sizes, states = array("Q", bytes(8 * room)), array("Q", bytes(8 * room)), array("B", bytes(room))
+    starts, sizes, states = array("Q", bytes(8 * capacity)), array("Q", bytes(8 * capacity)), array("B", bytes(capacity))
     at, last, made = c_uint64(chunk), c_uint64(before), c_uint64()
-    bounds = (byref(at), byref(last), limit, room)
+    bounds = (byref(at), byref(last), limit, capacity)
     code = engine.library.fl_walk_tags(c_piece(piece), *bounds, *map(c_array, (starts, sizes, states)), byref(made))
-    if made.value < room:
+    if made.value < capacity:
         del starts[made.value :], sizes[made.value :], states[made.value :]
     return TagWalk(starts, sizes, bytearray(states), at.value, last.value, code)

@@ -1,5 +1,7 @@
-"""musl's groups, slots and chunks in pure Python: the reference that tests hold the kernel
-(common/kernel/musl_groups.c, musl_oldmalloc.c) to."""
+"""musl's groups, slots and chunks in pure Python.
+
+In tests this is the reference for common/kernel/musl_groups.c and musl_oldmalloc.c.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ _DEEPEST = 64
 
 
 class Bytes:
-    """Numbers in pieces that ascend; None where a part of one is absent."""
+    """Reads numbers from ascending pieces of memory; None where a byte is absent."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self._pieces = pieces
         self._starts = [piece.address for piece in pieces]
 
     def at(self, address: int, size: int) -> Optional[int]:
-        """The little-endian number there."""
+        """The little-endian number at an address."""
         at = bisect_right(self._starts, address) - 1
         found = b""
         while 0 <= at < len(self._pieces) and len(found) < size:
@@ -39,7 +41,7 @@ class Bytes:
 
 
 class _Group:
-    """A record while it is made."""
+    """A group's record under construction."""
 
     __slots__ = (
         "bits",
@@ -73,7 +75,7 @@ class _Group:
 
     @property
     def place(self) -> int:
-        """Of its sums."""
+        """Index of its sums."""
         return (self.label * s.CLASSES + self.number) * SUMS
 
     def good(self, classes: Sequence[int], mask: int) -> bool:
@@ -127,7 +129,8 @@ def read_groups(
 
 
 def _nest(found: Sequence[_Group], regions: Sequence[Range], wrong: array[int]) -> list[_Group]:
-    """Each group where it stands, without those that can stand nowhere."""
+    """The groups in nesting order, without those that cannot be where they say. Rejected ones are
+    added to `wrong`."""
     starts = [region.start for region in regions]
     kept: list[_Group] = []
     open_: list[int] = []
@@ -180,20 +183,20 @@ def _cut(groups: Sequence[_Group]) -> array[int]:
     return batches
 
 
-def read_slots(engine: PureEngine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, room: int) -> SlotRead:
+def read_slots(engine: PureEngine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, capacity: int) -> SlotRead:
     """See engine.py."""
     arch = engine.arch
     reader = _Slots(arch, pieces, groups)
     at, last = first, min(last, len(groups.records) // GROUP)
     while at < last:
         at = reader.group(at)
-    if len(reader.made.starts) > room:
-        raise ValueError(f"groups {first} to {last} have more than {room} slots, or are no batch")
+    if len(reader.made.starts) > capacity:
+        raise ValueError(f"groups {first} to {last} have more than {capacity} slots, or are no batch")
     return reader.made
 
 
 class _Slots:
-    """Reads groups one behind the other."""
+    """Reads groups one after the other."""
 
     def __init__(self, arch: Arch, pieces: Sequence[Piece], groups: SlotGroups) -> None:
         self._word = arch.word
@@ -202,7 +205,7 @@ class _Slots:
         self.made = SlotRead(array("Q"), array("Q"), bytearray(), array("Q"))
 
     def group(self, index: int) -> int:
-        """Read a group, and those that stand in it; the number of the next."""
+        """Read a group and those inside it. Returns the number of the next group."""
         mem, meta, masks, bits, stride, _, _, nested = self._groups.records[index * GROUP : (index + 1) * GROUP]
         if self._memory.at(mem, self._word) not in (None, meta):
             self.made.troubles.extend((s.GROUP_HEADER, index, 0))
@@ -226,7 +229,8 @@ class _Slots:
         return after
 
     def _slot(self, storage: int, stride: int, number: int) -> tuple[int, int, int, State]:
-        """What is wrong with a slot in use, if anything; start, size and state of what it holds."""
+        """(code of what is wrong, or 0; start; size; state) of the block in a slot that is not
+        free."""
         start, size = storage + number * stride, stride - HEADER
         end = start + size
         head = self._memory.at(start - HEADER, 4)
@@ -243,7 +247,8 @@ class _Slots:
                     return s.OVERRUN, start, size, State.IN_USE
             return 0, start, size - (reserve or 0), State.IN_USE
         if byte == MOVED:
-            # The 16 bits of its offset leave out what is above 1 MiB.
+            # The header stores 16 bits of the offset; positions that differ by multiples of 1 MiB
+            # are tried.
             for block in range(start + (head >> 16) * UNIT, end, UNIT << 16):
                 reserve = self._reserve(block, end, number, (block - storage) // UNIT) if block != start else None
                 if reserve is not None:
@@ -256,23 +261,24 @@ class _Slots:
         return s.OVERWRITTEN, start, size, State.IN_USE
 
     def _reserve(self, block: int, end: int, number: int, offset: int) -> Optional[int]:
-        """Bytes of the slot that were not asked for, if `block` has the header of a block there."""
+        """Bytes at the end of the slot that the program did not ask for, if `block` has a block's
+        header; else None."""
         head = self._memory.at(block - HEADER, 4)
         if head is None or head >> 8 & 31 != number:
             return None
-        told: Optional[int] = head >> 16
+        stored: Optional[int] = head >> 16
         if head & 0xFF:
-            told = None if told else self._memory.at(block - 2 * HEADER, 4)
+            stored = None if stored else self._memory.at(block - 2 * HEADER, 4)
         reserve: Optional[int] = head >> 13 & 7
         least = 0
         if reserve == 5:
             reserve, least = self._memory.at(end - HEADER, 4), 5
         elif head >> 13 & 7 > 5:
             reserve = None
-        return reserve if told == offset and reserve is not None and least <= reserve <= end - block else None
+        return reserve if stored == offset and reserve is not None and least <= reserve <= end - block else None
 
 
-def walk_tags(engine: PureEngine, piece: Piece, chunk: int, before: int, limit: int, room: int) -> TagWalk:
+def walk_tags(engine: PureEngine, piece: Piece, chunk: int, before: int, limit: int, capacity: int) -> TagWalk:
     """See engine.py."""
     arch = engine.arch
     word = arch.word
@@ -283,7 +289,7 @@ def walk_tags(engine: PureEngine, piece: Piece, chunk: int, before: int, limit: 
     words = piece.data[skip : skip + length].cast("Q" if word == 8 else "I")
     index, last = (chunk - piece.address - skip) // word, len(words) - 1
     code = s.MORE
-    while 0 <= index < last and len(starts) < room:
+    while 0 <= index < last and len(starts) < capacity:
         psize, csize = words[index], words[index + 1]
         size = csize & ~1
         if psize != before:

@@ -1,4 +1,4 @@
-"""mallocng's groups, from its metas: which stand in memory of their own, which in a slot of another."""
+"""mallocng's groups, read from its metas, and their nesting: a slot may contain a group."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from findleaks.target.ranges import merged
 
 
 class Group:
-    """A group at length. `free` counts its free slots, `nested` are the numbers of those that hold groups; `outer` is the number of the
-    group it stands in, or -1."""
+    """One group. `free` counts its free slots; `nested` are the numbers of the slots that hold
+    groups; `outer` is the number of the group that contains it, or -1."""
 
     __slots__ = (
         *("active", "avail", "count", "end", "freeable", "freed", "index", "label", "maplen", "mem", "meta", "nested", "number", "outer"),
@@ -46,7 +46,7 @@ class Group:
 
     @property
     def usable(self) -> int:
-        """Of a slot."""
+        """Usable bytes of a slot."""
         return self.stride - HEADER
 
     @property
@@ -59,7 +59,7 @@ class Group:
 
 
 class Segment(NamedTuple):
-    """Slots [first, last) of a group, which no other group stands in or between."""
+    """Slots [first, last) of a group, without a nested group in or between them."""
 
     start: int
     group: Group
@@ -68,7 +68,8 @@ class Segment(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Groups [first, last) side by side in [start, end), which are read at once; `lone`: their slots are large."""
+    """Adjacent groups [first, last) in [start, end), which are read at once; `lone`: their slots
+    are large."""
 
     label: str
     start: int
@@ -80,7 +81,7 @@ class Batch(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of a size class: see slots.SUMS."""
+    """Totals of a size class: see engine.SUMS."""
 
     groups: int
     slots: int
@@ -92,7 +93,8 @@ class Sums(NamedTuple):
 
 
 class Groups:
-    """All groups. Those of a large heap are hundreds of thousands: they are kept as `table`, and `all` makes objects of them when asked."""
+    """All groups. A large heap has hundreds of thousands: `table` holds them, and `all` makes
+    objects of them on request."""
 
     def __init__(self, memory: Memory, engine: Engine, table: SlotGroups) -> None:
         self._memory = memory
@@ -110,7 +112,7 @@ class Groups:
 
     @cached_property
     def all(self) -> list[Group]:
-        """By address, outer before inner."""
+        """All groups by address, outer before inner."""
         found = [self.one(index) for index in range(len(self))]
         places = array("Q", [group.mem + self._memory.size for group in found])
         ranges = merged(Range(place & -AREA, (place & -AREA) + AREA) for place in places)
@@ -121,7 +123,7 @@ class Groups:
 
     @cached_property
     def segments(self) -> list[Segment]:
-        """They cover all slots, ascending."""
+        """Segments that cover all slots, ascending."""
         found: list[Segment] = []
         for group in self.all:
             first = 0
@@ -133,11 +135,11 @@ class Groups:
         return found
 
     def segments_of(self, batch: Batch) -> list[Segment]:
-        """Those of a batch's slots."""
+        """Segments that cover a batch's slots."""
         return self.segments[bisect_left(self.segments, (batch.start,)) : bisect_left(self.segments, (batch.end,))]
 
     def sums(self) -> Iterator[tuple[str, int, Sums]]:
-        """(label, size class, sums) where there are groups."""
+        """(label, size class, sums) for each label and class that has groups."""
         sums = self.table.sums
         for place in range(0, len(sums), SUMS):
             if sums[place]:
@@ -145,7 +147,7 @@ class Groups:
                 yield LABELS[label], number, Sums(*sums[place : place + SUMS])
 
     def tops(self) -> Iterator[list[Batch]]:
-        """Batches of what stands in no other group, those side by side together."""
+        """Batches of groups that are inside no other; adjacent ones in one list."""
         run: list[Batch] = []
         for batch in self.batches:
             if run and (batch.label, batch.start) != (run[-1].label, run[-1].end):
@@ -160,7 +162,7 @@ class Groups:
         return self.table.records[::GROUP]
 
     def innermost(self, address: int) -> Optional[Group]:
-        """The group around an address."""
+        """The innermost group that contains an address."""
         at = bisect_right(self._starts, address) - 1
         group = self.one(at) if at >= 0 else None
         while group is not None and address >= group.end:
@@ -173,7 +175,7 @@ def pieces(memory: Memory, ranges: Sequence[Range]) -> tuple[Piece, ...]:
 
 
 def read_groups(memory: Memory, engine: Engine, areas: Sequence[int], problems: list[Problem]) -> Groups:
-    """Every group that a meta of these areas describes, and that can be where it says."""
+    """Every group that a meta of these areas describes and that can be where the meta says."""
     areas = sorted(areas)
     regions = merged(Range(region.start, region.end) for region in memory.target.regions() if region.writable)
     table = slots.read_groups(engine, pieces(memory, merged(Range(area, area + AREA) for area in areas)), areas, CLASSES, regions)
@@ -183,7 +185,7 @@ def read_groups(memory: Memory, engine: Engine, areas: Sequence[int], problems: 
 
 
 def _problem(code: int, meta: int, mem: int, more: int) -> Problem:
-    """Why a meta's group is left out."""
+    """Why a meta's group is rejected."""
     if code == slots.MISSING:
         return Problem(meta, f"meta_area {meta:#x} cannot be read: its groups are not seen", False)
     if code == slots.CORRUPT:

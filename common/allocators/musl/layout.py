@@ -1,7 +1,8 @@
 """Layouts of musl's two mallocs.
 
-mallocng: src/malloc/mallocng/meta.h, malloc.c and glue.h of musl 1.2.1 to 1.2.6, which all have the same structures.
-oldmalloc: src/malloc/malloc.c and src/internal/malloc_impl.h of 0.9 to 1.2.0, src/malloc/oldmalloc/ since (--with-malloc=oldmalloc).
+mallocng: src/malloc/mallocng/meta.h, malloc.c and glue.h of musl 1.2.1 to 1.2.6, which all have the
+same structures. oldmalloc: src/malloc/malloc.c and src/internal/malloc_impl.h of 0.9 to 1.2.0,
+src/malloc/oldmalloc/ since (--with-malloc=oldmalloc).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ CLASSES = (
     *(146, 170, 204, 255, 292, 340, 409, 511, 584, 682, 818, 1023, 1169, 1364, 1637, 2047, 2340, 2730, 3276, 4095),
     *(4680, 5460, 6552, 8191),
 )
-"""Units of a slot of each size class (size_classes)."""
+"""Units of one slot, by size class (size_classes)."""
 
 FREED = 0xFF
 """The byte of index and reserve of a block that was freed."""
@@ -28,8 +29,8 @@ FREED = 0xFF
 
 @dataclass(frozen=True)
 class Meta:
-    """struct meta and struct meta_area for a word size. Masks are two ints; the last word has last_idx (5 bits), freeable, sizeclass
-    (6 bits) and maplen."""
+    """struct meta and struct meta_area for a word size. Masks are two ints; the last word has
+    last_idx (5 bits), freeable, sizeclass (6 bits) and maplen."""
 
     word: int
 
@@ -44,13 +45,14 @@ class Meta:
 
     @property
     def count(self) -> int:
-        """Metas of an area."""
+        """Metas in an area."""
         return (AREA - self.first) // self.size
 
 
 @dataclass(frozen=True)
 class Context:
-    """Offsets in struct malloc_context. `paged`: it holds the size of a page, as where that is no constant (PAGESIZE; not on x86)."""
+    """Offsets in struct malloc_context. `paged`: it holds the page size, which it does where
+    PAGESIZE is not a constant (not on x86)."""
 
     word: int
     paged: bool
@@ -65,7 +67,7 @@ class Context:
 
     @property
     def area_head(self) -> int:
-        """meta_area_head, which meta_area_tail follows."""
+        """Offset of meta_area_head, which meta_area_tail follows."""
         return self.free_meta_head + 5 * self.word
 
     @property
@@ -74,7 +76,7 @@ class Context:
 
     @property
     def usage(self) -> int:
-        """usage_by_class."""
+        """Offset of usage_by_class."""
         return self.active + 48 * self.word
 
     @property
@@ -83,31 +85,32 @@ class Context:
 
     @property
     def size(self) -> int:
-        """Up to the end of `brk`, behind unmap_seq, bounces and seq."""
+        """Bytes up to the end of `brk`, which follows unmap_seq, bounces and seq."""
         return (self.unmap_seq + 65 + self.word - 1) // self.word * self.word + self.word
 
 
 def contexts(word: int) -> tuple[Context, ...]:
-    """Likelier first."""
+    """The possible layouts, likelier first."""
     return Context(word, False), Context(word, True)
 
 
 @dataclass(frozen=True)
 class Old:
-    """oldmalloc's `mal` and its chunks. A bin is a lock of two ints, head and tail; an empty one that was used names itself, as if it
-    stood in a chunk. A chunk begins with psize and csize (bit 0: in use), and is followed by its user's memory."""
+    """oldmalloc's `mal` and its chunks. A bin is a lock of two ints, head and tail; an empty one
+    that was used points to itself, as if it were inside a chunk. A chunk begins with psize and
+    csize (bit 0: in use), and the user's memory follows."""
 
     word: int
     bins: int = 64
 
     @property
     def align(self) -> int:
-        """SIZE_ALIGN: what sizes are multiples of."""
+        """SIZE_ALIGN: sizes are multiples of it."""
         return 4 * self.word
 
     @property
     def overhead(self) -> int:
-        """Bytes of a chunk that are not the user's."""
+        """Bytes of a chunk that its user does not get."""
         return 2 * self.word
 
     @property
@@ -116,7 +119,7 @@ class Old:
 
     @property
     def size(self) -> int:
-        """binmap (64 bits), the bins, and a lock of two ints."""
+        """Bytes of binmap (64 bits), the bins, and a lock of two ints."""
         return 8 + self.bins * self.bin + 8
 
 
@@ -127,7 +130,7 @@ _TABLE = (
 
 
 def bin_of(size: int, align: int) -> int:
-    """The bin a free chunk of this size stands in (bin_index)."""
+    """The bin for free chunks of this size (bin_index)."""
     units = size // align - 1
     if units <= 32:
         return max(units, 0)
@@ -137,7 +140,7 @@ def bin_of(size: int, align: int) -> int:
 
 
 class LocatedContext:
-    """Where a context is, and the areas that its list names."""
+    """The address of a context, and the areas in its list."""
 
     def __init__(self, where: str, address: int, layout: Context, secret: int) -> None:
         self.where = where
@@ -147,12 +150,13 @@ class LocatedContext:
 
 
 class Mal(NamedTuple):
-    """Where `mal` is: binmap, then the bins."""
+    """The address of `mal`: binmap, then the bins."""
 
     where: str
     address: int
     layout: Old
 
     def bin(self, number: int) -> int:
-        """What the ends of a bin's list name in place of a chunk (BIN_TO_CHUNK): its head and tail are this one's next and prev."""
+        """The chunk address that the ends of a bin's list point to (BIN_TO_CHUNK): the bin's head
+        and tail are this chunk's next and prev."""
         return self.address + 8 + number * self.layout.bin + 8 - self.layout.overhead

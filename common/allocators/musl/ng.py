@@ -1,4 +1,4 @@
-"""mallocng as an Allocator: groups of slots, described by metas that stand apart from them."""
+"""mallocng as an Allocator: groups of slots, described by metas stored apart from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_AREAS = 1 << 22
 
 
 def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocator]:
-    """Every mallocng whose secret is one of these."""
+    """Every mallocng that has one of these secrets."""
     memory = Memory(target)
     found: dict[int, LocatedContext] = {}
     for image in images(target):
@@ -37,7 +37,8 @@ def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocat
 
 
 def _is_context(memory: Memory, address: int, layout: Context, secret: int) -> bool:
-    """init_done is 1, and both ends of the list of areas begin with the secret."""
+    """Whether a context is there: init_done is 1, and both ends of the list of areas begin with the
+    secret."""
     if memory.int32(address + layout.init_done) != 1:
         return False
     if layout.paged and memory.word(address + 8) not in (4096, 16384, 65536):
@@ -55,7 +56,8 @@ def secret64(memory: Memory, address: int) -> int:
 
 
 class MallocNG(Allocator):
-    """See allocators.base.Allocator. Sizes are those that were asked for, as malloc_usable_size says: the rest of a slot is nobody's."""
+    """See allocators.base.Allocator. Sizes are those that the program asked for, as
+    malloc_usable_size returns them; the rest of a slot belongs to no block."""
 
     name = "musl"
     remainder_words = 2
@@ -95,7 +97,7 @@ class MallocNG(Allocator):
         return list(found)
 
     def heaps(self) -> list[Heap]:
-        """See Allocator: groups side by side are one heap."""
+        """See Allocator: adjacent groups form one heap."""
         if not self._heaps:
             for batches in self.groups.tops():
                 self._heaps.append(Heap(batches[0].start, batches[-1].end, batches[0].label, self._walker(batches)))
@@ -108,7 +110,7 @@ class MallocNG(Allocator):
         return walk
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator: compare the slots with what the context counts."""
+        """See Allocator: compares the slots with the context's counts."""
         slots = self._slots()
         for number, counted in enumerate(self._usage()):
             if counted != slots[number]:
@@ -121,7 +123,7 @@ class MallocNG(Allocator):
         return self.memory.words(self.context.address + self.context.layout.usage, len(CLASSES)) or ()
 
     def _slots(self) -> list[int]:
-        """Slots of each class, as usage_by_class counts them: what ld.so donated does not count."""
+        """Slots of each class as usage_by_class counts them: without those that ld.so donated."""
         slots = [0] * len(CLASSES)
         for label, number, sums in self.groups.sums():
             if label == "main":
@@ -154,7 +156,8 @@ class MallocNG(Allocator):
         return slot + (f" ({group.usable} bytes each)" if group.number < len(CLASSES) else "")
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator: a class a row, with the memory of slots that hold other groups counted with those groups."""
+        """See Allocator: a row for each class. The memory of slots that hold other groups is
+        counted with those groups."""
         found = []
         for label, number, sums in sorted(self.groups.sums(), key=lambda row: (row[1], row[0])):
             size = CLASSES[number] * UNIT - HEADER if number < len(CLASSES) else 0
@@ -165,7 +168,8 @@ class MallocNG(Allocator):
         return found
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """See Allocator: what was mapped in groups, what ld.so donated, and blocks with mappings of their own."""
+        """See Allocator: groups that malloc mapped, groups that ld.so donated, and blocks with
+        mappings of their own."""
         rows: dict[str, list[int]] = {}
         for cache in self.caches(blocks):
             row = rows.setdefault(cache.arena, [0, 0, 0, 0])
@@ -178,11 +182,11 @@ class MallocNG(Allocator):
         return [Arena(name, used, 0, free, mapped, {"groups": groups}) for name, (used, free, mapped, groups) in rows.items()]
 
     def counted(self) -> Mapping[str, int]:
-        """See Allocator: mallocng counts the slots of each class, donated ones left out."""
+        """See Allocator: mallocng counts the slots of each class, without donated ones."""
         return {f"usage_by_class[{number}]": count for number, count in enumerate(self._usage()) if count}
 
     def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """See Allocator: all blocks of a group whose meta it has."""
+        """See Allocator: all blocks of a group to whose meta the thread has a pointer."""
         records = self.groups.table.records
         metas = records[1::GROUP]
         for meta in set(words).intersection(metas):

@@ -1,7 +1,8 @@
-"""Everything mallocng asserts when it is handed a block, asked of every slot; and what its metas and lists must agree on.
+"""Integrity check of mallocng: applies its assertions about one block to all; compares its lists.
 
-mallocng crashes on purpose (a_crash) in get_meta, get_nominal_size, enframe, queue and activate_group (src/malloc/mallocng/meta.h) where
-one of these does not hold; here all are looked at, before the process stumbles over the first.
+mallocng crashes on purpose (a_crash) in get_meta, get_nominal_size, enframe, queue and
+activate_group (src/malloc/mallocng/meta.h) where an assertion fails. Here all are checked, before
+the process runs into the first.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from findleaks.engine.terms import State
 from findleaks.target.base import Range
 
 SHOWN = 16
-"""Bytes written behind a block that are shown."""
+"""Bytes written behind a block that a problem shows at most."""
 
 
 class MallocNGView(Protocol):
-    """What is checked of ng.MallocNG."""
+    """The attributes of ng.MallocNG that the check reads."""
 
     memory: Memory
     engine: Engine
@@ -37,7 +38,8 @@ class MallocNGView(Protocol):
 
 
 def verify(allocator: MallocNGView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
-    """Groups first, then lists, then every slot in ascending order; counts in `checked` what was looked at."""
+    """Check groups first, then lists, then every slot in ascending order; `checked` counts what was
+    checked."""
     for number, group in enumerate(allocator.groups.all):
         yield from _group(group)
         if number % 10_000 == 9_999:
@@ -50,7 +52,7 @@ def verify(allocator: MallocNGView, checked: dict[str, int]) -> Iterator[Optiona
 
 
 def _group(group: Group) -> Iterator[Problem]:
-    """Masks against each other and against the slots there are."""
+    """Compare the masks with each other and with the number of slots."""
     name = f"meta {group.meta:#x} of the group {group.mem:#x}"
     beyond = (group.avail | group.freed) >> group.count
     if beyond:
@@ -66,7 +68,8 @@ def _group(group: Group) -> Iterator[Problem]:
 
 
 def _lists(allocator: MallocNGView, checked: dict[str, int]) -> Iterator[Problem]:
-    """The rings of groups with free slots, one a class, and that of unused metas: links both ways, and who must be on them."""
+    """The rings of groups with free slots, one for each class, and the ring of unused metas: links
+    in both directions, and which groups must be on them."""
     memory, context = allocator.memory, allocator.context
     by_meta = {group.meta: group for group in allocator.groups.all}
     on_list: set[int] = set()
@@ -120,7 +123,8 @@ def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int,
 
 
 def _slots(allocator: MallocNGView, batch: Batch, checked: dict[str, int]) -> Iterator[Problem]:
-    """Every slot: the byte in front of it, and of blocks in use the header and what follows what was asked for."""
+    """Every slot: the byte before it, and of blocks in use the header and the bytes behind the
+    requested size."""
     read, pieces = allocator.slots.read(batch, True)
     gather = allocator.engine.gather
     segments = allocator.groups.segments_of(batch)
@@ -134,7 +138,7 @@ def _slots(allocator: MallocNGView, batch: Batch, checked: dict[str, int]) -> It
     last, _ = gather(pieces, ends, 1)
     checked["slots"] = checked.get("slots", 0) + len(ends)
     number = 0
-    behind = 0  # where the slot before ends, if it is in use: what is wrong there was told
+    behind = 0  # where the slot before ends, if it is in use: an error there was reported already
     for _, group, low, high in segments:
         for slot in range(low, high):
             state, start = read.states[number], read.starts[number]
@@ -162,7 +166,7 @@ def _slots(allocator: MallocNGView, batch: Batch, checked: dict[str, int]) -> It
 
 
 def _block(allocator: MallocNGView, group: Group, number: int, address: int, size: int) -> Iterator[Problem]:
-    """A block in use, as get_meta and get_nominal_size look at it when it is freed."""
+    """Check a block in use as get_meta and get_nominal_size do when it is freed."""
     memory = allocator.memory
     slot = group.slot(number)
     end = slot + group.usable
@@ -170,41 +174,42 @@ def _block(allocator: MallocNGView, group: Group, number: int, address: int, siz
     if head is None:
         return
     if any(problem.address in (slot, slot - HEADER) and problem.corrupt for problem in allocator.problems):
-        return  # walking named it
+        return  # reported by the walk
     index, reserve, offset = head >> 8 & 31, head >> 13 & 7, head >> 16
     header = Range(address - HEADER, address)
     if head & 0xFF:
         wide = memory.int32(address - 2 * HEADER) or 0
         if offset or wide <= 0xFFFF:
-            yield Problem(header.start, _told(f"has {head & 0xFF:#04x} in front of its header", address, size), damaged=header)
+            yield Problem(header.start, _would_crash(f"has {head & 0xFF:#04x} in front of its header", address, size), damaged=header)
             return
         offset = wide
     if index != number:
-        yield Problem(header.start, _told(f"says it is of slot {index}, but stands in slot {number}", address, size), damaged=header)
+        yield Problem(header.start, _would_crash(f"says it is of slot {index}, but stands in slot {number}", address, size), damaged=header)
         return
     if group.storage + offset * UNIT != address:
-        yield Problem(header.start, _told(f"has the offset {offset:#x}, which is not its own", address, size), damaged=header)
+        yield Problem(header.start, _would_crash(f"has the offset {offset:#x}, which is not its own", address, size), damaged=header)
         return
-    told = end - address - size
+    unasked = end - address - size
     tail = Range(end - HEADER - 1, end)
-    whole = (memory.int32(end - HEADER) or 0) == told  # then what was written begins where what was asked for ends
-    if reserve > 5 or (reserve == 5 and not (whole and (_byte(allocator, end - told) or not _byte(allocator, tail.start)))):
-        yield Problem(tail.start, _told("was overrun up to the end of its slot, where the size stands", address, size), damaged=tail)
+    # then the overwritten bytes begin at the end of the requested size
+    whole = (memory.int32(end - HEADER) or 0) == unasked
+    if reserve > 5 or (reserve == 5 and not (whole and (_byte(allocator, end - unasked) or not _byte(allocator, tail.start)))):
+        yield Problem(tail.start, _would_crash("was overrun up to the end of its slot, where the size stands", address, size), damaged=tail)
         return
-    for place in dict.fromkeys((end - told, end)):
+    for place in dict.fromkeys((end - unasked, end)):
         if _byte(allocator, place):
             found = _behind(allocator, place, end - HEADER - 1 if reserve == 5 and place < end else end)
             what = f"was overrun: {found!r} stands {place - address - size} bytes behind its end, where a 0 belongs"
-            yield Problem(place, _told(what, address, size, ""), damaged=Range(place, place + len(found)))
+            yield Problem(place, _would_crash(what, address, size, ""), damaged=Range(place, place + len(found)))
             return
 
 
-def _told(what: str, address: int, size: int, why: str = ": overwritten") -> str:
+def _would_crash(what: str, address: int, size: int, why: str = ": overwritten") -> str:
     return f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash"
 
 
 def _behind(allocator: MallocNGView, at: int, end: int) -> bytes:
-    """What was written at an address, up to the next 0 or the end of the slot."""
+    """The bytes written at an address, up to the next 0 or the end of the slot."""
     data = bytearray()
     while len(data) < SHOWN and at + len(data) <= end:
         byte = _byte(allocator, at + len(data))

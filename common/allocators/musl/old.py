@@ -1,4 +1,4 @@
-"""oldmalloc as an Allocator: chunks with their sizes in front and behind, 64 bins of free ones, and chunks with mappings of their own."""
+"""oldmalloc as an Allocator: chunks with sizes at both ends, 64 bins, and mapped chunks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
 _FEW = 512 << 10
-"""Bytes of a file's data in which heads of bins that are not empty are looked for, too, where no empty bin is."""
+"""Bytes. If a file has no empty bin and no more data than this, heads of non-empty bins are
+searched for, too."""
 
 _MOST_BINS = 4096
-"""Words that look like an empty bin's head and are looked at, a file: there are 64."""
+"""Words of one file like an empty bin's head that are examined at most; there are 64 bins."""
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> list[Allocator]:
@@ -34,12 +35,15 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> list[Allocat
             segments, mapped = find_heaps(memory, engine, layout, taken)
             if segments:
                 found.append(OldMalloc(target, engine, Mal(image.name, address, layout), segments, mapped))
-                break  # nothing in a chunk says whose it is; two of them in a process are as good as impossible
+                # a chunk does not show which instance it belongs to; two instances in a process are
+                # all but impossible
+                break
     return found
 
 
 def _mal(memory: Memory, engine: Engine, image: Image, layout: Old) -> int:
-    """The address of `mal` in a file's data: by an empty bin, whose head and tail name it, or one whose chunk names it; 0 if not there."""
+    """The address of `mal` in a file's data, found by an empty bin, whose head and tail point to
+    it, or by one whose chunk points to it; 0 if not there."""
     votes: dict[int, int] = {}
     seen = 0
     for start, end in image.data:
@@ -65,7 +69,7 @@ def _mal(memory: Memory, engine: Engine, image: Image, layout: Old) -> int:
 
 
 def _best(memory: Memory, votes: dict[int, int], layout: Old) -> int:
-    """The address at which most bins are as `mal` has them; 0 if there is none."""
+    """The address at which most bins look like those of `mal`; 0 if there is none."""
     best = sorted((base for base in votes), key=lambda base: (-votes[base], base))[:256]
     plausible = [(_agreeing(memory, base, layout), -place) for place, base in enumerate(best)]
     if not plausible or max(plausible)[0] < 1:
@@ -74,7 +78,8 @@ def _best(memory: Memory, votes: dict[int, int], layout: Old) -> int:
 
 
 def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
-    """Where the heads of bins that are not empty may be: the chunk that one names names it as the one before."""
+    """Possible heads of non-empty bins: the chunk that the head points to has the bin as its
+    predecessor."""
     least, align, header, size = 4096, layout.align - 1, layout.overhead, memory.size
     seen = 0
     for start, end in image.data if sum(end - start for start, end in image.data) <= _FEW else ():
@@ -89,7 +94,8 @@ def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
 
 
 def _agreeing(memory: Memory, base: int, layout: Old) -> int:
-    """How many bins of a `mal` at this address were used, those with chunks counting tenfold; 0 if it cannot be there."""
+    """How many bins of a `mal` at this address were used, those with chunks counting tenfold; 0 if
+    `mal` cannot be there."""
     binmap = memory.words(base, 8 // memory.size)
     words = memory.words(base + 8, layout.bins * layout.bin // memory.size)
     if binmap is None or words is None:
@@ -109,7 +115,7 @@ def _agreeing(memory: Memory, base: int, layout: Old) -> int:
             wrong += not good
             found += 10 * good
         if wrong > 2:
-            return 0  # fewer may be: the process may be in the middle of one, or memory is corrupt
+            return 0  # two may be wrong: the process may be changing one, or memory is corrupt
     return found
 
 
@@ -135,7 +141,7 @@ class OldMalloc(Allocator):
         self._heaps: list[Heap] = []
 
     def heaps(self) -> list[Heap]:
-        """See Allocator: mappings side by side are one heap."""
+        """See Allocator: adjacent mappings form one heap."""
         if not self._heaps:
             self._heaps = [Heap(one.start, one.end, one.label, self._segment_walker(one)) for one in self.segments]
             run: list[Mapped] = []
@@ -164,7 +170,7 @@ class OldMalloc(Allocator):
         return walk
 
     def metadata(self) -> list[Range]:
-        """See Allocator: binmap, bins and the lock behind them."""
+        """See Allocator: binmap, bins and the lock that follows them."""
         return [Range(self.mal.address, self.mal.address + self.mal.layout.size)]
 
     def summary(self) -> dict[str, object]:
@@ -184,7 +190,7 @@ class OldMalloc(Allocator):
         return ""
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator: a bin a row, with the blocks in use that it would take."""
+        """See Allocator: a row for each bin, including the blocks in use that would go into it."""
         align, overhead = self.mal.layout.align, self.mal.layout.overhead
         rows: dict[tuple[str, int], list[int]] = {}
         for heap in self.heaps():
@@ -211,7 +217,8 @@ class OldMalloc(Allocator):
         return found
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """See Allocator: the heap of the program break and of mappings, what ld.so donated, and blocks with mappings of their own."""
+        """See Allocator: the heap of the program break and of mappings, memory that ld.so donated,
+        and blocks with mappings of their own."""
         rows: dict[str, list[int]] = {}
         for cache in self.caches(blocks):
             row = rows.setdefault(cache.arena, [0, 0])
@@ -229,7 +236,7 @@ class OldMalloc(Allocator):
 
 
 def _bands() -> list[tuple[int, int]]:
-    """The least and the greatest size of each bin, in units; 0: no bound."""
+    """The least and the greatest size of each bin, in units; 0 means unbounded."""
     least: dict[int, int] = {}
     for units in [*range(1, 600), *range(600, 0x1C40)]:
         least.setdefault(bin_of(units * 32, 32), units)

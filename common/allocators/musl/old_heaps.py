@@ -1,9 +1,13 @@
-"""oldmalloc's memory: stretches of chunks from the program break, from mappings, and from what ld.so donates; and mapped chunks.
+"""Finds oldmalloc's memory: stretches of chunks, and mapped chunks.
 
-A stretch begins with a chunk whose psize says that what is before it is in use and has no size, and ends with one of size 0 in use: both
-are the number 1. Between them each chunk's csize stands again in the psize of the next, with the same bit for its use. A mapped chunk
-stands at the beginning of a page, one alignment in, its psize the bytes before it and its csize the others of its mapping, both even.
-Nothing lists the stretches or the mapped chunks: they are looked for at every page of memory that is nobody else's.
+Stretches come from the program break, from mappings, and from what ld.so donates.
+
+A stretch begins with a chunk whose psize marks a predecessor in use without a size, and ends with a
+chunk of size 0 in use: both are the number 1. Between them each chunk's csize is repeated in the
+psize of the next, with the same in-use bit. A mapped chunk is at the beginning of a page, one
+alignment in; its psize counts the bytes before it and its csize the others of its mapping, both
+even. No list has the stretches or the mapped chunks: every page of memory that no other allocator
+owns is searched for them.
 """
 
 from __future__ import annotations
@@ -29,26 +33,27 @@ from findleaks.target.ranges import nonzero_pieces, subtract
 PAGE = 4096
 _NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 _RESYNC = 1 << 20
-"""Bytes behind a chunk of corrupt size that are searched for the next one."""
+"""Bytes behind a chunk of corrupt size that are searched for the next chunk."""
 
 PAGES = 256
-"""Pages whose first words are read at once: most are inside of what is found at an earlier one."""
+"""Pages whose first words are read at once: most pages are inside what an earlier one begins."""
 
 _SURE = 16
-"""So many sound chunks in a row are no accident."""
+"""Consecutive sound chunks that rule out an accident."""
 
-ROOM = 1 << 13
-"""Blocks that are read at once."""
+MAX_BLOCKS_READ = 1 << 13
+"""Blocks that one call reads at most."""
 
 NO_MEMORY = -1
-"""Why a walk ended, beside the engine's reasons."""
+"""Why a walk ended, besides the engine's codes."""
 
 _MOST_DAMAGE = 64
-"""Corrupt chunks of one stretch after which the rest of it is given up."""
+"""Corrupt chunks of one stretch after which its rest is given up."""
 
 
 class Part(NamedTuple):
-    """Blocks side by side, as they were read: some thousands, for longer arrays would be copied each time that they grow."""
+    """Adjacent blocks in the arrays they were read into: some thousands, since longer arrays would
+    be copied each time they grow."""
 
     starts: array[int]
     sizes: array[int]
@@ -57,7 +62,8 @@ class Part(NamedTuple):
 
 @dataclass
 class Segment:
-    """A stretch of chunks [start, end): its blocks in parts, none empty, and what is wrong with their headers."""
+    """A stretch of chunks [start, end): its blocks in non-empty parts, and what is wrong with their
+    headers."""
 
     start: int
     end: int
@@ -67,18 +73,18 @@ class Segment:
     problems: list[Problem] = field(default_factory=list)
 
     def add(self, starts: array[int], sizes: array[int], states: bytearray) -> None:
-        """More blocks."""
+        """Append blocks."""
         if starts:
             self.parts.append(Part(starts, sizes, states))
             self.count += len(starts)
 
     def last(self) -> tuple[int, int, int]:
-        """Start, size and state of the last block; there must be one."""
+        """Start, size and state of the last block. There must be one."""
         starts, sizes, states = self.parts[-1]
         return starts[-1], sizes[-1], states[-1]
 
     def blocks(self) -> Iterator[tuple[int, int, int]]:
-        """Start, size and state of each."""
+        """Start, size and state of each block."""
         for part in self.parts:
             yield from zip(*part)
 
@@ -119,7 +125,8 @@ def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Rang
 
 
 def _free_memory(memory: Memory, taken: Sequence[Range]) -> list[Range]:
-    """Anonymous writable memory, adjacent regions joined, less what is others' and live threads' stacks."""
+    """Anonymous writable memory, adjacent regions joined, without what belongs to others and live
+    threads' stacks."""
     joined: list[Range] = []
     files = [Range(start, end) for image in images(memory.target) for start, end in image.data]
     for region in memory.target.regions():
@@ -132,7 +139,7 @@ def _free_memory(memory: Memory, taken: Sequence[Range]) -> list[Range]:
 
 
 def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: list[Segment], mapped: list[Mapped]) -> None:
-    """What begins at a page of `free`, from its lower end up, leaving out what is inside of what was found."""
+    """Find what begins at a page of `free`, upwards, except inside what was found already."""
     word, header, align = layout.word, layout.overhead, layout.align
     start = -(-free.start // PAGE) * PAGE
     skip = start
@@ -162,8 +169,8 @@ def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: 
 
 
 def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> Optional[Mapped]:
-    """The mapped chunk at a page; where memory of some alignment was asked for, its block begins further on, behind a header of its own,
-    which alone keeps up with realloc()."""
+    """The mapped chunk at a page. If memory with an alignment was asked for, its block begins
+    further on, behind a header of its own; only that header is updated by realloc()."""
     header, align = layout.overhead, layout.align
     length = csize + align - header
     reach = min(base + length, limit)
@@ -181,7 +188,8 @@ def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> O
 
 
 def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterator[Segment]:
-    """Stretches in the gaps of a loaded file's data (reclaim_gaps in ldso/dynlink.c): they begin anywhere that chunks may."""
+    """Stretches in the gaps of a loaded file's data (reclaim_gaps in ldso/dynlink.c). They may
+    begin wherever a chunk can."""
     skip = 0
     for piece in nonzero_pieces(memory.target, data.start, data.end):
         for chunk in engine.search(piece, 1, 2):
@@ -195,9 +203,11 @@ def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterat
 
 
 def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, limit: int, label: str) -> Optional[Segment]:
-    """The stretch that begins at `start` with a header at `chunk` and ends before `limit`; None if there is none.
+    """The stretch that begins at `start` with a header at `chunk` and ends before `limit`; None if
+    there is none.
 
-    A chunk whose size cannot be is passed over, if the header of a later one names it as the one before."""
+    A chunk with an impossible size is skipped if the header of a later one points back to it.
+    """
     word, header = layout.word, layout.overhead
     made = Segment(start, chunk, label)
     reader = _Words(memory, chunk, limit)
@@ -206,7 +216,7 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
         piece = reader.piece(at)
         code = NO_MEMORY
         while piece is not None:
-            read = walk_tags(engine, piece, at, before, limit, min(ROOM, (limit - at) // layout.align + 1))
+            read = walk_tags(engine, piece, at, before, limit, min(MAX_BLOCKS_READ, (limit - at) // layout.align + 1))
             made.add(read.starts, read.sizes, read.states)
             at, before, code = read.chunk, read.before, read.code
             if code == DIFFERS:
@@ -226,7 +236,7 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
         if code == ENDS:
             made.end = at + header
             return made if made.count else None
-        # A corrupt size, or no memory: where does it go on?
+        # A corrupt size, or no memory: find where the chunks continue.
         made.end = at
         if made.count < 2:
             return None
@@ -239,8 +249,10 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
             return made
         place, before = after
         _, size, state = made.last()
-        mine = memory.word(at) == (size + header | (state == State.IN_USE))  # the half that is the block before's is right
-        lost = place - (before & -2)  # the chunk in front of `place`; where the header of this one was overwritten, too, it is not `at`
+        # the half that belongs to the block before is right
+        mine = memory.word(at) == (size + header | (state == State.IN_USE))
+        # the chunk right before `place`; it is not `at` if its header was overwritten, too
+        lost = place - (before & -2)
         if lost == at:
             what = f"the header of the chunk at {at:#x} was overwritten; the next one, at {place:#x}, tells its size"
         else:
@@ -256,15 +268,17 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
 
 
 def _mismatch(made: Segment, at: int, before: int, psize: int, header: int, word: int) -> None:
-    """csize of a chunk is not the psize of the next: free() of the former crashes on purpose (__bin_chunk)."""
+    """Report that csize of a chunk is not psize of the next: free() of the former crashes on
+    purpose (__bin_chunk)."""
     block, size, _ = made.last() if made.count else (at, 0, 0)
     what = f"the block {block:#x} ({size:,} bytes) was overrun: behind its end stands {psize:#x}, not its size {before:#x} once more"
     made.problems.append(Problem(at, f"{what}; free() of it would crash", True, Range(at, at + word), before))
 
 
 def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[int, int]]:
-    """(header, its psize) of the chunk that says that the one at `at` is right before it; or else of the first chunk that many sound ones
-    follow, and which says that the one before it begins behind `at`: more headers than one were overwritten."""
+    """(header, its psize) of the chunk that says that the one at `at` is right before it. If there
+    is none: of the first chunk that is followed by many sound ones and says that the one before it
+    begins behind `at`; then several headers were overwritten."""
     beyond: Optional[tuple[int, int]] = None
     for place in range(at + layout.align, min(at + _RESYNC, limit - layout.overhead), layout.align):
         words, index, last = reader.around(place)
@@ -283,7 +297,8 @@ def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[
 
 
 def _sound(reader: _Words, at: int, count: int) -> bool:
-    """Whether so many chunks from that at `at` on, or all to the end of the stretch, have their sizes once more behind them."""
+    """Whether `count` chunks from the one at `at`, or all to the end of the stretch, have their
+    sizes repeated behind them."""
     words, index, last = reader.around(at)
     for _ in range(count):
         if index >= last:
@@ -301,7 +316,7 @@ def _sound(reader: _Words, at: int, count: int) -> bool:
 
 
 class _Words:
-    """Memory from `start` to `limit` as words, a piece at a time."""
+    """Memory from `start` to `limit` as words, one piece at a time."""
 
     def __init__(self, memory: Memory, start: int, limit: int) -> None:
         self._memory = memory
@@ -311,17 +326,18 @@ class _Words:
         self._words: memoryview = self._data
 
     def piece(self, at: int) -> Optional[Piece]:
-        """What holds the header at `at`."""
+        """The piece that holds the header at `at`."""
         _, index, last = self.around(at)
         return Piece(self._first, self._data) if index < last else None
 
     def pair(self, at: int) -> tuple[int, int]:
-        """The header at `at`, which the piece just given holds."""
+        """The header at `at`, which must be in the piece returned last."""
         words, index, _ = self.around(at)
         return words[index], words[index + 1]
 
     def around(self, at: int) -> tuple[memoryview, int, int]:
-        """Words, the index of that at `at`, and the index that headers must be below; (…, 0, 0) where nothing can be read."""
+        """Words, the index of the word at `at`, and the index that headers must be below; (…, 0, 0)
+        where nothing can be read."""
         size = self._memory.size
         if not self._first <= at <= self._end - 2 * size:
             self._first = self._end = at

@@ -1,6 +1,9 @@
-"""What oldmalloc's bins, their bitmap and the chunks must agree on; sizes in front and behind are compared when chunks are walked.
+"""Integrity check of oldmalloc's bins, their bitmap and the chunks.
 
-Sources: src/malloc/oldmalloc/malloc.c (bin_chunk, unbin, lock_bin), musl 1.2.1 to 1.2.6; src/malloc/malloc.c before.
+The walk over chunks compares the sizes at both ends.
+
+Sources: src/malloc/oldmalloc/malloc.c (bin_chunk, unbin, lock_bin), musl 1.2.1 to 1.2.6;
+src/malloc/malloc.c before.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from findleaks.engine.terms import State
 
 
 class OldMallocView(Protocol):
-    """What is checked of old.OldMalloc."""
+    """The attributes of old.OldMalloc that the check reads."""
 
     memory: Memory
     mal: Mal
@@ -35,7 +38,8 @@ def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) 
 
 
 def verify(allocator: OldMallocView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
-    """Each bin's ring both ways, sizes, the bitmap; then the free chunks that are in no bin."""
+    """Check each bin's ring in both directions, sizes and the bitmap; then report the free chunks
+    that are in no bin."""
     memory, mal, layout = allocator.memory, allocator.mal, allocator.mal.layout
     header = layout.overhead
     checked["chunk headers"] = sum(segment.count + 1 for segment in allocator.segments) + len(allocator.mapped)

@@ -1,8 +1,12 @@
-"""The blocks in mallocng's slots: the engine reads them (engine.py); what memory it needs, and what is wrong with them, is said here.
+"""The blocks in mallocng's slots.
 
-A slot's four bytes in front of its user memory are p[-4], 0 unless the offset has 32 bits; index in 5 bits and reserve in 3; and the
-offset from the group's storage in units. Reserve is how many bytes at the end of the slot were not asked for; 5 says that these are
-counted in the slot's last four bytes. A block may begin further on in its slot (cycled, or aligned): the slot's start then says how far.
+The engine reads them (engine.py); this module selects the memory it needs and words the problems.
+
+The four bytes before a slot's user memory are p[-4], 0 unless the offset has 32 bits; index in 5
+bits and reserve in 3; and the offset from the group's storage in units. Reserve is the number of
+bytes at the end of the slot that were not asked for; 5 says that the slot's last four bytes hold
+that number. A block may begin further inside its slot (cycled, or aligned): the slot's start then
+says how far.
 """
 
 from __future__ import annotations
@@ -20,45 +24,48 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import merged
 
-_MOST_SAID = 10_000
+_MAX_REPORTED = 10_000
+"""Problems of slots that are reported at most."""
 
 
 class Read(NamedTuple):
-    """What is in the slots of a batch, and the memory it was read from."""
+    """The slots of a batch, and the memory they were read from."""
 
     slots: SlotRead
     pieces: tuple[Piece, ...]
 
 
 class Slots:
-    """Walks batches of groups."""
+    """Reads batches of groups."""
 
     def __init__(self, target: Target, engine: Engine, groups: Groups, problems: list[Problem]) -> None:
         self.memory = Memory(target)
         self.engine = engine
         self.groups = groups
         self.problems = problems
-        self._said: set[int] = set()
+        self._reported: set[int] = set()
 
     def walk(self, batches: Sequence[Batch], blocks: Blocks) -> None:
-        """Append the blocks of these batches, once: what is in use is counted."""
+        """Append the blocks of these batches. Call it once for each, since it counts the bytes in
+        use."""
         for batch in batches:
             read = self.read(batch)
             blocks.append(*read.slots[:3])
 
     def read(self, batch: Batch, again: bool = False) -> Read:
-        """The slots of a batch, and what is in them."""
+        """The slots of a batch and their blocks."""
         table = self.groups.table
         found = self._pieces(batch)
         read = slots.read_slots(
             self.engine, found, table._replace(sums=table.sums[:]) if again else table, batch.first, batch.last, batch.slots
         )
         for code, index, number in zip(*(read.troubles[column::TROUBLE] for column in range(TROUBLE))):
-            self._say(self._problem(code, self.groups.one(index), number))
+            self._report(self._problem(code, self.groups.one(index), number))
         return Read(read, found)
 
     def _pieces(self, batch: Batch) -> tuple[Piece, ...]:
-        """The memory of a batch; of large slots, both ends, and where their blocks may begin."""
+        """The memory of a batch; of large slots, only both ends and the places where their blocks
+        may begin."""
         if not batch.lone:
             return pieces(self.memory, [Range(batch.start & -AREA, -(-batch.end // AREA) * AREA)])
         ranges = []
@@ -69,15 +76,17 @@ class Slots:
                 ranges += [Range(at - HEADER, at + UNIT), Range(at + group.stride - 2 * HEADER, at + group.stride)]
                 head = self.memory.int32(at - HEADER) or 0
                 if head >> 8 & 0xFF == MOVED:
-                    # The 16 bits of its offset leave out what is above 1 MiB.
+                    # The header stores 16 bits of the offset; positions that differ by multiples of
+                    # 1 MiB are read.
                     starts = range(at + (head >> 16) * UNIT, at + group.usable, UNIT << 16)
                     ranges += [Range(start - 2 * HEADER, start) for start in starts]
         return pieces(self.memory, merged(ranges))
 
-    def _say(self, problem: Problem) -> None:
-        """Each problem once, however often the slots are read; the first thousands of them."""
-        if problem.address not in self._said and len(self._said) < _MOST_SAID:
-            self._said.add(problem.address)
+    def _report(self, problem: Problem) -> None:
+        """Add each problem once, however often the slots are read, and no more than
+        _MAX_REPORTED."""
+        if problem.address not in self._reported and len(self._reported) < _MAX_REPORTED:
+            self._reported.add(problem.address)
             self.problems.append(problem)
 
     def _problem(self, code: int, group: Group, number: int) -> Problem:
