@@ -39,7 +39,7 @@ class Segment:
 
 @dataclass
 class Found:
-    """All segments of one instance, and what layout they have."""
+    """All segments of one instance, and their layout. `secret`: the cookie of the main heap."""
 
     layout: Segments
     secret: int
