@@ -108,9 +108,7 @@ class Umem(Allocator):
         return tuple(piece for start, end in ranges for piece in self.target.pieces(start, end))
 
     def _sort_out(self) -> list[UmemCache]:
-        """Mark libumem's own caches, whose buffers the program does not get; returns the readable
-        ones.
-        """
+        """Mark the caches that are libumem's own, not the program's; returns the readable ones."""
         names = {arena.address: arena for arena in self.vmem}
         kept = []
         if self.target.interrupted():
@@ -232,8 +230,7 @@ class Umem(Allocator):
         }
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator: ::umastat's rows of the program's caches, then those of large blocks'
-        arenas.
+        """See Allocator: ::umastat's rows of the program's caches and of large blocks' arenas.
 
         `size` is the class's and includes what precedes malloc's blocks; `*_bytes` are usable
         bytes.
@@ -278,9 +275,7 @@ class Umem(Allocator):
         ]
 
     def counted(self) -> Mapping[str, int]:
-        """See Allocator: sums over the caches with the program's blocks, and the arenas of large
-        ones.
-        """
+        """See Allocator: sums over the caches of the program's blocks, and large blocks' arenas."""
         users = [cache for cache in self.kept if not cache.own]
         large = [arena for arena in self.vmem if arena.name in vmem.MALLOC]
         return {

@@ -103,7 +103,7 @@ def _arena(umem: UmemView, arena: Vmem) -> Iterator[Problem]:
 
 
 def _lists(umem: UmemView, cache: UmemCache) -> Iterator[Problem]:
-    """Check each slab's links and count of buffers handed out, and that the hash table has these."""
+    """Check each slab's links and count of buffers handed out, and that the hash table has them."""
     expected = cache.nullslab
     for slab in map(umem.slabs.slab, umem.slabs.of(cache)):
         if slab.prev != expected:
