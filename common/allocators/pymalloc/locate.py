@@ -294,7 +294,10 @@ class _Finder:
                 yield value, beside
 
     def _chain(self, head: int, first: int, offset: int, pointed: bool, main: State) -> list[State]:
-        """The states of the interpreters from `head` on; [] if implausible or if they share one."""
+        """The states of the interpreters from `head` on.
+
+        [] where they are implausible, or have no states of their own.
+        """
         found: list[State] = []
         interpreter = head
         link: Optional[int] = None
