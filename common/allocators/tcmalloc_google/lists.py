@@ -1,4 +1,7 @@
-"""Following the lists of thread caches (internal/linked_list.h: the first word of a freed block names the next)."""
+"""The lists of thread caches: a freed block's first word names the next.
+
+See internal/linked_list.h.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside
 
-LONGEST = 1 << 22
+LONGEST = 1 << 22  # blocks on a list that are followed, at most
 MOST_PROBLEMS = 20
 
 
 class Lists:
-    """Follows them; `held` is what they hold."""
+    """Follows the lists; `held` is what they hold."""
 
     def __init__(self, target: Target, engine: Engine, place: Place, heaps: Sequence[Range]) -> None:
         self._target = target
@@ -27,7 +30,10 @@ class Lists:
         self.held: list[Held] = []
 
     def follow(self, threads: Sequence[ThreadHeap], problems: list[Problem]) -> None:
-        """The blocks on the lists. Where one is longer or shorter than its cache says, what was found counts."""
+        """Follow the lists of these caches.
+
+        Where a list is longer or shorter than its cache says, the blocks that were found count.
+        """
         lists = [(heap, *one) for heap in threads for one in heap.lists]
         longest = min(max((length for *_, length in lists), default=0) + 64, LONGEST)
         heads, expected = [head for _, _, head, _ in lists], sum(length for *_, length in lists)
