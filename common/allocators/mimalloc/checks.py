@@ -23,7 +23,7 @@ from findleaks.engine.contract import Blocks
 from findleaks.target.base import Range
 
 VOTES, VOTES_A_PAGE = 64, 4  # blocks whose canary is looked at, in all and of one page
-BREATH = 0.1  # seconds between two None that verify() yields
+YIELD_SECONDS = 0.1  # seconds between two None that verify() yields
 FILL = 0xDE
 FILLED = 16  # bytes behind a request that are filled with FILL, at most
 
@@ -80,10 +80,10 @@ def usable(memory: Memory, page: Page, block: int) -> int:
 
 def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem]]:
     """Compare each page's counts with its lists; find blocks on two lists, and damaged canaries."""
-    breath = time.monotonic() + BREATH
+    next_yield = time.monotonic() + YIELD_SECONDS
     checked = allocator.checked = {"pages": 0, "free-list links": 0}
     yield from twice(allocator)
-    spilt: list[Problem] = []
+    overruns: list[Problem] = []
     filled = 0
     for page in allocator.pages:
         free, remote = allocator.lists.counts.get(page.meta, (0, 0))
@@ -102,12 +102,12 @@ def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem
             yield Problem(page.meta, what, damaged=Range(page.meta, page.meta))
         if allocator.padding and page.meta not in allocator.lists.cut:
             yield from _canaries(allocator, page)
-            filled += _fills(allocator, page, spilt)
-        if time.monotonic() > breath:
+            filled += _fills(allocator, page, overruns)
+        if time.monotonic() > next_yield:
             yield None
-            breath = time.monotonic() + BREATH
-    if filled > len(spilt):  # this build fills
-        yield from spilt
+            next_yield = time.monotonic() + YIELD_SECONDS
+    if filled > len(overruns):  # this build fills
+        yield from overruns
 
 
 def twice(allocator: MimallocView) -> Iterator[Problem]:
@@ -119,8 +119,8 @@ def twice(allocator: MimallocView) -> Iterator[Problem]:
             yield Problem(node, what, damaged=Range(node, node))
 
 
-def _fills(allocator: MimallocView, page: Page, spilt: list[Problem]) -> int:
-    """How many blocks of a page have their fill intact; problems of the others go to `spilt`."""
+def _fills(allocator: MimallocView, page: Page, overruns: list[Problem]) -> int:
+    """How many blocks of a page have their fill intact; problems of the others go to `overruns`."""
     if page.capacity < 2:
         return 0
     free, right = allocator.live_now().free(page), 0
@@ -136,7 +136,7 @@ def _fills(allocator: MimallocView, page: Page, spilt: list[Problem]) -> int:
         right += bool(spare) and not wrong
         if wrong:
             what = f"block {block:#x} ({size} bytes) was written past its end: {data[wrong[0]]:#04x} stands where mimalloc put {FILL:#x}"
-            spilt.append(Problem(block, what, damaged=Range(end + wrong[0], end + wrong[-1] + 1)))
+            overruns.append(Problem(block, what, damaged=Range(end + wrong[0], end + wrong[-1] + 1)))
     return right
 
 

@@ -40,7 +40,7 @@ def verify(one: TcmallocView) -> Iterator[Optional[Problem]]:
 def _page_map(one: TcmallocView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """Every page of a span with a size class names it (page_heap.cc, RegisterSizeClass)."""
     pages, pointers, shift = one.tree.pages, one.tree.pointers, one.place.layout.shift
-    at = said = 0
+    at = since_yield = 0
     for span in one.spans:
         if not span.number or span.location != IN_USE:
             continue
@@ -56,9 +56,9 @@ def _page_map(one: TcmallocView, checked: dict[str, int]) -> Iterator[Optional[P
             if pointer != span.address:
                 what = f"the page map says that page {page << shift:#x} is of the span at {pointer:#x}; it is of that at {span.address:#x}"
                 yield Problem(span.address, f"{what}: free() of a block there goes astray", expected=span.address)
-        said += last - first
-        if said >= STEP:
-            said = 0
+        since_yield += last - first
+        if since_yield >= STEP:
+            since_yield = 0
             yield None
         checked["pages"] += last - first
 

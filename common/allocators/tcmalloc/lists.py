@@ -60,7 +60,7 @@ class Lists:
     def follow_spans(self, problems: list[Problem]) -> array[int]:
         """The blocks on lists of spans, without those outside their span."""
         free: array[int] = array("Q")
-        said = 0
+        differing = 0
         for spans in self._windows():
             pieces = list(self._target.pieces(spans[0].start, spans[-1].end))
             counts = [(span.end - span.start) // self._place.sizes[span.number] for span in spans]
@@ -77,12 +77,12 @@ class Lists:
                 self.central[span.number] += len(mine)
                 free += mine
                 if len(mine) + span.refcount != counts[number] or number in ended:
-                    said += 1
-                    if said <= MOST_PROBLEMS:
+                    differing += 1
+                    if differing <= MOST_PROBLEMS:
                         at = self._wrong(mine) if mine and number in ended else Range(span.address, span.address)
                         problems.append(_span_problem(self._place, span, len(mine), counts[number], ended.get(number, ""), at))
-        if said > MOST_PROBLEMS:
-            problems.append(Problem(self._place.root, f"and {said - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
+        if differing > MOST_PROBLEMS:
+            problems.append(Problem(self._place.root, f"and {differing - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
         self.free = free
         return free
 
@@ -117,7 +117,7 @@ class Lists:
         heads, expected = [one.head for one in lists], sum(one.length for one in lists)
         followed = follow(self._target, self._engine, self._heaps, heads, longest, expected)
         followed = self._in_heaps(followed)
-        ended, first, said = dict(followed.problems), 0, 0
+        ended, first, differing = dict(followed.problems), 0, 0
         tids = {heap.address: heap.tid for heap in heaps}
         for number, (one, last) in enumerate(zip(lists, followed.ends)):
             count, final = last - first, followed.nodes[last - 1] if last > first else 0
@@ -131,12 +131,12 @@ class Lists:
                 if count:
                     self.tails[one.cache] = followed.nodes[last - 1]
             if count != one.length or number in ended:
-                said += 1
-                if said <= MOST_PROBLEMS:
+                differing += 1
+                if differing <= MOST_PROBLEMS:
                     problems.append(_cache_problem(self._place, one, tids.get(one.cache, 0), count, ended.get(number, ""), place))
-        if said > MOST_PROBLEMS:
+        if differing > MOST_PROBLEMS:
             problems.append(
-                Problem(self._place.central, f"and {said - MOST_PROBLEMS:,} more lists of caches that differ from their counts")
+                Problem(self._place.central, f"and {differing - MOST_PROBLEMS:,} more lists of caches that differ from their counts")
             )
         self.cached = followed.nodes
         self._ends = [(one.number, last) for one, last in zip(lists, followed.ends)]

@@ -49,7 +49,7 @@ def _page_map(one: GoogleView, checked: dict[str, int]) -> Iterator[Optional[Pro
 
     See pagemap.cc, RegisterSizeClass.
     """
-    tree, shift, said = one.tree, one.place.layout.shift, 0
+    tree, shift, since_yield = one.tree, one.place.layout.shift, 0
     for span in one.spans.found:
         if not span.number:
             continue
@@ -64,9 +64,9 @@ def _page_map(one: GoogleView, checked: dict[str, int]) -> Iterator[Optional[Pro
                 what = f"the page map says that page {page << shift:#x} is of the span at {word & SPAN_MASK:#x}, size class {number}"
                 yield Problem(span.address, f"{what} and {word >> 48}; it is of that at {span.address:#x}, size class {span.number}")
         checked["pages"] += last - first
-        said += last - first
-        if said >= STEP:
-            said = 0
+        since_yield += last - first
+        if since_yield >= STEP:
+            since_yield = 0
             yield None
 
 

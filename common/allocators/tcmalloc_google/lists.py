@@ -38,7 +38,7 @@ class Lists:
         longest = min(max((length for *_, length in lists), default=0) + 64, LONGEST)
         heads, expected = [head for _, _, head, _ in lists], sum(length for *_, length in lists)
         followed = follow(self._target, self._engine, self._heaps, heads, longest, expected)
-        ended, first, said = dict(followed.problems), 0, 0
+        ended, first, differing = dict(followed.problems), 0, 0
         for index, ((heap, number, head, length), last) in enumerate(zip(lists, followed.ends)):
             nodes = followed.nodes[first:last]
             first = last
@@ -48,11 +48,11 @@ class Lists:
                 why, nodes = f"it goes on to {nodes[outside]:#x}, which is no block", nodes[:outside]
             self.held.append(Held("thread", heap.tid, heap.address, number, nodes))
             if why or len(nodes) != length:
-                said += 1
-                if said <= MOST_PROBLEMS:
+                differing += 1
+                if differing <= MOST_PROBLEMS:
                     whose = f"thread {heap.tid}'s cache" if heap.tid else "a thread cache"
                     text = f"{whose}, blocks of {self._place.sizes[number]}: {len(nodes):,} on the list, {length:,} by its count"
                     wrong = bool(why) or abs(len(nodes) - length) > 1
                     problems.append(Problem(nodes[-1] if nodes and why else head, f"{text}; {why}" if why else text, wrong))
-        if said > MOST_PROBLEMS:
-            problems.append(Problem(self._place.central, f"and {said - MOST_PROBLEMS:,} more lists that differ from their counts"))
+        if differing > MOST_PROBLEMS:
+            problems.append(Problem(self._place.central, f"and {differing - MOST_PROBLEMS:,} more lists that differ from their counts"))

@@ -236,7 +236,7 @@ class Spans:
         the others as many as fit.
         """
         free: array[int] = array("Q")
-        least, said = self._place.layout.least_bitmap, 0
+        least, differing = self._place.layout.least_bitmap, 0
         for step, span in enumerate(self.found):
             if span.number and span.size < least and span.allocated < span.blocks:
                 indices, why = self._indices(span)
@@ -247,13 +247,13 @@ class Spans:
                     why = "it names what is no block, or one twice"
                 free.extend(span.start + index * UNIT for index in sorted(good))
                 if why or len(good) + span.allocated != span.blocks:
-                    said += 1
-                    if said <= MOST_PROBLEMS:
+                    differing += 1
+                    if differing <= MOST_PROBLEMS:
                         problems.append(_free_problem(span, len(good), why))
             if step % STEP == STEP - 1 and self._target.interrupted():
                 raise Interrupted
-        if said > MOST_PROBLEMS:
-            problems.append(Problem(self._place.root, f"and {said - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
+        if differing > MOST_PROBLEMS:
+            problems.append(Problem(self._place.root, f"and {differing - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
         return free
 
     def _indices(self, span: Span) -> tuple[list[int], str]:

@@ -55,7 +55,7 @@ def read_slabs(engine: PureEngine, pieces: Sequence[Piece], caches: array[int], 
     records, ends, states = array("Q"), array("Q"), bytearray()
     wrong: list[SlabWrong] = []
     heads: list[int] = []
-    left = sum(region.end - region.start for region in regions)
+    chunks_left = sum(region.end - region.start for region in regions)  # at least a byte each
     for number, cache in enumerate(kinds):
         nodes, why = engine.follow(pieces, cache.first, 2 * word, False, s.MOST_SLABS)
         if not nodes or nodes[-1] != cache.nullslab:
@@ -66,13 +66,13 @@ def read_slabs(engine: PureEngine, pieces: Sequence[Piece], caches: array[int], 
             if address == cache.nullslab:
                 continue
             owner, base, _, before, head, refcnt, chunks = values[7 * at : 7 * at + 7]
-            if owner != cache.address or not base or not 0 < chunks <= min(cache.slabsize // cache.chunksize, left):
+            if owner != cache.address or not base or not 0 < chunks <= min(cache.slabsize // cache.chunksize, chunks_left):
                 wrong.append(SlabWrong(s.CORRUPT, number, 0, address, ""))
                 continue
             records.extend((address, base, number, chunks, refcnt, before, len(states)))
             heads.append(head)
             states.extend(bytes(chunks))
-            left -= chunks
+            chunks_left -= chunks
         ends.append(len(records) // SLAB)
     for number, head in enumerate(heads):
         if head:
@@ -214,22 +214,26 @@ class _Buffers:
         tags = list(zip(data[at::step].tolist(), data[at + 1 :: step].tolist()))
         sizes = list(map(known, tags, repeat(-1)))
         if bytes(map((-1).__eq__, sizes)) != states.translate(_IDLE):
-            return self._odd(cache, number, base, states, sizes, data)
+            return self._partly_tagged(cache, number, base, states, sizes, data)
         starts = range(base + cache.tag, base + cache.tag + len(states) * cache.chunksize, cache.chunksize)
         return starts, [default if state else size for state, size in zip(states, sizes)]
 
-    def _odd(
+    def _partly_tagged(
         self, cache: _Cache, number: int, base: int, states: bytearray, sizes: list[int], data: memoryview
     ) -> tuple[Sequence[int], Sequence[int]]:
         """The same where not exactly the buffers in use have a tag (-1 in `sizes`: it has none)."""
         tag, step = cache.tag, cache.chunksize // 4
-        odd = [i for i, size in enumerate(sizes) if size < 0 and not states[i]]
+        untagged = [i for i, size in enumerate(sizes) if size < 0 and not states[i]]
         at = (cache.tag - TAG) // 4
-        if odd and len(odd) == states.count(IN_USE) and not any(_damaged(cache, *data[i * step + at : i * step + at + 2]) for i in odd):
+        if (
+            untagged
+            and len(untagged) == states.count(IN_USE)
+            and not any(_damaged(cache, *data[i * step + at : i * step + at + 2]) for i in untagged)
+        ):
             tag = 0  # none has: the program calls umem_alloc() itself
         starts = [base + i * cache.chunksize + tag for i in range(len(states))]
         sizes = [cache.bufsize - tag if state or size < 0 else size for size, state in zip(sizes, states)]
-        for i in odd:
+        for i in untagged:
             start, size = self._untagged(cache, number, i, base + i * cache.chunksize, data[i * step : (i + 1) * step])
             if not i or start >= starts[i - 1] + max(sizes[i - 1], 1):
                 starts[i], sizes[i] = start, size

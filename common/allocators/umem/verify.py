@@ -29,7 +29,7 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Piece, Target
 
 MOST_CHAIN = 1 << 26
-FACE = REDZONE_PATTERN & 0xFFFFFFFF
+REDZONE_HALF = REDZONE_PATTERN & 0xFFFFFFFF
 
 
 class UmemView(Protocol):
@@ -208,17 +208,17 @@ def _redzone(umem: UmemView, cache: UmemCache, buffer: int, chunk: bytes) -> Ite
     encoded = int.from_bytes(chunk[cache.buftag + 4 : cache.buftag + 8], order)
     past = f"libumem: written past the end of buffer {buffer:#x} of {cache.name}"
     if not cache.name.startswith("umem_alloc_"):
-        if (low, encoded) != (FACE, FACE):
+        if (low, encoded) != (REDZONE_HALF, REDZONE_HALF):
             yield Problem(buffer + cache.buftag, f"{past}: its redzone is {encoded:08x}{low:08x}")
         return
-    size, face = encoded // 251, FACE
+    size, expected_half = encoded // 251, REDZONE_HALF
     if encoded % 251 != 1 or not 0 < size <= cache.bufsize:
         yield Problem(buffer + cache.buftag + 4, f"{past}: the size in its redzone is {encoded:#x}, which encodes none")
         return
     if size == cache.buftag:
-        face = int.from_bytes(bytes((REDZONE_BYTE,)) + FACE.to_bytes(4, order)[1:], order)
-    if low != face:
-        yield Problem(buffer + cache.buftag, f"{past}: its redzone is {low:#010x}, not {face:#010x}")
+        expected_half = int.from_bytes(bytes((REDZONE_BYTE,)) + REDZONE_HALF.to_bytes(4, order)[1:], order)
+    if low != expected_half:
+        yield Problem(buffer + cache.buftag, f"{past}: its redzone is {low:#010x}, not {expected_half:#010x}")
     elif chunk[size] != REDZONE_BYTE:
         yield Problem(buffer + size, f"{past}, which has {size} bytes: the byte behind it is {chunk[size]:#x}, not {REDZONE_BYTE:#x}")
 
