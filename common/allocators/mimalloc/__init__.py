@@ -57,8 +57,8 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
             words = memory.words(at + 208, 12)
             if words is None or inside(taken, at) is not None:
                 continue
-            # offsets in words among used, cookie, …, segment_slices, info_slices, kind,
-            # slice_entries
+            # word of `used`, and words from there to segment_slices; info_slices, kind and
+            # slice_entries follow
             for shift, gap in ((0, 1), (1, 3), (1, 2)):
                 used, slices, info, kind, entries = words[shift], *words[shift + 1 + gap : shift + 5 + gap]
                 if used <= 512 and 1 <= info <= 2048 and info <= entries <= 513 and entries <= slices < 1 << 32 and kind <= 1:
