@@ -1,8 +1,12 @@
-"""mimalloc, read without symbols: 2.0.9 to 2.4 (segments), 3.0 to 3.4 and 3.6 (a page map), in a library or linked in, 64-bit.
+"""Finding mimalloc in a process, without symbols.
 
-Sources: include/mimalloc/types.h, src/segment.c, src/page.c, src/free.c, src/arena.c and src/page-map.c of those versions. This module
-is imported in every process and only looks whether there may be a mimalloc: 2.x has segment headers at multiples of 32 MiB, 3.x a
-variable in its data that points to a page map whose first entry points right behind it.
+64-bit, in a library or linked in: 2.0.9 to 2.4 (segments), 3.0 to 3.4 and 3.6 (a page map).
+Sources: include/mimalloc/types.h, src/segment.c, src/page.c, src/free.c, src/arena.c and
+src/page-map.c of those versions.
+
+This module is imported for every process and only looks for a possible mimalloc. 2.x has segment
+headers at multiples of 32 MiB. 3.x has a variable that points to a page map, whose first entry
+points right behind the map.
 """
 
 from __future__ import annotations
@@ -18,12 +22,12 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged, nonzero_pieces
 
-SEGMENT = 1 << 25
-MAP_HEADER = 80
+SEGMENT = 1 << 25  # bytes of a segment of 2.x, and its alignment
+MAP_HEADER = 80  # bytes before the entries of the page map of 3.6 (layout.py)
 LEAST_MAP, MOST_MAP = 1 << 12, 1 << 23
 """Bytes of the first level of the page map: 8 for each 512 MiB of address space."""
 
-CANDIDATES = 1 << 12
+CANDIDATES = 1 << 12  # pointers of one file that are tried as page maps
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
@@ -42,7 +46,10 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
 
 
 def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range]) -> Iterator[int]:
-    """Multiples of 32 MiB where a segment of 2.x may begin: the numbers of its header make sense (instance.py looks closer)."""
+    """Multiples of 32 MiB where a segment of 2.x may begin.
+
+    The numbers of its header are plausible; instance.py looks closer.
+    """
     reached = 0
     for start, end in (part for whole in writable for part in memory.target.nonzero(*whole)):
         for at in range(max(-(-start // SEGMENT) * SEGMENT, reached), end, SEGMENT):
@@ -50,7 +57,9 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
             words = memory.words(at + 208, 12)
             if words is None or inside(taken, at) is not None:
                 continue
-            for shift, gap in ((0, 1), (1, 3), (1, 2)):  # used, cookie, …, segment_slices, info_slices, kind, slice_entries
+            # word of `used`, and words from there to segment_slices; info_slices, kind and
+            # slice_entries follow
+            for shift, gap in ((0, 1), (1, 3), (1, 2)):
                 used, slices, info, kind, entries = words[shift], *words[shift + 1 + gap : shift + 5 + gap]
                 if used <= 512 and 1 <= info <= 2048 and info <= entries <= 513 and entries <= slices < 1 << 32 and kind <= 1:
                     yield at
@@ -58,7 +67,11 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
 
 
 def _zeros(lows: bytes) -> Iterator[int]:
-    """Where a byte is 0: most pointers of a program's data do not point to the beginning of a page."""
+    """Indices of the bytes that are 0.
+
+    `lows` has the lowest byte of each pointer: most pointers in a program's data do not point to
+    the beginning of a page.
+    """
     at = lows.find(0)
     while at >= 0:
         yield at
@@ -66,8 +79,11 @@ def _zeros(lows: bytes) -> Iterator[int]:
 
 
 def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> list[tuple[int, int]]:
-    """(address of the variable, page map of 3.x) wherever a file's data has such a pointer: the entry for the lowest addresses points
-    to the end of the first level, which has a power of two bytes."""
+    """(address of the variable, page map of 3.x) for each such pointer in a file's data.
+
+    The map's entry for the lowest addresses points to the end of its first level, which has a power
+    of two bytes.
+    """
     found: dict[int, int] = {}
     if not writable:
         return []
@@ -87,7 +103,8 @@ def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> lis
                         continue
                     tried += 1
                     size = (memory.word(value) or 0) - value
-                    if memory.word(value + 16) == value:  # 3.6: a header, with the bytes of the first level and the map's own address
+                    # 3.6: a header, with the bytes of the first level and the map's own address
+                    if memory.word(value + 16) == value:
                         size = ((memory.word(value + MAP_HEADER) or 0) - value) // (2 * LEAST_MAP) * (2 * LEAST_MAP)
                     if LEAST_MAP <= size <= MOST_MAP and not size & (size - 1):
                         found[value] = at

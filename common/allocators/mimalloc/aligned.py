@@ -1,17 +1,23 @@
-"""Where blocks of larger alignment really begin.
+"""Pointers that mimalloc moved inside their blocks for alignment, and how they are found.
 
-mimalloc gives out a larger alignment than 16 by taking a block that is larger by the alignment and moving the pointer inside it
-(src/alloc-aligned.c); the page is flagged (`has_aligned`), but nothing says which blocks, nor by how much. malloc_usable_size is told
-the moved pointer, and all references go there. So, in flagged pages only, for each block in use:
+For an alignment above 16 mimalloc takes a block that is larger by the alignment and moves the
+pointer inside it (src/alloc-aligned.c). The page is flagged (`has_aligned`), but nothing records
+which blocks, nor by how much. malloc_usable_size gets the moved pointer, and all references point
+there. So, for each block in use, and only in flagged pages:
 
-1. The bytes before a moved pointer are nobody's: the block's first word still is the link it had on the free list (0, or another block
-   of the page), or 0 where the block was cleared. Any other first word: the pointer was not moved.
-2. If anything live refers to the block's start, or to between it and the first place where an alignment could have moved the pointer
-   to, then it was not moved. The first words of such doubtful blocks do not count, nor does what stands before a moved pointer,
-   unless the block they stand in is itself found not to have been moved: a list's nodes are, from its head on.
-3. Else the pointer is at the lowest of these places (powers of two from 32 to the block's size) that anything live refers to.
-4. Else nothing refers to the block at all. Where its first word is a link the pointer is taken to have been moved to the first of these
-   places, so that the link does not count as a reference; where it is 0 the block is left where mimalloc has it.
+1. The bytes before a moved pointer belong to no user. The block's first word is still the link it
+   had on the free list (0, or another block of the page), or 0 where the block was cleared. With
+   any other first word the pointer was not moved.
+2. The pointer was not moved if anything live refers to the block's start, or to a place between it
+   and the first place where an alignment could have moved the pointer to. References from the
+   first words of such doubtful blocks do not count, nor do those from before a moved pointer,
+   unless the block that has them is itself found not to have been moved: this finds the nodes of
+   a list, from its head on.
+3. Else the pointer is at the lowest of these places (powers of two from 32 to the block's size)
+   that anything live refers to.
+4. Else nothing refers to the block at all. Where its first word is a link, the pointer is taken to
+   have been moved to the first of these places, so that the link does not count as a reference.
+   Where it is 0, the block is taken to begin where mimalloc has it.
 """
 
 from __future__ import annotations
@@ -29,16 +35,19 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
 UNINITIALISED = 0xD0D0D0D0D0D0D0D0
-"""MI_DEBUG_UNINIT, which debug builds fill new blocks with."""
+"""MI_DEBUG_UNINIT: debug builds fill new blocks with it."""
 
-WORDS_BELOW = 64
-MOST_STARTS = 64
+WORDS_BELOW = 64  # words of a block, below the first place, to which references are looked for
+MOST_STARTS = 64  # references kept for each spot of a block
 ROUNDS = 4
-"""References that are looked at: words below the first place, and those to one block."""
+"""Rounds of `_decided`, at most."""
 
 
 class Live:
-    """Tells whether a word of the heaps belongs to a block in use: only such a reference counts. `free` tells a page's free blocks."""
+    """Blocks in use: a word of the heaps counts as a reference only where it belongs to one.
+
+    `free` gives a page's free blocks.
+    """
 
     def __init__(self, pages: Sequence[Page], free: Callable[[Page], set[int]]) -> None:
         self.pages = pages
@@ -70,7 +79,10 @@ class Live:
 def moved(
     target: Target, engine: Engine, live: Live, roots: Iterable[Range], heaps: Iterable[Range], registers: Iterable[int], everywhere: bool
 ) -> dict[int, int]:
-    """Block -> where its user's pointer is, for those whose pointer was moved; if `everywhere`, in pages that are not flagged too."""
+    """{block: where its user's pointer is}, for the blocks whose pointer was moved.
+
+    If `everywhere`, pages that are not flagged are looked at too.
+    """
     suspects: dict[int, Suspect] = {}
     where: dict[int, list[int]] = {}
     for page in (page for page in live.pages if page.aligned or everywhere):
@@ -98,8 +110,12 @@ def moved(
 
 
 def _decided(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
-    """First all suspects count as moved, and what stands before their pointers does not count; each that is found not to be lets what
-    stands there count. Where pointers are, and what counts, depend on each other: a few rounds settle it."""
+    """The blocks whose pointer was moved, and where to.
+
+    At first all suspects are taken as moved, and words before their pointers do not count. Words of
+    those that are found not to be moved then count. Where the pointers are and which words count
+    depend on each other, so this is repeated a few times.
+    """
     around = {at: live.block(at) for suspect in suspects.values() for at in suspect.words() if at}
     plain: set[int] = set()
     for block, suspect in suspects.items():
@@ -137,9 +153,12 @@ def _plain(suspects: dict[int, Suspect], around: dict[int, int]) -> set[int]:
 
 
 class Suspect:
-    """A block whose pointer may have been moved to one of `spots`. `link`: its first word is not 0. `starts`: words (addresses in heaps,
-    0 elsewhere) that refer to its start or to between there and the first spot; `all`: such words by the spot they refer to, and `hits`
-    those of them that count. `spot` is where the pointer is if it was moved."""
+    """A block whose pointer may have been moved to one of `spots`.
+
+    `link`: its first word is not 0. `starts`: words (addresses in heaps, 0 elsewhere) that refer to
+    its start or to between there and the first spot. `all`: words by the spot that they refer to;
+    `hits`: those of them that count. `spot`: where the pointer is if it was moved.
+    """
 
     __slots__ = ("all", "hits", "link", "spot", "spots", "starts")
 
@@ -151,24 +170,24 @@ class Suspect:
         self.spot = spots[0]
 
     def refer(self, value: int, at: int) -> None:
-        """The word at `at` refers to `value`, a spot or an address below the first."""
+        """Note that the word at `at` refers to `value`, a spot or an address below the first."""
         words = self.all.setdefault(value, []) if value in self.spots else self.starts
         if len(words) < MOST_STARTS:
             words.append(at)
 
     def words(self) -> list[int]:
-        """All words that refer to it."""
+        """All words that refer to the block."""
         return [*self.starts, *(at for words in self.all.values() for at in words)]
 
     def settle(self, counts: Callable[[int, int], bool]) -> None:
-        """Leave out the words that do not count: counts(spot, word)."""
+        """Keep the words in `hits` for which counts(spot, word)."""
         kept = {spot: [at for at in words if counts(spot, at)] for spot, words in self.all.items()}
         self.hits = {spot: words for spot, words in kept.items() if words}
         self.spot = min(self.hits, default=self.spots[0])
 
 
 def _spots(block: int, size: int) -> list[int]:
-    """Where an alignment could have moved the pointer to, ascending."""
+    """The places that an alignment could have moved the pointer to, ascending."""
     found: list[int] = []
     alignment = SMALLEST_ALIGNMENT
     while alignment <= size:
@@ -180,7 +199,10 @@ def _spots(block: int, size: int) -> list[int]:
 
 
 def _suspects(target: Target, page: Page, free: set[int]) -> list[tuple[int, bool]]:
-    """Blocks in use of this page whose first word may be a link left over from the free list, and whether it is not 0."""
+    """(block, whether its first word is not 0) of the suspects of this page.
+
+    A suspect is a block in use whose first word may be a link left over from the free list.
+    """
     found = []
     for piece in target.pieces(page.start, page.end):
         skip = (page.start - piece.address) % page.size

@@ -1,7 +1,7 @@
-"""Arenas of mimalloc 2.x: memory reserved for segments, of which some holds none now (src/arena.c).
+"""Arenas of mimalloc 2.x: memory reserved for segments, part of which holds none now (src/arena.c).
 
-mi_arena_t has in a row `start`, `block_count` (of 32 MiB), and `field_count`, words of a bitmap of the blocks; it stands in the
-library's data, where memory for the first ones is set aside.
+mi_arena_t is in the library's data, where memory for the first arenas is set aside. It has in a row
+`start`, `block_count` (blocks of 32 MiB) and `field_count`, the words of a bitmap of blocks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, nonzero_pieces, subtract
 
-MOST_BLOCKS = 1 << 20
-REACH = 1 << 40
+MOST_BLOCKS = 1 << 20  # blocks of an arena, at most
+REACH = 1 << 40  # bytes below the first segment within which an arena may begin
 
 
 def spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Range]:
-    """The parts of the arenas around these segments (ascending) that no segment takes. Never roots: nothing there is in use."""
+    """The parts of the arenas around these segments (ascending) that no segment takes.
+
+    They are never roots: nothing there is in use.
+    """
     if not segments:
         return []
     found = []

@@ -1,8 +1,10 @@
-"""What `verify` looks at in mimalloc, and the padding of debug and secure builds.
+"""What `verify` checks in mimalloc, and the padding of debug and secure builds.
 
-Padding (MI_PADDING, mi_padding_t in mimalloc/types.h): the last 8 bytes of a block are a canary, made of the block's address and the
-page's keys, and `delta`, the bytes between the block's size and what was asked for. Since 2.2 the canary's lowest byte is 0. Up to 16
-of the bytes that were not asked for are filled with 0xde, but for blocks with a segment of their own (mi_verify_padding in free.c).
+Padding (MI_PADDING, mi_padding_t in mimalloc/types.h): the last 8 bytes of a block are a canary and
+`delta`. The canary is made of the block's address and the page's keys; since 2.2 its lowest byte is
+0. `delta` is the bytes between the block's size and what was requested. Up to 16 of the bytes that
+were not requested are filled with 0xde, except in blocks with a segment of their own
+(mi_verify_padding in free.c).
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from findleaks.allocators.mimalloc.lists import Lists, encode
 from findleaks.engine.contract import Blocks
 from findleaks.target.base import Range
 
-VOTES, VOTES_A_PAGE = 64, 4
-BREATH = 0.1
+VOTES, VOTES_A_PAGE = 64, 4  # blocks whose canary is looked at, in all and of one page
+YIELD_SECONDS = 0.1  # seconds between two None that verify() yields
 FILL = 0xDE
-FILLED = 16
+FILLED = 16  # bytes behind a request that are filled with FILL, at most
 
 
 class MimallocView(Protocol):
-    """What is checked of instance.Mimalloc; `checked` is set."""
+    """What `verify` reads of instance.Mimalloc; it sets `checked`."""
 
     memory: Memory
     lists: Lists
@@ -39,7 +41,10 @@ class MimallocView(Protocol):
 
 
 def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]]:
-    """(the word at the end of the block, the bytes asked for, or None if the canary is not what it should be)."""
+    """(the word at the end of the block, the bytes requested).
+
+    The latter is None where the canary is wrong.
+    """
     word = memory.word(block + page.size - 8)
     if word is None:
         return 0, None
@@ -51,7 +56,10 @@ def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]
 
 
 def padded(memory: Memory, pages: Sequence[Page], live: Live) -> bool:
-    """Whether blocks end in a padding: a good part of some in use has its canary (where a list is broken, free blocks pass for such)."""
+    """Whether blocks end in a padding: at least a quarter of some blocks in use have their canary.
+
+    Not all do where a list is broken: free blocks then pass for blocks in use.
+    """
     votes = count = 0
     for page in pages:
         if not any(page.keys) or not page.used or count >= VOTES:
@@ -65,24 +73,24 @@ def padded(memory: Memory, pages: Sequence[Page], live: Live) -> bool:
 
 
 def usable(memory: Memory, page: Page, block: int) -> int:
-    """What malloc_usable_size says of the block's start; all of it where the canary is gone."""
+    """What malloc_usable_size says of the block's start; the largest where the canary is gone."""
     size = _padding(memory, page, block)[1]
     return page.size - 8 if size is None else size
 
 
 def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem]]:
-    """Counts of each page against its lists, blocks that are on two lists, canaries."""
-    breath = time.monotonic() + BREATH
+    """Compare each page's counts with its lists; find blocks on two lists, and damaged canaries."""
+    next_yield = time.monotonic() + YIELD_SECONDS
     checked = allocator.checked = {"pages": 0, "free-list links": 0}
     yield from twice(allocator)
-    spilt: list[Problem] = []
+    overruns: list[Problem] = []
     filled = 0
     for page in allocator.pages:
         free, remote = allocator.lists.counts.get(page.meta, (0, 0))
         checked["pages"] += 1
         checked["free-list links"] += free + remote
         if page.meta in allocator.lists.cut:
-            pass  # part of what it counts is not seen, and that was told
+            pass  # not all that it counts is seen, and that has been reported
         elif page.used + free != page.capacity:
             what = (
                 f"page {page.meta:#x} ({page.size} bytes a block) counts {page.used} blocks in use and has {free} on its free lists, "
@@ -94,16 +102,16 @@ def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem
             yield Problem(page.meta, what, damaged=Range(page.meta, page.meta))
         if allocator.padding and page.meta not in allocator.lists.cut:
             yield from _canaries(allocator, page)
-            filled += _fills(allocator, page, spilt)
-        if time.monotonic() > breath:
+            filled += _fills(allocator, page, overruns)
+        if time.monotonic() > next_yield:
             yield None
-            breath = time.monotonic() + BREATH
-    if filled > len(spilt):  # this build fills
-        yield from spilt
+            next_yield = time.monotonic() + YIELD_SECONDS
+    if filled > len(overruns):  # this build fills
+        yield from overruns
 
 
 def twice(allocator: MimallocView) -> Iterator[Problem]:
-    """Blocks that stand on two lists, or twice on one: freed twice."""
+    """Blocks that are on two lists, or twice on one: they were freed twice."""
     nodes = sorted([*allocator.lists.free, *allocator.lists.remote])
     for before, node in zip(nodes, nodes[1:]):
         if before == node:
@@ -111,8 +119,8 @@ def twice(allocator: MimallocView) -> Iterator[Problem]:
             yield Problem(node, what, damaged=Range(node, node))
 
 
-def _fills(allocator: MimallocView, page: Page, spilt: list[Problem]) -> int:
-    """How many blocks of a page have the bytes behind them as they were filled; those that do not go to `spilt`."""
+def _fills(allocator: MimallocView, page: Page, overruns: list[Problem]) -> int:
+    """How many blocks of a page have their fill intact; problems of the others go to `overruns`."""
     if page.capacity < 2:
         return 0
     free, right = allocator.live_now().free(page), 0
@@ -128,7 +136,7 @@ def _fills(allocator: MimallocView, page: Page, spilt: list[Problem]) -> int:
         right += bool(spare) and not wrong
         if wrong:
             what = f"block {block:#x} ({size} bytes) was written past its end: {data[wrong[0]]:#04x} stands where mimalloc put {FILL:#x}"
-            spilt.append(Problem(block, what, damaged=Range(end + wrong[0], end + wrong[-1] + 1)))
+            overruns.append(Problem(block, what, damaged=Range(end + wrong[0], end + wrong[-1] + 1)))
     return right
 
 

@@ -1,7 +1,8 @@
 """One mimalloc in a process: its heaps, its blocks, and what it counts.
 
-A block on a page's own lists (`free`, `local_free`) is FREE. A block that another thread freed is CACHED until the page's owner collects
-it: the page still counts it in `used`, so in use + cached = used, and used + free = capacity.
+A block on a page's own lists (`free`, `local_free`) is FREE. A block that another thread freed is
+CACHED until the page's owner collects it: the page still counts it in `used`. So in use + cached =
+used, and used + free = capacity.
 """
 
 from __future__ import annotations
@@ -24,25 +25,29 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 
 HEAP_BYTES = 2840
-"""At least the size of mi_heap_t of 2.x."""
+"""Bytes of mi_heap_t of 2.x, at least."""
 
-MOST_DELAYED = 1 << 20
+MOST_DELAYED = 1 << 20  # nodes of a heap's thread_delayed_free list, at most
 SHOWN = 16
-"""Problems of one kind that are named one by one."""
+"""Problems of one kind that are listed one by one."""
 
 
 class Span:
-    """A range with pages: a segment, an arena, a mapping. `header`: bytes of descriptors at its start."""
+    """A range with pages: a segment, an arena or a mapping. `header`: bytes of its descriptors."""
 
     def __init__(self, start: int, end: int, label: str, header: int) -> None:
         self.start, self.end, self.label, self.header = start, end, label, header
 
 
 class Mimalloc(Allocator):
-    """See base.Allocator. `pages` ascend and do not overlap; `moved` says where the pointers of aligned blocks are."""
+    """See base.Allocator.
+
+    `pages` ascend and do not overlap. `moved` says where the pointers of aligned blocks are.
+    """
 
     name = "mimalloc"
-    release_call = "mi_collect(true)"  # it gives back all free pages, a part or none, by version and setting
+    # it gives back all free pages, a part or none, by version and setting
+    release_call = "mi_collect(true)"
     release_settings = ("MIMALLOC_PURGE_DELAY=0 (before 2.1: MIMALLOC_RESET_DELAY=0, MIMALLOC_PAGE_RESET=1)",)
     cache_setting = "mi_collect(true) in threads that go idle"
     granule = 8
@@ -86,7 +91,7 @@ class Mimalloc(Allocator):
         return kept
 
     def owner(self, page: Page) -> str:
-        """Whose the page is: "thread TID", or "abandoned"."""
+        """Who owns the page: "thread TID", or "abandoned"."""
         return self._who(page.owner)
 
     def _who(self, pointer: int) -> str:
@@ -125,7 +130,7 @@ class Mimalloc(Allocator):
         self.moved = aligned.moved(self._target, self._engine, self._live(), roots, used, register_words(self._target), self.forgetful)
 
     def _read_delayed(self, layout: Segments) -> None:
-        """Blocks on the heaps' lists of blocks that other threads freed (thread_delayed_free): those of full pages."""
+        """Read each heap's thread_delayed_free: blocks of full pages that other threads freed."""
         word = self.memory.word
         for heap in sorted({page.heap for page in self.pages if page.heap}):
             owners = {page.owner for page in self.pages if page.heap == heap}
@@ -182,7 +187,10 @@ class Mimalloc(Allocator):
         blocks.append_runs(runs)
 
     def _walk_padded(self, page: Page, blocks: Blocks) -> None:
-        """Debug and secure builds: the last 8 bytes of a block say how much of it was asked for, and that is what is usable."""
+        """Append the blocks of a page of a debug or secure build.
+
+        The last 8 bytes of a block say how much of it was requested, and that much is usable.
+        """
         free = self.live_now().free(page)
         starts, sizes = [], []
         for block in range(page.start, page.end, page.size):
@@ -267,7 +275,7 @@ class Mimalloc(Allocator):
         return [Arena(label, row[0], row[1], row[2], row[3], {kind: row[4], "pages": row[5]}) for label, row in rows.items()]
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
-        """What other threads freed of a thread's blocks and it has not collected."""
+        """Blocks of each thread that other threads freed and that it has not collected."""
         rows: dict[tuple[int, int], list[int]] = {}
         for page in self.pages:
             cached = self._counts(page)[1]
@@ -280,7 +288,10 @@ class Mimalloc(Allocator):
         ]
 
     def counted(self) -> Mapping[str, int]:
-        """Sums of the pages' own counters: "used" has blocks in use and those freed by other threads; "committed" and "reserved" bytes."""
+        """Sums of the pages' own counters; "committed" and "reserved" are bytes.
+
+        "used" includes blocks that other threads freed.
+        """
         return {
             "pages": len(self.pages),
             "used": sum(page.used for page in self.pages),

@@ -1,7 +1,8 @@
-"""mimalloc's structures as data, newest first: where in a page's and a segment's descriptor the fields stand.
+"""Layouts of mimalloc's structures: offsets in page and segment descriptors, newest first.
 
-Sources, all 64-bit: include/mimalloc/types.h of mimalloc 2.1.3 to 2.4 and 3.0 to 3.4, include/mimalloc-types.h of 2.0. A build that
-encodes its free lists (MI_SECURE >= 3, MI_DEBUG >= 1) has two random keys in each page (`keys`), which move what follows.
+Sources, all 64-bit: include/mimalloc/types.h of mimalloc 2.1.3 to 2.4 and 3.0 to 3.4,
+include/mimalloc-types.h of 2.0. A build that encodes its free lists (MI_SECURE >= 3, MI_DEBUG >= 1)
+has two random keys in each page (`keys`), which move what follows.
 """
 
 from __future__ import annotations
@@ -11,25 +12,33 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 SLICE = 1 << 16
-"""MI_SEGMENT_SLICE_SIZE and MI_ARENA_SLICE_SIZE."""
+"""Bytes: MI_SEGMENT_SLICE_SIZE and MI_ARENA_SLICE_SIZE."""
 
 SEGMENT = 1 << 25
-"""MI_SEGMENT_SIZE and its alignment, of 2.x."""
+"""Bytes: MI_SEGMENT_SIZE of 2.x, and its alignment."""
 
 SMALLEST_ALIGNMENT = 32
-"""Every block is aligned on 16 bytes (MI_MAX_ALIGN_SIZE); a larger alignment may move the user's pointer into its block."""
+"""Bytes. Every block is aligned to 16 (MI_MAX_ALIGN_SIZE); larger alignments may move the pointer.
+"""
 
 
 MAP_HEADER = 80
-"""Bytes before the entries of the page map of 3.6: the number of entries, their bytes, memid with the map's own address, …"""
+"""Bytes before the entries of the page map of 3.6.
+
+They hold the number of entries, their bytes, memid with the map's own address, …
+"""
 
 
 class Page(NamedTuple):
-    """A mimalloc page: `reserved` blocks of `size` bytes from `start`, of which `capacity` have been cut. `used` counts those in use and
-    those that other threads freed and the owner did not collect. Lists: heads, decoded; `keys` are (0, 0) where links are plain.
+    """A mimalloc page: `reserved` blocks of `size` bytes from `start`, `capacity` of them cut.
 
-    `aligned`: some block was given out with its pointer moved inside it. `owner` is the owning thread's pointer (x86-64: fs base), 0 of
-    an abandoned page; `heap` the (t)heap it belongs to; `memory` the bytes of all its slices.
+    `used` counts the blocks in use and those that other threads freed and the owner did not
+    collect. `free`, `local` and `thread` are the heads of the lists, decoded; `keys` are (0, 0)
+    where links are plain.
+
+    `aligned`: some block was given out with its pointer moved inside it. `owner`: the owning
+    thread's pointer (x86-64: fs base), 0 of an abandoned page. `heap`: the (t)heap it belongs to.
+    `memory`: bytes of all its slices.
     """
 
     meta: int
@@ -54,7 +63,10 @@ class Page(NamedTuple):
 
 
 def reader(fields: dict[str, tuple[int, str]], size: int) -> tuple[struct.Struct, tuple[str, ...]]:
-    """A Struct that reads these fields ({name: (offset, code)}) of a record of `size` bytes, and their names in its order."""
+    """A Struct that reads some fields of a record of `size` bytes, and their names in its order.
+
+    `fields`: {name: (offset, code)}.
+    """
     at, parts, names = 0, ["<"], []
     for name, (offset, code) in sorted(fields.items(), key=lambda field: field[1]):
         parts.append(f"{offset - at}x{code}")
@@ -66,7 +78,10 @@ def reader(fields: dict[str, tuple[int, str]], size: int) -> tuple[struct.Struct
 
 @dataclass(frozen=True)
 class Segments:
-    """A 2.x layout. `header`: fields of mi_segment_t; `slices`: where its array of mi_page_t begins; `stride`: of which each takes."""
+    """A 2.x layout: offsets in mi_segment_t, and the fields of mi_page_t.
+
+    `slices`: offset of the array of mi_page_t; `stride`: bytes of an element.
+    """
 
     version: str
     used: int
@@ -80,7 +95,10 @@ class Segments:
     stride: int
     fields: tuple[tuple[str, int, str], ...]
     delayed: tuple[int, ...]
-    """Where in mi_heap_t `thread_delayed_free` may stand; `thread_id` follows it, and `keys` stand `delayed_keys` behind."""
+    """Possible offsets of `thread_delayed_free` in mi_heap_t; `thread_id` is the next word.
+
+    `keys` are `delayed_keys` bytes behind.
+    """
     delayed_keys: int
 
     @property
@@ -93,7 +111,10 @@ class Segments:
 
 
 def _page2(stride: int, keys: bool, old: bool) -> tuple[int, tuple[tuple[str, int, str], ...]]:
-    """mi_page_t of 2.x: (size, fields). `old`: with xblock_size of 32 bits, and without page_start."""
+    """mi_page_t of 2.x: (size, fields).
+
+    `old`: xblock_size has 32 bits, and there is no page_start.
+    """
     fields = [("slice_count", 0, "I"), ("slice_offset", 4, "I"), ("capacity", 10, "H"), ("reserved", 12, "H"), ("flags", 14, "B")]
     fields += [("free", 16, "Q")]
     if old:
@@ -125,20 +146,27 @@ SEGMENTS = _segments()
 
 @dataclass(frozen=True)
 class Pages:
-    """A 3.x layout of mi_page_t. `pointer`: page_start is one; else page_woffset, words from the descriptor."""
+    """A 3.x layout of mi_page_t.
+
+    `pointer`: it has page_start, a pointer; else it has page_woffset, counted from the descriptor.
+    """
 
     version: str
     bytes: int
     fields: tuple[tuple[str, int, str], ...]
     pointer: bool
     unit: int = 8
-    """Bytes that page_woffset counts in."""
+    """Bytes in a unit of page_woffset."""
     arena_kind: int = 7
-    """MI_MEM_ARENA: memid has the arena's address. MI_MEM_OS, MI_MEM_OS_HUGE, MI_MEM_OS_REMAP, with base and size, come right before."""
+    """MI_MEM_ARENA: memid has the arena's address.
+
+    The three kinds before it, MI_MEM_OS, MI_MEM_OS_HUGE and MI_MEM_OS_REMAP, have base and size.
+    """
     map_header: int = 0
     """Bytes before the first entry of the page map."""
     arena_fields: int = 0
-    """Where mi_arena_t has its start, slice_count and info_slices, if they stand together."""
+    """Offset in mi_arena_t of start, slice_count and info_slices where they are in a row; else 0.
+    """
 
     @property
     def os_kinds(self) -> tuple[int, ...]:
@@ -176,7 +204,10 @@ def _pages() -> tuple[Pages, ...]:
 
 
 def _page_3_6() -> Pages:
-    """3.6.0, whose source was not at hand: found out from Debian's library at work. Only the build without keys is known."""
+    """3.6.0, whose source was not at hand: derived from Debian's library in running processes.
+
+    Only the build without keys is known.
+    """
     fields: tuple[tuple[str, int, str], ...] = (
         ("owner", 8, "Q"),
         ("free", 16, "Q"),
@@ -201,4 +232,4 @@ PAGES = _pages()
 
 ARENA_SUBPROC = 24
 ARENA_SIZES = (32, 40)
-"""mi_arena_t.slice_count: at 32 in 3.0 and 3.1; since 3.2 arena_idx stands there, and slice_count at 40."""
+"""Offsets of mi_arena_t.slice_count: 32 in 3.0 and 3.1; 40 since 3.2, which has arena_idx at 32."""

@@ -1,7 +1,8 @@
-"""The free lists of mimalloc's pages: `free`, `local_free`, and what other threads freed (`xthread_free`).
+"""The free lists of mimalloc's pages: `free`, `local_free`, and `xthread_free` of other threads.
 
-A link stands in a block's first word; its page's keys encode it where there are any (mi_ptr_decode in mimalloc/internal.h): the null
-link is the encoded address of the page's descriptor. Links never leave their page.
+A link is in a block's first word. Where the page has keys they encode it (mi_ptr_decode in
+mimalloc/internal.h); the null link is then the encoded address of the page's descriptor. Links
+never leave their page.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Range, Target
 
 MASK = (1 << 64) - 1
-WINDOW = 64 << 20
+WINDOW = 64 << 20  # bytes of pages that are read together
 MOST = 1 << 16
-"""Blocks in a page: `reserved` has 16 bits."""
+"""Blocks in a page, at most: `reserved` has 16 bits."""
 
 LISTS = ("free", "local_free", "xthread_free")
 
@@ -34,7 +35,7 @@ def decode(word: int, keys: tuple[int, int], null: int) -> int:
 
 
 def encode(pointer: int, keys: tuple[int, int], null: int) -> int:
-    """mi_ptr_encode."""
+    """A pointer as an encoded link (mi_ptr_encode)."""
     value = (pointer or null) ^ keys[1]
     turn = keys[0] & 63
     value = ((value << turn) | (value >> (64 - turn))) & MASK if turn else value
@@ -42,21 +43,24 @@ def encode(pointer: int, keys: tuple[int, int], null: int) -> int:
 
 
 class Lists:
-    """The free blocks of pages: `free` (both lists of the owner's) and `remote` (freed by other threads, not collected yet; the page
-    counts them as used). By page: how many blocks of each list were found."""
+    """The free blocks of pages.
+
+    `free`: both lists of the owner. `remote`: freed by other threads and not collected yet; the
+    page counts them as used. `counts`: (free, remote) blocks found of each page, by its descriptor.
+    """
 
     def __init__(self, target: Target, engine: Engine, problems: list[Problem]) -> None:
         self.free: array[int] = array("Q")
         self.remote: array[int] = array("Q")
         self.counts: dict[int, tuple[int, int]] = {}
-        self.cut: set[int] = set()  # pages with a list that ended early
+        self.cut: set[int] = set()  # descriptors of pages with a list that ended early
         self._target = target
         self._memory = Memory(target)
         self._engine = engine
         self._problems = problems
 
     def read(self, pages: Sequence[Page]) -> None:
-        """Follow the lists of these pages, ascending."""
+        """Follow the lists of these pages, which ascend."""
         for group in _windows([page for page in pages if page.free or page.local or page.thread]):
             if self._target.interrupted():
                 raise Interrupted
@@ -85,7 +89,7 @@ class Lists:
         self.counts[page.meta] = (len(free) + len(local), len(remote))
 
     def _inside(self, page: Page, which: int, nodes: array[int], why: str) -> array[int]:
-        """The nodes up to the first that is no block of the page; `why` they ended early."""
+        """The nodes before the first outside the page; `why`: why the list ended early, or ""."""
         if nodes and not (page.start <= min(nodes) and max(nodes) < page.end):
             number = next(number for number, node in enumerate(nodes) if not page.start <= node < page.end)
             why = f"{nodes[number]:#x} is not in the page"
@@ -95,8 +99,11 @@ class Lists:
         return nodes
 
     def _astray(self, page: Page, which: int, nodes: array[int], why: str) -> None:
-        """A list that ended early: the link in its last block is what is wrong, or the page's own; or a block was freed twice, where it
-        runs into itself."""
+        """Report a list that ended early.
+
+        Either the link in its last block is wrong, or the head in the page; or, where the list runs
+        into itself, a block was freed twice.
+        """
         self.cut.add(page.meta)
         place = Range(page.meta, page.meta)
         if nodes:
@@ -133,7 +140,7 @@ class Lists:
 
 
 def _windows(pages: Sequence[Page]) -> Iterator[list[Page]]:
-    """Neighbouring pages of at most WINDOW bytes together, all with keys or all without."""
+    """Groups of neighbouring pages that span at most WINDOW bytes, all with keys or all without."""
     group: list[Page] = []
     for page in pages:
         if group and (page.end - group[0].start > WINDOW or any(page.keys) != any(group[0].keys)):

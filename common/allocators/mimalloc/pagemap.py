@@ -1,8 +1,9 @@
-"""mimalloc 3.x: a page map of two levels leads from every 64 KiB of address space to the descriptor of the page there.
+"""mimalloc 3.x: the two-level page map from each 64 KiB of address space to its page's descriptor.
 
-src/page-map.c: an entry of the first level is about 512 MiB and points to 8192 entries, each a mi_page_t* or 0. Pages lie in arenas
-(src/arena.c), or in mappings of their own where they are large or of large alignment; memid says which. Descriptors are at the
-start of the page's memory, since 3.3 in an array at the start of the arena.
+src/page-map.c: an entry of the first level covers 512 MiB and points to 8192 entries, each a
+mi_page_t* or 0. Pages are in arenas (src/arena.c), or in mappings of their own where they are large
+or of large alignment; memid says which. A descriptor is at the start of the page's memory, since
+3.3 in an array at the start of the arena.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
-SUB_COUNT = 1 << 13
-SUB_SPAN = SUB_COUNT * SLICE
+SUB_COUNT = 1 << 13  # entries of a map of the second level
+SUB_SPAN = SUB_COUNT * SLICE  # bytes of address space that it covers
 MOST_ARENAS = 160
-SUBPROC_WORDS = 16
-SAMPLE = 256
+SUBPROC_WORDS = 16  # words of mi_subproc_t in front of its list of arenas, at most
+SAMPLE = 256  # pages on which layouts are tried
 OLDEST = "3.0-3.1"
 
 
 @dataclass
 class Arena:
-    """An arena: [start, end), its number in its process' list, and what of it is the arena's own header."""
+    """An arena: [start, end), its number in the process's list, and the bytes of its header."""
 
     start: int
     end: int
@@ -49,7 +50,7 @@ class Found:
     own: list[Range]
     problems: list[Problem]
     forgetful: bool = False
-    """Pages may have aligned blocks without being flagged."""
+    """Pages may have aligned blocks without being flagged (see `_read_pages`)."""
 
 
 def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> Optional[Found]:
@@ -93,7 +94,7 @@ def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> 
 
 
 def _indices(writable: Sequence[Range], count: int) -> list[int]:
-    """Entries of the first level that are about writable memory."""
+    """Indices of the first level's entries that cover writable memory."""
     wanted: dict[int, None] = {}
     for start, end in writable:
         wanted.update(dict.fromkeys(range(start // SUB_SPAN, min((end - 1) // SUB_SPAN + 1, count))))
@@ -110,7 +111,10 @@ def _records(memory: Memory, layout: Pages, metas: Iterable[int]) -> Iterable[tu
 
 
 def _layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[Pages]:
-    """The layout that fits most of some pages: the first block lies where the map has the page, and memid makes sense."""
+    """The layout that fits most of a sample of pages, or None.
+
+    It fits where the first block lies where the map has the page, and memid is plausible.
+    """
     metas = list(entries)
     sample = metas[:: max(1, len(metas) // SAMPLE)]
     best, most = None, 0
@@ -148,8 +152,12 @@ def _wrong(layout: Pages, record: dict[str, int], meta: int, slice_: int) -> str
 
 
 class _Records(NamedTuple):
-    """What the map's entries lead to: `pages` as (record, its address, the first of its memory), addresses of the arenas and the mappings
-    that these lie in, and what is no page: (address, why, the heap it may be of). `given_back`: some page is empty and has no owner."""
+    """What the map's entries lead to.
+
+    `pages`: (record, its address, the first address of its memory). `arenas`, `mappings`: those
+    that the pages lie in. `bad`: (address, why it is no page, the heap it may be of). `given_back`:
+    some page is empty and has no owner.
+    """
 
     pages: list[tuple[dict[str, int], int, int]]
     arenas: set[int]
@@ -159,11 +167,12 @@ class _Records(NamedTuple):
 
 
 def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
-    """Every page, and the arenas and mappings they lie in.
+    """Read every page, and the arenas and mappings they lie in.
 
-    3.0.1 has two faults: its map keeps pages that were given back (page-map.c, _mi_page_map_unregister), which are seen by their being
-    empty and without an owner, or overwritten; and a page forgets that it has aligned blocks when its thread ends (mi_page_set_heap). Where
-    the one shows, every page is taken for one that may have aligned blocks.
+    3.0.1 has two faults. Its map keeps pages that were given back (page-map.c,
+    _mi_page_map_unregister): they are empty and have no owner, or are overwritten. And a page
+    forgets that it has aligned blocks when its thread ends (mi_page_set_heap). Where the first
+    fault shows, every page is taken as one that may have aligned blocks.
     """
     layout = found.layout
     records = _sort_records(memory, layout, entries)
@@ -192,7 +201,8 @@ def _sort_records(memory: Memory, layout: Pages, entries: dict[int, int]) -> _Re
         if record is None or why:
             bad.append((meta, why, record["heap"] if record and record["size"] else 0))
             continue
-        if not record["used"] and not record["owner"] & ~0x3F:  # given back: 3.0.1 leaves such pages in its map
+        # given back: 3.0.1 leaves such pages in its map
+        if not record["used"] and not record["owner"] & ~0x3F:
             given_back = True
             continue
         pages.append((record, meta, entries[meta]))
@@ -207,7 +217,10 @@ def _sort_records(memory: Memory, layout: Pages, entries: dict[int, int]) -> _Re
 
 
 def _report_bad(memory: Memory, found: Found, records: _Records) -> bool:
-    """Say what is no page; whether some of these are pages that 3.0.1 gave back and that were written over since."""
+    """Report what is no page.
+
+    Returns whether some of these are pages that 3.0.1 gave back and that were overwritten since.
+    """
     homes = {record["heap"] for record, _, _ in records.pages} - {0}
     empty = (0,) * (found.layout.bytes // 8)
     overwritten = False
@@ -242,7 +255,10 @@ def _page(layout: Pages, record: dict[str, int], meta: int, slice_: int, label: 
 
 
 def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Problem]) -> list[Arena]:
-    """The arenas that pages name, and the others of the same process' list (mi_subproc_t.arenas), which may hold no page now."""
+    """The arenas that pages name, and the others of their process's list (mi_subproc_t.arenas).
+
+    The latter may hold no page now.
+    """
     order: list[int] = []
     for address in sorted(known):
         if address not in order:
@@ -271,7 +287,7 @@ def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Probl
 
 
 def _listed_with(memory: Memory, address: int) -> list[int]:
-    """The arenas of the list that has this one; [] where it is not found."""
+    """The arenas of the list that has this one; [] where no list is found."""
     subproc = memory.word(address + ARENA_SUBPROC)
     words = memory.words(subproc, SUBPROC_WORDS + MOST_ARENAS) if subproc else None
     if words is None or subproc is None or address not in words:

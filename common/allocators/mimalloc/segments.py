@@ -1,7 +1,8 @@
 """mimalloc 2.x: segments of 32 MiB, or of one huge block, whose headers describe the pages inside.
 
-src/segment.c: the header's array `slices` has an entry for each 64 KiB; the first entry of a page is its mi_page_t and tells how many
-slices it takes. The cookie is the segment's address XOR the cookie of the main heap, so that all segments of an instance agree.
+src/segment.c: the header's array `slices` has an entry for each 64 KiB. The first entry of a page
+is its mi_page_t and has the number of its slices. The cookie is the segment's address XOR the
+cookie of the main heap, so this XOR is the same for all segments of an instance.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
 
 HUGE_SIZE = 1 << 31
-"""MI_HUGE_BLOCK_SIZE: xblock_size of blocks whose size does not fit there."""
+"""MI_HUGE_BLOCK_SIZE: what xblock_size says of blocks whose size does not fit in it."""
 
 MASK = (1 << 64) - 1
 
@@ -38,7 +39,7 @@ class Segment:
 
 @dataclass
 class Found:
-    """All segments of one instance, and what layout they have."""
+    """All segments of one instance, and their layout. `secret`: the cookie of the main heap."""
 
     layout: Segments
     secret: int
@@ -47,7 +48,10 @@ class Found:
 
 
 def read(target: Target, addresses: Iterable[int]) -> list[Found]:
-    """The instances whose segments begin at some of these addresses. What no layout fits is left out."""
+    """The instances whose segments begin at some of these addresses.
+
+    Addresses that no layout fits are left out.
+    """
     memory = Memory(target)
     tried: dict[int, dict[int, tuple[Segments, Segment, list[Problem]]]] = {}
     scores: Counter[tuple[int, int]] = Counter()
@@ -63,7 +67,9 @@ def read(target: Target, addresses: Iterable[int]) -> list[Found]:
                 scores[segment.cookie ^ at, number] += len(segment.pages) - len(problems)
                 covered = max(covered, segment.end if segment.pages else 0)
     found: dict[tuple[int, int], Found] = {}
-    for at, fits in tried.items():  # layouts may agree on a header, and differ in its pages: the one that fits most of an instance's
+    # layouts may agree on a header and differ in its pages: take the one that fits the most pages
+    # of the instance
+    for at, fits in tried.items():
         number = max(fits, key=lambda number: (scores[fits[number][1].cookie ^ at, number], -number))
         layout, segment, problems = fits[number]
         entry = found.setdefault((number, segment.cookie ^ at), Found(layout, segment.cookie ^ at, [], []))
@@ -73,7 +79,10 @@ def read(target: Target, addresses: Iterable[int]) -> list[Found]:
 
 
 def _settled(found: Iterable[Found]) -> Iterable[Found]:
-    """Segments with a cookie of their own are corrupt, not another instance, where one with many is there."""
+    """Merge an instance of one segment into one with many and the same layout.
+
+    Its cookie differs because the segment is corrupt, not because there is another instance.
+    """
     entries = sorted(found, key=lambda entry: -sum(len(segment.pages) for segment in entry.segments))
     kept: list[Found] = []
     for entry in entries:
@@ -94,7 +103,7 @@ def _settled(found: Iterable[Found]) -> Iterable[Found]:
 
 
 def _segment(memory: Memory, at: int, layout: Segments, problems: list[Problem]) -> Optional[Segment]:
-    """The segment at `at`, if its header and the chain of its slices fit this layout."""
+    """The segment at `at`, or None where its header or its slices do not fit this layout."""
     words = memory.words(at, (layout.slices >> 3) + 2)
     if words is None:
         return None
@@ -154,7 +163,8 @@ def _page(layout: Segments, record: dict[str, int], meta: int, area: int, size: 
     block = record["size"]
     start = record.get("start")
     if start is None:
-        start = area + (384 if 8 <= block <= 1024 else 0)  # src/segment.c of 2.0.9: 3 * MI_MAX_ALIGN_GUARANTEE
+        # src/segment.c of 2.0.9: 3 * MI_MAX_ALIGN_GUARANTEE
+        start = area + (384 if 8 <= block <= 1024 else 0)
         if block >= HUGE_SIZE:
             block = size
     keys = (record["key0"], record["key1"]) if layout.keyed else (0, 0)
@@ -178,7 +188,7 @@ def _page(layout: Segments, record: dict[str, int], meta: int, area: int, size: 
 
 
 def _wrong(page: Page, area: int, end: int) -> str:
-    """What tells that this cannot be a page, or ""."""
+    """Why this cannot be a page, or ""."""
     if page.capacity > page.reserved:
         return f"has {page.capacity} blocks of {page.reserved}"
     if page.size % 8 or not area <= page.start or page.start + page.reserved * page.size > end:
@@ -189,7 +199,10 @@ def _wrong(page: Page, area: int, end: int) -> str:
 
 
 def _settle_starts(segments: Sequence[Segment]) -> None:
-    """2.1.0 to 2.1.2 place the first block elsewhere than 2.0.9, with the same layout: what blocks stand in free lists tells."""
+    """Correct the first block of pages of 2.1.0 to 2.1.2, which have the layout of 2.0.9.
+
+    These versions place it elsewhere. The blocks on free lists show which version this is.
+    """
     votes: Counter[bool] = Counter()
     for page in (page for segment in segments for page in segment.pages):
         head = page.free if not any(page.keys) else 0

@@ -1,9 +1,12 @@
-"""CPython's small-object allocator ("pymalloc"), read without symbols: requests of up to 512 bytes, in arenas got from mmap, or from malloc
-where the program asked for that (PyObject_SetArenaAllocator). Larger requests are blocks of the process's malloc.
+"""CPython's small-object allocator ("pymalloc"), read without symbols.
 
-Sources and layouts: layout.py. A free-threaded interpreter (3.13t and later) has no pymalloc but mimalloc inside; with PYTHONMALLOC=malloc
-there is none either. With PYTHONMALLOC=debug a block is what pymalloc handed to the debug hooks: what the program got begins two words
-into it, behind its size and a canary.
+It serves requests of up to 512 bytes, from arenas that it gets from mmap, or from malloc where the
+program asked for that (PyObject_SetArenaAllocator). Larger requests are blocks of the process's
+malloc. Sources and layouts: layout.py.
+
+A free-threaded interpreter (3.13t and later) has mimalloc inside instead of pymalloc; with
+PYTHONMALLOC=malloc there is no pymalloc either. With PYTHONMALLOC=debug a block is what pymalloc
+gave to the debug hooks: the program's part begins two words into it, behind its size and a canary.
 """
 
 from __future__ import annotations
@@ -20,14 +23,20 @@ from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
 LOOK = 32 << 20
-"""Bytes of a file's initialised data that are searched for the type of types: an interpreter's is a megabyte or two."""
+"""Bytes of a file's initialised data that are searched for PyType_Type.
+
+An interpreter's initialised data is a megabyte or two.
+"""
 
 STATIC_TYPES = 40
-"""Types that an interpreter has in its data at least (3.9 has 180)."""
+"""Types that an interpreter has in its data, at least (3.9 has 180)."""
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
-    """See base.Finder: the allocators of every interpreter in the process, sub-interpreters with their own included (3.12 and later)."""
+    """See base.Finder: the allocators of every interpreter in the process.
+
+    Sub-interpreters with an allocator of their own are included (3.12 and later).
+    """
     found: list[Allocator] = []
     files = {region.start for region in target.regions() if region.writable and region.name.startswith("/")}
     for image in images(target):
@@ -43,8 +52,11 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
 
 
 def type_of_types(target: Target, engine: Engine, image: Image, initialised: Sequence[Range]) -> Optional[int]:
-    """The address of PyType_Type in this file's data, or None where there is no interpreter in it. It is its own type: the word behind its
-    first holds its address, and many other objects in the data name it as their type. `initialised`: the parts that come from the file."""
+    """The address of PyType_Type in this file's data, or None where the data has no interpreter.
+
+    PyType_Type is its own type: its second word holds its address, and many other objects in the
+    data name it as their type. `initialised`: the parts of the data that come from the file.
+    """
     for start, end in initialised:
         for piece in nonzero_pieces(target, start, end):
             for metatype in _own_types(target, engine, piece):
@@ -55,7 +67,7 @@ def type_of_types(target: Target, engine: Engine, image: Image, initialised: Seq
 
 
 def _own_types(target: Target, engine: Engine, piece: Piece) -> list[int]:
-    """Addresses that the word behind them holds."""
+    """Values of words that hold the address of the word before, as in a type of its own type."""
     word = target.arch.word
     within: array[int] = engine.search(piece, piece.address, piece.address + len(piece.data))
     data, _ = engine.gather((piece,), within, word)

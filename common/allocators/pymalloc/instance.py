@@ -21,12 +21,18 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, nonzero_pieces
 
 VERSION = re.compile(rb"3\.\d{1,2}\.\d{1,2}(?:(?:a|b|rc)\d{1,2})?\+? \([^\0]{1,100}\) ?\[?[^\0]{0,80}(?:GCC|Clang|clang|MSC)")
-"""What Py_GetVersion made of the version, builder and compiler (Python/getversion.c): sys.version. It begins with a literal, without
-looking back: so the search is five times as fast."""
+"""What Py_GetVersion makes of version, builder and compiler (Python/getversion.c): sys.version.
+
+The pattern begins with a literal and does not look back, which makes the search five times as fast.
+"""
 
 
 class Pymalloc(Allocator):
-    """See allocators.base.Allocator. `number`: 0 for the main interpreter's, or that of all (up to 3.11), then the newest first."""
+    """See allocators.base.Allocator.
+
+    `number`: 0 for the main interpreter's, or that of all (up to 3.11); the others' from the newest
+    on.
+    """
 
     name = "pymalloc"
     retention_note = "CPython gives back an arena only when nothing in it is in use"
@@ -75,7 +81,7 @@ class Pymalloc(Allocator):
             self.problems.append(Problem(self.state.pointer, what))
 
     def heaps(self) -> list[Heap]:
-        """See Allocator: a heap for arenas that stand side by side."""
+        """See Allocator: adjacent arenas are one heap."""
         if self._heaps is None:
             self._heaps = [self._heap(group) for group in self._groups]
         return self._heaps
@@ -108,7 +114,7 @@ class Pymalloc(Allocator):
         self._compare(blocks)
 
     def _compare(self, blocks: Blocks) -> None:
-        """What the pools count in use against the blocks so marked."""
+        """Compare the pools' counts of blocks in use with the blocks that are marked so."""
         counted = sum(cache.in_use for cache in self.caches(blocks))
         totals = sum(blocks.totals(BlockState.IN_USE, start, end).blocks for start, end in self._walked)
         if counted != totals:
@@ -141,24 +147,31 @@ class Pymalloc(Allocator):
         return ""
 
     def heuristics(self, heaps: Sequence[Range]) -> tuple[Heuristic, Sequence[int]]:
-        """See Allocator. Most references to an object of Python's point behind the header that the garbage collector, and since 3.11 a
-        managed dictionary or weak reference, have in front of it; larger objects stand so in blocks of malloc's."""
+        """See Allocator: the heuristics for Python objects, and the addresses of all types.
+
+        Most references to a Python object point behind a header in front of it: that of the garbage
+        collector and, since 3.11, that of a managed dictionary or weak reference. Larger objects
+        are laid out the same in malloc's blocks.
+        """
         if self.number:
-            return Heuristic.NONE, ()  # sub-interpreters share the main one's types, or have them in the same heaps
+            # sub-interpreters share the main one's types, or have them in the same heaps
+            return Heuristic.NONE, ()
         found = types(self.target, self.engine, self.metatype, [part for image in images(self.target) for part in image.data], heaps)
         values = Heuristic.DICT_VALUES if self.version.startswith(("3.11", "3.12", "3.10 or later")) else Heuristic.NONE
         return Heuristic.OBJECTS | values, found
 
-    # ---- statistics ---------------------------------------------------------------------------------------------------------------
+    # ---- statistics ----
 
     def _mine(self) -> Iterator[int]:
-        """Pools of the heaps that were walked."""
+        """Indices of the pools in heaps that were walked."""
         for start, end in self._walked:
             yield from range(bisect_left(self.pools.address, start), bisect_left(self.pools.address, end))
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator: as sys._debugmallocstats() prints them; what a pool has not handed out yet is free. Larger requests are blocks
-        of malloc's."""
+        """See Allocator: size classes as sys._debugmallocstats() prints them.
+
+        What a pool has not handed out yet is free. Larger requests are malloc's blocks.
+        """
         numbers, used = [0] * self.layout.classes, [0] * self.layout.classes
         index, count = self.pools.index, self.pools.count
         for at in self._mine():
@@ -168,7 +181,7 @@ class Pymalloc(Allocator):
         for number, pools in enumerate(numbers):
             if pools:
                 size = self.layout.size(number)
-                free = pools * self.layout.room(self.state.pool, number) - used[number]
+                free = pools * self.layout.block_count(self.state.pool, number) - used[number]
                 own = {"class": number, "num pools": pools, "blocks in use": used[number], "avail blocks": free}
                 memory = pools * self.state.pool
                 made.append(Cache("", str(size), size, used[number], 0, free, used[number] * size, 0, free * size, memory, None, None, own))
@@ -181,7 +194,7 @@ class Pymalloc(Allocator):
         for at in self._mine():
             number, size = self.pools.arena[at], self.layout.size(self.pools.index[at])
             used[number] = used.get(number, 0) + self.pools.count[at] * size
-            left = self.layout.room(self.state.pool, self.pools.index[at]) - self.pools.count[at]
+            left = self.layout.block_count(self.state.pool, self.pools.index[at]) - self.pools.count[at]
             free[number] = free.get(number, 0) + left * size
         return [
             Arena(
@@ -212,7 +225,7 @@ class Pymalloc(Allocator):
         totals["bytes in arenas"] = len(self.state.arenas) * self.arena_size
         totals["bytes in allocated blocks"] = sum(layout.size(index) * used for index, (_, used) in caches.items())
         totals["bytes in available blocks"] = sum(
-            layout.size(index) * (pools * layout.room(pool, index) - used) for index, (pools, used) in caches.items()
+            layout.size(index) * (pools * layout.block_count(pool, index) - used) for index, (pools, used) in caches.items()
         )
         totals["unused pools"] = spare
         totals["bytes in unused pools"] = spare * pool
@@ -226,7 +239,7 @@ class Pymalloc(Allocator):
         return totals
 
     def caches_of_pools(self) -> dict[int, tuple[int, int]]:
-        """By size class: pools, blocks in use; of every arena, whether its heap was walked or not."""
+        """{size class: (pools, blocks in use)} of all arenas, in heaps that were walked or not."""
         found: dict[int, tuple[int, int]] = {}
         for index, count in zip(self.pools.index, self.pools.count):
             pools, used = found.get(index, (0, 0))
@@ -241,12 +254,12 @@ class Pymalloc(Allocator):
 
 
 def _apart(group: list[ArenaObject], taken: Sequence[Range]) -> list[list[ArenaObject]]:
-    """Arenas side by side as one heap; each as one of its own in another allocator's memory, where each is a block."""
+    """One group of all arenas; one each if some are blocks of another allocator."""
     return [[arena] for arena in group] if any(inside(taken, arena.address) for arena in group) else [group]
 
 
 def version_of(target: Target, image: Image) -> str:
-    """The interpreter's version as its data tells it, or ""."""
+    """The interpreter's version according to its data, or ""."""
     for start, end in image.data:
         for piece in nonzero_pieces(target, start, end):
             for found in VERSION.finditer(piece.data):

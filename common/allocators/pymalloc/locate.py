@@ -1,7 +1,9 @@
-"""Finding the states of pymalloc from an interpreter's data: the array of arena_objects, and the variables around the pointer to it.
+"""Finding pymalloc's states in an interpreter's data.
 
-Up to 3.11 there is one set of static variables; since 3.12 each interpreter may have a struct _obmalloc_state: inside the interpreter's
-state (3.12.0), or with a pointer to it there (3.12.2 and later), the main interpreter's in the file's data and the others' in blocks.
+A state is the array of arena_objects with the variables around the pointer to it. Up to 3.11 there
+is one set of static variables. Since 3.12 each interpreter may have a struct _obmalloc_state:
+inside the interpreter's state (3.12.0), or with a pointer to it there (3.12.2 and later). The main
+interpreter's is in the file's data, the others' are in blocks.
 """
 
 from __future__ import annotations
@@ -32,16 +34,20 @@ from findleaks.target.ranges import inside, merged, nonzero_pieces
 
 PAGE = 4096
 INTERPRETER = 1 << 14
-"""Bytes from an interpreter state's begin within which its pointer to the next stands (3.12: 5,472; 3.14: 7,416)."""
+"""Bytes at the start of an interpreter's state that hold its pointer to the next state.
+
+The pointer is at 5,472 in 3.12, at 7,416 in 3.14.
+"""
 
 STATE = 1 << 20
-"""Bytes of an interpreter's state within which the allocator's, or the pointer to it, stands."""
+"""Bytes at the start of an interpreter's state that hold the allocator's state, or a pointer to it.
+"""
 
 MOST_INTERPRETERS = 4096
 
 
 class ArenaObject(NamedTuple):
-    """An arena_object whose arena is there. `number` is its place in the array, which its pools name."""
+    """An arena_object that has an arena. `number` is its index in the array; its pools name it."""
 
     number: int
     address: int
@@ -53,8 +59,11 @@ class ArenaObject(NamedTuple):
 
 @dataclass
 class State:
-    """A set of the allocator's variables. `variables` is None where no layout known fits: then there are no counters to compare with.
-    `interpreter`: where the interpreter's own state begins, 0 where not known."""
+    """A set of the allocator's variables.
+
+    `variables` is None where no known layout fits: then there are no counters to compare with.
+    `interpreter`: the address of the interpreter's own state, 0 where not known.
+    """
 
     pointer: int  # the address of `arenas`
     array: int
@@ -65,7 +74,7 @@ class State:
     interpreter: int = 0
 
     def variable(self, memory: Memory, name: str) -> Optional[int]:
-        """A variable's word, or None."""
+        """The word of a variable, or None."""
         if self.variables is None:
             return None
         return memory.word(self.pointer + getattr(self.variables, name) * memory.size)
@@ -94,7 +103,7 @@ class _Finder:
         self._pages: dict[int, bytes] = {}
 
     def main(self) -> Optional[State]:
-        """The state whose variables stand in the image's data."""
+        """The state whose variables are in the image's data."""
         outward = list(self._outward())
         addresses = [address for address, _ in outward]
         seen: set[int] = set()
@@ -116,7 +125,7 @@ class _Finder:
         return next((found for found in map(self._unordered, clusters) if found is not None), None)
 
     def _outward(self) -> Iterator[tuple[int, int]]:
-        """(address, value) of the words of the image's data that point to aligned places in anonymous memory."""
+        """(address, value) of words of the image's data: aligned addresses in anonymous memory."""
         if not self.anonymous:
             return
         low, high, align = self.anonymous[0].start, self.anonymous[-1].end, self.layout.align
@@ -129,12 +138,14 @@ class _Finder:
                         yield address, value
 
     def _beside(self, other: int, value: int) -> bool:
-        """May these be elements of one array of arena_objects?"""
+        """Whether these may be elements of one array of arena_objects."""
         return (value - other) % self.layout.object == 0 and abs(value - other) < MOST_ARENAS * self.layout.object
 
     def _unordered(self, around: dict[int, int]) -> Optional[State]:
-        """The state of which these words are variables, in no order that is known: one points to the array, others to elements of it, and
-        some may be strangers."""
+        """The state with these words as variables, where no known order of the variables fits.
+
+        One of the words points to the array, others to elements of it, and some may be unrelated.
+        """
         for pointer, array in sorted(around.items(), key=lambda item: item[1]):
             count = self._count(array)
             arenas = self._arenas(array, count)
@@ -144,7 +155,7 @@ class _Finder:
         return None
 
     def at(self, pointer: int, variables: Variables) -> Optional[State]:
-        """The state with `arenas` at `pointer`, if the variables around it are what this layout says."""
+        """The state with `arenas` at `pointer`, or None if the variables around it do not fit."""
         memory, layout = self.memory, self.layout
         array = memory.word(pointer)
         count = memory.int32(pointer + variables.maximum * layout.word)
@@ -166,7 +177,10 @@ class _Finder:
         return State(pointer, array, count, arenas, pool, variables) if pool and numbers[0] == len(arenas) else None
 
     def _count(self, array: int) -> int:
-        """How many elements the array may have, where no variable tells: it doubles, as long as its elements make sense."""
+        """How many elements the array may have, where no variable says so.
+
+        The number is doubled as long as the elements are plausible.
+        """
         count = SMALLEST_ARENAS
         while count < MOST_ARENAS and all(
             self._object(array + number * self.layout.object) is not None for number in range(count, 2 * count)
@@ -184,7 +198,7 @@ class _Finder:
         return found
 
     def _object(self, at: int, number: int = 0) -> Optional[ArenaObject]:
-        """The arena_object at this address, if it is one; its `address` is 0 where it has no arena."""
+        """The arena_object at this address, or None; its `address` is 0 where it has no arena."""
         data = self._bytes(at, self.layout.object)
         if data is None:
             return None
@@ -198,7 +212,7 @@ class _Finder:
         return ArenaObject(number, address, pool_address, nfreepools, ntotalpools, freepools)
 
     def _bytes(self, address: int, size: int) -> Optional[bytes]:
-        """A few bytes, by way of whole pages that are kept: many candidates point near each other."""
+        """A few bytes, read by whole pages that are kept: many candidates point near each other."""
         page = address & -PAGE
         if address + size <= page + PAGE:
             data = self._pages.get(page)
@@ -218,7 +232,10 @@ class _Finder:
             return None
 
     def _pool(self, arenas: Sequence[ArenaObject]) -> int:
-        """The size of these arenas' pools, or 0: each pool's header tells it (maxnextoffset = POOL_SIZE - size of a block)."""
+        """The size of these arenas' pools, or 0.
+
+        Each pool's header implies it (maxnextoffset = POOL_SIZE - size of a block).
+        """
         layout = self.layout
         for arena in arenas:
             for size in POOL_SIZES:
@@ -233,7 +250,7 @@ class _Finder:
         return 0
 
     def _header(self, pool: int) -> Optional[tuple[int, int, int, int]]:
-        """arenaindex, szidx, nextoffset, maxnextoffset."""
+        """arenaindex, szidx, nextoffset and maxnextoffset of a pool."""
         data = self._bytes(pool + 4 * self.layout.word, 16)
         if data is None:
             return None
@@ -241,13 +258,14 @@ class _Finder:
         one, two, three, four = (int.from_bytes(data[at : at + 4], order) for at in (0, 4, 8, 12))
         return one, two, three, four
 
-    # ---- sub-interpreters ---------------------------------------------------------------------------------------------------------
+    # ---- sub-interpreters ----
 
     def others(self, main: State) -> list[State]:
         """The states of sub-interpreters that have their own.
 
-        _PyRuntime holds the head of the list of interpreters, newest first, and next to it the main interpreter, which stands in the
-        image's data and is the list's last. Its state, or the pointer to it, lies as far into each of the others as into that one.
+        _PyRuntime holds the head of the list of interpreters, newest first, and in the next word
+        the main interpreter, which is in the image's data and is the list's last. In each other
+        interpreter the state, or the pointer to it, has the same offset as in the main one.
         """
         if main.variables is None or not main.variables.used:
             return []
@@ -268,7 +286,7 @@ class _Finder:
             yield from nonzero_pieces(self.target, start, end)
 
     def _heads(self, begin: int) -> Iterator[tuple[int, int]]:
-        """Neighbouring words of the image's data: one points to a block, the next into the data."""
+        """(value, next word) of pointers to blocks in the image's data, the next word into it."""
         word = self.layout.word
         for address, value in self._outward():
             beside = self.memory.word(address + word)
@@ -276,7 +294,10 @@ class _Finder:
                 yield value, beside
 
     def _chain(self, head: int, first: int, offset: int, pointed: bool, main: State) -> list[State]:
-        """The states of the interpreters from `head` on; [] where they do not make sense, or have none of their own."""
+        """The states of the interpreters from `head` on.
+
+        [] where they are implausible, or have no states of their own.
+        """
         found: list[State] = []
         interpreter = head
         link: Optional[int] = None
@@ -298,7 +319,10 @@ class _Finder:
         return found
 
     def _begin(self, interpreter: int, offset: int, pointed: bool) -> Optional[int]:
-        """Where an interpreter's allocator state begins, if its empty size classes and its lists of pools say that one is there."""
+        """The address of an interpreter's allocator state, or None.
+
+        Its empty size classes and its lists of pools must be plausible.
+        """
         begin = self.memory.word(interpreter + offset) if pointed else interpreter + offset
         if not begin or begin % self.layout.word:
             return None
@@ -314,7 +338,7 @@ class _Finder:
         return begin
 
     def _link(self, interpreter: int, first: int, offset: int, pointed: bool) -> Optional[int]:
-        """Where in an interpreter's state the pointer to the next one stands."""
+        """The offset in an interpreter's state of the pointer to the next one."""
         word = self.layout.word
         words = self.memory.words(interpreter, INTERPRETER // word) or ()
         for number, value in enumerate(words):
@@ -331,7 +355,7 @@ class _Finder:
 
 
 def spans(arenas: Iterable[ArenaObject], size: int) -> list[list[ArenaObject]]:
-    """Arenas that stand side by side, ascending; of two that overlap the second is left out."""
+    """Groups of adjacent arenas, ascending; of two that overlap the second is left out."""
     found: list[list[ArenaObject]] = []
     end = 0
     for arena in sorted(arenas, key=lambda one: one.address):

@@ -1,4 +1,4 @@
-"""The pools of all arenas, read in bulk: what their headers say, checked, and their lists of freed blocks."""
+"""The pools of all arenas, read in bulk: their headers, checked, and lists of freed blocks."""
 
 from __future__ import annotations
 
@@ -22,18 +22,23 @@ UNUSED = run_states(State.FREE, State.FREE)
 
 @dataclass
 class Pools:
-    """Columns of the pools in use, ascending by address; `free` are the freed blocks of all of them. `bad`: pools whose headers make no
-    sense, [start, end): their blocks are not known."""
+    """Columns of the pools in use, ascending by address.
+
+    `free`: the freed blocks of all pools. `bad`: pools [start, end) with implausible headers, whose
+    blocks are not known.
+    """
 
     address: array[int] = field(default_factory=lambda: array("Q"))
-    arena: array[int] = field(default_factory=lambda: array("I"))  # its number
+    arena: array[int] = field(default_factory=lambda: array("I"))  # the arena's number
     index: array[int] = field(default_factory=lambda: array("B"))  # size class
     count: array[int] = field(default_factory=lambda: array("I"))  # blocks in use
-    carved: array[int] = field(default_factory=lambda: array("I"))  # blocks handed out at least once
+    # blocks handed out at least once
+    carved: array[int] = field(default_factory=lambda: array("I"))
     after: array[int] = field(default_factory=lambda: array("Q"))  # nextpool
     before: array[int] = field(default_factory=lambda: array("Q"))  # prevpool
     free: array[int] = field(default_factory=lambda: array("Q"))
-    empty: dict[int, int] = field(default_factory=dict)  # by the arena's number: pools that were cut up and are free again
+    # by the arena's number: pools that were cut up and are free again
+    empty: dict[int, int] = field(default_factory=dict)
     bad: list[Range] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -41,22 +46,25 @@ class Pools:
         return len(self.address)
 
     def runs(self, layout: Layout, size: int, first: int, last: int) -> array[int]:
-        """RUNs of the blocks of pools [first, last), all of what was handed out as in use: which of it was freed is marked later."""
+        """RUNs of the blocks of pools [first, last).
+
+        All that was handed out is in use here; what of it was freed is marked later.
+        """
         made: array[int] = array("Q")
         sizes = [layout.size(index) for index in range(layout.classes)]
-        rooms = [layout.room(size, index) for index in range(layout.classes)]
+        most_blocks = [layout.block_count(size, index) for index in range(layout.classes)]
         header = layout.header
         for pool, index, carved in zip(self.address[first:last], self.index[first:last], self.carved[first:last]):
-            block, room = sizes[index], rooms[index]
+            block, total = sizes[index], most_blocks[index]
             made.extend((pool + header, block, block, carved, 0, USED))
-            if carved < room:
-                made.extend((pool + header + carved * block, block, block, room - carved, 0, UNUSED))
+            if carved < total:
+                made.extend((pool + header + carved * block, block, block, total - carved, 0, UNUSED))
         assert len(made) % RUN == 0
         return made
 
 
 def read(target: Target, engine: Engine, layout: Layout, size: int, arenas: Sequence[ArenaObject]) -> Pools:
-    """All pools of these arenas (ascending by address)."""
+    """All pools of these arenas, which ascend by address."""
     pools = Pools()
     for at in range(0, len(arenas), BATCH):
         batch = arenas[at : at + BATCH]
@@ -82,7 +90,11 @@ def _together(arenas: Iterable[ArenaObject], size: int) -> Iterator[Range]:
 def _headers(
     target: Target, engine: Engine, layout: Layout, size: int, arenas: Sequence[ArenaObject], pieces: tuple[Piece, ...], pools: Pools
 ) -> list[tuple[int, int, int]]:
-    """Append the pools in use; (pool, head of its list of freed blocks, how many these are to be) of each that has such."""
+    """Append the pools in use.
+
+    Returns (index of the pool, head of its list of freed blocks, their number by the header) of
+    each pool that has freed blocks.
+    """
     addresses: array[int] = array("Q")
     numbers: array[int] = array("I")
     for arena in arenas:
@@ -137,7 +149,7 @@ def _headers(
 
 
 def _follow(engine: Engine, layout: Layout, pieces: tuple[Piece, ...], heads: Sequence[tuple[int, int, int]], pools: Pools) -> None:
-    """The freed blocks of a batch of pools, and what is wrong with their lists."""
+    """Append the freed blocks of a batch of pools, and the problems of their lists."""
     limit = max((wanted for _, _, wanted in heads), default=0)
     header, sizes = layout.header, [layout.size(index) for index in range(layout.classes)]
     within: array[int] = array("Q")

@@ -1,7 +1,8 @@
-"""The types of a process's Python objects: what an object's second word may be.
+"""The types of a process's Python objects, which the second words of objects point to.
 
-Sources: Include/object.h, Include/cpython/object.h and Objects/typeobject.c of CPython 3.9 to 3.14. An object begins with its count of
-references and its type; a type is an object, whose type is PyType_Type or another metatype.
+Sources: Include/object.h, Include/cpython/object.h and Objects/typeobject.c of CPython 3.9 to 3.14.
+An object begins with its reference count and its type. A type is an object whose type is
+PyType_Type or another metatype.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
 FLAGS = 21
-"""Words into a type at which tp_flags stands, from 3.8 on: behind tp_as_buffer."""
+"""Offset of tp_flags in a type, in words, since 3.8: behind tp_as_buffer."""
 
 TYPE_SUBCLASS = 1 << 31
 """Py_TPFLAGS_TYPE_SUBCLASS: a type of types."""
@@ -23,11 +24,14 @@ READY = 1 << 12
 """Py_TPFLAGS_READY."""
 
 ROUNDS = 8
-"""Metatypes of metatypes of … that are followed."""
+"""Levels of metatypes of metatypes that are followed, at most."""
 
 
 def types(target: Target, engine: Engine, metatype: int, data: Sequence[Range], heaps: Sequence[Range]) -> list[int]:
-    """Addresses of all types, ascending: static ones in the loaded files' `data`, others in blocks. All of `heaps` is searched."""
+    """Addresses of all types, ascending: static ones in the loaded files' `data`, others in blocks.
+
+    All of `heaps` is searched.
+    """
     memory = Memory(target)
     found: set[int] = set()
     wanted = {metatype}
@@ -43,7 +47,7 @@ def types(target: Target, engine: Engine, metatype: int, data: Sequence[Range], 
 
 
 def _ready(memory: Memory, address: int) -> bool:
-    """Not just any object that names a type of types: a type that is in use has a flag that says so."""
+    """Whether an object that names a type of types is a type in use: these have a flag."""
     return bool((memory.word(address + FLAGS * memory.size) or 0) & READY)
 
 

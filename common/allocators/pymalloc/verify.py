@@ -1,4 +1,4 @@
-"""What is wrong in pymalloc's structures beyond what reading them needs."""
+"""Problems in pymalloc's structures beyond those that reading them finds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from findleaks.allocators.pymalloc.pools import Pools, carved
 
 
 class PymallocView(Protocol):
-    """What is checked of instance.Pymalloc."""
+    """What `verify` reads of instance.Pymalloc."""
 
     memory: Memory
     layout: Layout
@@ -23,8 +23,11 @@ class PymallocView(Protocol):
 
 
 def verify(allocator: PymallocView) -> Iterator[Problem]:
-    """Pools with room stand in the ring of their size class, linked both ways; those that are full in none; free ones in their arena's
-    list, as many as it counts."""
+    """Check the rings of pools in use, and the lists of free pools.
+
+    Pools that are not full are in the ring of their size class, linked both ways; full ones are in
+    none. Free ones are in their arena's list, as many as it counts.
+    """
     yield from _rings(allocator)
     yield from _free_pools(allocator)
 
@@ -33,16 +36,16 @@ def _rings(allocator: PymallocView) -> Iterator[Problem]:
     pools, layout = allocator.pools, allocator.layout
     word = layout.word
     memory = allocator.memory
-    full = [layout.room(allocator.state.pool, index) for index in range(layout.classes)]
+    full = [layout.block_count(allocator.state.pool, index) for index in range(layout.classes)]
     for pool, index, count, after, before in zip(pools.address, pools.index, pools.count, pools.after, pools.before):
         if count == full[index]:
             continue  # unlinked: its links are stale
         back, forth = memory.word(after + 3 * word), memory.word(before + 2 * word)
         for what, link, found in (("nextpool", after, back), ("prevpool", before, forth)):
             if found != pool:
-                told = "cannot be read" if found is None else f"says {found:#x}"
+                says = "cannot be read" if found is None else f"says {found:#x}"
                 other = "prevpool" if what == "nextpool" else "nextpool"
-                yield Problem(pool, f"pymalloc pool {pool:#x} has room, but its {what} {link:#x} does not link back: its {other} {told}")
+                yield Problem(pool, f"pymalloc pool {pool:#x} has room, but its {what} {link:#x} does not link back: its {other} {says}")
 
 
 def _free_pools(allocator: PymallocView) -> Iterator[Problem]:

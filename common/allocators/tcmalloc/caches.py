@@ -1,4 +1,4 @@
-"""Thread caches and transfer caches: where they are, whose they are, and the heads of their lists."""
+"""Thread caches and transfer caches: their addresses, threads, and heads of their lists."""
 
 from __future__ import annotations
 
@@ -28,14 +28,19 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import inside, nonzero_pieces, subtract
 
 TLS_BELOW, TLS_ABOVE = 16 << 10, 4 << 10
-"""How far from a thread pointer the pointer to the thread's cache is looked for: in static TLS in front of it, as the value of a pthread
-key behind it."""
+"""Bytes around a thread pointer that are searched for the pointer to the thread's cache.
+
+It is in static TLS in front of the thread pointer, or the value of a pthread key behind it.
+"""
 
 MOST_CACHES = 1 << 20
 
 
 class FreeList(NamedTuple):
-    """A list of freed blocks of one size class: in a thread cache, or in a slot of a transfer cache (`slot` >= 0)."""
+    """A list of freed blocks of one size class, in a thread cache or in a slot of a transfer cache.
+
+    `number`: the size class. `slot`: -1 in a thread cache.
+    """
 
     number: int
     head: int
@@ -46,7 +51,7 @@ class FreeList(NamedTuple):
 
 @dataclass
 class ThreadHeap:
-    """A ThreadCache. `size` is what it says to hold in bytes; `tid` 0 where no thread is known to use it."""
+    """A ThreadCache. `size`: bytes that it says it holds. `tid`: 0 if no thread is known."""
 
     address: int
     tid: int = 0
@@ -56,14 +61,14 @@ class ThreadHeap:
 
 @dataclass
 class Found:
-    """All thread caches, and the release their links stand where they do in."""
+    """All thread caches. `release`: the releases that have their links where these are."""
 
     heaps: list[ThreadHeap] = field(default_factory=list)
     release: str = ""
 
 
 def is_cache(memory: Memory, sizes: Sequence[int], address: int) -> bool:
-    """Whether a ThreadCache is here: each of its lists names the size of its class (FreeList::Init)."""
+    """Whether a ThreadCache is here: its lists have the sizes of their classes (FreeList::Init)."""
     if address % WORD:
         return False
     for number in (1, 2, len(sizes) - 1):
@@ -73,7 +78,10 @@ def is_cache(memory: Memory, sizes: Sequence[int], address: int) -> bool:
 
 
 def find(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], problems: list[Problem]) -> Found:
-    """The list that ThreadCache::thread_heaps_ heads, and the caches that threads name; `heaps` are memory of spans."""
+    """The caches on the list that ThreadCache::thread_heaps_ heads, and those that threads name.
+
+    `heaps`: memory of spans.
+    """
     candidates = _candidates(memory, engine, place, heaps)
     best: tuple[int, list[int], str, str] = (0, [], "", "")
     for head in candidates:
@@ -98,7 +106,8 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
     for start, end in subtract(place.image.data, place.variables()):
         for piece in nonzero_pieces(memory.target, start, end):
             _, values = pointing(engine, piece, 1 << 16, 1 << 47)
-            for number, value in enumerate(dict.fromkeys(values)):  # a program may have a million pointers here
+            # a program may have a million pointers here
+            for number, value in enumerate(dict.fromkeys(values)):
                 if number % 4096 == 0 and memory.target.interrupted():
                     raise Interrupted
                 if value not in found and not inside(heaps, value) and memory.int32(value + LIST + LIST_SIZE) == place.sizes[1]:
@@ -108,7 +117,10 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
 
 
 def _chain(memory: Memory, sizes: Sequence[int], head: int, links: int) -> tuple[list[int], str]:
-    """The caches from `head` on, as far as links agree both ways; "" or why it ends early. [] if `head` heads no list."""
+    """The caches from `head` on, up to where links disagree, and why they end early, or "".
+
+    [] if `head` heads no list.
+    """
     if memory.word(head + links + WORD) != 0:
         return [], ""
     chain = [head]
@@ -126,7 +138,7 @@ def _chain(memory: Memory, sizes: Sequence[int], head: int, links: int) -> tuple
 
 
 def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], heaps: Sequence[Range]) -> dict[int, int]:
-    """Thread caches that threads name near their thread pointers: address -> tid."""
+    """Thread caches that threads name near their thread pointers: {address: tid}."""
     known = set(chain)
     found: dict[int, int] = {}
     low, high = (min(chain) - NEAR, max(chain) + NEAR) if chain else (1 << 16, 1 << 47)
@@ -144,7 +156,7 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
 
 
 NEAR = 64 << 20
-"""A cache that the list of all does not lead to is looked for near those it does."""
+"""Bytes around the listed caches where a cache that the list does not lead to may be."""
 
 
 def _read(memory: Memory, place: Place, address: int, tid: int, problems: list[Problem]) -> ThreadHeap:
@@ -163,7 +175,10 @@ def _read(memory: Memory, place: Place, address: int, tid: int, problems: list[P
 
 
 def transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterator[FreeList]:
-    """The chains in the transfer caches (central_freelist.h, tc_slots_): each of as many blocks as move at a time."""
+    """The chains in the transfer caches (central_freelist.h, tc_slots_).
+
+    Each has as many blocks as move at a time.
+    """
     layout = place.layout
     for number in range(1, len(place.sizes)) if layout.slots else ():
         central = place.of_class(number)

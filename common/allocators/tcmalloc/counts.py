@@ -1,4 +1,4 @@
-"""What tcmalloc counts itself, and what walking it found: size classes, thread caches, MallocExtension's properties."""
+"""tcmalloc's own counts, and those of the walk: size classes, caches, properties."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 
 def central(one: TcmallocView, number: int) -> dict[str, int]:
-    """What a central list counts: spans, blocks free on them, blocks in chains of its transfer cache; and bytes at the ends of its spans
-    that are too few for a block (tcmalloc.cc, ExtractStats; central_freelist.cc, OverheadBytes)."""
+    """What a central list counts (tcmalloc.cc, ExtractStats; central_freelist.cc, OverheadBytes).
+
+    Spans; blocks free on them; blocks in chains of its transfer cache; and bytes at the ends of its
+    spans that are too few for a block.
+    """
     memory, place = one.memory, one.place
     at = place.of_class(number)
     spans, counter = memory.word(at + NUM_SPANS) or 0, memory.word(at + COUNTER) or 0
@@ -28,13 +31,13 @@ def central(one: TcmallocView, number: int) -> dict[str, int]:
 
 
 def page_heap(one: TcmallocView) -> dict[str, int]:
-    """PageHeap::Stats."""
+    """The counters of PageHeap::Stats."""
     at = one.place.root + one.place.layout.stats
     return {name: one.memory.word(at + WORD * number) or 0 for number, name in enumerate(PAGE_HEAP_STATS)}
 
 
 def properties(one: TcmallocView) -> dict[str, int]:
-    """As MallocExtension::GetNumericProperty says (tcmalloc.cc)."""
+    """What MallocExtension::GetNumericProperty returns, by property (tcmalloc.cc)."""
     pages = page_heap(one)
     numbers = range(1, len(one.place.sizes))
     lists = {number: central(one, number) for number in numbers}
@@ -56,13 +59,13 @@ def properties(one: TcmallocView) -> dict[str, int]:
 
 
 def summary(one: TcmallocView) -> dict[str, object]:
-    """For the JSON."""
+    """The page heap's counts for the JSON."""
     pages = page_heap(one)
     return {name: pages[name] for name in ("system_bytes", "free_bytes", "unmapped_bytes")}
 
 
 def reconcile(one: TcmallocView) -> None:
-    """Name where tcmalloc's own counts and the walk differ: a thread that was stopped in malloc, or damage."""
+    """Report where tcmalloc's counts and the walk differ: a thread stopped in malloc, or damage."""
     pages = page_heap(one)
     spans = {"system_bytes": 0, "free_bytes": 0, "unmapped_bytes": 0}
     names = ("", "free_bytes", "unmapped_bytes")
@@ -90,10 +93,11 @@ def reconcile(one: TcmallocView) -> None:
 
 
 def rows(one: TcmallocView, blocks: Blocks) -> list[Cache]:
-    """A row a size class, and "large" for blocks that have a span of their own."""
+    """A row for each size class, and "large" for blocks that have a span of their own."""
     sizes = one.place.sizes
     numbers = {size: number for number, size in enumerate(sizes) if number}
-    tally: dict[int, list[int]] = {}  # size class, 0 for large -> blocks by state, then bytes by state
+    # size class, 0 for large -> blocks by state, then bytes by state
+    tally: dict[int, list[int]] = {}
     for heap in one.heaps():
         for start, end in heap.parts():
             for size, state, count in blocks.by_size(start, end):
@@ -103,7 +107,8 @@ def rows(one: TcmallocView, blocks: Blocks) -> list[Cache]:
     for span in one.spans:
         if span.location == IN_USE:
             memory[span.number] = memory.get(span.number, 0) + span.end - span.start
-            if not span.number and (span.sampled or span.end - span.start in numbers):  # of a size that is a class's, too
+            # of a size that is also a class's
+            if not span.number and (span.sampled or span.end - span.start in numbers):
                 index = blocks.find(span.start)
                 if index >= 0 and blocks.address(index) == span.start and blocks.state(index) != State.METADATA:
                     size, state = blocks.size(index), blocks.state(index)

@@ -1,11 +1,13 @@
-"""What tcmalloc keeps in objects of C++ classes, which run-time types tell.
+"""tcmalloc's own objects of C++ classes, recognised by their run-time types (Itanium C++ ABI).
 
-A block that tcmalloc itself loses: 2.7 to 2.15 make a MallocExtension at the first call, and replace it by a TCMallocImplementation as
-soon as constructors run, without freeing it (malloc_extension.cc, InitModule and Register). It is the allocator's own, no leak of the
-program's.
+One is a block that tcmalloc itself loses. 2.7 to 2.15 make a MallocExtension at the first call, and
+replace it by a TCMallocImplementation as soon as constructors run, without freeing it
+(malloc_extension.cc, InitModule and Register). It is the allocator's own, not a leak of the
+program.
 
-Recognised by the Itanium C++ ABI's run-time types: a variable of the image's refers to a small object with a long table of virtual
-functions, whose type has one base; the lost block is an object of that base, a pointer to the base's table alone.
+To recognise it: a variable of the image refers to a small object with a long table of virtual
+functions, whose type has one base. The lost block is an object of that base, and holds only a
+pointer to the base's table.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
     from findleaks.allocators.tcmalloc.view import TcmallocView
 
 LEAST_SLOTS = 20
-"""Virtual functions that a MallocExtension has at least: 27 in 2.7, 29 in 2.8 to 2.15. A table as long tells it from classes of a program
-into which tcmalloc is linked."""
+"""Virtual functions of a MallocExtension, at least: 27 in 2.7, 29 in 2.8 to 2.15.
 
-MOST_VARIABLES = 100_000
+This length distinguishes it from classes of a program into which tcmalloc is linked.
+"""
+
+MOST_VARIABLES = 100_000  # pointers to spans that are looked at
 
 
 def replaced(one: TcmallocView, blocks: Blocks) -> list[int]:
@@ -49,7 +53,7 @@ def replaced(one: TcmallocView, blocks: Blocks) -> list[int]:
 
 
 def _bases(one: TcmallocView, blocks: Blocks) -> Iterator[int]:
-    """Run-time types that are the one base of an object which a variable of the image's refers to."""
+    """Run-time types that are the one base of an object to which a variable of the image refers."""
     memory, module = one.memory, one.place.image.module
     low, high = min(span.start for span in one.spans), max(span.end for span in one.spans)
     left = MOST_VARIABLES
@@ -80,7 +84,7 @@ def _tables(one: TcmallocView, kind: int) -> Iterator[int]:
 
 
 def _slots(one: TcmallocView, table: int) -> bool:
-    """Whether a table of at least so many functions of the image begins here."""
+    """Whether a table of at least LEAST_SLOTS functions of the image begins here."""
     module = one.place.image.module
     words = one.memory.words(table, LEAST_SLOTS)
     return words is not None and all(module.start <= word < module.end for word in words)
@@ -90,8 +94,11 @@ MMAP = b"MmapSysAllocator"
 
 
 def hints(one: TcmallocView) -> list[Range]:
-    """Where the system allocator for mappings keeps the end of its last one (system-alloc.cc, MmapSysAllocator::hint_, since 2.16): a
-    block may begin there. Told by the name of its run-time type, where that can be read."""
+    """The words with the end of MmapSysAllocator's last mapping, where a block may begin.
+
+    MmapSysAllocator::hint_ of system-alloc.cc, since 2.16. The allocator is recognised by the name
+    of its run-time type, where that can be read.
+    """
     memory, module, found = one.memory, one.place.image.module, []
     low, high = min(span.start for span in one.spans), max(span.end for span in one.spans)
     for start, end in one.place.image.data:

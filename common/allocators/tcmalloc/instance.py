@@ -1,4 +1,4 @@
-"""One tcmalloc of a process as an Allocator: its heaps, what its free lists and caches hold, what is its own."""
+"""One tcmalloc of a process as an Allocator: its heaps, free lists, caches and own memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 
 BANNER = re.compile(rb"gperftools (\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)")
-MOST_TEXT = 64 << 20  # of read-only bytes looked through for it
+MOST_TEXT = 64 << 20  # of read-only bytes that are searched for it
 
 
 class Tcmalloc(Allocator):
@@ -51,14 +51,15 @@ class Tcmalloc(Allocator):
         self.found = caches.find(self.memory, engine, place, self.ranges, self.problems)
         self.version = self._version() or self.found.release
         self.lists = Lists(target, engine, place, self.spans, self.ranges)
-        self.replaced: list[int] = []  # blocks of size class 1 that are its own, which it counts as in use
+        # blocks of size class 1 that are its own, which it counts as in use
+        self.replaced: list[int] = []
         self._heaps: Optional[list[Heap]] = None
         self._metadata: Optional[list[Range]] = None
         self._by_class: Optional[dict[int, list[Span]]] = None
         self._starts: Optional[list[int]] = None
 
     def _version(self) -> str:
-        """From TC_VERSION_STRING in the read-only bytes of the image, where they can be read; else ""."""
+        """The version in TC_VERSION_STRING, in the read-only bytes of the image; "" if unknown."""
         module, left = self.place.image.module, MOST_TEXT
         for region in self.target.regions():
             if region.readable and not region.writable and module.start <= region.start < module.end and left > 0:
@@ -70,7 +71,7 @@ class Tcmalloc(Allocator):
         return ""
 
     def heaps(self) -> list[Heap]:
-        """See Allocator: memory that is in one piece is a heap."""
+        """See Allocator: a contiguous piece of memory is a heap."""
         if self._heaps is None:
             self._heaps = [self._heap(first, last) for first, last in self.parts]
         return self._heaps
@@ -94,7 +95,10 @@ class Tcmalloc(Allocator):
         self._look_for_headers(blocks)
 
     def _look_for_headers(self, blocks: Blocks) -> None:
-        """Say so if this is libtcmalloc_debug (debugallocation.cc, MallocBlock): a header of four words stands in front of each block."""
+        """Report if this is libtcmalloc_debug (debugallocation.cc, MallocBlock).
+
+        It puts a header of four words in front of each block.
+        """
         looked = marked = 0
         for number in range(5, len(self.place.sizes)):
             for span in self.spans_of(number)[:2]:
@@ -113,8 +117,11 @@ class Tcmalloc(Allocator):
         return mine + list(caches.transfers(self.memory, self.place, self.problems))
 
     def metadata(self) -> list[Range]:
-        """See Allocator: spans' descriptors, the page map, thread caches, and the variables with pointers (central lists with stale
-        chains, the page heap with its cache of page numbers)."""
+        """See Allocator: spans' descriptors, the page map, thread caches, variables with pointers.
+
+        The variables are central lists with stale chains, and the page heap with its cache of page
+        numbers.
+        """
         if self._metadata is None:
             own = clusters(sorted(span.address for span in self.spans), SPAN)
             own += [Range(span.objects, span.objects + STACK) for span in self.spans if span.start in self.sampled]
@@ -189,13 +196,19 @@ class Tcmalloc(Allocator):
         return counts.properties(self)
 
     def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """See Allocator: all blocks of a span whose descriptor it has: one that is being cut up, or emptied."""
+        """See Allocator: all blocks of a span that is being cut up or emptied.
+
+        The thread has the address of the span's descriptor.
+        """
         named = set(words)
         return (start for span in self.spans if span.address in named for start in starts(blocks, span.start, span.end))
 
     def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-        """See Allocator. A thread changes lists of its own cache, and has the address of that; what it does with the page heap's lists and
-        counters it does with a span in its hands."""
+        """See Allocator.
+
+        A thread that changes lists of its own cache has the cache's address. One that changes the
+        page heap's lists and counters has the address of a span.
+        """
         if super().changing(problem, words, blocks):
             return True
         if problem.address == self.place.root + self.place.layout.stats:

@@ -1,4 +1,7 @@
-"""verify: what walking tcmalloc does not look at: the page map inside spans, span lists in both directions, blocks on two lists."""
+"""verify: checks of tcmalloc beyond those of walking it.
+
+The page map inside spans, span lists in both directions, blocks on two lists.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def verify(one: TcmallocView) -> Iterator[Optional[Problem]]:
 def _page_map(one: TcmallocView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """Every page of a span with a size class names it (page_heap.cc, RegisterSizeClass)."""
     pages, pointers, shift = one.tree.pages, one.tree.pointers, one.place.layout.shift
-    at = said = 0
+    at = since_yield = 0
     for span in one.spans:
         if not span.number or span.location != IN_USE:
             continue
@@ -53,15 +56,18 @@ def _page_map(one: TcmallocView, checked: dict[str, int]) -> Iterator[Optional[P
             if pointer != span.address:
                 what = f"the page map says that page {page << shift:#x} is of the span at {pointer:#x}; it is of that at {span.address:#x}"
                 yield Problem(span.address, f"{what}: free() of a block there goes astray", expected=span.address)
-        said += last - first
-        if said >= STEP:
-            said = 0
+        since_yield += last - first
+        if since_yield >= STEP:
+            since_yield = 0
             yield None
         checked["pages"] += last - first
 
 
 def _chain(one: TcmallocView, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:
-    """Follow a ring of spans (span.cc, DLL_*) from its header; `seen` gets those whose link back agrees."""
+    """Follow a ring of spans (span.cc, DLL_*) from its header.
+
+    `seen` gets the spans whose link back agrees.
+    """
     before, at = header, one.memory.word(header + NEXT)
     members: set[int] = set()
     while at != header:
@@ -121,7 +127,10 @@ def _central(one: TcmallocView, number: int, known: dict[int, Span], checked: di
 
 
 def _page_heap(one: TcmallocView, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
-    """Free spans: those of few pages on rings by length, the others counted by two sets (page_heap.h)."""
+    """Free spans: those of few pages are on rings by length, two sets have the others.
+
+    See page_heap.h.
+    """
     layout = one.place.layout
     free = [span for span in one.spans if span.location != IN_USE]
     left = {span.address for span in free if span.end - span.start <= layout.most_pages * layout.page}

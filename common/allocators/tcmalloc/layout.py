@@ -1,4 +1,7 @@
-"""Structures of gperftools' tcmalloc, 64-bit. Offsets and sizes in bytes; all are the same in 2.7 to 2.18 but for ThreadCache's links."""
+"""Structures of gperftools' tcmalloc, 64-bit. Offsets and sizes are bytes.
+
+All are the same in 2.7 to 2.18, except ThreadCache's links.
+"""
 
 from __future__ import annotations
 
@@ -8,39 +11,46 @@ WORD = 8
 CLASSES = 128  # common.h, kClassSizesMax
 MOST_SMALL = 256 << 10  # common.h, kMaxSize: the largest size class
 
-# common.h, SizeMap: class_array_, num_objects_to_move_, class_to_size_ (both int32 of CLASSES), class_to_pages_ (size_t of CLASSES).
+# common.h, SizeMap: class_array_, num_objects_to_move_, class_to_size_ (both int32 of CLASSES),
+# class_to_pages_ (size_t of CLASSES).
 MOVES = -4 * CLASSES  # from class_to_size_
 PAGES = 4 * CLASSES
 
 
 def pages_table(table: int) -> int:
-    """Address of class_to_pages_, of words, behind class_to_size_."""
+    """Address of class_to_pages_, an array of words behind class_to_size_."""
     return table + PAGES + WORD - 1 & -WORD
 
 
 MAP_START = MOVES - 2172  # class_array_, rounded up to an int
 MAP_END = PAGES + WORD * CLASSES + 3 * WORD
 
-# span.h, Span: start, length (pages), next, prev, objects; then bits: refcount 16, sizeclass 8, location 2, sample 1, has_span_iter 1.
+# span.h, Span: start, length (pages), next, prev, objects; then bits: refcount 16, sizeclass 8,
+# location 2, sample 1, has_span_iter 1.
 SPAN = 48
 SPAN_WORDS = SPAN // WORD
 NEXT, PREV, OBJECTS = 16, 24, 32
 IN_USE, NORMAL, RETURNED = range(3)  # location
 
-# central_freelist.h, CentralFreeList (a multiple of 64 bytes): lock, size_class, empty, nonempty, num_spans, counter, slots of two words.
+# central_freelist.h, CentralFreeList (a multiple of 64 bytes): lock, size_class, empty, nonempty,
+# num_spans, counter, slots of two words.
 SIZE_CLASS, EMPTY, NONEMPTY = 8, 16, 16 + SPAN
 NUM_SPANS = NONEMPTY + SPAN
 COUNTER = NUM_SPANS + WORD
 SLOTS = COUNTER + WORD
 
-# thread_cache.h, ThreadCache: CLASSES lists {head, length, lowater, max_length, length_overages, size}, then size_, max_size_, sampler.
+# thread_cache.h, ThreadCache: CLASSES lists {head, length, lowater, max_length, length_overages,
+# size}, then size_, max_size_, sampler.
 LIST = 32
 LIST_LENGTH, LIST_SIZE = 8, 24
 CACHE_SIZE = CLASSES * LIST
 CACHE = 4160
 RELEASES = ("2.16 and later", "2.7-2.15")
 CACHE_LINKS = tuple(zip((4128, 4144), RELEASES))
-"""Where next_ and prev_ are: right behind the sampler, or also behind tid_ and in_setspecific_."""
+"""Offsets of next_, which prev_ follows, by release.
+
+They are right behind the sampler, or also behind tid_ and in_setspecific_.
+"""
 
 PAGE_HEAP_STATS = (  # page_heap.h, PageHeap::Stats
     "system_bytes",
@@ -56,15 +66,20 @@ PAGE_HEAP_STATS = (  # page_heap.h, PageHeap::Stats
     "total_reserve_bytes",
 )
 
-HEADER, DEBUG_MAGIC = 32, 0xDEADBEEF  # debugallocation.cc, MallocBlock: size1_, offset_, magic1_, alloc_type_
+# debugallocation.cc, MallocBlock: size1_, offset_, magic1_, alloc_type_
+HEADER, DEBUG_MAGIC = 32, 0xDEADBEEF
 
-STACK = 33 * WORD  # common.h, StackTrace: size, depth, and room for 31 frames, unused ones with what was there before
+# common.h, StackTrace: size, depth, and 31 frames, of which unused ones have older contents
+STACK = 33 * WORD
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A build: pages of 1 << `shift` bytes; `levels` of the page map (pagemap.h), `slots` of a transfer cache: 2 and 64, or 3 and 0 with
-    TCMALLOC_SMALL_BUT_SLOW. Addresses have 48 bits (common.h, kAddressBits)."""
+    """A build: pages of 1 << `shift` bytes. Addresses have 48 bits (common.h, kAddressBits).
+
+    `levels` of the page map (pagemap.h) and `slots` of a transfer cache are 2 and 64, or 3 and 0
+    with TCMALLOC_SMALL_BUT_SLOW.
+    """
 
     shift: int
     levels: int
@@ -94,12 +109,15 @@ class Layout:
 
     @property
     def lists(self) -> int:
-        """From the page map's root to free_: the root, the map's allocator, and two std::set of large spans."""
+        """Offset of free_ from the page map's root.
+
+        In between are the root, the map's allocator, and two std::set of large spans.
+        """
         return (WORD << self.root_bits) + WORD + 2 * 48
 
     @property
     def most_pages(self) -> int:
-        """kMaxPages: as many pairs of lists of free spans."""
+        """kMaxPages: the number of pairs of lists of free spans."""
         return 1 << max(20 - self.shift, 0)
 
     @property

@@ -1,5 +1,7 @@
-"""Following the lists of freed blocks: of spans (central_freelist.cc), of thread caches and transfer caches (linked_list.h: the first
-word of a freed block names the next)."""
+"""Lists of freed blocks: those of spans, of thread caches and of transfer caches.
+
+The first word of a freed block names the next (central_freelist.cc, linked_list.h).
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,23 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Range, Target
 
 WINDOW = 32 << 20
-"""Lists of spans are followed in so much memory at a time."""
+"""Bytes of memory in which lists of spans are followed at a time."""
 
 LONGEST = 1 << 22
-"""No thread cache's list is longer: they hold 32 MB in all unless asked otherwise (common.h, kDefaultOverallThreadCacheSize)."""
+"""Blocks on a thread cache's list, at most.
+
+Thread caches hold 32 MB in all unless asked otherwise (common.h, kDefaultOverallThreadCacheSize).
+"""
 
 MOST_PROBLEMS = 20
 
 
 class Lists:
-    """Follows them, and keeps how long they were: `central`, `thread`, `transfer` are blocks by size class; `problems` of the
-    lists go to the caller's list, the first of each kind at length."""
+    """Follows the lists, and counts their blocks.
+
+    `central`, `thread` and `transfer` are blocks by size class. Problems of the lists go to the
+    caller's list, the first MOST_PROBLEMS of each kind one by one.
+    """
 
     def __init__(self, target: Target, engine: Engine, place: Place, spans: Sequence[Span], heaps: Sequence[Range]) -> None:
         self._target = target
@@ -42,16 +50,17 @@ class Lists:
         self.central: Counter[int] = Counter()
         self.thread: Counter[int] = Counter()
         self.transfer: Counter[int] = Counter()
-        self.free: array[int] = array("Q")  # every block found on a span's list, and on a cache's, as often as it is there
+        # every block found on a span's list, and in `cached` on a cache's, as often as it is there
+        self.free: array[int] = array("Q")
         self.cached: array[int] = array("Q")
         self.tails: dict[int, int] = {}  # slot of a transfer cache -> last block of its chain
         self._ends: list[tuple[int, int]] = []  # (size class, where its part of `cached` ends)
         self.held: dict[int, Counter[int]] = {}  # thread cache -> blocks by size class
 
     def follow_spans(self, problems: list[Problem]) -> array[int]:
-        """The blocks on lists of spans, those left out that lie in none of the span's places."""
+        """The blocks on lists of spans, without those outside their span."""
         free: array[int] = array("Q")
-        said = 0
+        differing = 0
         for spans in self._windows():
             pieces = list(self._target.pieces(spans[0].start, spans[-1].end))
             counts = [(span.end - span.start) // self._place.sizes[span.number] for span in spans]
@@ -68,12 +77,12 @@ class Lists:
                 self.central[span.number] += len(mine)
                 free += mine
                 if len(mine) + span.refcount != counts[number] or number in ended:
-                    said += 1
-                    if said <= MOST_PROBLEMS:
+                    differing += 1
+                    if differing <= MOST_PROBLEMS:
                         at = self._wrong(mine) if mine and number in ended else Range(span.address, span.address)
                         problems.append(_span_problem(self._place, span, len(mine), counts[number], ended.get(number, ""), at))
-        if said > MOST_PROBLEMS:
-            problems.append(Problem(self._place.root, f"and {said - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
+        if differing > MOST_PROBLEMS:
+            problems.append(Problem(self._place.root, f"and {differing - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
         self.free = free
         return free
 
@@ -86,7 +95,7 @@ class Lists:
             first = last
 
     def _windows(self) -> Iterator[list[Span]]:
-        """Spans with blocks on their list, as many as stand in so much memory."""
+        """Groups of spans that have blocks on their lists; a group spans at most WINDOW bytes."""
         window: list[Span] = []
         for span in self._spans:
             if span.number and span.location == IN_USE and (span.objects or span.refcount != self._most(span)):
@@ -103,12 +112,12 @@ class Lists:
         return (span.end - span.start) // self._place.sizes[span.number]
 
     def follow_cached(self, lists: Sequence[FreeList], heaps: Sequence[ThreadHeap], problems: list[Problem]) -> array[int]:
-        """The blocks on these lists. Where one is longer or shorter than its cache says, what was found counts."""
+        """The blocks found on these lists, which may be more or fewer than their caches count."""
         longest = min(max((one.length for one in lists), default=0) + 64, LONGEST)
         heads, expected = [one.head for one in lists], sum(one.length for one in lists)
         followed = follow(self._target, self._engine, self._heaps, heads, longest, expected)
         followed = self._in_heaps(followed)
-        ended, first, said = dict(followed.problems), 0, 0
+        ended, first, differing = dict(followed.problems), 0, 0
         tids = {heap.address: heap.tid for heap in heaps}
         for number, (one, last) in enumerate(zip(lists, followed.ends)):
             count, final = last - first, followed.nodes[last - 1] if last > first else 0
@@ -122,19 +131,22 @@ class Lists:
                 if count:
                     self.tails[one.cache] = followed.nodes[last - 1]
             if count != one.length or number in ended:
-                said += 1
-                if said <= MOST_PROBLEMS:
+                differing += 1
+                if differing <= MOST_PROBLEMS:
                     problems.append(_cache_problem(self._place, one, tids.get(one.cache, 0), count, ended.get(number, ""), place))
-        if said > MOST_PROBLEMS:
+        if differing > MOST_PROBLEMS:
             problems.append(
-                Problem(self._place.central, f"and {said - MOST_PROBLEMS:,} more lists of caches that differ from their counts")
+                Problem(self._place.central, f"and {differing - MOST_PROBLEMS:,} more lists of caches that differ from their counts")
             )
         self.cached = followed.nodes
         self._ends = [(one.number, last) for one, last in zip(lists, followed.ends)]
         return followed.nodes
 
     def _in_heaps(self, followed: Followed) -> Followed:
-        """Each list up to the first that is in no heap: where memory may be anybody's, what a wrong link leads to looks like more links."""
+        """Each list up to the first node outside the heaps.
+
+        Where a wrong link leads to memory of another owner, its contents may look like more links.
+        """
         nodes = followed.nodes
         starts, ends = [heap.start for heap in self._heaps], [heap.end for heap in self._heaps]
         last = len(starts) - 1
@@ -156,7 +168,10 @@ class Lists:
         return Followed(kept, bounds, sorted(problems.items()))
 
     def _wrong(self, nodes: Sequence[int]) -> Range:
-        """Where a list that ended early is wrong: in the link of its last block; or it runs into a block that was freed twice."""
+        """Where a list that ended early is wrong.
+
+        Either in the link of its last block, or it runs into a block that was freed twice.
+        """
         try:
             link = self._target.word(nodes[-1])
         except UnreadableMemory:
@@ -165,7 +180,11 @@ class Lists:
 
 
 def _span_problem(place: Place, span: Span, found: int, count: int, why: str, damaged: Range) -> Problem:
-    """`why` the list ended early; "" where it is only that the numbers differ, as they do for a moment while a thread frees."""
+    """The problem of a span's list.
+
+    `why`: why the list ended early; "" where only the numbers differ, as they do for a moment while
+    a thread frees.
+    """
     size = place.sizes[span.number]
     text = f"span at {span.start:#x}, {count:,} blocks of {size}: {found:,} on its free list, {span.refcount:,} in use by its count"
     return Problem(damaged.start, f"{text}; {why}" if why else text, bool(why) or found + span.refcount > count, damaged)

@@ -1,5 +1,8 @@
-"""From the table of size classes to everything else: the central lists stand in the same data, their spans name pages, and the page
-map's root is where a page's number leads back to its span."""
+"""Finding tcmalloc's variables, starting from the table of size classes.
+
+The central lists are in the same data, and their spans name pages. The page map's root is where a
+page's number leads back to its span.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,19 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
 
 SAMPLES = 24
-"""Spans with which the page map's root is looked for; the first leads to it, unless it is corrupt."""
+"""Spans with which the page map's root is looked for; the first leads to it, unless it is corrupt.
+"""
 
 PROBE = 5  # the size class by whose number the central lists are found
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one tcmalloc keeps what: `sizes` by size class (0 for class 0), the addresses of class_to_size_, of the central lists and of
-    the page map's root."""
+    """The addresses of one tcmalloc's variables.
+
+    `sizes`: bytes by size class, 0 for class 0. `table`, `central`, `root`: addresses of
+    class_to_size_, of the central lists, and of the page map's root.
+    """
 
     image: Image
     layout: Layout
@@ -62,7 +69,7 @@ class Place:
 
 
 def size_classes(memory: Memory, table: int) -> list[int]:
-    """Sizes by class, 0 first, up to the largest (common.cc, SizeMap::Init); [] where there is no such table."""
+    """Sizes by class, 0 first, up to the largest (common.cc, SizeMap::Init); [] if no table."""
     words = memory.words(table, CLASSES // 2)
     if words is None:
         return []
@@ -77,7 +84,8 @@ def size_classes(memory: Memory, table: int) -> list[int]:
 def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequence[int]) -> Optional[Place]:
     """The rest of a tcmalloc; None where it is not there."""
     regions = [Range(r.start, r.end) for r in memory.target.regions() if r.readable and r.writable]
-    # A span of the largest blocks is one such block (common.cc, SizeMap::Init), which tells how large its pages are.
+    # A span of the largest class is one block (common.cc, SizeMap::Init): its number of pages gives
+    # the page size.
     pages = memory.word(pages_table(table) + WORD * (len(sizes) - 1)) or 0
     layouts = [layout for layout in LAYOUTS if pages << layout.shift == MOST_SMALL] or LAYOUTS
     pieces = [piece for start, end in image.data for piece in nonzero_pieces(memory.target, start, end)]
@@ -94,7 +102,10 @@ def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequ
 
 
 def _central(memory: Memory, probes: Sequence[int], layout: Layout, count: int) -> Iterator[int]:
-    """Addresses at which each of `count` central lists names its own size class. `probes`: words that may be that of class PROBE."""
+    """Addresses at which each of `count` central lists names its own size class.
+
+    `probes`: words that may be that of class PROBE.
+    """
     stride = layout.central
     for at in probes:
         first = at - SIZE_CLASS - PROBE * stride
@@ -115,13 +126,14 @@ def _spans(memory: Memory, layout: Layout, central: int, count: int) -> Iterator
 
 
 def _root(memory: Memory, engine: Engine, image: Image, layout: Layout, span: int, start: int, regions: Sequence[Range]) -> int:
-    """The address of the page map's root: the one from which the page `start` leads to `span`; 0 if there is none."""
+    """The address of the page map's root, or 0: page `start` leads from there to `span`."""
     high = start >> (48 - layout.shift - layout.root_bits)
     if high >> layout.root_bits:
         return 0
     starts = [region.start for region in regions]
     for low, end in image.data:
-        # All of the root lies in the data, so its entry for this page does in no more than a window.
+        # All of the root is in the data, so its entry for this page can only be in part of the
+        # data.
         first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
         for piece in nonzero_pieces(memory.target, first, last) if first < last else ():
             for at in engine.search(piece, regions[0].start, regions[-1].end):

@@ -1,7 +1,8 @@
-"""The page map, and the spans it names: every page that tcmalloc ever got from the system belongs to one.
+"""The page map, and its spans: every page that tcmalloc ever got from the system belongs to one.
 
-pagemap.h: a radix tree from page numbers to spans. A span's first and last page always name it, all its pages do where it has a size
-class (page_heap.cc, RecordSpan and RegisterSizeClass); what pages inside others name may be stale.
+pagemap.h: a radix tree from page numbers to spans. A span's first and last page always name it. All
+its pages do where it has a size class (page_heap.cc, RecordSpan and RegisterSizeClass). In other
+spans the entries of inner pages may be stale.
 """
 
 from __future__ import annotations
@@ -21,14 +22,20 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
 NEAR = 1 << 20
-"""Metadata no farther apart than this, with no span between, is of one piece: descriptors stand in blocks of 128 KB, those freed among
-them (page_heap_allocator.h), leaves of the page map take 2 MB."""
+"""Bytes between two pieces of metadata that are joined, where no span is in between.
+
+Descriptors are in blocks of 128 KB, freed ones among them (page_heap_allocator.h). Leaves of the
+page map take 2 MB.
+"""
 
 MOST_PROBLEMS = 20
 
 
 class Span(NamedTuple):
-    """A span: its descriptor's address, its memory, and what the descriptor says. `objects` heads its list of free blocks."""
+    """A span: its descriptor's address, its memory, and fields of the descriptor.
+
+    `objects` heads its list of free blocks.
+    """
 
     address: int
     start: int
@@ -87,14 +94,15 @@ def bridged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> list[Span]:
-    """Every span in ascending order; what of the page map leads to none is named in `problems`."""
+    """Every span in ascending order; entries of the page map without a span go to `problems`."""
     addresses = sorted(set(tree.pointers))
     data, missing = records(target, engine, addresses, SPAN)
     words = memoryview(data).cast("Q")
     index = {address: i for i, address in enumerate(addresses) if i not in missing}
     starts, lengths, objects, bits = (words[column::SPAN_WORDS].tolist() for column in (0, 1, 4, 5))
     found: list[Span] = []
-    bad: list[tuple[int, int, int]] = []  # pages [first, last] that name a span that does not have them
+    # pages [first, last] that name a span that does not have them
+    bad: list[tuple[int, int, int]] = []
     pages, pointers, shift = tree.pages, tree.pointers, place.layout.shift
     at, count = 0, len(pages)
     while at < count:
@@ -134,8 +142,12 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
 
 
 def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[Span]) -> dict[int, int]:
-    """Start -> usable size of sampled blocks: a span each, which names the stack that allocated it and the size asked for (common.h,
-    StackTrace); malloc_usable_size says what a block of that size usually has (tcmalloc.cc, GetSizeWithCallback)."""
+    """{start: usable size} of sampled blocks.
+
+    Each has its own span, which names the stack that allocated it and the requested size (common.h,
+    StackTrace). malloc_usable_size returns what a block of that size usually has (tcmalloc.cc,
+    GetSizeWithCallback).
+    """
     chosen = sorted((span for span in spans if span.sampled and span.location == IN_USE), key=lambda span: span.objects)
     data, missing = records(target, engine, [span.objects for span in chosen], WORD)
     words = memoryview(data).cast("Q")
@@ -149,7 +161,10 @@ def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[
 
 
 def runs(spans: Sequence[Span], sizes: Sequence[int], sampled: Mapping[int, int]) -> array[int]:
-    """What `Blocks.append_runs` takes for these spans: all their blocks, in use. `sampled`: see `sampled_sizes`."""
+    """What `Blocks.append_runs` takes for these spans: all their blocks, in use.
+
+    `sampled`: see `sampled_sizes`.
+    """
     words: list[int] = []
     for _, start, end, number, location, _, _, _ in spans:
         if location == IN_USE:
@@ -163,7 +178,7 @@ def runs(spans: Sequence[Span], sizes: Sequence[int], sampled: Mapping[int, int]
 
 
 def contiguous(spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """(first, last + 1) of the numbers of neighbouring spans without a gap."""
+    """(first, last + 1): indices of neighbouring spans without a gap."""
     if not spans:
         return []
     ends, starts = [span.end for span in spans], [span.start for span in spans]

@@ -1,4 +1,4 @@
-"""What of one tcmalloc its checks and counts are made from."""
+"""The parts of one tcmalloc from which its checks and counts are made."""
 
 from __future__ import annotations
 

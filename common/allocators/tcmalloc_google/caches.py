@@ -1,5 +1,8 @@
-"""Caches of freed blocks: of CPUs (internal/percpu_tcmalloc.h), transfer caches and those of CPUs that share a cache
-(transfer_cache.h), and of threads where per-CPU caches are off (thread_cache.h)."""
+"""Caches of freed blocks.
+
+Those of CPUs (internal/percpu_tcmalloc.h), transfer caches and those of CPUs that share a cache
+(transfer_cache.h), and those of threads where per-CPU caches are off (thread_cache.h).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ MOST_SHARDS = 256
 
 
 class Held(NamedTuple):
-    """What a cache keeps of a size class. `kind`: "cpu", "transfer", "shard" or "thread"; `owner`: the CPU, the shard, the tid."""
+    """The blocks of a size class in a cache.
+
+    `kind`: "cpu", "transfer", "shard" or "thread". `owner`: the CPU, the shard, the tid.
+    """
 
     kind: str
     owner: int
@@ -47,7 +53,11 @@ class Held(NamedTuple):
 
 
 class CpuCaches(NamedTuple):
-    """CpuCache's address, its slabs, how large one is (as a shift), and where the lists of the classes begin, in words."""
+    """CpuCache: its address, and its slabs.
+
+    `shift`: a slab takes 1 << shift bytes. `begins`: where the lists of the classes begin, in
+    words.
+    """
 
     address: int
     slabs: int
@@ -57,7 +67,7 @@ class CpuCaches(NamedTuple):
 
 @dataclass
 class ThreadHeap:
-    """A ThreadCache: `size` in bytes by its own count; (size class, head, length) of its lists."""
+    """A ThreadCache. `size`: bytes by its own count. `lists`: (size class, head, length)."""
 
     address: int
     tid: int
@@ -67,7 +77,7 @@ class ThreadHeap:
 
 @dataclass
 class Found:
-    """All caches: what they hold but for thread caches, whose lists are yet to be followed."""
+    """All caches. `held` has no thread caches yet: their lists must be followed first."""
 
     cpus: Optional[CpuCaches] = None
     held: list[Held] = field(default_factory=list)
@@ -113,7 +123,7 @@ def _pointers(memory: Memory, engine: Engine, place: Place, own: Sequence[Range]
 
 
 def _halves(memory: Memory, address: int, count: int) -> Optional[list[int]]:
-    """16-bit numbers."""
+    """16-bit numbers at `address`, or None."""
     try:
         return list(memoryview(memory.target.read(address, 2 * count)).cast("H"))
     except UnreadableMemory:
@@ -121,7 +131,10 @@ def _halves(memory: Memory, address: int, count: int) -> Optional[list[int]]:
 
 
 def _cpu_caches(memory: Memory, place: Place, at: int, value: int, own: Sequence[Range]) -> Optional[CpuCaches]:
-    """CpuCache at `at`, if it is: TcmallocSlab's three words, and begins_ that ascend (InitSlabs)."""
+    """The CpuCache at `at`, or None.
+
+    It begins with TcmallocSlab's three words, and its begins_ ascend (InitSlabs).
+    """
     stopped, begins = memory.word(at + WORD), memory.word(at + 2 * WORD)
     layout, shift = place.layout, value & 0xFFF
     if not stopped or not begins or not inside(own, stopped) or not inside(own, begins):
@@ -133,8 +146,11 @@ def _cpu_caches(memory: Memory, place: Place, at: int, value: int, own: Sequence
 
 
 def _slabs(memory: Memory, place: Place, cpus: CpuCaches, problems: list[Problem]) -> Iterator[Held]:
-    """The blocks in each CPU's slab: from where a class begins up to `current` of its header. Slabs of CPUs never used are zeros; behind
-    the last there is other memory, of which the headers make no sense."""
+    """The blocks in each CPU's slab: from where a class begins up to `current` of its header.
+
+    Slabs of CPUs that were never used are zeros. Behind the last slab is other memory, whose
+    headers are implausible.
+    """
     layout, size = place.layout, 1 << cpus.shift
     bounds = [*cpus.begins[1:], size // WORD]
     for cpu in range(MOST_CPUS):
@@ -144,7 +160,8 @@ def _slabs(memory: Memory, place: Place, cpus: CpuCaches, problems: list[Problem
             return
         rows = list(zip(headers[2::2], headers[3::2], cpus.begins[1:], bounds[1:]))
         wrong = [number for number, row in enumerate(rows, 1) if row[0] and not row[2] <= row[0] <= row[1] <= max(row[3], row[2])]
-        if len(wrong) > 2 or (wrong and not any(row[0] for row in rows[: wrong[0] - 1])):  # a header or two are damage, more are none
+        # one or two bad headers are damage; with more this is no slab
+        if len(wrong) > 2 or (wrong and not any(row[0] for row in rows[: wrong[0] - 1])):
             return
         for number in wrong:
             at = slab + number * HEADER
@@ -179,7 +196,7 @@ def _transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterato
 
 
 def _shards(memory: Memory, place: Place, at: int, value: int, own: Sequence[Range]) -> list[tuple[int, int]]:
-    """(number, caches) of the shards that are in use, if a ShardedTransferCacheManager is here."""
+    """(number, caches) of the shards in use, if a ShardedTransferCacheManager is here."""
     word = memory.word(at + WORD)
     if word is None or not 0 < word & 0xFFFFFFFF <= MOST_SHARDS or word >> 32 > word & 0xFFFFFFFF or not place.layout.transfer:
         return []
@@ -205,7 +222,10 @@ def _shard(memory: Memory, place: Place, shard: int, caches: int, problems: list
 
 
 def is_thread_cache(memory: Memory, place: Place, address: int) -> bool:
-    """Whether a ThreadCache is here: lists that are empty where they say so, and may be longer than 0 (FreeList::Init)."""
+    """Whether a ThreadCache is here (FreeList::Init).
+
+    Its lists are empty where they say so, and may be longer than 0.
+    """
     if not (memory.int32(address + LIST_MOST) or 0) or not (memory.int32(address + LIST + LIST_MOST) or 0):
         return False
     words = memory.words(address, place.layout.thread_cache // WORD)
@@ -219,7 +239,10 @@ def is_thread_cache(memory: Memory, place: Place, address: int) -> bool:
 
 
 def _chain(memory: Memory, place: Place, head: int) -> list[int]:
-    """The caches that ThreadCache::thread_heaps_ heads, as far as links agree both ways; [] if `head` heads no list."""
+    """The caches on the list that ThreadCache::thread_heaps_ heads, up to where links disagree.
+
+    [] if `head` heads no list.
+    """
     links = place.layout.cache_links
     if memory.word(head + links + WORD) != 0 or not is_thread_cache(memory, place, head):
         return []

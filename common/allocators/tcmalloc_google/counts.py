@@ -1,4 +1,4 @@
-"""What there is of each size class, and tcmalloc's own counts beside it."""
+"""tcmalloc's own counts beside those of the walk, by size class."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def central(one: GoogleView, number: int) -> dict[str, int]:
 
 
 def properties(one: GoogleView) -> dict[str, int]:
-    """Bytes by name of property (global_stats.cc, ExtractStats and GetNumericProperty): what spans have behind their last block counts as
-    on the central list."""
+    """Bytes by name of property (global_stats.cc, ExtractStats and GetNumericProperty).
+
+    What spans have behind their last block counts as on the central list.
+    """
     sizes, found = one.place.sizes, dict.fromkeys(KINDS.values(), 0)
     for (kind, number), count in one.kept().items():
         found[KINDS[kind]] += count * sizes[number]
@@ -45,7 +47,7 @@ def properties(one: GoogleView) -> dict[str, int]:
 
 
 def reconcile(one: GoogleView) -> None:
-    """Name where tcmalloc's own counts and the walk differ: a thread that was stopped in malloc, or damage."""
+    """Report where tcmalloc's counts and the walk differ: a thread stopped in malloc, or damage."""
     known = len(one.place.sizes)
     free, spans = [0] * known, [0] * known
     for _, _, _, _, number, _, count, allocated, _ in one.spans.found:
@@ -66,8 +68,11 @@ def reconcile(one: GoogleView) -> None:
 
 
 def rows(one: GoogleView, blocks: Blocks) -> list[Cache]:
-    """A row a size, and "large" for blocks that have a span of their own. Classes of one size (for cold memory, for NUMA nodes) are a
-    row together: blocks do not tell their class."""
+    """A row for each size, and "large" for blocks that have a span of their own.
+
+    Classes of the same size (for cold memory, for NUMA nodes) share a row: a block does not show
+    its class.
+    """
     tally: dict[int, list[int]] = {}
     apart: dict[int, list[int]] = {}
     for heap in one.heaps():

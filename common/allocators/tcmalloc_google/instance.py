@@ -1,4 +1,4 @@
-"""One of Google's tcmallocs as an Allocator: its heaps, what its free lists and caches hold, what is its own."""
+"""One of Google's tcmallocs as an Allocator: its heaps, free lists, caches and own memory."""
 
 from __future__ import annotations
 
@@ -54,8 +54,11 @@ class GoogleTcmalloc(Allocator):
         self._starts: Optional[list[int]] = None
 
     def _regions(self) -> list[Range]:
-        """Memory of the page heap: mappings with pages in the page map, and those of whole huge pages in reach of its leaves, for where
-        all was freed the page map is as good as empty."""
+        """Memory of the page heap: mappings that have pages in the page map.
+
+        Mappings of whole huge pages in reach of its leaves count too: where all was freed, the page
+        map has next to no entries.
+        """
         layout, found = self.place.layout, []
         reach = merged(Range(leaf.base, leaf.base + layout.reach) for leaf in self.tree.leaves)
         for region in self.target.regions():
@@ -67,7 +70,10 @@ class GoogleTcmalloc(Allocator):
         return found
 
     def _own_memory(self) -> list[Range]:
-        """Memory of the arena for descriptors (arena.h), which has an address space of its own (internal/memory_tag.h), as a whole."""
+        """Memory of the arena for descriptors (arena.h), in whole mappings.
+
+        The arena has an address space of its own (internal/memory_tag.h).
+        """
         known = sorted({*(node.start for node in self.tree.nodes), *self.spans.addresses, *self.spans.samples})
         found = []
         for region in self.target.regions():
@@ -109,12 +115,15 @@ class GoogleTcmalloc(Allocator):
         counts.reconcile(self)
 
     def held(self) -> list[Held]:
-        """What all caches hold."""
+        """The blocks in all caches."""
         return [*self.found.held, *self.lists.held]
 
     def metadata(self) -> list[Range]:
-        """See Allocator: the arena with spans' descriptors, leaves of the page map, slabs of CPUs, slots, samples and thread caches; the
-        variables that have pointers or stale ones; records of regions."""
+        """See Allocator: the arena for descriptors, variables with pointers, records of regions.
+
+        The arena has spans' descriptors, leaves of the page map, slabs of CPUs, slots, samples and
+        thread caches. Pointers in the variables may be stale.
+        """
         return merged([*self.own, *self.records, *self.place.variables(), *self.found.variables])
 
     def summary(self) -> dict[str, object]:
@@ -181,7 +190,10 @@ class GoogleTcmalloc(Allocator):
         return counts.properties(self)
 
     def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """See Allocator: all blocks of a span whose descriptor it has: one that is being cut up, or emptied."""
+        """See Allocator: all blocks of a span that is being cut up or emptied.
+
+        The thread has the address of the span's descriptor.
+        """
         named = set(words)
         return (start for span in self.spans.found if span.address in named for start in starts(blocks, span.start, span.end))
 

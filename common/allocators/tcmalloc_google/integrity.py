@@ -1,5 +1,8 @@
-"""verify: what walking does not look at: the page map inside spans, bitmaps against counts, central lists' links both ways, blocks in
-two caches or in one of another size."""
+"""verify: checks of Google's tcmalloc beyond those of walking it.
+
+The page map inside spans, bitmaps against counts, central lists' links both ways, blocks in two
+caches or in one of another size.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.tcmalloc_google.view import GoogleView
 
 STEP = 1 << 16
-"""So much is looked at between two chances to stop."""
+"""Pages or spans looked at between two chances to stop."""
 
 
 def verify(one: GoogleView) -> Iterator[Optional[Problem]]:
@@ -42,8 +45,11 @@ def verify(one: GoogleView) -> Iterator[Optional[Problem]]:
 
 
 def _page_map(one: GoogleView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
-    """Every page of a span with a size class names it and the class, twice (pagemap.cc, RegisterSizeClass)."""
-    tree, shift, said = one.tree, one.place.layout.shift, 0
+    """Every page of a span with a size class names it and the class twice.
+
+    See pagemap.cc, RegisterSizeClass.
+    """
+    tree, shift, since_yield = one.tree, one.place.layout.shift, 0
     for span in one.spans.found:
         if not span.number:
             continue
@@ -58,14 +64,18 @@ def _page_map(one: GoogleView, checked: dict[str, int]) -> Iterator[Optional[Pro
                 what = f"the page map says that page {page << shift:#x} is of the span at {word & SPAN_MASK:#x}, size class {number}"
                 yield Problem(span.address, f"{what} and {word >> 48}; it is of that at {span.address:#x}, size class {span.number}")
         checked["pages"] += last - first
-        said += last - first
-        if said >= STEP:
-            said = 0
+        since_yield += last - first
+        if since_yield >= STEP:
+            since_yield = 0
             yield None
 
 
 def _central(one: GoogleView, number: int, known: dict[int, int], checked: dict[str, int]) -> Iterator[Problem]:
-    """The rings of spans with free blocks: linked both ways, of this size class, and each such span on one."""
+    """Check the rings of spans with free blocks.
+
+    They are linked both ways, their spans are of this size class, and each such span is on one
+    ring.
+    """
     word, listed, broken = one.memory.word, set(), False
     for which in range(NUM_LISTS):
         head = one.place.of_class(number) + LISTS + which * 2 * WORD

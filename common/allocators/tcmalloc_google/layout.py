@@ -1,4 +1,7 @@
-"""Structures of Google's tcmalloc (github.com/google/tcmalloc), 64-bit, as in the sources of 2025. Offsets and sizes in bytes."""
+"""Structures of Google's tcmalloc (github.com/google/tcmalloc), 64-bit.
+
+As in the sources of 2025. Offsets and sizes are bytes.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ WORD = 8
 HUGE_PAGE = 2 << 20
 ADDRESS_BITS = 48  # internal/config.h, kAddressBits
 
-# span.h, Span: list links; embed_count 16 bits, freelist 16, allocated 16, cache_size 4, nonempty_index 4, is_donated 1; first_page and
-# flags; number of pages (6 bits where it is neither large nor sampled); then a cache of 8 indices, a bitmap of 128 bits or, where it
-# was sampled, the SampledAllocation; the time.
+# span.h, Span: list links; embed_count 16 bits, freelist 16, allocated 16, cache_size 4,
+# nonempty_index 4, is_donated 1; first_page and flags; number of pages (6 bits where it is neither
+# large nor sampled); then a cache of 8 indices, a bitmap of 128 bits or, where it was sampled, the
+# SampledAllocation; the time.
 SPAN = 64
 SPAN_WORDS = SPAN // WORD
 COUNTS, FIRST_PAGE, PAGES, BITMAP, SAMPLE = 2, 3, 4, 5, 5  # in words
@@ -19,7 +23,7 @@ SMALL_PAGES = (1 << 6) - 1
 BITMAP_BITS = 128
 CACHED_INDICES = 8
 LIST_END = 0xFFFF
-UNIT = 8  # kAlignment: an index counts so many bytes
+UNIT = 8  # kAlignment: bytes in a unit of an index
 
 # internal/sampled_allocation.h and logging.h, StackTrace in SampledAllocation.
 SAMPLED = 104
@@ -34,27 +38,32 @@ NUM_LISTS = 8
 # transfer_cache_internals.h, TransferCache: used and capacity in one word, slots, the central list.
 TRANSFER = 576
 SLOT_INFO, SLOTS, FREELIST = 24, 32, 40
-# transfer_cache.h, ShardedTransferCacheManagerBase: shards, their number, how many are active, a bool a class; a Shard: its caches, a
-# once_flag, initialized. The central list in such a cache is an int.
+# transfer_cache.h, ShardedTransferCacheManagerBase: shards, their number, how many are active, a
+# bool a class; a Shard: its caches, a once_flag, initialized. The central list in such a cache is
+# an int.
 SHARD = 16
 SHARD_TRANSFER = 128
 
-# cpu_cache.h and internal/percpu_tcmalloc.h, CpuCache begins with TcmallocSlab: slabs and shift in a word, stopped, begins.
+# cpu_cache.h and internal/percpu_tcmalloc.h, CpuCache begins with TcmallocSlab: slabs and shift in
+# a word, stopped, begins.
 CPU_CACHE = 1024
 HEADER = 4
 SHIFTS = range(10, 24)
 
-# thread_cache.h, ThreadCache: a list a class of head, length, lowater, max_length, overages; then size, max_size, tid, in_setspecific,
-# next, prev.
+# thread_cache.h, ThreadCache: a list a class of head, length, lowater, max_length, overages; then
+# size, max_size, tid, in_setspecific, next, prev.
 LIST = 24
 LIST_LENGTH, LIST_MOST = 8, 16
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A build: pages of 1 << `shift` bytes, `base` size classes (common.h, kNumBaseClasses), for each of `partitions` NUMA nodes and,
-    where `expanded`, once more for cold memory. `levels` of the page map; `transfer`: transfer caches stand in front of the central
-    lists."""
+    """A build: pages of 1 << `shift` bytes, `base` size classes (common.h, kNumBaseClasses).
+
+    The classes are repeated for each of `partitions` NUMA nodes and, where `expanded`, once more
+    for cold memory. `levels`: of the page map. `transfer`: transfer caches are in front of the
+    central lists.
+    """
 
     shift: int
     base: int
@@ -81,7 +90,8 @@ class Layout:
         """Bytes of a CompactSizeClass."""
         return 1 if self.classes <= 256 else 2
 
-    # sizemap.h, SizeMap: class_array_, num_objects_to_move_, class_to_pages_ (bytes), class_to_size_ (32 bits), cold_sizes_, their number.
+    # sizemap.h, SizeMap: class_array_, num_objects_to_move_, class_to_pages_ (bytes),
+    # class_to_size_ (32 bits), cold_sizes_, their number.
 
     @property
     def array(self) -> int:
@@ -89,7 +99,7 @@ class Layout:
 
     @property
     def sizes_at(self) -> int:
-        """class_to_size_ in the SizeMap."""
+        """Offset of class_to_size_ in the SizeMap."""
         return (self.array + 2 * self.classes + 3) & -4
 
     @property
@@ -120,20 +130,21 @@ class Layout:
 
     @property
     def spans_at(self) -> int:
-        """span_and_sizeclass in a leaf, behind the size classes."""
+        """Offset of span_and_sizeclass in a leaf, behind the size classes."""
         return self.compact << self.leaf_bits
 
     @property
     def leaf(self) -> int:
-        """A leaf with its words about huge pages of 2 MiB."""
+        """Bytes of a leaf with its words about huge pages of 2 MiB."""
         return self.spans_at + (WORD << self.leaf_bits) + (WORD << max(self.leaf_bits + self.shift - 21, 0))
 
     @property
     def reach(self) -> int:
-        """Bytes that a leaf tells of."""
+        """Bytes of address space that a leaf covers."""
         return 1 << (self.leaf_bits + self.shift)
 
-    # transfer_cache.h, TransferCacheManager: a transfer cache with its central list a class, or only a central list.
+    # transfer_cache.h, TransferCacheManager: a transfer cache with its central list a class, or
+    # only a central list.
 
     @property
     def stride(self) -> int:
@@ -143,7 +154,7 @@ class Layout:
     def central_at(self) -> int:
         return FREELIST if self.transfer else 0
 
-    # span.h: bit-fields; a 32-bit one does not go across a multiple of 32 bits.
+    # span.h: bit-fields; a 32-bit one does not cross a multiple of 32 bits.
 
     @property
     def large_bit(self) -> int:
@@ -151,7 +162,7 @@ class Layout:
 
     @property
     def least_bitmap(self) -> int:
-        """Spans of blocks at least so large have a bitmap (Span::UseBitmapForSize)."""
+        """Block size from which spans have a bitmap, in bytes (Span::UseBitmapForSize)."""
         return self.page // BITMAP_BITS
 
     # thread_cache.h
@@ -168,13 +179,14 @@ class Layout:
 
     @property
     def first_begin(self) -> int:
-        """What begins_[1] is: behind the headers, and a mark, in words."""
+        """The value of begins_[1] in words: behind the headers, and a mark."""
         return (self.classes * HEADER + WORD - 1) // WORD + 1
 
 
-_PAGES = ((13, 86), (15, 78), (18, 89))  # the usual ones; TCMALLOC_INTERNAL_32K_PAGES, …_256K_PAGES
+# the usual pages; TCMALLOC_INTERNAL_32K_PAGES, …_256K_PAGES
+_PAGES = ((13, 86), (15, 78), (18, 89))
 LAYOUTS = (
-    # TCMALLOC_INTERNAL_NUMA_AWARE; first, for what a build without has is the beginning of what these have.
+    # TCMALLOC_INTERNAL_NUMA_AWARE; first, because a build without it has what these begin with.
     *(Layout(shift, base, 2) for shift, base in _PAGES),
     *(Layout(shift, base) for shift, base in _PAGES),
     Layout(12, 46, 1, False, 3, False),  # TCMALLOC_INTERNAL_SMALL_BUT_SLOW

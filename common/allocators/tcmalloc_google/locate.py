@@ -1,5 +1,8 @@
-"""From the table of size classes to everything else: the central lists name their classes, their spans name pages, and the page map's
-root is where a page's number leads back to its span."""
+"""Finding tcmalloc's variables, starting from the table of size classes.
+
+The central lists name their classes, and their spans name pages. The page map's root is where a
+page's number leads back to its span.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, nonzero_pieces
 
 SAMPLES = 24
-"""Spans with which the page map's root is looked for; the first leads to it, unless it is corrupt."""
+"""Spans from which the page map's root is looked for; the first suffices unless it is corrupt."""
 
 PROBE = 5  # the size class by whose number the central lists are found
 SPAN_MASK = (1 << 48) - 1
@@ -34,8 +37,11 @@ TAG_SHIFT = 42
 
 @dataclass(frozen=True)
 class Place:
-    """Where one tcmalloc keeps what: bytes and pages by size class (0 where there is none), the addresses of the SizeMap, of the first
-    transfer cache, and of the page map's root."""
+    """The addresses of one tcmalloc's variables.
+
+    `sizes`, `pages`: bytes and pages by size class, 0 where there is none. `size_map`, `central`,
+    `root`: addresses of the SizeMap, of the first transfer cache, and of the page map's root.
+    """
 
     image: Image
     layout: Layout
@@ -64,7 +70,10 @@ class Place:
 
 
 def size_classes(target: Target, layout: Layout, table: int) -> tuple[list[int], list[int]]:
-    """Sizes and pages by class (sizemap.cc, SizeMap::Init); empty where class_to_size_ of this layout is not at `table`."""
+    """Sizes and pages by class (sizemap.cc, SizeMap::Init).
+
+    Empty where class_to_size_ of this layout is not at `table`.
+    """
     start, classes = table - layout.sizes_at, layout.classes
     try:
         sizes = list(memoryview(target.read(table, 4 * classes)).cast("I"))
@@ -106,7 +115,7 @@ def locate(
 
 
 def _central(memory: Memory, engine: Engine, image: Image, layout: Layout, sizes: Sequence[int]) -> Iterator[int]:
-    """Addresses from which on each central list names its own size class and size."""
+    """Addresses from which each central list names its own size class and size."""
     for start, end in image.data:
         for piece in nonzero_pieces(memory.target, start, end):
             for at in engine.search(piece, PROBE, PROBE + 1):
@@ -120,7 +129,7 @@ def _names(memory: Memory, central: int, number: int, sizes: Sequence[int]) -> b
 
 
 def _spans(memory: Memory, place: Place) -> Iterator[tuple[int, int]]:
-    """(address, first page) of first spans on the central lists' lists of spans with free blocks."""
+    """(address, first page) of the first spans on each central list's lists of spans."""
     for number, size in enumerate(place.sizes):
         for which in range(NUM_LISTS) if size else ():
             head = place.of_class(number) + LISTS + which * 2 * WORD
@@ -133,15 +142,18 @@ def _spans(memory: Memory, place: Place) -> Iterator[tuple[int, int]]:
 
 
 def _root(memory: Memory, engine: Engine, image: Image, layout: Layout, span: int, page: int, regions: Sequence[Range]) -> int:
-    """The address of the page map's root: the one from which `page` leads to `span`; 0 if there is none."""
+    """The address of the page map's root, or 0: `page` leads from there to `span`."""
     high = page >> (layout.page_bits - layout.root_bits)
     starts = [region.start for region in regions]
-    # Descriptors and leaves are of one kind of memory, which has address space of its own (internal/memory_tag.h): elsewhere only if not.
+    # Descriptors and leaves are of one kind of memory, which has address space of its own
+    # (internal/memory_tag.h). The rest is searched only if this fails.
     near = span >> TAG_SHIFT << TAG_SHIFT
     for least, most in ((near, near + (1 << TAG_SHIFT)), (regions[0].start, regions[-1].end)):
-        # The kernel splits the mapping, for part of the root is to have no huge pages (pagemap.cc, MapRootWithSmallPages).
+        # The kernel splits the mapping, as part of the root is to have no huge pages (pagemap.cc,
+        # MapRootWithSmallPages).
         for low, end in merged(image.data):
-            # All of the root lies in the data, so its entry for this page does in no more than a window.
+            # All of the root is in the data, so its entry for this page can only be in part of the
+            # data.
             first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
             for piece in nonzero_pieces(memory.target, first, last) if first < last else ():
                 for at in engine.search(piece, least, most):

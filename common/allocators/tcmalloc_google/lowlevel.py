@@ -1,5 +1,8 @@
-"""Records of the address space that tcmalloc reserved (system-alloc.h, MmapRegion): they name where each region starts, which may be where
-a block starts. Abseil's LowLevelAlloc keeps them, in pages of its own, 64 KiB at a time."""
+"""Records of the address space that tcmalloc reserved (system-alloc.h, MmapRegion).
+
+They name where each region starts, which may be where a block starts. Abseil's LowLevelAlloc keeps
+them in pages of its own, 64 KiB at a time.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,17 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 
-# absl/base/internal/low_level_alloc.cc: in front of what it gives out stand the size, a magic number ^ its own address, the arena, a word.
+# absl/base/internal/low_level_alloc.cc: a header in front of what it gives out has the size, a
+# magic number ^ its own address, the arena, a word.
 MAGIC = 0x4C833E95
 MAGICS = (MAGIC, MAGIC ^ (1 << 64) - 1)
 HEADER, PAGE, CHUNK = 4 * WORD, 4096, 64 << 10
 
 
 def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], own: Sequence[Range]) -> list[Range]:
-    """Pages with records of regions, found from those that variables point to: the regions in use now."""
+    """Pages with records of regions: those of the regions in use, to which variables point."""
     regions = [Range(region.start, region.end) for region in memory.target.regions() if region.readable and region.writable]
-    # A program's own variables may hold millions of pointers to blocks: those are not even looked at.
+    # A program's own variables may hold millions of pointers to blocks: these are not looked at.
     between = subtract([Range(regions[0].start, regions[-1].end)], [*heaps, *own, *place.image.data])
     found: set[Range] = set()
     for start, end in merged(place.image.data):
@@ -31,7 +35,8 @@ def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence
                 for record in pointing(engine, piece, low, high)[1]:
                     header = record - HEADER
                     if header % (2 * WORD) == 0 and inside(regions, header) and memory.word(header + WORD) == MAGIC ^ header:
-                        # A region's start, and what of it is still free, down from which it is used up.
+                        # A region's start, and the part of it that is still free, which is used up
+                        # from its end down.
                         names = (memory.word(record + WORD) or 0) + (memory.word(record + 2 * WORD) or 0)
                         if inside(heaps, names):
                             found.add(_chunk(memory, header, regions))
@@ -39,7 +44,7 @@ def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence
 
 
 def _chunk(memory: Memory, header: int, regions: Sequence[Range]) -> Range:
-    """What LowLevelAlloc mapped at a time: it begins with a header, at a page."""
+    """The memory that LowLevelAlloc mapped at a time: it begins with a header, at a page."""
     arena, first = memory.word(header + 2 * WORD), header & -PAGE
     for start in range(header & -PAGE, (header & -PAGE) - CHUNK, -PAGE):
         word = memory.word(start + WORD)

@@ -1,8 +1,9 @@
-"""The page map, and the spans it names.
+"""The page map, and its spans.
 
-pagemap.h: a radix tree from page numbers to spans. A span's first page always names it, all its pages do where it has a size class; the
-first page's entry is cleared when it is freed (huge_page_aware_allocator.h, Delete), others are left as they were. Free memory has no
-span; its pages' size class is 0.
+pagemap.h: a radix tree from page numbers to spans. A span's first page always names it; all its
+pages do where it has a size class. When a span is freed the first page's entry is cleared
+(huge_page_aware_allocator.h, Delete), and others are left as they were. Free memory has no span;
+its pages' size class is 0.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ BY_BITMAP = run_states(State.IN_USE, State.FREE)
 
 
 class Span(NamedTuple):
-    """A span: where its descriptor is, the number of its record among those read, and its memory. `number` is the size class, 0 for one
-    block; `size` a block's usable bytes."""
+    """A span: its descriptor's address, the index of its record in `Spans.data`, and its memory.
+
+    `number`: the size class, 0 for one block. `size`: a block's usable bytes.
+    """
 
     address: int
     record: int
@@ -64,14 +67,17 @@ class Span(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A leaf of the page map, and the first address that it tells of."""
+    """A leaf of the page map, and the first address that it covers."""
 
     address: int
     base: int
 
 
 class Tree(NamedTuple):
-    """The page map: entries that are not 0, ascending by page; the size class of each; its nodes, and those of them that are leaves."""
+    """The page map: entries that are not 0, ascending by page, and the size class of each.
+
+    `nodes`: all nodes; `leaves`: those of them that are leaves.
+    """
 
     pages: Sequence[int]
     words: Sequence[int]
@@ -111,7 +117,7 @@ def read_tree(memory: Memory, engine: Engine, place: Place) -> Tree:
 
 
 def _bytes(target: Target, start: int, size: int) -> bytearray:
-    """Memory, zeros where it is absent."""
+    """Memory, with zeros where it is absent."""
     data = bytearray(size)
     for piece in target.pieces(start, start + size):
         at = piece.address - start
@@ -128,8 +134,11 @@ def _entries(target: Target, engine: Engine, node: Range) -> list[tuple[int, int
 
 
 class Spans:
-    """All spans in ascending order (`found`), their records (`data`), and what sampling took aside: `proxies`, blocks that are
-    kept in place of sampled ones, and `guarded`, blocks between guard pages."""
+    """All spans, and the blocks that sampling set aside.
+
+    `found`: the spans, ascending. `data`: their records. `proxies`: blocks that are kept in place
+    of sampled ones. `guarded`: blocks between guard pages.
+    """
 
     def __init__(self, target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> None:
         self._target = target
@@ -145,7 +154,7 @@ class Spans:
         self._read_samples(problems)
 
     def _read(self, tree: Tree, problems: list[Problem]) -> None:
-        """Every span whose first page names it."""
+        """Read every span whose first page names it."""
         place, layout = self._place, self._place.layout
         words = memoryview(self.data).cast("Q")
         at = {page: number for number, page in enumerate(tree.pages)}
@@ -184,7 +193,10 @@ class Spans:
             problems.append(Problem(bad[MOST_PROBLEMS].address, f"and {len(bad) - MOST_PROBLEMS:,} more spans that are not used"))
 
     def _read_samples(self, problems: list[Problem]) -> None:
-        """Sampled blocks have a span of their own (allocation_sampling.h, SampleifyAllocation): its usable size is that of the class."""
+        """Read the sampled blocks, each of which has a span of its own.
+
+        The usable size is that of the size class (allocation_sampling.h, SampleifyAllocation).
+        """
         words = memoryview(self.data).cast("Q")
         chosen = sorted((words[span.record * SPAN_WORDS + SAMPLE], at) for at, span in enumerate(self.found) if span.sampled)
         self.samples = [address for address, _ in chosen]
@@ -217,10 +229,14 @@ class Spans:
         return array("Q", out)
 
     def free_lists(self, problems: list[Problem]) -> array[int]:
-        """Free blocks of spans without bitmap (span.cc, ListPush and ListPopBatch): up to 8 indices in the span; a chain of blocks, each
-        of which names the next one and, the first as many as the span says, the others as many as fit, further free ones."""
+        """Free blocks of spans without bitmap (span.cc, ListPush and ListPopBatch).
+
+        Up to 8 indices are in the span itself. Others are in a chain of free blocks, each of which
+        names the next block of the chain and further free ones: the first as many as the span says,
+        the others as many as fit.
+        """
         free: array[int] = array("Q")
-        least, said = self._place.layout.least_bitmap, 0
+        least, differing = self._place.layout.least_bitmap, 0
         for step, span in enumerate(self.found):
             if span.number and span.size < least and span.allocated < span.blocks:
                 indices, why = self._indices(span)
@@ -231,13 +247,13 @@ class Spans:
                     why = "it names what is no block, or one twice"
                 free.extend(span.start + index * UNIT for index in sorted(good))
                 if why or len(good) + span.allocated != span.blocks:
-                    said += 1
-                    if said <= MOST_PROBLEMS:
+                    differing += 1
+                    if differing <= MOST_PROBLEMS:
                         problems.append(_free_problem(span, len(good), why))
             if step % STEP == STEP - 1 and self._target.interrupted():
                 raise Interrupted
-        if said > MOST_PROBLEMS:
-            problems.append(Problem(self._place.root, f"and {said - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
+        if differing > MOST_PROBLEMS:
+            problems.append(Problem(self._place.root, f"and {differing - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
         return free
 
     def _indices(self, span: Span) -> tuple[list[int], str]:
@@ -267,13 +283,13 @@ class Spans:
         return bin(bits & (1 << span.blocks) - 1).count("1")
 
     def with_bitmap(self) -> Iterator[Span]:
-        """The spans whose free blocks a bitmap tells."""
+        """The spans whose free blocks are in a bitmap."""
         least = self._place.layout.least_bitmap
         return (span for span in self.found if span.number and span.blocks > 1 and span.size >= least)
 
 
 def _bisect(spans: Sequence[Span], bound: int) -> int:
-    """The number of the first span that starts at `bound` or above."""
+    """The index of the first span that starts at `bound` or above."""
     low, high = 0, len(spans)
     while low < high:
         middle = (low + high) // 2
@@ -285,7 +301,11 @@ def _bisect(spans: Sequence[Span], bound: int) -> int:
 
 
 def _free_problem(span: Span, found: int, why: str) -> Problem:
-    """`why` the list ended early; "" where it is only that the numbers differ, as they do for a moment while a thread frees."""
+    """The problem of a span's free list.
+
+    `why`: why the list ended early; "" where only the numbers differ, as they do for a moment while
+    a thread frees.
+    """
     what = f"span at {span.start:#x}, {span.blocks:,} blocks of {span.size}"
     text = f"{what}: {found:,} on its free list, {span.allocated:,} not free by its count"
     return Problem(span.address, f"{text}; {why}" if why else text, bool(why) or found + span.allocated > span.blocks)

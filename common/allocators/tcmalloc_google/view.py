@@ -1,4 +1,4 @@
-"""What of one of Google's tcmallocs its checks and counts are made from."""
+"""The parts of one of Google's tcmallocs from which its checks and counts are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""libumem, the Solaris slab allocator, and its ports: read without symbols, by the structures of OpenSolaris (see layout.py)."""
+"""libumem, the Solaris slab allocator, and its ports, read without symbols.
+
+The structures are those of OpenSolaris (see layout.py).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,11 @@ NAME = "libumem"
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
-    """See base.Finder. umem_null_cache is initialised statically with a name, so it is in a file's own pages: few bytes to search."""
+    """See base.Finder.
+
+    umem_null_cache is initialised statically with a name, so the name is in a file's own pages: few
+    bytes to search.
+    """
     found: list[Allocator] = []
     for image, address in _names(target):
         from findleaks.allocators.umem.instance import make
@@ -29,7 +36,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
 
 
 def _names(target: Target) -> Iterator[tuple[Image, int]]:
-    """Where the null cache's name stands in the initialised data of the loaded files."""
+    """Where the name of a null cache is in the initialised data of the loaded files."""
     anonymous = merged(Range(region.start, region.end) for region in target.regions() if not region.name)
     for image in images(target):
         named = subtract(image.data, anonymous)

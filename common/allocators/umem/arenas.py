@@ -1,4 +1,4 @@
-"""vmem arenas: the ranges of addresses from which caches get their slabs, and large requests their memory."""
+"""vmem arenas: ranges of addresses for the slabs of caches, and for large requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ OWN = frozenset(
         *("vmem_internal", "vmem_seg", "vmem_hash", "vmem_vmem", "mmap_top", "mmap_heap", "sbrk_top", "sbrk_heap"),
     )
 )
-"""Arenas from which libumem itself takes what it then hands out, or keeps its structures in (umem.c, vmem.c, vmem_mmap.c, vmem_sbrk.c)."""
+"""Arenas from which libumem takes what it then hands out, or which hold its structures.
+
+Sources: umem.c, vmem.c, vmem_mmap.c, vmem_sbrk.c.
+"""
 
 MALLOC = frozenset(("umem_oversize", "umem_memalign"))
 """Arenas whose segments umem_alloc(), malloc() and memalign() hand out as they are."""
@@ -42,7 +45,11 @@ class Segment:
 
 @dataclass
 class Vmem:
-    """A vmem_t. The counters are those of vm_kstat: bytes in use, imported and in all; allocations, frees, failures."""
+    """A vmem_t.
+
+    The counters are those of vm_kstat: bytes in use, imported and in all; allocations, frees and
+    failures.
+    """
 
     address: int
     name: str
@@ -65,7 +72,7 @@ class Vmem:
 
 
 def read_arena(memory: Memory, address: int, layout: ArenaLayout) -> Vmem | None:
-    """The arena at `address`, or None where there is none."""
+    """The arena at `address`, or None if there is none."""
     word = layout.word
     fields = memory.words(address + layout.quantum, 8)
     name = memory.words(address, 32 // word)
@@ -81,15 +88,18 @@ def read_arena(memory: Memory, address: int, layout: ArenaLayout) -> Vmem | None
 
 
 def _wide(memory: Memory, address: int, count: int) -> list[int]:
-    """Words of 64 bits on any machine."""
+    """`count` words of 64 bits, on any machine."""
     data = memory.words(address, count * 8 // memory.size) or (0,) * (count * 8 // memory.size)
     raw = b"".join(value.to_bytes(memory.size, memory.arch.byteorder) for value in data)
     return [int.from_bytes(raw[at : at + 8], memory.arch.byteorder) for at in range(0, len(raw), 8)]
 
 
 def find_arenas(memory: Memory, known: Sequence[int], problems: list[Problem]) -> list[Vmem]:
-    """Every arena: those that caches name (`known`, once for each cache), what they import from, and all that were made after these.
-    The heap's root is that of most caches: a program may make caches of numbers over arenas of its own."""
+    """Every arena: those of `known`, their sources, and all that were made after these.
+
+    `known` has the arena of each cache. Where sources end at several roots, the heap's is the one
+    of most caches: a program may make caches of numbers over arenas of its own.
+    """
     first = known[0] if known else 0
     layout = measure_arena(memory, first)
     if layout is None:
@@ -135,7 +145,7 @@ def find_arenas(memory: Memory, known: Sequence[int], problems: list[Problem]) -
 
 
 def _mark_heap(arena: Vmem, found: dict[int, Vmem]) -> None:
-    """Whether the chain of sources ends in a heap."""
+    """Mark the arenas of a chain of sources that ends in a heap."""
     chain: list[Vmem] = []
     at: Vmem | None = arena
     while at is not None and not at.heap and len(chain) < MOST_ARENAS:
@@ -147,7 +157,10 @@ def _mark_heap(arena: Vmem, found: dict[int, Vmem]) -> None:
 
 
 def spans(memory: Memory, arena: Vmem, problems: list[Problem]) -> list[Range]:
-    """What the arena spans, adjacent spans joined; the kin of vm_seg0 are its spans."""
+    """The ranges that the arena spans, adjacent ones joined.
+
+    The spans are linked to vm_seg0 as its kin.
+    """
     word = memory.size
     at, ranges = arena.seg0, []
     for _ in range(MOST_SPANS):
@@ -167,7 +180,7 @@ def spans(memory: Memory, arena: Vmem, problems: list[Problem]) -> list[Range]:
 
 
 def segments(engine: Engine, pieces: Sequence[Piece], arena: Vmem, problems: list[Problem]) -> list[Segment]:
-    """The segments of an arena in its own order, spans among them, rotor and walkers left out."""
+    """The segments of an arena in its own order: spans included, rotor and walkers left out."""
     word = arena.layout.word
     nodes, why = engine.follow(pieces, arena.seg0, 4 * word, False, MOST_SEGMENTS)
     if not nodes or "into itself at" not in why or f"{arena.seg0:#x}" not in why:
@@ -193,7 +206,7 @@ def segments(engine: Engine, pieces: Sequence[Piece], arena: Vmem, problems: lis
 
 
 def seg_records(engine: Engine, pieces: Sequence[Piece], arena: Vmem) -> tuple[array[int], memoryview]:
-    """Addresses of the segments in order, from vm_seg0 on, and their first six words each."""
+    """Addresses of the segments in order, from vm_seg0 on, and the first six words of each."""
     word = arena.layout.word
     nodes, _ = engine.follow(pieces, arena.seg0, 4 * word, False, MOST_SEGMENTS)
     records, _ = engine.gather(pieces, nodes, 6 * word)

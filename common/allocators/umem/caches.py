@@ -1,4 +1,4 @@
-"""umem_cache_t: the ring of caches, their slabs, and what their magazines hold."""
+"""umem_cache_t: the ring of caches, their slabs, and the buffers in their magazines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ MOST_ROUNDS = 4096
 
 @dataclass
 class UmemCache:
-    """A umem_cache_t. `counters` are its statistics under their names less "cache_"; `allocs`, `frees` the sums of cc_alloc, cc_free."""
+    """A umem_cache_t.
+
+    `counters` are its statistics, named without "cache_". `allocs` and `frees` are the sums of
+    cc_alloc and cc_free.
+    """
 
     address: int
     name: str
@@ -55,8 +59,9 @@ class UmemCache:
     counters: dict[str, int]
     allocs: int = 0
     frees: int = 0
-    loaded: list[tuple[int, int]] = field(default_factory=list)  # (magazine, rounds in it), of each CPU
-    own: bool = False  # libumem's own structures, or memory for other caches' slabs
+    # (magazine, rounds in it), of each CPU
+    loaded: list[tuple[int, int]] = field(default_factory=list)
+    own: bool = False  # holds libumem's own structures, or memory for other caches' slabs
 
     @property
     def hashed(self) -> bool:
@@ -65,7 +70,7 @@ class UmemCache:
 
 @dataclass(frozen=True)
 class Slab:
-    """A umem_slab_t. `states` has a byte a chunk (State)."""
+    """A umem_slab_t. `states` has the State of each chunk, a byte each."""
 
     address: int
     cache: UmemCache
@@ -112,7 +117,10 @@ def _backward(memory: Memory, layout: CacheLayout, null: int, seen: set[int]) ->
 
 
 def read_cache(memory: Memory, layout: CacheLayout, address: int) -> UmemCache | None:
-    """The cache at `address`, or None where there is none: its nullslab must name it, and its sizes make sense."""
+    """The cache at `address`, or None if there is none.
+
+    Its nullslab must name it, and its sizes must be plausible.
+    """
     word, order = layout.word, memory.arch.byteorder
     words = memory.words(address, layout.cpus // word) if address % word == 0 else None
     if words is None:
@@ -166,7 +174,7 @@ def read_cache(memory: Memory, layout: CacheLayout, address: int) -> UmemCache |
 
 
 def _read_cpus(memory: Memory, layout: CacheLayout, cache: UmemCache) -> None:
-    """Each CPU's counters and its two magazines."""
+    """Read each CPU's counters and its two magazines."""
     word, order = layout.word, memory.arch.byteorder
     for number in range(min(cache.cpus, MOST_CPUS)):
         base = cache.address + layout.cpu(number) + layout.mutex
@@ -184,7 +192,10 @@ def _read_cpus(memory: Memory, layout: CacheLayout, cache: UmemCache) -> None:
 
 
 class Slabs:
-    """The slabs of all caches, as the engine reads them; `bases` and `ends` of the program's, ascending, which are `count`."""
+    """The slabs of all caches, as the engine reads them.
+
+    `bases` and `ends` are those of the program's slabs, ascending; `count` is their number.
+    """
 
     def __init__(self, caches: Sequence[UmemCache], read: SlabRead) -> None:
         self.caches = caches
@@ -200,15 +211,15 @@ class Slabs:
         return Slab(address, self.caches[kind], base, refcnt, chunks, before, self.read.states[first : first + chunks])
 
     def user(self, at: int) -> Slab:
-        """One of the program's."""
+        """The program's slab at this index of `bases`."""
         return self.slab(self.read.users[at * USER + 2])
 
     def users(self) -> Iterator[Slab]:
-        """All of the program's, ascending."""
+        """The program's slabs, ascending."""
         return map(self.slab, self.read.users[2::USER])
 
     def number(self, cache: UmemCache) -> int:
-        """Of a cache among `caches`."""
+        """The number of a cache among `caches`."""
         return self._numbers[cache.address]
 
     def of(self, cache: UmemCache) -> range:
@@ -217,17 +228,17 @@ class Slabs:
         return range(self.read.ends[number - 1] if number else 0, self.read.ends[number])
 
     def size(self, cache: UmemCache) -> tuple[int, int]:
-        """Slabs and chunks of a cache."""
+        """How many slabs and chunks a cache has."""
         mine = self.of(cache)
         return len(mine), sum(self.read.records[mine.start * SLAB + 3 : mine.stop * SLAB : SLAB])
 
     def sums(self, cache: UmemCache) -> array[int]:
-        """Blocks and bytes in use, cached and free, when they have been read."""
+        """Blocks and bytes in use, cached and free; complete when all blocks have been read."""
         number = self.number(cache)
         return self.read.sums[number * codes.SUMS : (number + 1) * codes.SUMS]
 
     def holding(self, address: int) -> Slab | None:
-        """The program's slab whose buffers hold `address`."""
+        """The program's slab with the buffer that holds `address`."""
         at = bisect_right(self.bases, address) - 1
         return self.user(at) if at >= 0 and address < self.ends[at] else None
 
@@ -235,7 +246,7 @@ class Slabs:
 def read_slabs(
     engine: Engine, pieces: Sequence[Piece], caches: Sequence[UmemCache], word: int, roots: Sequence[Range], problems: list[Problem]
 ) -> Slabs:
-    """The caches' slabs, with the chunks on their free lists FREE, all others IN_USE."""
+    """The caches' slabs. Chunks on their free lists are FREE, all others IN_USE."""
     classes = sorted(cache.bufsize for cache in caches if not cache.own and cache.name.startswith("umem_alloc_"))
     table = array("Q")
     for cache in caches:
@@ -251,14 +262,17 @@ def read_slabs(
 
 
 def tag_of(cache: UmemCache, word: int) -> int:
-    """Bytes before what malloc() returns in buffers of a cache "umem_alloc_N"; 0 in any other cache, which malloc() does not use."""
+    """Bytes before what malloc() returns in buffers of this cache.
+
+    Only caches "umem_alloc_N" have such; 0 in others, which malloc() does not use.
+    """
     if not cache.name.startswith("umem_alloc_") or cache.own or cache.bufsize < constants.TAG:
         return 0
     return 2 * constants.TAG if word == 8 and cache.bufsize > constants.SECOND_ALIGN else constants.TAG
 
 
 def _wrong(slabs: Slabs, wrong: SlabWrong) -> Problem:
-    """In words."""
+    """What the engine found wrong, as a problem for the user."""
     code, kind, number, value, why = wrong
     cache, name = slabs.caches[kind], slabs.caches[kind].name
     if code == codes.LIST:
@@ -280,7 +294,7 @@ def _wrong(slabs: Slabs, wrong: SlabWrong) -> Problem:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Buffers in magazines: of cache `cache`; `depot` tells the depot's from a CPU's."""
+    """Buffers in a magazine of `cache`; `depot`: the magazine is the depot's, not a CPU's."""
 
     cache: UmemCache
     magazine: int
@@ -291,11 +305,12 @@ class Rounds:
 def read_magazines(
     engine: Engine, pieces: Sequence[Piece], caches: Sequence[UmemCache], word: int, problems: list[Problem]
 ) -> list[Rounds]:
-    """What the CPUs' and the depots' magazines hold."""
+    """The buffers in the CPUs' and the depots' magazines."""
     lists = engine.follow_all(pieces, [cache.full for cache in caches], 0, MOST_MAGAZINES)
     for number, why in lists.problems:
         problems.append(Problem(caches[number].address, f"libumem: the depot of cache {caches[number].name} is corrupt: {why}"))
-    wanted: dict[int, list[tuple[UmemCache, int, bool]]] = {}  # by rounds: a call for all magazines that have as many
+    # by number of rounds: one call reads all magazines with as many
+    wanted: dict[int, list[tuple[UmemCache, int, bool]]] = {}
     begin = 0
     for cache, end in zip(caches, lists.ends):
         if 0 < cache.magazine <= MOST_ROUNDS:
@@ -317,7 +332,10 @@ def read_magazines(
 
 
 def mark_cached(engine: Engine, rounds: Sequence[Rounds], slabs: Slabs, problems: list[Problem]) -> None:
-    """Make the chunks in magazines CACHED: a call of the engine for all magazines of a cache that stand side by side."""
+    """Make the chunks in magazines CACHED.
+
+    Adjacent `rounds` of the same cache take one call of the engine.
+    """
     for _, group in groupby(rounds, key=lambda one: one.cache.address):
         mine = list(group)
         buffers = array("Q", chain.from_iterable(one.buffers for one in mine))

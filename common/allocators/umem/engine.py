@@ -1,7 +1,8 @@
-"""The contract of the engine's calls for slab allocators with free lists and magazines: libumem's slabs and their buffers.
+"""Contract of the engine's calls for libumem's slabs, their free lists and magazines.
 
-The structures are those of umem_impl.h and malloc.c (OpenSolaris usr/src/lib/libumem/common), of any word size; what a cache's fields
-mean is the caller's business. Codes say what is wrong; words for users are the caller's, too.
+The structures are those of umem_impl.h and malloc.c (OpenSolaris usr/src/lib/libumem/common), for
+any word size. What a cache's fields mean is the caller's business. Problems are reported as codes;
+the caller puts them in words for users.
 """
 
 from __future__ import annotations
@@ -15,50 +16,79 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Piece, Range
 
 CACHE = 11
-"""Words of a cache: address; address of its null slab, which begins and ends its list; first slab; chunksize; slabsize; bufctl, where in a
-free buffer the link to the next stands (HASHED: a bufctl's second word names the buffer); flags below; bufsize; tag, bytes that malloc()
-puts before its blocks, 0, 8 or 16; least, the largest request that goes to the class below; buftag, where behind a buffer the redzone
-stands that tells what was asked for, or 0."""
+"""Words of a cache in the table that the calls take:
+
+- address;
+- address of its null slab, which begins and ends its list;
+- first slab;
+- chunksize;
+- slabsize;
+- bufctl: offset in a free buffer of the link to the next (HASHED: the link is in a bufctl, whose
+  second word names the buffer);
+- flags, see below;
+- bufsize;
+- tag: bytes that malloc() puts before its blocks, 0, 8 or 16;
+- least: the largest request that goes to the class below;
+- buftag: offset of the redzone behind a buffer, which has the requested size, or 0.
+"""
 
 HASHED, OWN = 1, 2
-"""Flags of a cache: it has a hash table; its buffers are no blocks of the program."""
+"""Flags of a cache: it has a hash table; its buffers are not blocks of the program."""
 
 SLAB = 7
-"""Words of a slab: address; base, of its first buffer; number of its cache; chunks; refcnt; prev; number of its first chunk in `states`."""
+"""Words of a slab.
+
+Address; base, the address of its first buffer; number of its cache; chunks; refcnt; prev; number of
+its first chunk in `states`.
+"""
 
 USER = 3
 """Words of a slab of the program's buffers: base; end; number of its slab."""
 
 SUMS = 6
-"""Words of sums, by cache: blocks and usable bytes in use, cached, free."""
+"""Words of a cache's sums: blocks and usable bytes in use, cached, free."""
 
 TROUBLE = 5
-"""Words of a buffer that is not as it must be: a code below, the number of its slab, its own; of DAMAGED both words of malloc's tag."""
+"""Words of a damaged buffer.
+
+A code, see below; the number of its slab; its own; with DAMAGED both words of malloc's tag.
+"""
 
 MOST_SLABS = 1 << 26
 MOST_TAGGED = 1 << 18
-"""No size class is larger, so no size in a tag."""
+"""Bytes of the largest size class, at most, so also of the largest size in a tag."""
 
 MALLOC_MAGIC, SECOND_MAGIC = 0x3A10C000, 0x16BA7000
-"""What the two words of malloc's tag, size and status, add up to modulo 2^32; the latter where the tag has 16 bytes (malloc.c)."""
+"""Sums modulo 2^32 of the two words of malloc's tag, size and status (malloc.c).
+
+SECOND_MAGIC is the sum where the tag has 16 bytes.
+"""
 
 FREED = 0xDEADBEEF
 """The status that free() writes."""
 
 ENCODED = 251
-"""In a redzone stands the size that was asked for, times this, and 1 (UMEM_SIZE_ENCODE)."""
+"""A redzone has the requested size times this, plus 1 (UMEM_SIZE_ENCODE)."""
 
 # What is wrong with a list or a slab; umem_slabs.c has the same numbers.
 LIST, CORRUPT, FREE_LIST, NO_BUFFER, OUTSIDE, OVERLAPS = range(1, 7)
 
-# What is wrong with a buffer in a magazine, and with the buffers of a slab; umem_slabs.c and umem_buffers.c have the same numbers.
+# What is wrong with a buffer in a magazine, and with the buffers of a slab; umem_slabs.c and
+# umem_buffers.c have the same numbers.
 NOT_MINE, IN_MAGAZINE, ON_LIST = range(1, 4)
 UNREADABLE, DAMAGED = range(1, 3)
 
 
 class SlabWrong(NamedTuple):
-    """A code: LIST of `cache` (`why` it ended early, or ""), CORRUPT slab of it at `value`, FREE_LIST of `slab` and `why`, NO_BUFFER of
-    `slab`, for its free list has `value`, `slab` OUTSIDE the regions, and OVERLAPS slab number `value`."""
+    """What is wrong with a list or a slab, by code.
+
+    - LIST: the list of slabs of `cache` is corrupt; `why` it ended early, or "".
+    - CORRUPT: the slab of `cache` at `value` is corrupt.
+    - FREE_LIST: the free list of `slab` is corrupt; `why`.
+    - NO_BUFFER: the free list of `slab` has `value`, which is no buffer of it.
+    - OUTSIDE: `slab` is outside the regions.
+    - OVERLAPS: `slab` overlaps slab number `value`.
+    """
 
     code: int
     cache: int
@@ -68,8 +98,12 @@ class SlabWrong(NamedTuple):
 
 
 class SlabRead(NamedTuple):
-    """The slabs of all caches in the order of their lists, those of a cache up to ends[number] (from the end of the one before); a state a
-    chunk; the program's by base, disjoint; sums of what was read of them."""
+    """The slabs of all caches, in the order of their lists.
+
+    Those of a cache end at ends[number] and begin at the end of the cache before. `states` has the
+    state of each chunk. `users` are the program's slabs by base, disjoint. `sums` are those of the
+    blocks that have been read.
+    """
 
     caches: array[int]
     records: array[int]
@@ -81,35 +115,44 @@ class SlabRead(NamedTuple):
 
 
 class BufferRead(NamedTuple):
-    """What is wrong with buffers whose blocks were appended, and the number of the next of `users` to read."""
+    """Damaged buffers, words of TROUBLE each, and the index in `users` to go on at."""
 
     troubles: array[int]
     next: int
 
 
 def read_slabs(engine: Engine, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
-    """The slabs of libumem's caches (`CACHE` words each) and what is on their free lists; the program's must lie whole in one of
-    `regions`, which are sorted and disjoint. Chunk sizes and tags must be possible: 0 < chunksize <= slabsize, and of the program's
-    caches multiples of 8, tag <= bufsize <= chunksize. See engine.py."""
+    """Read the slabs of libumem's caches (`CACHE` words each) and their free lists.
+
+    The program's slabs must each lie in one of `regions`, which are sorted and disjoint. Chunk
+    sizes and tags must be possible: 0 < chunksize <= slabsize, and for the program's caches
+    multiples of 8 and tag <= bufsize <= chunksize.
+    """
     return _loops(engine).read_slabs(engine, pieces, caches, regions)
 
 
 def mark_cached(engine: Engine, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
-    """Make these buffers of magazines of a cache (its number) CACHED in `slabs`; a code and the buffer's number where none can be."""
+    """Make these buffers, which are in magazines of one cache (its number), CACHED in `slabs`.
+
+    Returns a code and the buffer's index for those that cannot be.
+    """
     return _loops(engine).mark_cached(engine, slabs, cache, buffers)
 
 
 def read_buffers(
     engine: Engine, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int
 ) -> BufferRead:
-    """Append the blocks of the program's slabs [first, last), by their number in `users`: of as many slabs, one at least, as have
-    `enough` chunks. The sums of `slabs` then have them, too: call it once for each. ValueError where the last of `blocks` is not
-    below them."""
+    """Append the blocks of the program's slabs [first, last), which are indices in `users`.
+
+    It stops, after one slab at least, at the first with which there are `enough` chunks. The blocks
+    are added to the sums of `slabs`, so call it once for each slab. Raises ValueError where the
+    last of `blocks` is not below them.
+    """
     return _loops(engine).read_buffers(engine, blocks, pieces, slabs, first, last, enough)
 
 
 class _Loops(Protocol):
-    """What umem/engine_kernel.py and its twin, engine_python.py, both have."""
+    """The functions of umem/engine_kernel.py and of its twin, engine_python.py."""
 
     def read_slabs(self, engine: Any, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead: ...
 
@@ -121,6 +164,6 @@ class _Loops(Protocol):
 
 
 def _loops(engine: Engine) -> _Loops:
-    """The loops that belong to the engine."""
+    """The module that belongs to the engine."""
     name = "engine_kernel" if engine.name == "kernel" else "engine_python"
     return cast(_Loops, import_module(f"findleaks.allocators.umem.{name}"))

@@ -1,4 +1,7 @@
-"""Slabs and their buffers in pure Python: the reference that tests hold the kernel (common/kernel/umem_slabs.c, umem_buffers.c) to."""
+"""Slabs and their buffers in pure Python: tests compare the kernel with it.
+
+The kernel's twins are common/kernel/umem_slabs.c and umem_buffers.c.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ SECOND_ALIGN = 16
 WRAP = 1 << 32
 IN_USE, CACHED, FREE = int(State.IN_USE), int(State.CACHED), int(State.FREE)
 _IDLE = bytes((0,)) + bytes((1,)) * 255
-"""State to 1 where a block is not in use."""
+"""Translates a state to 0 where a block is in use, else to 1."""
 
 
 class _Cache(NamedTuple):
-    """A cache as a table of words describes it."""
+    """A cache as the table of words describes it (engine.CACHE)."""
 
     address: int
     nullslab: int
@@ -52,7 +55,7 @@ def read_slabs(engine: PureEngine, pieces: Sequence[Piece], caches: array[int], 
     records, ends, states = array("Q"), array("Q"), bytearray()
     wrong: list[SlabWrong] = []
     heads: list[int] = []
-    room = sum(region.end - region.start for region in regions)
+    chunks_left = sum(region.end - region.start for region in regions)  # at least a byte each
     for number, cache in enumerate(kinds):
         nodes, why = engine.follow(pieces, cache.first, 2 * word, False, s.MOST_SLABS)
         if not nodes or nodes[-1] != cache.nullslab:
@@ -63,13 +66,13 @@ def read_slabs(engine: PureEngine, pieces: Sequence[Piece], caches: array[int], 
             if address == cache.nullslab:
                 continue
             owner, base, _, before, head, refcnt, chunks = values[7 * at : 7 * at + 7]
-            if owner != cache.address or not base or not 0 < chunks <= min(cache.slabsize // cache.chunksize, room):
+            if owner != cache.address or not base or not 0 < chunks <= min(cache.slabsize // cache.chunksize, chunks_left):
                 wrong.append(SlabWrong(s.CORRUPT, number, 0, address, ""))
                 continue
             records.extend((address, base, number, chunks, refcnt, before, len(states)))
             heads.append(head)
             states.extend(bytes(chunks))
-            room -= chunks
+            chunks_left -= chunks
         ends.append(len(records) // SLAB)
     for number, head in enumerate(heads):
         if head:
@@ -91,7 +94,7 @@ def _free(
     wrong: list[SlabWrong],
     word: int,
 ) -> None:
-    """Mark what is on a slab's free list."""
+    """Mark the chunks on a slab's free list."""
     _, base, kind, chunks, _, _, first = slab
     nodes, why = engine.follow(pieces, head, 0, False, chunks)
     buffers, offset = nodes.tolist(), cache.bufctl
@@ -109,7 +112,7 @@ def _free(
 
 
 def _place(kinds: Sequence[_Cache], records: array[int], regions: Sequence[Range], wrong: list[SlabWrong]) -> array[int]:
-    """The program's slabs by base, without those that can stand nowhere."""
+    """The program's slabs by base, without those outside the regions or that overlap another."""
     users = array("Q")
     numbers = [at for at in range(len(records) // SLAB) if not kinds[records[at * SLAB + 2]].flags & OWN]
     for number in sorted(numbers, key=lambda number: records[number * SLAB + 1]):
@@ -156,7 +159,7 @@ def read_buffers(
 
 
 class _Buffers:
-    """Reads slabs one behind the other."""
+    """Reads the buffers of slabs, one slab after another."""
 
     def __init__(self, pieces: Sequence[Piece], slabs: SlabRead) -> None:
         self._pieces = pieces
@@ -167,7 +170,7 @@ class _Buffers:
         self.starts, self.sizes, self.states, self.troubles = array("Q"), array("Q"), bytearray(), array("Q")
 
     def slab(self, number: int) -> None:
-        """All chunks of a slab."""
+        """Read all chunks of a slab."""
         _, base, kind, chunks, _, _, first = self._slabs.records[number * SLAB : (number + 1) * SLAB]
         cache, states = self._caches[kind], self._slabs.states[first : first + chunks]
         starts: Sequence[int] = range(base + cache.tag, base + cache.tag + chunks * cache.chunksize, cache.chunksize)
@@ -186,7 +189,7 @@ class _Buffers:
             self._slabs.sums[kind * s.SUMS + 2 * state + 1] += size
 
     def _data(self, start: int, size: int) -> Optional[memoryview]:
-        """Numbers of four bytes; None unless all are there."""
+        """Memory as numbers of four bytes; None unless all of it can be read."""
         at, found = bisect_right(self._places, start) - 1, b""
         while 0 <= at < len(self._pieces) and len(found) < size:
             offset = start + len(found) - self._places[at]
@@ -197,43 +200,50 @@ class _Buffers:
         return memoryview(found).cast("I") if len(found) == size else None
 
     def _table(self, cache: _Cache) -> dict[tuple[int, int], int]:
-        """What malloc's tag may be in this class, and the usable size that it says."""
+        """The tags that malloc may write in this class, and the usable size that each states."""
         table = self._tables.get(cache.address)
         if table is None:
-            told = range(max(cache.least + 1, cache.tag), min(cache.bufsize, s.MOST_TAGGED) + 1)
-            table = self._tables[cache.address] = {(size, (_magic(cache) - size) % WRAP): size - cache.tag for size in told}
+            stated = range(max(cache.least + 1, cache.tag), min(cache.bufsize, s.MOST_TAGGED) + 1)
+            table = self._tables[cache.address] = {(size, (_magic(cache) - size) % WRAP): size - cache.tag for size in stated}
         return table
 
     def _tagged(self, cache: _Cache, number: int, base: int, states: bytearray, data: memoryview) -> tuple[Sequence[int], Sequence[int]]:
-        """Starts and sizes where buffers begin with tags, or would."""
+        """Starts and sizes of the buffers of a slab whose cache has tags."""
         step, at, default = cache.chunksize // 4, (cache.tag - TAG) // 4, cache.bufsize - cache.tag
         known = self._table(cache).get
         tags = list(zip(data[at::step].tolist(), data[at + 1 :: step].tolist()))
         sizes = list(map(known, tags, repeat(-1)))
         if bytes(map((-1).__eq__, sizes)) != states.translate(_IDLE):
-            return self._odd(cache, number, base, states, sizes, data)
+            return self._partly_tagged(cache, number, base, states, sizes, data)
         starts = range(base + cache.tag, base + cache.tag + len(states) * cache.chunksize, cache.chunksize)
         return starts, [default if state else size for state, size in zip(states, sizes)]
 
-    def _odd(
+    def _partly_tagged(
         self, cache: _Cache, number: int, base: int, states: bytearray, sizes: list[int], data: memoryview
     ) -> tuple[Sequence[int], Sequence[int]]:
         """The same where not exactly the buffers in use have a tag (-1 in `sizes`: it has none)."""
         tag, step = cache.tag, cache.chunksize // 4
-        odd = [i for i, size in enumerate(sizes) if size < 0 and not states[i]]
+        untagged = [i for i, size in enumerate(sizes) if size < 0 and not states[i]]
         at = (cache.tag - TAG) // 4
-        if odd and len(odd) == states.count(IN_USE) and not any(_damaged(cache, *data[i * step + at : i * step + at + 2]) for i in odd):
+        if (
+            untagged
+            and len(untagged) == states.count(IN_USE)
+            and not any(_damaged(cache, *data[i * step + at : i * step + at + 2]) for i in untagged)
+        ):
             tag = 0  # none has: the program calls umem_alloc() itself
         starts = [base + i * cache.chunksize + tag for i in range(len(states))]
         sizes = [cache.bufsize - tag if state or size < 0 else size for size, state in zip(sizes, states)]
-        for i in odd:
+        for i in untagged:
             start, size = self._untagged(cache, number, i, base + i * cache.chunksize, data[i * step : (i + 1) * step])
             if not i or start >= starts[i - 1] + max(sizes[i - 1], 1):
                 starts[i], sizes[i] = start, size
         return starts, sizes
 
     def _untagged(self, cache: _Cache, number: int, index: int, buffer: int, chunk: memoryview) -> tuple[int, int]:
-        """A buffer in use without malloc's tag: umem_alloc() gave it out itself, or its tag is damaged."""
+        """(start, size) of a buffer in use without malloc's tag.
+
+        Either umem_alloc() returned it to the program, or its tag is damaged.
+        """
         if cache.tag > TAG and (chunk[0] + chunk[1]) % WRAP == s.MALLOC_MAGIC and TAG <= chunk[0] <= SECOND_ALIGN:
             return buffer + TAG, chunk[0] - TAG
         at = (cache.tag - TAG) // 4
@@ -252,9 +262,9 @@ def _magic(cache: _Cache) -> int:
     return s.SECOND_MAGIC if cache.tag > TAG else s.MALLOC_MAGIC
 
 
-def _damaged(cache: _Cache, told: int, stat: int) -> int:
-    """The size that one half of a damaged tag still says (no size is 0)."""
-    for size in (told, (_magic(cache) - stat) % WRAP):
+def _damaged(cache: _Cache, stated: int, stat: int) -> int:
+    """The size that one half of a damaged tag still states; 0 if none (no size is 0)."""
+    for size in (stated, (_magic(cache) - stat) % WRAP):
         if max(cache.least, cache.tag - 1) < size <= cache.bufsize and stat != s.FREED:
             return size
     return 0

@@ -1,4 +1,4 @@
-"""One libumem of a process as an Allocator: its caches, arenas, large blocks, and how its totals add up."""
+"""One libumem of a process as an Allocator: its caches, arenas, large blocks and totals."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import inside, merged
 
-MOST_FRAMES = 1024
+MOST_FRAMES = 1024  # frames of a buffer's stack, at most
 NEAR = 1 << 20
-"""vmem0 and vmem_seg0, tens of kilobytes, are variables of one source file; a program linked with it may have gigabytes of others."""
+"""Bytes around the static arenas within which the library's variables are read.
+
+vmem0 and vmem_seg0 are variables of one source file and take tens of kilobytes. The variables of a
+program linked with it may take gigabytes.
+"""
 
 
 class Unread(Allocator):
-    """A libumem whose structures are others than those of layout.py: named, and not read."""
+    """A libumem whose structures differ from layout.py: it is reported, and not read."""
 
     name = "libumem"
     version = "another layout"
@@ -55,7 +59,7 @@ def make(target: Target, engine: Engine, image: Image, name: int) -> Optional[Al
     null = name - layout.name
     first = memory.word(null + layout.next)
     if not first or first == null:
-        return None  # loaded, and never used
+        return None  # loaded, but never used
     return Umem(target, engine, image, layout, null)
 
 
@@ -93,7 +97,10 @@ class Umem(Allocator):
         self._heaps: Optional[list[Heap]] = None
 
     def _all_pieces(self, image: Image) -> tuple[Piece, ...]:
-        """The heap, and what of the library's variables is near its first arenas: its first segments are there; ascending."""
+        """Memory of the heap, and of the library's variables near its first arenas; ascending.
+
+        The first segments of these arenas are there.
+        """
         static = [arena.address for arena in self.vmem if inside(self.roots, arena.address) is None]
         low, high = min(static, default=0) - NEAR, max(static, default=0) + NEAR
         near = [Range(max(start, low), min(end, high)) for start, end in image.data]
@@ -101,7 +108,7 @@ class Umem(Allocator):
         return tuple(piece for start, end in ranges for piece in self.target.pieces(start, end))
 
     def _sort_out(self) -> list[UmemCache]:
-        """Tell caches whose buffers are handed out to the program from libumem's own; those that can be read."""
+        """Mark the caches that are libumem's own, not the program's; returns the readable ones."""
         names = {arena.address: arena for arena in self.vmem}
         kept = []
         if self.target.interrupted():
@@ -123,7 +130,10 @@ class Umem(Allocator):
         return kept
 
     def _large(self) -> list[Large]:
-        """Blocks that are segments of arenas: of malloc's own, and of those that the program made over libumem's heap."""
+        """Blocks that are segments of arenas.
+
+        The arenas are malloc's own, and those that the program made over libumem's heap.
+        """
         bases = self.slabs.bases
         found: list[Large] = []
         for arena in self.vmem:
@@ -180,7 +190,7 @@ class Umem(Allocator):
         return Heap(root.start, root.end, "heap", walk)
 
     def metadata(self) -> list[Range]:
-        """See Allocator: umem_null_cache, and arenas and segments that stand in the library's variables."""
+        """See Allocator: umem_null_cache, and the library's static arenas and segments."""
         null = Range(self.null, self.null + self.layout.cpu(1))
         ranges = [null]
         for arena in self.vmem:
@@ -190,7 +200,10 @@ class Umem(Allocator):
         return merged(ranges)
 
     def _static_segments(self) -> list[Range]:
-        """vmem_seg0: the segments that were there before any heap was; they go on being used. One array, so first to last."""
+        """vmem_seg0: the segments from before there was any heap, which stay in use.
+
+        They are one array, so the range is from the first to the last.
+        """
         low, high, size = 0, 0, 0
         arenas = [Range(arena.address, arena.address + arena.layout.size) for arena in self.vmem]
         for arena in self.vmem:
@@ -217,8 +230,11 @@ class Umem(Allocator):
         }
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator: ::umastat's rows of the caches whose buffers the program gets, then arenas whose segments it gets. `size` is
-        the class's, what precedes malloc's blocks included; `*_bytes` are usable bytes."""
+        """See Allocator: ::umastat's rows of the program's caches and of large blocks' arenas.
+
+        `size` is the class's and includes what precedes malloc's blocks; `*_bytes` are usable
+        bytes.
+        """
         rows = []
         for cache in self.kept:
             sums = self.slabs.sums(cache)
@@ -231,7 +247,7 @@ class Umem(Allocator):
         return rows
 
     def own_caches(self) -> list[dict[str, object]]:
-        """::umastat's rows of libumem's own caches, which hold no block: slabs, bufctls, magazines, pages."""
+        """::umastat's rows of libumem's own caches: slabs, bufctls, magazines, pages; no blocks."""
         return [
             {"name": cache.name, "size": cache.bufsize, "memory": memory_of(cache), "total": cache.counters["buftotal"]}
             for cache in self.kept
@@ -239,7 +255,10 @@ class Umem(Allocator):
         ]
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """See Allocator: vmem's arenas as vm_kstat counts them. One that imports counts what its source counts, too."""
+        """See Allocator: vmem's arenas as vm_kstat counts them.
+
+        What an arena imports is also counted in its source.
+        """
         return [
             Arena(
                 arena.name,
@@ -256,7 +275,7 @@ class Umem(Allocator):
         ]
 
     def counted(self) -> Mapping[str, int]:
-        """See Allocator: sums over the caches that hold the program's blocks, and the arenas of large ones."""
+        """See Allocator: sums over the caches of the program's blocks, and large blocks' arenas."""
         users = [cache for cache in self.kept if not cache.own]
         large = [arena for arena in self.vmem if arena.name in vmem.MALLOC]
         return {
@@ -293,11 +312,11 @@ class Umem(Allocator):
         return ""
 
     def slab(self, address: int) -> Optional[Slab]:
-        """The slab whose buffers hold `address`."""
+        """The slab with the buffer that holds `address`."""
         return self.slabs.holding(address)
 
     def bufctl(self, slab: Slab, buffer: int) -> int:
-        """The bufctl of a buffer in use of a cache with a hash table, 0 where it has none."""
+        """The bufctl of a buffer in use, 0 where it has none; its cache must have a hash table."""
         cache, word = slab.cache, self.memory.size
         if cache.flags & constants.BUFTAG:
             bufctl = self.memory.word(buffer + cache.buftag + 8) or 0
@@ -311,9 +330,12 @@ class Umem(Allocator):
         return 0
 
     def stack(self, address: int) -> Optional[tuple[int, int, list[int]]]:
-        """(timestamp, thread, program counters) of the last transaction on the buffer that holds `address` (its allocation, where it is
-        in use), or None where its cache is not audited. The timestamp is in the library's own unit: nanoseconds since boot on Solaris,
-        seconds << 32 | microseconds since 1970 in ports."""
+        """The last transaction on a buffer: (timestamp, thread, program counters).
+
+        The buffer is the one that holds `address`; where it is in use the transaction is its
+        allocation. None where its cache is not audited. The timestamp is in the library's own unit:
+        nanoseconds since boot on Solaris, seconds << 32 | microseconds since 1970 in ports.
+        """
         slab = self.slab(address)
         if slab is None or not slab.cache.flags & constants.AUDIT or not slab.cache.hashed:
             return None
@@ -330,7 +352,7 @@ class Umem(Allocator):
         return stamp, head[at], list(frames or ())
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:
-        """See Allocator: what ::umem_verify looks at, and the lists around it."""
+        """See Allocator: what ::umem_verify checks, and the lists around it."""
         from findleaks.allocators.umem.verify import verify
 
         return verify(self)
@@ -343,12 +365,12 @@ _FLAGS = (
 
 
 def memory_of(cache: UmemCache) -> int:
-    """What a cache's slabs take, as ::umastat says."""
+    """Bytes of a cache's slabs, as ::umastat counts them."""
     return (cache.counters["slab_create"] - cache.counters["slab_destroy"]) * cache.slabsize
 
 
 def _append(blocks: Blocks, large: Sequence[Large]) -> None:
-    """`large` are disjoint, ascending, and lie between slabs."""
+    """Append `large`, which are disjoint, ascending, and lie between slabs."""
     if large:
         blocks.append([one.start for one in large], [one.size for one in large], [one.state for one in large])
 

@@ -1,8 +1,9 @@
-"""libumem's structures as data: what follows from the word size, and what is measured in the process itself.
+"""Layouts of libumem's structures, from the word size and from measurements in the process.
 
-Source: OpenSolaris onnv-gate usr/src/lib/libumem/common (umem_impl.h, umem.c, vmem_impl_user.h, vmem.c, malloc.c), unchanged in what is
-read here from 2005 to its ports to Linux. The sizes of the system's mutexes and condition variables differ from libc to libc, so the
-offsets behind them are measured on structures whose contents are known: the cache "invalid_cache" and an arena's free lists.
+Source: OpenSolaris onnv-gate usr/src/lib/libumem/common (umem_impl.h, umem.c, vmem_impl_user.h,
+vmem.c, malloc.c). What is read here did not change from 2005 to its ports to Linux. The sizes of
+the system's mutexes and condition variables differ from libc to libc. So offsets behind them are
+measured on structures of known contents: the cache "invalid_cache" and an arena's free lists.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ STATISTICS = (
     *("slab_create", "slab_destroy", "slab_alloc", "slab_free", "alloc_fail", "buftotal", "bufmax", "rescale", "lookup_depth"),
     *("depot_contention", "depot_contention_prev"),
 )
-"""The 64-bit counters that struct umem_cache begins with, each called cache_ and this."""
+"""The 64-bit counters at the start of struct umem_cache, named without "cache_"."""
 
-AUDIT, DEADBEEF, REDZONE, CONTENTS, NOMAGAZINE, FIREWALL, LITE, HASH = 0x1, 0x2, 0x4, 0x8, 0x20, 0x40, 0x100, 0x200  # UMF_*
+# UMF_*
+AUDIT, DEADBEEF, REDZONE, CONTENTS, NOMAGAZINE, FIREWALL, LITE, HASH = 0x1, 0x2, 0x4, 0x8, 0x20, 0x40, 0x100, 0x200
 BUFTAG = DEADBEEF | REDZONE
 QCACHE = 0x100000  # UMC_QCACHE: the cache hands out small pieces of its arena
 
@@ -34,21 +36,24 @@ TAG = 8
 
 MALLOC_MAGIC, SECOND_MAGIC, OVERSIZE_MAGIC, MEMALIGN_MAGIC = 0x3A10C000, 0x16BA7000, 0x06E47000, 0x3E3A1000
 FREED_STAT = 0xDEADBEEF
-"""malloc.c: before a block stand its size (tags included) and a word that adds up with it, modulo 2^32, to one of these; free() writes
-0xdeadbeef over the latter."""
+"""Sums modulo 2^32 of the two words that malloc.c puts before a block.
+
+The words are the block's size (tags included) and a status. free() writes 0xdeadbeef over the
+status.
+"""
 
 SECOND_ALIGN = 16
-"""Where words have 8 bytes, a request above this (tag included) gets two tags, so that it is aligned to 16."""
+"""Where words have 8 bytes, a request above this (tag included) gets two tags to align it to 16."""
 
 SEG_ALLOC, SEG_FREE, SEG_SPAN, SEG_ROTOR, SEG_WALKER = 1, 2, 0x10, 0x20, 0x40  # vs_type
 HASH_INITIAL, QCACHES = 16, 16  # VMEM_HASH_INITIAL, VMEM_NQCACHE_MAX
 MOST_STACK = 64
-"""Frames of a segment's stack that are tried; VMEM_STACK_DEPTH is 20."""
+"""Frames of a segment's stack that are tried, at most; VMEM_STACK_DEPTH is 20."""
 
 
 @dataclass(frozen=True)
 class CacheLayout:
-    """Offsets in umem_cache_t. `mutex` is the size of the system's mutex, `stride` that of umem_cpu_cache_t."""
+    """Offsets in umem_cache_t. `mutex` is the size of the system's mutex."""
 
     word: int
     mutex: int
@@ -57,7 +62,10 @@ class CacheLayout:
 
     @property
     def bufsize(self) -> int:
-        """cache_bufsize; cache_align, constructor, destructor, reclaim, private and cache_arena follow, a word each."""
+        """cache_bufsize, the first of seven words.
+
+        cache_align, constructor, destructor, reclaim, private and cache_arena follow.
+        """
         return self.name + NAME
 
     @property
@@ -67,7 +75,10 @@ class CacheLayout:
 
     @property
     def next(self) -> int:
-        """cache_next; cache_prev, cache_unext, cache_uprev follow, and the 32 bits of cache_cpu_mask."""
+        """cache_next, the first of four words.
+
+        cache_prev, cache_unext, cache_uprev follow, then the 32 bits of cache_cpu_mask.
+        """
         return self.cflags + 16
 
     @property
@@ -76,7 +87,11 @@ class CacheLayout:
 
     @property
     def chunksize(self) -> int:
-        """cache_chunksize; slabsize, bufctl, buftag, verify, contents, color, mincolor, maxcolor, hash_shift, hash_mask follow."""
+        """cache_chunksize.
+
+        slabsize, bufctl, buftag, verify, contents, color, mincolor, maxcolor, hash_shift and
+        hash_mask follow.
+        """
         return lock(self.word) + self.mutex
 
     @property
@@ -85,12 +100,15 @@ class CacheLayout:
 
     @property
     def bufctl_cache(self) -> int:
-        """cache_bufctl_cache, and cache_hash_table."""
+        """cache_bufctl_cache, then cache_hash_table."""
         return self.nullslab + 7 * self.word
 
     @property
     def magtype(self) -> int:
-        """cache_magtype, cache_full and cache_empty: list, total, min, reaplimit, and the 64 bits of ml_alloc."""
+        """cache_magtype, then cache_full and cache_empty.
+
+        These two have list, total, min, reaplimit, and the 64 bits of ml_alloc.
+        """
         return self.bufctl_cache + 2 * self.word + self.mutex
 
     @property
@@ -103,13 +121,16 @@ class CacheLayout:
 
     @property
     def loaded(self) -> int:
-        """In umem_cpu_cache_t: cc_loaded, cc_ploaded, then cc_rounds, cc_prounds, cc_magsize, cc_flags of four bytes each; before it
-        cc_alloc and cc_free, four bytes each."""
+        """cc_loaded in umem_cpu_cache_t.
+
+        Before it are cc_alloc and cc_free, four bytes each. cc_ploaded follows, then cc_rounds,
+        cc_prounds, cc_magsize and cc_flags, four bytes each.
+        """
         return self.mutex + 8
 
     @property
     def stride(self) -> int:
-        """UMEM_CPU_CACHE_SIZE: a power of two."""
+        """Bytes of umem_cpu_cache_t: UMEM_CPU_CACHE_SIZE, a power of two."""
         size = 64
         while size < self.loaded + 2 * self.word + 16:
             size *= 2
@@ -126,9 +147,10 @@ def lock(word: int) -> int:
 
 
 def measure_cache(memory: Memory, name: int) -> Optional[CacheLayout]:
-    """The layout of the library whose umem_null_cache has its name at `name`, or None where what stands there is no such cache.
+    """The layout of the library whose umem_null_cache has its name at `name`.
 
-    cache_freelist refers to cache_nullslab, which follows it and is a slab of this cache with a count of -1.
+    None where there is no such cache. cache_freelist refers to cache_nullslab, which follows it and
+    is a slab of this cache with a count of -1.
     """
     word = memory.size
     cache = name - 8 * len(STATISTICS)
@@ -146,11 +168,14 @@ def measure_cache(memory: Memory, name: int) -> Optional[CacheLayout]:
     return None
 
 
-MOST_COUNTERS = 64
+MOST_COUNTERS = 64  # counters of a cache, at most
 
 
 def other_counters(memory: Memory, name: int) -> int:
-    """How many counters stand before the name in a ring of caches that is otherwise laid out as documented; 0 where there is no ring."""
+    """How many counters precede the name, in a library with another number of them.
+
+    The rest of the cache must have the layout here. 0 where there is no ring of caches.
+    """
     word = memory.size
     link = NAME + 7 * word + 16  # from the name to cache_next
     links = memory.words(name + link, 2)
@@ -166,7 +191,7 @@ def other_counters(memory: Memory, name: int) -> int:
 
 @dataclass(frozen=True)
 class ArenaLayout:
-    """Offsets in vmem_t, all measured from vm_freelist; `seg` is the size of a vmem_seg_t with its stack."""
+    """Offsets in vmem_t, measured from vm_freelist; `seg`: bytes of a vmem_seg_t with its stack."""
 
     word: int
     freelist: int
@@ -187,13 +212,19 @@ class ArenaLayout:
 
     @property
     def quantum(self) -> int:
-        """vm_quantum, qcache_max, source_alloc, source_free, source, next, nsegfree, segfree, hash_table, hash_mask, hash_shift,
-        freemap: a word each."""
+        """vm_quantum, the first of twelve words.
+
+        qcache_max, source_alloc, source_free, source, next, nsegfree, segfree, hash_table,
+        hash_mask, hash_shift and freemap follow.
+        """
         return self.seg0 - 12 * self.word
 
     @property
     def kstat(self) -> int:
-        """vk_mem_inuse, import, total, the 32 bits of source_id, then alloc, free, wait, fail."""
+        """vk_mem_inuse.
+
+        import, total, the 32 bits of source_id, then alloc, free, wait and fail follow.
+        """
         return self.freelist + (8 * self.word + 1) * 4 * self.word
 
     @property
@@ -202,9 +233,12 @@ class ArenaLayout:
 
 
 def measure_arena(memory: Memory, arena: int) -> Optional[ArenaLayout]:
-    """The layout of the vmem_t at `arena`: the heads of its free lists have the powers of two as their ends."""
+    """The layout of the vmem_t at `arena`, or None.
+
+    The heads of its free lists have a start of 0, and the powers of two as their ends.
+    """
     word = memory.size
-    for count in (640, 480, 400):  # as much as is there: a static arena may end its segment
+    for count in (640, 480, 400):  # as much as can be read: a static arena may end its segment
         words = memory.words(arena, count)
         if words is not None:
             break
@@ -222,7 +256,10 @@ def _heads(words: Sequence[int], at: int, bits: int) -> bool:
 
 
 def _segments(memory: Memory, arena: int, freelist: int) -> Optional[ArenaLayout]:
-    """With the size of a segment: vm_seg0 is a SPAN, vm_rotor behind it a ROTOR (or where it was before a walk moved it, none)."""
+    """The layout with the size of a segment, or None.
+
+    vm_seg0 is a SPAN and vm_rotor, the segment behind it, a ROTOR.
+    """
     word = memory.size
     fixed = 6 * word + max(word, 4) + word + 8
     for depth in (20, *range(MOST_STACK + 1)):

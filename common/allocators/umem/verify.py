@@ -1,4 +1,7 @@
-"""What ::umem_verify looks at, and the lists around it: redzones, tags, freed buffers' pattern, counts, links both ways, hash tables."""
+"""What ::umem_verify checks, and the lists around it.
+
+Redzones, tags, the pattern in freed buffers, counts, links both ways, and hash tables.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Piece, Target
 
 MOST_CHAIN = 1 << 26
-FACE = REDZONE_PATTERN & 0xFFFFFFFF
+REDZONE_HALF = REDZONE_PATTERN & 0xFFFFFFFF
 
 
 class UmemView(Protocol):
-    """What is checked of instance.Umem."""
+    """What `verify` reads of instance.Umem."""
 
     target: Target
     engine: Engine
@@ -45,7 +48,7 @@ class UmemView(Protocol):
 
 
 def verify(umem: UmemView) -> Iterator[Problem]:
-    """Everything that is wrong, by arena, then cache, then slab."""
+    """All problems, by arena, then cache, then slab."""
     for arena in umem.vmem:
         if arena.heap:
             yield from _arena(umem, arena)
@@ -87,7 +90,8 @@ def _arena(umem: UmemView, arena: Vmem) -> Iterator[Problem]:
             at, end = start, stop
         elif start < stop:
             if start != at:
-                # The end of a segment in use is what was asked for; the next begins at the quantum behind it.
+                # A segment in use ends where the request does; the next begins at the following
+                # multiple of the quantum.
                 if not 0 < start - at < max(arena.quantum, 1):
                     yield Problem(node, f"libumem: segment {node:#x} of arena {arena.name} begins at {start:#x}, not {at:#x}")
             at = stop
@@ -99,7 +103,7 @@ def _arena(umem: UmemView, arena: Vmem) -> Iterator[Problem]:
 
 
 def _lists(umem: UmemView, cache: UmemCache) -> Iterator[Problem]:
-    """Each slab's links, and its count of buffers handed out; the hash table has them all."""
+    """Check each slab's links and count of buffers handed out, and that the hash table has them."""
     expected = cache.nullslab
     for slab in map(umem.slabs.slab, umem.slabs.of(cache)):
         if slab.prev != expected:
@@ -127,8 +131,8 @@ def _lists(umem: UmemView, cache: UmemCache) -> Iterator[Problem]:
         for index, state in enumerate(slab.states):
             buffer = slab.base + index * cache.chunksize
             if (state != State.FREE) != (buffer in known):
-                told = "is handed out and is not" if state != State.FREE else "is free and is"
-                yield Problem(buffer, f"libumem: buffer {buffer:#x} of {cache.name} {told} in the cache's hash table")
+                finding = "is handed out and is not" if state != State.FREE else "is free and is"
+                yield Problem(buffer, f"libumem: buffer {buffer:#x} of {cache.name} {finding} in the cache's hash table")
 
 
 def _magazines(umem: UmemView) -> Iterator[Problem]:
@@ -142,7 +146,7 @@ def _magazines(umem: UmemView) -> Iterator[Problem]:
 
 
 def _buffers(umem: UmemView, slab: Slab) -> Iterator[Problem]:
-    """Tags and patterns of a slab of a cache with debugging."""
+    """Tags and patterns in a slab of a cache with debugging."""
     cache, word, order = slab.cache, umem.memory.size, umem.memory.arch.byteorder
     try:
         data = umem.target.read(slab.base, slab.chunks * cache.chunksize)
@@ -194,23 +198,27 @@ def _tag(umem: UmemView, slab: Slab, buffer: int, state: State, bufctl: int, sta
 
 
 def _redzone(umem: UmemView, cache: UmemCache, buffer: int, chunk: bytes) -> Iterator[Problem]:
-    """Behind a buffer in use: the pattern, in the size classes with the size that was asked for, and a byte right behind that."""
+    """The redzone behind a buffer in use.
+
+    It has a pattern. In the size classes it also has the requested size, and a byte follows the
+    requested bytes.
+    """
     order = umem.memory.arch.byteorder
     low = int.from_bytes(chunk[cache.buftag : cache.buftag + 4], order)
     encoded = int.from_bytes(chunk[cache.buftag + 4 : cache.buftag + 8], order)
     past = f"libumem: written past the end of buffer {buffer:#x} of {cache.name}"
     if not cache.name.startswith("umem_alloc_"):
-        if (low, encoded) != (FACE, FACE):
+        if (low, encoded) != (REDZONE_HALF, REDZONE_HALF):
             yield Problem(buffer + cache.buftag, f"{past}: its redzone is {encoded:08x}{low:08x}")
         return
-    size, face = encoded // 251, FACE
+    size, expected_half = encoded // 251, REDZONE_HALF
     if encoded % 251 != 1 or not 0 < size <= cache.bufsize:
         yield Problem(buffer + cache.buftag + 4, f"{past}: the size in its redzone is {encoded:#x}, which encodes none")
         return
     if size == cache.buftag:
-        face = int.from_bytes(bytes((REDZONE_BYTE,)) + FACE.to_bytes(4, order)[1:], order)
-    if low != face:
-        yield Problem(buffer + cache.buftag, f"{past}: its redzone is {low:#010x}, not {face:#010x}")
+        expected_half = int.from_bytes(bytes((REDZONE_BYTE,)) + REDZONE_HALF.to_bytes(4, order)[1:], order)
+    if low != expected_half:
+        yield Problem(buffer + cache.buftag, f"{past}: its redzone is {low:#010x}, not {expected_half:#010x}")
     elif chunk[size] != REDZONE_BYTE:
         yield Problem(buffer + size, f"{past}, which has {size} bytes: the byte behind it is {chunk[size]:#x}, not {REDZONE_BYTE:#x}")
 

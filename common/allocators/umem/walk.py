@@ -1,4 +1,7 @@
-"""Blocks of slabs and segments: what malloc() or umem_alloc() returned, behind the tag that malloc() puts before it."""
+"""Blocks of slabs and segments: what malloc() or umem_alloc() returned.
+
+malloc() puts a tag before its blocks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ WRAP = 1 << 32
 
 @dataclass(frozen=True)
 class Large:
-    """A segment that was handed out, or lies free in an arena whose segments are."""
+    """A segment that was handed out, or that is free in an arena whose segments are handed out."""
 
     arena: Vmem
     segment: Segment
@@ -37,15 +40,15 @@ def large_blocks(engine: Engine, pieces: Sequence[Piece], arena: Vmem, found: Se
     for number, segment in enumerate(found):
         start, size = segment.start, segment.end - segment.start
         state = State.IN_USE if segment.kind == SEG_ALLOC else State.FREE
-        skip, told = _large_tag(tags[4 * number : 4 * number + 4], word) if state == State.IN_USE else (0, size)
-        if skip and told == size:
+        skip, stated = _large_tag(tags[4 * number : 4 * number + 4], word) if state == State.IN_USE else (0, size)
+        if skip and stated == size:
             start, size = start + skip, size - skip
         blocks.append(Large(arena, segment, start, size, state))
     return blocks
 
 
 def _large_tag(tag: Sequence[int], word: int) -> tuple[int, int]:
-    """(bytes of tags, size that they say, tags included); (0, 0) where there is no tag."""
+    """(bytes of tags, size that they state, tags included); (0, 0) where there is no tag."""
     high, first, low, second = tag
     outer, inner = (high + first) % WRAP, (low + second) % WRAP
     if word == 4:
@@ -62,7 +65,7 @@ ENOUGH = 1 << 20
 
 
 class SlabWalk:
-    """Appends the blocks of slabs; what is wrong goes to `problems`."""
+    """Appends the blocks of slabs; problems go to `problems`."""
 
     def __init__(self, target: Target, engine: Engine, pieces: Sequence[Piece], slabs: Slabs, problems: list[Problem]) -> None:
         self._target = target
@@ -72,7 +75,7 @@ class SlabWalk:
         self._problems = problems
 
     def append(self, blocks: Blocks, first: int, last: int) -> None:
-        """All chunks of the program's slabs [first, last)."""
+        """Append all chunks of the program's slabs [first, last)."""
         at = first
         while at < last:
             if self._target.interrupted():
@@ -83,7 +86,7 @@ class SlabWalk:
                 self._problems.append(self._problem(*read.troubles[place : place + TROUBLE]))
 
     def _problem(self, code: int, number: int, chunk: int, size: int, status: int) -> Problem:
-        """In words."""
+        """A damaged buffer as a problem for the user."""
         slab = self._slabs.slab(number)
         cache = slab.cache
         if code == UNREADABLE:
