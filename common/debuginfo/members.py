@@ -81,7 +81,7 @@ class Type:
         found = [(start, child) for child in self.file.children(self.die) if (start := _start(child)) is not None and start <= offset]
         if not found:
             return None
-        start, member = max(reversed(found), key=lambda one: one[0])  # the last of those at one offset
+        start, member = max(reversed(found), key=lambda one: one[0])  # the last at this offset
         name = text(member, "DW_AT_name") if member.tag == "DW_TAG_member" else ""
         return f".{name}" if name else "", offset - start, _type_of(self.file, member)
 
