@@ -14,7 +14,8 @@ SILENT = _names(
     clc cld cmc emms endbr32 endbr64 fnop fwait lfence mfence nop pause serialize sfence stc std vzeroall vzeroupper wait xend xtest
     """
 )
-"""Nothing is read or written that effects.py follows, but for what vzeroupper and vzeroall clear."""
+"""Nothing is read or written that effects.py follows, but for what vzeroupper and vzeroall
+clear."""
 
 STOPS = _names(
     """
