@@ -68,8 +68,8 @@ class Remote:
         return found
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """What the system call returns, a negative errno if it fails. TargetError if it cannot be
-        made."""
+        """What the system call returns: a negative errno if it fails. Raises TargetError if it
+        cannot be made."""
         for tid in tasks(self.pid):
             words = self._registers(tid)
             if words is None:

@@ -21,12 +21,11 @@ from findleaks.errors import FindleaksError, TargetError
 from findleaks.target import elf
 
 Tell = Callable[[str, float], None]
-"""Progress callback, called with (phase, fraction done); raises Interrupted if the user asked to
-stop."""
+"""Progress callback: takes (phase, fraction done); raises Interrupted if the user asked to stop."""
 
 PHASE = "reading debug information"
 LEAST_READS = 1 << 12
-"""Reads allowed for one question of a small file."""
+"""Reads allowed for one question, in addition to those for the size of the file."""
 MAX_UNITS = 1 << 20
 MAX_CHILDREN = 1 << 14
 MAX_FAILURES = 8
@@ -59,8 +58,7 @@ def has_debug_info(data: elf.Buffer) -> bool:
 
 
 def open_dwarf(data: elf.Buffer, tell: Tell = lambda phase, part: None) -> Optional[DebugFile]:
-    """The debug information of a file with the contents `data`; None if it has none, or pyelftools
-    is missing."""
+    """The debug information in the file `data`; None if it has none, or without pyelftools."""
     if not has_debug_info(data):
         return None
     module = load_elftools()
@@ -187,8 +185,7 @@ class DebugFile:
         return part
 
     def number(self, data: elf.Buffer, at: int, size: int) -> int:
-        """An unsigned number in the file's byte order; bytes beyond the end of `data` are left
-        out."""
+        """An unsigned number in the file's byte order; none beyond the end of `data`."""
         return int.from_bytes(data[at : at + size], self.order)
 
     def unit_of(self, offset: int) -> Unit:
@@ -230,8 +227,7 @@ class DebugFile:
                 at = target if target > after and (past is None or target <= past) else after
 
     def children(self, parent: DIE) -> list[DIE]:
-        """An entry's children, at most MAX_CHILDREN. Cached, as a structure's are needed for each
-        member."""
+        """An entry's children, at most MAX_CHILDREN. Cached: each member's lookup needs them."""
         key = id(parent.cu), parent.offset
         if key not in self._members:
             # The value holds the unit, so that its id stays unique.
@@ -276,8 +272,8 @@ class DebugFile:
 
 
 def text(die: DIE, attribute: str) -> str:
-    """An attribute's string; "" if it is missing, or in another file (pyelftools gives its offset
-    then)."""
+    """An attribute's string; "" if it is missing, or in another file (where pyelftools gives an
+    offset)."""
     value = die.attributes.get(attribute)
     return value.value.decode("utf-8", "replace") if value is not None and isinstance(value.value, bytes) else ""
 

@@ -97,8 +97,7 @@ def _start(die: DIE) -> Optional[int]:
 
 
 def _type_of(file: DebugFile, die: DIE) -> Optional[Type]:
-    """An entry's type, behind typedefs and qualifiers; None if it has none, or one in another
-    file."""
+    """An entry's type, behind typedefs and qualifiers; None: it has none, or in another file."""
     alias = ""
     for _ in range(MAX_LEVELS):
         below = file.ask(partial(file.follow, die, "DW_AT_type"), None)

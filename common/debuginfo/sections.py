@@ -16,15 +16,14 @@ from typing import Optional
 from findleaks.target import elf
 
 MAX_READS = 1 << 18
-"""Reads for one question, at most: some 1.5 s. A variable of a large C++ program takes a few
+"""Reads for one question, at most: some 1.5 s. In a large C++ program a variable takes a few
 thousand."""
 
 MAX_BYTES = 1 << 28
 """Bytes read for one question, at most."""
 
 MAX_LEB128 = 1 << 10
-"""Consecutive one-byte reads of 0x80 or more, at most: pyelftools decodes a LEB128 of any
-length."""
+"""Consecutive one-byte reads of 0x80 or more, at most: pyelftools bounds no LEB128's length."""
 
 READS_BETWEEN_POLLS = 1 << 11
 """Reads between two polls for an interrupt: some 10 ms."""
@@ -35,8 +34,8 @@ MAX_DECOMPRESSED = 1 << 30
 MAX_RATIO, ANY_RATIO_BYTES = 64, 1 << 24
 """Inflated size over compressed size, at most, for sections inflated to more than ANY_RATIO_BYTES.
 
-zlib reaches 1,032, debug information about 10, but tables of abbreviations may repeat for each
-unit.
+zlib reaches 1,032, debug information about 10; but each unit may have the same table of
+abbreviations.
 """
 
 SLICE_BYTES = 1 << 16
@@ -115,11 +114,10 @@ class Stream:
 
 
 def debug_sections(data: elf.Buffer, head: elf.Header, poll: Callable[[], None]) -> dict[str, elf.Buffer]:
-    """A file's sections of debug information by name (".debug_info" for ".zdebug_info" too),
-    inflated.
+    """A file's sections of debug information, inflated, by name.
 
-    Sections compressed otherwise than by zlib, and those of implausible size, are left empty or
-    out.
+    ".zdebug_info" is named ".debug_info", and so on. Sections compressed otherwise than by zlib are
+    empty; those of implausible size are left out.
     """
     found: dict[str, elf.Buffer] = {}
     left = MAX_DECOMPRESSED
