@@ -1,2 +1,4 @@
-"""Counting a function's calls in a process that runs: by their stacks, those outside a scope only. Knows no debugger: the front ends
-set breakpoints and tell of each stop."""
+"""Counts a function's calls in a running process by their stacks, or only those outside a scope.
+
+Independent of the debugger: the front ends set breakpoints and report each stop.
+"""

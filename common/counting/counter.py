@@ -1,4 +1,4 @@
-"""Events to a table of stacks."""
+"""Counts calls at breakpoints, in a table of stacks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from findleaks.target.control import BreakpointHost, Outcome
 from findleaks.unwind.frames import FRAME_POINTERS, Trace
 from findleaks.unwind.stacks import NamedFrame, Namer
 
-REOPENED = 1.0
-"""Seconds between two looks at what is mapped, where stacks do not reach their beginning."""
+REOPEN_SECONDS = 1.0
+"""Seconds between two readings of what is mapped, while there are stacks that end too early."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to count, and until when; `every`, `seconds` and `events` are 0 for "not so"."""
+    """What to count, and until when: a table `every` so many seconds, and an end after `seconds` or
+    `events`; 0: no such limit."""
 
     function: str
     rule: Optional[Rule] = None
@@ -37,7 +38,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Counted:
-    """One stack. `end` is "" or why it does not reach its beginning."""
+    """One stack. `end` says why it does not reach the thread's first frame; "": it does."""
 
     count: int
     frames: tuple[NamedFrame, ...]
@@ -46,9 +47,12 @@ class Counted:
 
 @dataclass(frozen=True)
 class Table:
-    """The state at one moment. `last`: counting is over, because of `outcome`. `stack_table_full` of
-    the matched calls are in no stack, since the table had no room. Of `undecided` calls it is not
-    known whether they are outside a scope. `notes` say what was left in the process, a line each."""
+    """The counts at one moment. `last`: counting has ended, because of `outcome`.
+
+    `stack_table_full` of the matched calls are in none of `stacks`, as the table was full. Whether
+    `undecided` calls are outside the scope is unknown. `notes` say what was left in the process,
+    one line each.
+    """
 
     events: int
     matched: int
@@ -69,7 +73,8 @@ class _Row:
 
 
 class Counter:
-    """Counts one function's calls in one process. `tables()` runs the process; all of it is undone when that ends or is closed."""
+    """Counts one function's calls in one process. `tables()` runs the process; when that generator
+    ends or is closed, every change to the process is undone."""
 
     def __init__(self, process: BreakpointHost, wanted: Wanted) -> None:
         self.process, self.pid, self.wanted = process, process.pid, wanted
@@ -77,18 +82,19 @@ class Counter:
         self.events = self.matched = 0
         self.unwind_cache: Optional[UnwindCache] = None
         self._scope: Optional[Scope] = None
-        self._guardian: Optional[Guard] = None
+        self._watchdog: Optional[Guard] = None
         self._targets: list[Target] = []
         self._namer: Optional[Namer] = None
         self._table: dict[tuple[tuple[int, ...], str], _Row] = {}
-        self._rows: dict[int, tuple[Trace, _Row]] = {}  # holds the traces, so that their ids stay theirs
+        self._rows: dict[int, tuple[Trace, _Row]] = {}  # by id of the trace, held here
         self._error: Optional[BaseException] = None
-        self._pressed = False
-        self._reopened = 0.0
+        self._interrupted = False
+        self._reopened_at = 0.0
         self._stack = self._frame = ""
 
     def prepare(self) -> None:
-        """Find the functions and what the rule needs; TargetError or UsageError says in one line what is not there."""
+        """Find the functions and what the rule needs; TargetError or UsageError says in one line
+        what is missing."""
         target = self.process.opened()
         self._targets.append(target)
         self.functions = functions(target, self.wanted.function)
@@ -104,7 +110,7 @@ class Counter:
         self._namer = Namer(target, self.unwind_cache.unwinder)
 
     def tables(self) -> Generator[Table, None, None]:
-        """The table every `every` seconds, and a last one. The process stands again whenever one is given."""
+        """The table every `every` seconds, and a last one. At each the process is stopped."""
         began = time.monotonic()
         try:
             self.prepare()
@@ -114,32 +120,34 @@ class Counter:
             began = time.monotonic()
             ticks = 0
             while True:
-                gone = time.monotonic() - began
-                # The next but one where the next is due at once: on a busy machine nothing but tables would be made.
-                ticks = max(ticks, int(gone / self.wanted.every + 0.5)) + 1 if self.wanted.every else 0
+                elapsed = time.monotonic() - began
+                # Where the next table is due at once, wait for the one after it: on a busy machine
+                # the process would hardly run between tables otherwise.
+                ticks = max(ticks, int(elapsed / self.wanted.every + 0.5)) + 1 if self.wanted.every else 0
                 ends = [end for end in (self.wanted.seconds, ticks * self.wanted.every) if end]
-                outcome = self._run(max(0.001, min(ends) - gone) if ends else None)
+                outcome = self._run(max(0.001, min(ends) - elapsed) if ends else None)
                 if self._error is not None:
                     raise self._error
-                gone = time.monotonic() - began
-                over = outcome.why != "time" or bool(self.wanted.seconds and gone >= self.wanted.seconds)
-                if over:
+                elapsed = time.monotonic() - began
+                finished = outcome.why != "time" or bool(self.wanted.seconds and elapsed >= self.wanted.seconds)
+                if finished:
                     self.process.disarm()
-                yield self._now(gone, over, outcome)
-                if over:
+                yield self._now(elapsed, finished, outcome)
+                if finished:
                     return
         finally:
             try:
                 self.process.disarm()
                 self.process.close()
-                if self._guardian is not None:
-                    self._guardian.dismiss()
+                if self._watchdog is not None:
+                    self._watchdog.dismiss()
             finally:
                 for target in self._targets:
                     target.close()
 
     def _guard(self, addresses: Sequence[int]) -> None:
-        """See that the process survives us; where that is not possible counting goes on."""
+        """Start a watchdog that restores the code if the debugger is killed; if none can be
+        started, counting goes on without."""
         target = self._targets[0]
         trap = BREAKPOINT.get(target.arch.name)
         if trap is None:
@@ -150,28 +158,30 @@ class Counter:
         except OSError:
             return
         try:
-            self._guardian = Guard(self.process.pid, memory, [poke for poke in pokes if poke[2] != trap])
+            self._watchdog = Guard(self.process.pid, memory, [poke for poke in pokes if poke[2] != trap])
         finally:
             os.close(memory)
 
     def _run(self, seconds: Optional[float]) -> Outcome:
-        """A Ctrl-C may strike between any two lines of ours, too; it ends the counting, with a table."""
+        """Run the process. Ctrl-C may also arrive while findleaks' own code runs; it ends the
+        counting, with a table."""
         try:
             outcome = self.process.run(seconds)
         except KeyboardInterrupt:
             return Outcome("interrupt")
-        return Outcome("interrupt") if self._pressed and outcome.why != "ended" else outcome
+        return Outcome("interrupt") if self._interrupted and outcome.why != "ended" else outcome
 
-    def _now(self, gone: float, over: bool, outcome: Outcome) -> Table:
+    def _now(self, elapsed: float, finished: bool, outcome: Outcome) -> Table:
         stacks = [Counted(row.count, row.frames, row.end) for row in self._table.values()]
-        return Table(self.events, self.matched, gone, sorted(stacks, key=lambda one: -one.count), over, outcome)
+        return Table(self.events, self.matched, elapsed, sorted(stacks, key=lambda one: -one.count), finished, outcome)
 
     def _hit(self, address: int) -> bool:
-        """A thread is at `address`. An error is kept until the process stands: the debuggers would only print it, and go on."""
+        """A thread is at `address`. An error is kept until the process is stopped: the debuggers
+        would only print it and go on."""
         try:
             return self._event(address)
         except KeyboardInterrupt:
-            self._pressed = True
+            self._interrupted = True
             return True
         except BaseException as error:
             self._error = error
@@ -194,11 +204,13 @@ class Counter:
         assert self.unwind_cache is not None and self._namer is not None
         sp, fp = self.process.register(self._stack), self.process.register(self._frame)
         trace = self.unwind_cache.lookup_or_unwind(address, sp, fp)
-        if trace.end and time.monotonic() > self._reopened + REOPENED:
-            self._reopen()  # code may have been mapped since
+        if trace.end and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
+            self._reopen()  # more code may have been mapped
             trace = self.unwind_cache.lookup_or_unwind(address, sp, fp)
-            self._reopened = time.monotonic()
-        known = self._rows.get(id(trace))  # the cache gives the same object again, which is much faster to find than its equals
+            self._reopened_at = time.monotonic()
+        # The cache returns the same object for the same stack: its id is looked up much faster than
+        # the trace itself.
+        known = self._rows.get(id(trace))
         if known is None:
             key = tuple(frame.pc for frame in trace.frames), trace.end
             row = self._table.get(key)
@@ -210,7 +222,8 @@ class Counter:
         known[1].count += 1
 
     def _named(self, address: int, trace: Trace) -> tuple[NamedFrame, ...]:
-        """The frames with their names; the counted function's may be known from elsewhere than a symbol table."""
+        """The frames with their names; the counted function's name may come from elsewhere than a
+        symbol table."""
         assert self._namer is not None
         first, *rest = (self._namer.name(frame) for frame in trace.frames)
         if not first.function:

@@ -1,4 +1,4 @@
-"""Where in a process there is room for a mapping of ours, near its code."""
+"""Finds a free address range near a process's code, for findleaks' own mapping."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ from typing import Optional
 from findleaks.target.base import Range, Region
 
 PAGE = 4096
-LOWEST = 1 << 16
-"""What the kernel lets nobody map below, as it is commonly set (vm.mmap_min_addr)."""
-HIGHEST = (1 << 47) - PAGE
-NEAR = (1 << 31) - (64 << 20)
-"""Farthest from the code, so that operands of its neighbourhood are within 2 GiB as well."""
+LOWEST_ADDRESS = 1 << 16
+"""The kernel allows no mappings below it, with the usual setting of vm.mmap_min_addr."""
+HIGHEST_ADDRESS = (1 << 47) - PAGE
+MAX_DISTANCE = (1 << 31) - (64 << 20)
+"""Bytes from the code, at most. The margin keeps operands near the code within 2 GiB as well."""
 GROWTH = 1 << 30
-"""Bytes that are left to the heap above the program's data (brk), and to the main thread's stack below it."""
+"""Bytes left free for growth: of the heap (brk) above the program's data, and of the main thread's
+stack, downward."""
 
 
 def room(regions: Sequence[Region], size: int, near: Sequence[int], program: str) -> Optional[int]:
-    """The address of `size` free bytes that is nearest to all of the places `near`; None where there is none within reach. A page is
-    left free on both sides, so that the kernel does not join mappings. `program` is the path whose data the heap may follow."""
-    low = max(max(near) - NEAR, LOWEST)
-    high = min(min(near) + NEAR, HIGHEST)
+    """The address of `size` free bytes within reach of all addresses `near`, the nearest to the
+    first; None if there is none.
+
+    A page is left free on both sides, so that the kernel does not merge mappings. `program` is the
+    path of the executable, whose data the heap may follow.
+    """
+    low = max(max(near) - MAX_DISTANCE, LOWEST_ADDRESS)
+    high = min(min(near) + MAX_DISTANCE, HIGHEST_ADDRESS)
     found = [
         address
         for gap in _gaps(regions, program)
@@ -34,9 +39,9 @@ def room(regions: Sequence[Region], size: int, near: Sequence[int], program: str
 
 
 def _gaps(regions: Sequence[Region], program: str) -> Iterator[Range]:
-    end, before = LOWEST, ""
+    end, before = LOWEST_ADDRESS, ""
     last = max((region.end for region in regions if region.name == program), default=0)
-    for region in [*regions, Region(HIGHEST, HIGHEST, False, False, False)]:
+    for region in [*regions, Region(HIGHEST_ADDRESS, HIGHEST_ADDRESS, False, False, False)]:
         start = end + GROWTH if before == "[heap]" or end == last else end
         stop = region.start - GROWTH if region.name == "[stack]" else region.start
         if stop > start:

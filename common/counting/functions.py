@@ -1,4 +1,4 @@
-"""Where functions begin, by the names people know them by."""
+"""Functions of a process by name: their addresses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from findleaks.target.base import Target
 from findleaks.target.elf import Table, text
 from findleaks.unwind.stacks import NamedFrame, matches_function
 
-MOST = 64
-"""Breakpoints of one pattern."""
-_FUNCTION = 2  # st_info & 15; not GNU_IFUNC, which is called once, to choose the function
+MAX_FUNCTIONS = 64
+"""Functions that one pattern may name, as each gets a breakpoint."""
+_FUNCTION = 2  # STT_FUNC; not STT_GNU_IFUNC, whose code runs once, to choose the function
 _SHN_ABS = 0xFFF1
 
 
@@ -27,8 +27,11 @@ class Function(NamedTuple):
 
 
 def functions(target: Target, pattern: str) -> list[Function]:
-    """Every function of this name in any module, by address; as in `stacks`, the name may be whole, without parameters, or its last part,
-    and have * and ? in it. An address (0x…) stands for itself. TargetError when there is none."""
+    """The functions of this name in all modules, in order of address; TargetError if there is none.
+
+    As in `stacks`, the pattern may be the whole name, the name without parameters or its last part,
+    with * and ?. An address (0x…) means the function that begins there.
+    """
     if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", pattern):
         return [_at(target, int(pattern, 16))]
     found: dict[int, Function] = {}
@@ -43,13 +46,13 @@ def functions(target: Target, pattern: str) -> list[Function]:
         found = {where: Function(where, name, jni.MODULE) for name, where in jni.functions(target).items() if name == pattern}
     if not found:
         raise TargetError(f"no function {pattern!r} in any symbol table of the process: if it was stripped give its address (0x…)")
-    if len(found) > MOST:
-        raise UsageError(f"{pattern!r} names {len(found):,} functions, more than {MOST}: say it more exactly")
+    if len(found) > MAX_FUNCTIONS:
+        raise UsageError(f"{pattern!r} names {len(found):,} functions, more than {MAX_FUNCTIONS}: say it more exactly")
     return [found[address] for address in sorted(found)]
 
 
 def present(target: Target, patterns: Sequence[str]) -> list[Function]:
-    """The functions of all of these names that are there; TargetError when none is."""
+    """The functions of those of these names that exist; TargetError if none does."""
     found: list[Function] = []
     for pattern in patterns:
         try:
@@ -70,7 +73,7 @@ def _at(target: Target, address: int) -> Function:
 
 
 def _candidates(table: Table, pattern: str) -> Iterator[tuple[int, str]]:
-    """(value, mangled name) of functions whose mangled name holds the last part of the pattern."""
+    """(st_value, mangled name) of functions whose mangled name contains the pattern's last part."""
     plain = pattern.split("(")[0]
     pieces = re.split(r"[^\w$.@]+", plain)
     needle = (pieces[-1] if pieces[-1] and not re.search(r"[*?]", plain) else max(pieces, key=len)).encode()
@@ -80,7 +83,7 @@ def _candidates(table: Table, pattern: str) -> Iterator[tuple[int, str]]:
     starts: set[int] = set()
     at = strings.find(needle)
     while at >= 0:
-        starts.update((strings.rfind(b"\0", 0, at) + 1, at))  # a name may be the tail of another
+        starts.update((strings.rfind(b"\0", 0, at) + 1, at))  # string tables share tails of names
         at = strings.find(needle, at + 1)
     if not starts:
         return

@@ -1,7 +1,7 @@
-"""A guardian for a process whose code is changed: should the debugger be killed (SIGKILL), another program puts the process right.
+"""Starts and ends the watchdog, which restores a process's code if the debugger gets SIGKILL.
 
-That works for all but a thread that stands at a breakpoint at that very moment: the kernel delivers its SIGTRAP before anybody can do
-anything.
+It cannot help a thread that is at a breakpoint at that moment: the kernel delivers the thread's
+SIGTRAP first.
 """
 
 from __future__ import annotations
@@ -16,19 +16,23 @@ from pathlib import Path
 from typing import Optional
 
 BREAKPOINT = {"x86-64": b"\xcc"}
-"""What debuggers write over an instruction (int3), by architecture; where writing it back is one store that no thread sees half done."""
-STARTS = 3.0
-"""Seconds a guardian is given to start. Without one counting goes on."""
+"""The instruction that debuggers write for a breakpoint, by architecture: int3.
 
-Poke = tuple[int, bytes, bytes]
-"""address, what stands there while the debugger lives, what is to stand there afterwards"""
+Only those of one byte: restoring one is a single store, which no thread sees half done.
+"""
+START_SECONDS = 3.0
+"""Seconds in which the watchdog has to start. If it does not, counting goes on without."""
+
+PatchedBytes = tuple[int, bytes, bytes]
+"""(address, bytes while the debugger is alive, bytes to restore)."""
 
 
 class Guard:
-    """A guardian at work, if there can be one. `dismiss` it when all is restored."""
+    """The watchdog of one process; does nothing if it could not be started. `dismiss` it when the
+    code is restored."""
 
-    def __init__(self, pid: int, memory: int, pokes: Sequence[Poke], clean: bool = False) -> None:
-        """`memory` is a descriptor of /proc/PID/mem for writing; `clean`: take out a stub, too."""
+    def __init__(self, pid: int, memory: int, pokes: Sequence[PatchedBytes], clean: bool = False) -> None:
+        """`memory` is a descriptor of /proc/PID/mem for writing; `clean`: remove stubs, too."""
         self.process: Optional[subprocess.Popen[str]] = None
         python = _python()
         if python is None:
@@ -49,13 +53,13 @@ class Guard:
             for address, now, old in pokes:
                 self.process.stdin.write(f"{address:x} {now.hex()} {old.hex()}\n")
             self.process.stdin.flush()
-            if not select.select([self.process.stdout], [], [], STARTS)[0]:
+            if not select.select([self.process.stdout], [], [], START_SECONDS)[0]:
                 self.dismiss()
         except OSError:
             self.dismiss()
 
     def dismiss(self) -> None:
-        """There is nothing to watch any more."""
+        """End the watchdog without restoring anything."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -69,7 +73,7 @@ class Guard:
         process.wait()
 
     def leave(self) -> None:
-        """Something was not restored: let the guardian do it, as if the debugger were dead."""
+        """Let the watchdog restore the code, as if the debugger were dead: findleaks could not."""
         process, self.process = self.process, None
         if process is not None:
             assert process.stdin is not None and process.stdout is not None
@@ -78,7 +82,7 @@ class Guard:
 
 
 def _python() -> Optional[str]:
-    """A Python to run it; inside a debugger sys.executable may name the debugger."""
+    """A Python interpreter; inside a debugger sys.executable may name the debugger."""
     name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for path in (os.path.join(sys.base_prefix, "bin", name), shutil.which(name), shutil.which("python3")):
         if path and os.access(path, os.X_OK):

@@ -1,7 +1,8 @@
-"""Putting the stub in front of functions, and taking it out again, whoever put it there.
+"""Installs the stub in front of functions, and removes it, also one that an earlier run left.
 
-In the process there are afterwards, in one piece: a page that says what was patched, the code, the page of settings, and the shared
-table (table.py). The page makes the next attach recognise what a debugger left behind that was killed.
+It is one range of the process's memory: a page that lists the patches, the code, the page of
+settings, and the shared table (table.py). By its first page a later run recognises a stub whose
+debugger was killed.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from findleaks.target.base import Region
 from findleaks.target.control import PatchHost, ThreadPosition
 
 PAGE = 4096
-PIECE = 2048
-"""Bytes of code for each function."""
-SIGN = b"findleaks stub\0\1"
-_HEAD = struct.Struct("<16s4Q")  # the sign, bytes of code, of all, where the table is, patches
+STUB_BYTES = 2048
+"""Bytes of stub code for each patched function."""
+MAGIC = b"findleaks stub\0\1"
+_HEAD = struct.Struct("<16s4Q")  # MAGIC, bytes of code, bytes in all, the table's address, patches
 _PATCH = struct.Struct("<Q8s8s")
-MOST = 128
-"""Patches that the page has room for."""
-DEEPEST = 8 << 20
-"""Bytes of a stack that are searched for an address of the stub."""
+MAX_PATCHES = 128
+"""Patches of a stub; its first page has space for so many."""
+MAX_STACK_BYTES = 8 << 20
+"""Bytes of a stack that are searched for addresses of the stub, at most."""
 TRIES, PAUSE = 100, 0.004
-"""Times, and seconds, that the process is let run so that its threads leave a place."""
+"""How often, and for how many seconds, the process is resumed so that its threads leave a range."""
 _RW, _RX, _PRIVATE, _SHARED, _ANONYMOUS, _NO_REPLACE = 3, 5, 2, 1, 0x20, 0x100000
 _WIPE_ON_FORK = 18
 
@@ -42,13 +43,15 @@ Read = Callable[[int, int], bytes]
 
 
 class Patched(NamedTuple):
+    """The bytes at one address: `original`, and the `jump` to the stub that replaces them."""
+
     address: int
     original: bytes
     jump: bytes
 
 
 class Stub(NamedTuple):
-    """What is in the process: `size` bytes at `address`, the first `code` of them code."""
+    """A stub in a process: `size` bytes at `address`, the first `code` of them executable."""
 
     address: int
     code: int
@@ -60,9 +63,9 @@ class Stub(NamedTuple):
         return self.address + self.code
 
     def page(self) -> bytes:
-        """The first page."""
+        """The contents of the first page."""
         rows = b"".join(_PATCH.pack(one.address, one.original, one.jump) for one in self.patches)
-        return _HEAD.pack(SIGN, self.code, self.size, self.table, len(self.patches)) + rows
+        return _HEAD.pack(MAGIC, self.code, self.size, self.table, len(self.patches)) + rows
 
 
 def found(regions: Iterable[Region], read: Read) -> list[Stub]:
@@ -72,10 +75,10 @@ def found(regions: Iterable[Region], read: Read) -> list[Stub]:
         if not (region.executable and region.private and not region.writable and not region.name and region.size >= 2 * PAGE):
             continue
         head = read(region.start, PAGE)
-        if len(head) < PAGE or not head.startswith(SIGN):
+        if len(head) < PAGE or not head.startswith(MAGIC):
             continue
         _, code, size, table, count = _HEAD.unpack_from(head)
-        if table != region.start + code or code != region.size or not code < size <= 1 << 28 or count > MOST:
+        if table != region.start + code or code != region.size or not code < size <= 1 << 28 or count > MAX_PATCHES:
             continue
         rows = [_PATCH.unpack_from(head, _HEAD.size + _PATCH.size * number) for number in range(count)]
         patches = tuple(Patched(address, old[:ROOM], new[:ROOM]) for address, old, new in rows)
@@ -84,7 +87,8 @@ def found(regions: Iterable[Region], read: Read) -> list[Stub]:
 
 
 class Plan(NamedTuple):
-    """`patches` of functions that are counted, each with its key; those at `steps` change the thread's depth by so much."""
+    """What to patch: `patches` of the counted functions, each with its key, and `steps`, functions
+    that open or close a scope, each with what it adds to the thread's depth."""
 
     patches: Sequence[tuple[Patch, int]]
     steps: Sequence[tuple[Patch, int]]
@@ -93,20 +97,21 @@ class Plan(NamedTuple):
 def install(
     host: PatchHost, memory: ProcMemory, plan: Plan, settings: Callable[[Layout], bytes], program: str
 ) -> tuple[Stub, Layout, mmap.mmap]:
-    """Put it there, not enabled yet. TargetError when that cannot be done: the process is then as it was."""
+    """Install the stub, not enabled yet. TargetError if that fails; nothing is changed then."""
     every = [*plan.patches, *plan.steps]
-    if len(every) > MOST:
-        raise Refused(f"{len(every)} functions are to be patched, more than {MOST}")
-    code = PAGE + (PIECE * len(every) + PAGE - 1 & -PAGE)
+    if len(every) > MAX_PATCHES:
+        raise Refused(f"{len(every)} functions are to be patched, more than {MAX_PATCHES}")
+    code = PAGE + (STUB_BYTES * len(every) + PAGE - 1 & -PAGE)
     size = code + Layout(0).size
-    _clear(host, memory.read, [(patch.address + 1, patch.address + patch.size) for patch, _ in every])
+    _wait_until_clear(host, memory.read, [(patch.address + 1, patch.address + patch.size) for patch, _ in every])
     regions = mapped(host.pid)
     base = room(regions, size, [patch.address for patch, _ in every], program)
     if base is None:
         raise Refused(f"memory cannot be had near {every[0][0].address:#x}: no {size:,} bytes are free within 2 GiB")
     layout = Layout(base + code)
     patched = tuple(
-        Patched(patch.address, patch.original, jump(patch.address, base + PAGE + PIECE * number)) for number, (patch, _) in enumerate(every)
+        Patched(patch.address, patch.original, jump(patch.address, base + PAGE + STUB_BYTES * number))
+        for number, (patch, _) in enumerate(every)
     )
     stub = Stub(base, code, size, patched)
     text = _code(plan, stub)
@@ -114,7 +119,7 @@ def install(
 
     def map_at(address: int, length: int, access: int, how: int, descriptor: int = -1) -> None:
         got = checked("mmap", host.call(syscall, remote.MMAP, address, length, access, how | _NO_REPLACE, descriptor, 0))
-        if got != address:  # a kernel before 4.17 takes the address for a hint
+        if got != address:  # kernels before 4.17 take the address for a hint
             host.call(syscall, remote.MUNMAP, got, length)
             raise Refused(f"memory cannot be had near {every[0][0].address:#x}: the kernel gives it at {got:#x}")
         ours.append((address, length))
@@ -128,8 +133,8 @@ def install(
         descriptor = checked("memfd_create", host.call(syscall, remote.MEMFD_CREATE, layout.address, 1))
         checked("ftruncate", host.call(syscall, remote.FTRUNCATE, descriptor, layout.size - SHARED))
         map_at(layout.address + SHARED, layout.size - SHARED, _RW, _SHARED, descriptor)
-        shared = _opened(host.pid, descriptor, layout.size - SHARED)
-        host.call(syscall, remote.MADVISE, layout.address, SHARED, _WIPE_ON_FORK)  # since Linux 4.14
+        shared = _map_shared(host.pid, descriptor, layout.size - SHARED)
+        host.call(syscall, remote.MADVISE, layout.address, SHARED, _WIPE_ON_FORK)  # Linux 4.14
         memory.write(layout.address, settings(layout))
         memory.write(base, stub.page())
         memory.write(base + PAGE, text)
@@ -148,7 +153,7 @@ def install(
     return stub, layout, shared
 
 
-def _opened(pid: int, descriptor: int, size: int) -> mmap.mmap:
+def _map_shared(pid: int, descriptor: int, size: int) -> mmap.mmap:
     try:
         file = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
@@ -169,30 +174,31 @@ def _code(plan: Plan, stub: Stub) -> bytes:
         piece[stubcode.TABLE : stubcode.TABLE + 4] = distance.to_bytes(4, "little", signed=True)
         piece[stubcode.OPERAND : stubcode.OPERAND + 8] = (operand & (1 << 64) - 1).to_bytes(8, "little")
         piece += relocated(patch, at + len(blob))
-        made += piece.ljust(PIECE, b"\xcc")
+        made += piece.ljust(STUB_BYTES, b"\xcc")
     return bytes(made)
 
 
 def enable(memory: ProcMemory, stub: Stub, on: bool) -> None:
-    """Let calls be counted, or pass."""
+    """Switch counting on or off; when off, calls pass through the stub uncounted."""
     memory.write(stub.table + ENABLED, bytes((on,)).ljust(8, b"\0"))
 
 
 def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
-    """Give functions their bytes back; those that hold other bytes than our jump are left as they are, and returned if these are not the
-    original ones either."""
-    odd = []
+    """Restore original bytes; return functions that hold neither the jump nor the original bytes,
+    which are left as they are."""
+    unexpected = []
     for one in stub.patches:
         now = memory.read(one.address, ROOM)
         if now == one.jump:
             host.write(one.address, one.original)
         elif now != one.original:
-            odd.append(one)
-    return odd
+            unexpected.append(one)
+    return unexpected
 
 
 def settle(host: PatchHost, read: Read, stub: Stub, run: bool) -> Optional[str]:
-    """Wait until no thread is inside the stub; where one is, or will return there. The process is let run a little meanwhile, if `run`."""
+    """Wait until no thread is in the stub or may return there. Returns which one still is, or None.
+    With `run`, the process is resumed for moments meanwhile; else it is looked at once."""
     where = None
     for _ in range(TRIES if run else 1):
         where = standing(host.places(), mapped(host.pid), read, [(stub.address, stub.address + stub.code)])
@@ -204,12 +210,12 @@ def settle(host: PatchHost, read: Read, stub: Stub, run: bool) -> Optional[str]:
 
 
 def unmap(host: PatchHost, read: Read, stub: Stub) -> None:
-    """Give the memory back."""
+    """Unmap the stub."""
     checked("munmap", host.call(entry(mapped(host.pid), read), remote.MUNMAP, stub.address, stub.size))
 
 
-def _clear(host: PatchHost, read: Read, ranges: Sequence[tuple[int, int]]) -> None:
-    """See that no thread stands where bytes are to change."""
+def _wait_until_clear(host: PatchHost, read: Read, ranges: Sequence[tuple[int, int]]) -> None:
+    """Wait until no thread is within `ranges`, whose bytes are to change. Refused if one stays."""
     for _ in range(TRIES):
         where = standing(host.places(), mapped(host.pid), read, ranges)
         if where is None:
@@ -220,13 +226,14 @@ def _clear(host: PatchHost, read: Read, ranges: Sequence[tuple[int, int]]) -> No
 
 
 def standing(places: Sequence[ThreadPosition], regions: Sequence[Region], read: Read, ranges: Sequence[tuple[int, int]]) -> Optional[str]:
-    """The first thread that is in one of these ranges, or has an address of one on its stack, in words."""
+    """The first thread that is in one of these ranges, or has an address of one on its stack, as
+    text for a message; None if there is none."""
     for place in places:
         if any(low <= place.pc < high for low, high in ranges):
             return f"thread {place.tid} stands at {place.pc:#x}"
     for place in places:
         end = next((region.end for region in regions if place.sp in region), place.sp)
-        data = read(place.sp & -8, min(end - place.sp, DEEPEST))
+        data = read(place.sp & -8, min(end - place.sp, MAX_STACK_BYTES))
         for low, high in ranges:
             at = _within(data, low, high)
             if at is not None:

@@ -1,4 +1,4 @@
-"""The memory of a process of this machine by its file in /proc, as it is now: nothing is cached."""
+"""Reads and writes the memory of a local process through /proc/PID/mem, without caching."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from findleaks.errors import TargetError
 
 
 class ProcMemory:
-    """Closed until `open` is called."""
+    """The memory of one process; it has to be opened first."""
 
     def __init__(self, pid: int) -> None:
         self._path = f"/proc/{pid}/mem"
         self._descriptor = -1
 
     def open(self, writable: bool = False) -> None:
-        """OSError where the process cannot be read, or written."""
+        """Open it; OSError if the process may not be read, or written."""
         self._descriptor = os.open(self._path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
 
     def read(self, address: int, size: int) -> bytes:
-        """May be short, or b"" where nothing is mapped."""
+        """Up to `size` bytes; fewer, or b"", where nothing is mapped."""
         try:
             return os.pread(self._descriptor, size, address)
         except (OSError, OverflowError):
             return b""
 
     def write(self, address: int, data: bytes) -> None:
-        """TargetError when that is not permitted."""
+        """Write `data`; TargetError if that fails."""
         try:
             written = os.pwrite(self._descriptor, data, address)
         except (OSError, OverflowError):
@@ -38,7 +38,7 @@ class ProcMemory:
         return self._descriptor
 
     def close(self) -> bool:
-        """Whether it was open."""
+        """Close it; returns whether it was open."""
         if self._descriptor < 0:
             return False
         os.close(self._descriptor)

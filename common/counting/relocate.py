@@ -1,4 +1,7 @@
-"""Making room for a jump at a function's beginning: the instructions there are moved elsewhere, changed so that they do the same."""
+"""Moves a function's first instructions elsewhere, so that a jump fits in their place.
+
+Operands relative to the instruction pointer are adjusted, so that they do the same there.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from findleaks.disasm.x86 import instructions
 from findleaks.errors import TargetError
 
 ROOM = 5
-"""Bytes of a jump: e9, and its distance in four bytes."""
+"""Bytes of a jump: opcode e9, and a distance of four bytes."""
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 _REACH = range(-(1 << 31), 1 << 31)
 _ENTERS_THE_KERNEL = ("syscall", "sysenter", "int")
@@ -23,7 +26,10 @@ class Refused(TargetError):
 
 
 class Patch(NamedTuple):
-    """The jump's five bytes go to `address` instead of `original`. `moved` are the instructions of `size` bytes."""
+    """What to change in one function: a jump of five bytes replaces `original` at `address`.
+
+    `moved` are the instructions that it overwrites, in whole or in part: the `size` bytes `code`.
+    """
 
     function: int
     address: int
@@ -34,11 +40,12 @@ class Patch(NamedTuple):
 
 
 def plan(name: str, function: int, end: int, code: bytes) -> Patch:
-    """Which instructions to move. `code` are the function's bytes up to `end`, without breakpoints.
+    """Choose the instructions to move. `code` are the function's bytes up to `end`, without
+    breakpoints.
 
-    Refused says why not; CapstoneMissing.
+    Raises Refused, which says why it cannot be patched, and CapstoneMissing.
     """
-    # A function that indirect calls may reach begins with endbr64 where control flow is enforced (CET): that stays where it is.
+    # endbr64 stays in its place: with CET, indirect calls have to arrive at one.
     start = function + len(_ENDBR64) if code.startswith(_ENDBR64) else function
     if end - start < ROOM:
         raise Refused(f"{name} is too short: {end - start} bytes, {ROOM} are needed")
@@ -78,7 +85,8 @@ def _movable(name: str, one: Instruction, code: bytes) -> None:
 
 
 def _operand(one: Instruction, code: bytes) -> Optional[int]:
-    """Where the four bytes of the distance to the operand are in the instruction: before 0, 1, 2 or 4 bytes of an immediate."""
+    """The offset of the operand's four-byte displacement in the instruction; None if that is not
+    certain. An immediate of 0, 1, 2 or 4 bytes follows it."""
     assert one.displacement is not None
     wanted = (one.displacement - one.end).to_bytes(4, "little", signed=True)
     found = [at for at in (one.size - 4 - size for size in (0, 1, 2, 4)) if at > 0 and code[at : at + 4] == wanted]
@@ -86,7 +94,7 @@ def _operand(one: Instruction, code: bytes) -> Optional[int]:
 
 
 def jump(at: int, to: int) -> bytes:
-    """jmp, five bytes. Refused where it is too far."""
+    """The five bytes of a jmp from `at` to `to`. Refused if that is too far."""
     return b"\xe9" + _distance(to - at - ROOM)
 
 
@@ -97,7 +105,7 @@ def _distance(value: int) -> bytes:
 
 
 def relocated(patch: Patch, to: int) -> bytes:
-    """The moved instructions as they have to be at `to`, and a jump to what follows them."""
+    """The moved instructions, adjusted to be at `to`, and a jump to what follows the originals."""
     made = bytearray()
     for one in patch.moved:
         low = one.address - patch.address
@@ -115,6 +123,7 @@ def relocated(patch: Patch, to: int) -> bytes:
 
 
 def _condition(code: bytearray) -> int:
-    """The condition of a branch, by number: the low bits of the opcode, which is 0f 8x before four bytes, or 7x before one."""
+    """The number of a branch's condition: the low bits of its opcode, which is 0f 8x before a
+    distance of four bytes, 7x before one of one byte."""
     near = len(code) >= 6 and code[-6] == 0x0F
     return code[-5 if near else -2] & 15

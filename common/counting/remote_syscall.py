@@ -1,8 +1,9 @@
-"""System calls that a stopped thread of another process makes for us, x86-64 Linux; its registers are afterwards as they were.
+"""Remote system calls: made by a stopped thread of another process, on x86-64 Linux.
 
-The thread is pointed at a `syscall` instruction that the process has already, and single-stepped over it. ptrace serves the thread
-that holds the process only: inside GDB that is the one which runs Python's commands, too. GDB does not notice: what it knows of
-registers still holds. (Linux arch/x86/entry/common.c, arch/x86/include/asm/user_64.h; ptrace(2).)
+The thread's instruction pointer is set to a `syscall` instruction of the process, which is then
+single-stepped; its registers are restored afterwards. ptrace works only from the thread that traces
+the process: inside GDB that is the one that runs Python's commands. The registers that GDB has
+cached stay correct. (Linux arch/x86/entry/common.c, arch/x86/include/asm/user_64.h; ptrace(2).)
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ MMAP, MUNMAP, MADVISE, CLOSE, FTRUNCATE, MEMFD_CREATE = 9, 11, 28, 3, 77, 319
 """Numbers of system calls (Linux arch/x86/entry/syscalls/syscall_64.tbl)."""
 
 _SINGLESTEP, _GETREGS, _SETREGS, _GETSIGMASK, _SETSIGMASK = 9, 12, 13, 0x420A, 0x420B
-_GET_FILTER, _MOST_FILTERS = 0x420C, 64
+_GET_FILTER, _MAX_FILTERS = 0x420C, 64
 _WALL = 0x40000000
-_FORM = struct.Struct("<27Q")
+_FORM = struct.Struct("<27Q")  # struct user_regs_struct
 _ARGUMENTS = (14, 13, 12, 7, 9, 8)  # rdi, rsi, rdx, r10, r8, r9 in struct user_regs_struct
 _RAX, _ORIG_RAX, _RIP, _RSP = 10, 15, 16, 19
 _M64 = (1 << 64) - 1
 _ALL_BUT_TRAP = _M64 ^ 1 << signal.SIGTRAP - 1
 _SYSCALL = b"\x0f\x05"
-_PATIENCE = 5.0
+_STEP_SECONDS = 5.0
 
 
 def mapped(pid: int) -> list[Region]:
-    """What the process has mapped now; [] when it is gone."""
+    """What the process has mapped now; [] if it has ended."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             return regions_of(file.read())
@@ -49,14 +50,14 @@ def mapped(pid: int) -> list[Region]:
 
 
 class Remote:
-    """The threads of a process that the caller's own thread traces, all of which stand."""
+    """A process that is traced by the calling thread, and all of whose threads are stopped."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._libc = ptrace_library()
 
     def places(self) -> list[ThreadPosition]:
-        """Where each thread stands. TargetError when one runs."""
+        """Where each thread is. TargetError if one runs."""
         found = []
         for tid in tasks(self.pid):
             words = self._registers(tid)
@@ -67,17 +68,18 @@ class Remote:
         return found
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """What the system call returns: a negative errno where it fails. TargetError when it cannot be made."""
+        """What the system call returns: a negative errno if it fails. Raises TargetError if it
+        cannot be made."""
         for tid in tasks(self.pid):
             words = self._registers(tid)
             if words is None:
                 continue
-            self._permitted(tid, instruction, number, arguments)
+            self._check_seccomp(tid, instruction, number, arguments)
             return self._call(tid, words, instruction, number, arguments)
         raise TargetError(f"pid {self.pid}: no thread of it stands still")
 
-    def _permitted(self, tid: int, instruction: int, number: int, arguments: Sequence[int]) -> None:
-        """TargetError where seccomp may end the process for the call, or refuse it."""
+    def _check_seccomp(self, tid: int, instruction: int, number: int, arguments: Sequence[int]) -> None:
+        """Raise TargetError where seccomp may end the process for the call, or refuse it."""
         if status(tid).get("Seccomp", "0") == "0":
             return
         filters = self._filters(tid)
@@ -87,9 +89,9 @@ class Remote:
             raise TargetError(f"the process is under seccomp, which does not let it make the system call {number}")
 
     def _filters(self, tid: int) -> Optional[list[list[Step]]]:
-        """The seccomp filters of a thread; None where they cannot be read."""
+        """The seccomp filters of a thread; None if they cannot be read."""
         found: list[list[Step]] = []
-        while len(found) < _MOST_FILTERS:
+        while len(found) < _MAX_FILTERS:
             count = self._libc.ptrace(_GET_FILTER, tid, len(found), None)
             if count < 0:
                 return found if found and ctypes.get_errno() == errno.ENOENT else None
@@ -105,7 +107,7 @@ class Remote:
             raise TargetError(f"thread {tid}: {os.strerror(ctypes.get_errno()).lower()}")
         ours = list(words)
         ours[_RAX], ours[_RIP] = number, instruction
-        ours[_ORIG_RAX] = _M64  # the call that it may have been in is not restarted yet
+        ours[_ORIG_RAX] = _M64  # a system call that it was in is not restarted yet
         for register, value in zip(_ARGUMENTS, arguments):
             ours[register] = value & _M64
         blocked = ctypes.c_uint64(_ALL_BUT_TRAP)
@@ -125,15 +127,15 @@ class Remote:
         finally:
             self._write(tid, words)
             self._ptrace(_SETSIGMASK, tid, 8, ctypes.addressof(mask))
-            if stopped:  # the debugger had sent it, and waits for it
+            if stopped:  # the debugger sent that SIGSTOP, and waits for it
                 self._libc.tgkill(self.pid, tid, signal.SIGSTOP)
         return signed(after[_RAX], 64)
 
     def _step(self, tid: int) -> int:
-        """Let it execute one instruction; the signal that it stopped by."""
+        """Execute one instruction; returns the signal that stopped the thread."""
         if self._ptrace(_SINGLESTEP, tid, 0, 0):
             raise TargetError(f"thread {tid} cannot be stepped: {os.strerror(ctypes.get_errno()).lower()}")
-        limit = time.monotonic() + _PATIENCE
+        limit = time.monotonic() + _STEP_SECONDS
         while time.monotonic() < limit:
             try:
                 got, how = os.waitpid(tid, _WALL | os.WNOHANG)
@@ -158,12 +160,12 @@ class Remote:
             raise TargetError(f"thread {tid}: its registers cannot be written: {os.strerror(ctypes.get_errno()).lower()}")
 
     def _ptrace(self, request: int, tid: int, address: int, data: int) -> bool:
-        """Whether it failed."""
+        """Make a ptrace request; returns whether it failed."""
         return bool(self._libc.ptrace(request, tid, address, data) == -1)
 
 
 def entry(regions: Sequence[Region], read: Callable[[int, int], bytes]) -> int:
-    """The address of a `syscall` instruction of the process; TargetError when it has none."""
+    """The address of a `syscall` instruction in the process's code; TargetError if it has none."""
     code = [region for region in regions if region.executable and region.name != "[vsyscall]"]
     for region in sorted(code, key=lambda region: (region.name != "[vdso]", "libc" not in region.name)):
         for low in range(region.start, region.end, 1 << 20):
@@ -174,7 +176,7 @@ def entry(regions: Sequence[Region], read: Callable[[int, int], bytes]) -> int:
 
 
 def checked(what: str, result: int) -> int:
-    """The result of a system call; TargetError where it failed."""
+    """The result of a system call; TargetError if it failed."""
     if -4096 < result < 0:
         raise TargetError(f"memory cannot be had in the process: {what}: {errno.errorcode.get(-result, -result)}")
     return result

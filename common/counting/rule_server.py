@@ -1,7 +1,8 @@
-"""Answering the threads that wait in the stub: what rule a place has, where a stack ends, whether an isolate is one.
+"""Rule server: answers the requests of threads that wait in the stub.
 
-A thread of our own looks at the requests in the shared table all the while. With an answer come the rules of all that is farther out on
-the stack of the thread that asked, so that it waits once for a new stack at most.
+They ask for an unwind rule, for where a stack ends, or whether an address is an isolate.
+A thread of findleaks polls the requests in the shared table. An answer has the rules of all frames
+farther out on the asking thread's stack too, so that a new stack makes it wait once at most.
 """
 
 from __future__ import annotations
@@ -40,15 +41,16 @@ from findleaks.counting.unwind_rules import Step, follow, step
 from findleaks.target.base import Region, Target
 from findleaks.unwind.frames import Unwinder
 
-IDLE, BUSY = 0.001, 0.0002
-"""Seconds between two looks: commonly, and after a request."""
-REOPENED = 0.2
-"""Seconds between two looks at what files are mapped, where a place is none of those known."""
-_NOBODY, _NO_ROOM = 1, 2
+IDLE_SECONDS, BUSY_SECONDS = 0.001, 0.0002
+"""Seconds between two polls: without requests, and after one."""
+REOPEN_SECONDS = 0.2
+"""Seconds between two readings of what files are mapped, while places are in none that is known."""
+_NO_ANSWER, _TABLE_FULL = 1, 2
+"""Values of ORPHANED: a thread waited in vain or there is no server; the table of rules is full."""
 
 
 class Rules:
-    """What is known of places. Not to be used by two threads at a time: hold `lock`."""
+    """Unwind rules of one process, by key. For one thread at a time: hold `lock`."""
 
     def __init__(self, opened: Callable[[], Target], pid: int, read: Read, isolate: Callable[[int], bool]) -> None:
         self.lock = threading.Lock()
@@ -56,7 +58,7 @@ class Rules:
         self._open, self._pid, self._read, self._isolate = opened, pid, read, isolate
         self._regions: list[Region] = []
         self._starts: list[int] = []
-        self._reopened = time.monotonic()
+        self._reopened_at = time.monotonic()
         self.target = opened()
         self.unwinder = Unwinder(self.target)
 
@@ -64,20 +66,20 @@ class Rules:
         self.target.close()
 
     def step(self, key: int) -> Step:
-        """The rule of a place."""
+        """The rule of a place, by its key."""
         known = self.steps.get(key)
         if known is None:
-            if not self.unwinder.executable(key & ADDRESS) and time.monotonic() > self._reopened + REOPENED:
-                self.reopen()  # code may have been mapped since
+            if not self.unwinder.executable(key & ADDRESS) and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
+                self.reopen()  # more code may have been mapped
             known = self.steps[key] = step(self.unwinder, key)
         return known
 
     def reopen(self) -> None:
-        """Look anew at what is mapped."""
+        """Read again what is mapped."""
         before, self.target = self.target, self._open()
         self.unwinder = Unwinder(self.target)
         before.close()
-        self._reopened = time.monotonic()
+        self._reopened_at = time.monotonic()
 
     def stack(self, sp: int) -> Optional[Region]:
         """The mapping that a stack pointer is in."""
@@ -93,11 +95,11 @@ class Rules:
         return self._regions[at] if at >= 0 and address in self._regions[at] else None
 
     def forget(self) -> None:
-        """Mappings may be others by now."""
+        """Drop the mappings, which may have changed."""
         self._regions, self._starts = [], []
 
     def asked(self, request: Request) -> list[tuple[int, int]]:
-        """The pairs for the table of rules that answer a request; [] where there is no answer."""
+        """The (key, value) pairs for the table of rules that answer a request; [] if none do."""
         key = request.key
         if key & EXACT or not key & (STACK | ISOLATE):
             return self._along(key, request.sp, request.fp)
@@ -110,7 +112,7 @@ class Rules:
         return [(key, region.end), *self._along(request.place, request.sp, request.fp)][:MOST]
 
     def _along(self, key: int, sp: int, fp: int) -> list[tuple[int, int]]:
-        """The rules of this place and of those farther out."""
+        """The rules of this place and of its callers'."""
         made: dict[int, int] = {}
         region = self.stack(sp)
         low, high = (sp, region.end) if region is not None else (sp, sp)
@@ -120,7 +122,7 @@ class Rules:
             if caller is None:
                 break
             key, sp, fp = caller
-            if not low <= sp < high:  # a signal handler's stack led back to another
+            if not low <= sp < high:  # from a signal handler's stack to the interrupted one
                 region = self.stack(sp)
                 if region is None:
                     break
@@ -136,35 +138,40 @@ class Rules:
 
 
 class Service(threading.Thread):
-    """Answers until it is told to `finish`, and as long as the table, which has `room` for so many rules, is not full. `ring` is called
-    once when `limit` calls were made (0: never), and with every look `look` is, which may say that it is time to end, too."""
+    """Answers requests until `finish`, or until the table, of `capacity` rules, is nearly full.
 
-    def __init__(self, shared: mmap.mmap, rules: Rules, room: int, limit: int, ring: Callable[[], None], look: Callable[[], bool]) -> None:
+    `notify` is called once: when `limit` calls were counted (0: no limit), or when `ended`, which
+    is called at each poll, returns True.
+    """
+
+    def __init__(
+        self, shared: mmap.mmap, rules: Rules, capacity: int, limit: int, notify: Callable[[], None], ended: Callable[[], bool]
+    ) -> None:
         super().__init__(daemon=True)
         self.asked = 0
         self.error: Optional[BaseException] = None
-        self._shared, self._rules, self._limit, self._ring, self._look = shared, rules, limit, ring, look
+        self._shared, self._rules, self._limit, self._notify, self._ended = shared, rules, limit, notify, ended
         self._given: set[int] = set()
-        self._most = room * 3 // 4
+        self._most = capacity * 3 // 4
         self._over = threading.Event()
 
     def run(self) -> None:
-        """The thread's work."""
+        """Poll and answer; the thread's main function."""
         try:
-            rung = False
+            notified = False
             while not self._over.is_set():
                 served = self._serve()
-                if not rung and ((self._limit and self._events() >= self._limit) or self._look()):
-                    rung = True
-                    self._ring()
-                time.sleep(BUSY if served else IDLE)
+                if not notified and ((self._limit and self._events() >= self._limit) or self._ended()):
+                    notified = True
+                    self._notify()
+                time.sleep(BUSY_SECONDS if served else IDLE_SECONDS)
         except BaseException as error:
             self.error = error
-            self._shared[ORPHANED - SHARED] = _NOBODY
-            self._ring()
+            self._shared[ORPHANED - SHARED] = _NO_ANSWER
+            self._notify()
 
     def finish(self) -> None:
-        """Answer no more; threads that wait are let go."""
+        """Stop answering, and wait until the thread has ended."""
         self._over.set()
         if self.is_alive():
             self.join()
@@ -174,8 +181,8 @@ class Service(threading.Thread):
 
     def _serve(self) -> bool:
         shared, served = self._shared, False
-        if shared[ORPHANED - SHARED] == _NOBODY:
-            shared[ORPHANED - SHARED] = 0  # a thread gave up, as the machine was too busy for us
+        if shared[ORPHANED - SHARED] == _NO_ANSWER:
+            shared[ORPHANED - SHARED] = 0  # a thread gave up waiting, as the machine was too busy
         for number in range(REQUESTS):
             state = STATES - SHARED + STATE_STEP * number
             if shared[state] == ASKED:
@@ -186,7 +193,8 @@ class Service(threading.Thread):
                 data = answer(pairs)
                 self._given.update(key for key, _ in pairs)
                 if len(self._given) > self._most:
-                    shared[ORPHANED - SHARED] = _NO_ROOM  # it would be asked for again and again
+                    # Else the rules that do not fit would be requested again and again.
+                    shared[ORPHANED - SHARED] = _TABLE_FULL
                 shared[slot + ANSWERS : slot + ANSWERS + len(data)] = data
                 shared[state] = ANSWERED
                 self.asked += 1

@@ -1,4 +1,7 @@
-"""Whether a thread is in a scope: by what the process keeps itself, or by counting how scopes are opened and closed."""
+"""Whether a thread is in a scope: read from the process's state, or by counting opens and closes.
+
+The scopes are those of a rule: V8's handle scopes, CPython's GIL, or functions that open and close.
+"""
 
 from __future__ import annotations
 
@@ -16,42 +19,43 @@ from findleaks.target.base import Target
 from findleaks.target.control import BreakpointHost
 
 BASELINE = 1
-"""Handle scopes of V8 that are always open while callbacks run: node::Start's, or that of a worker's start."""
+"""Levels of V8 handle scopes that are always open while callbacks run: node::Start's, or that of a
+worker's start."""
 
-
-MOST_THREADS = 10_000
-"""Thread pointers to keep: most are of threads that ended long ago."""
+MAX_THREADS = 10_000
+"""Cached thread pointers, at most: most are of threads that have ended."""
 
 
 class Scope(Protocol):
-    """Where a rule has to stop threads, and what it then knows."""
+    """A rule's scopes in one process: where threads have to be stopped, and the state there."""
 
     @property
     def breakpoints(self) -> Mapping[int, int]:
-        """What each address that must be stopped at does to the depth of the thread there."""
+        """Addresses of breakpoints -> what a thread there adds to its depth: 1 or -1."""
         ...
 
     def step(self, thread: int, by: int) -> None:
-        """The thread is at a breakpoint that opens (1) or closes (-1) a scope."""
+        """Note that a thread opens (1) or closes (-1) a scope."""
         ...
 
     def outside(self, process: BreakpointHost) -> bool:
-        """Whether the thread that stands at the counted function is in no scope."""
+        """Whether the thread that is stopped at the counted function is in no scope."""
         ...
 
 
 def scope(rule: Rule, target: Target) -> Scope:
-    """Prepare a rule for a process. TargetError when this process cannot be asked."""
+    """The scope of a rule in a process. TargetError if the rule does not work on this process."""
     if rule.state == "v8":
-        return Handles(target)
+        return V8HandleScope(target)
     lock = gil.derive(target) if rule.state == "gil" else None
     if lock is not None:
-        return Holding(target.arch, lock)
+        return GilScope(target.arch, lock)
     return Depth(rule, target)
 
 
 class Depth:
-    """Counts by thread. Scopes that were open when counting began are not known: their closing is of no effect."""
+    """Depth of each thread, by counting opens and closes. Scopes that were open before counting
+    began are unknown; closing them has no effect."""
 
     def __init__(self, rule: Rule, target: Target) -> None:
         self.breakpoints = {one.address: 1 for one in _found(rule, target, rule.enter)}
@@ -70,15 +74,16 @@ class Depth:
 
 def _found(rule: Rule, target: Target, names: Sequence[str]) -> list[Function]:
     try:
-        if rule.name:  # one that is shipped: versions differ in what they have
+        if rule.name:  # a built-in rule: versions of the program have some of its functions
             return present(target, names)
         return [one for name in names for one in functions(target, name)]
     except TargetError as error:
         raise TargetError(f"the rule {rule.name or rule.what} does not work on this process: {error}") from None
 
 
-class Reading:
-    """What a scope is that is read of the process: there is nothing to stop at. Keeps the threads' thread pointers."""
+class ReadScope:
+    """A scope that is read from the process's memory, without breakpoints. Caches the threads'
+    thread pointers."""
 
     def __init__(self, arch: Arch) -> None:
         self.breakpoints: dict[int, int] = {}
@@ -86,25 +91,26 @@ class Reading:
         self._pointers: dict[int, int] = {}  # by thread
 
     def step(self, thread: int, by: int) -> None:
-        """There are no such breakpoints."""
+        """Never called: there are no breakpoints."""
 
     def pointer(self, process: BreakpointHost) -> int:
-        """The thread pointer of the thread that stands."""
+        """The thread pointer of the stopped thread."""
         thread = process.thread()
         known = self._pointers.get(thread)
         if known is None:
-            if len(self._pointers) > MOST_THREADS:
+            if len(self._pointers) > MAX_THREADS:
                 self._pointers.clear()
             known = self._pointers[thread] = process.register(self._arch.thread_pointer)
         return known
 
     def forget(self, thread: int) -> None:
-        """It may be another thread by now that has this number."""
+        """Drop a thread's pointer: the number may belong to another thread by now."""
         self._pointers.pop(thread, None)
 
 
-class Handles(Reading):
-    """V8's level of handle scopes, in the isolate that the thread is in. A thread in none is not outside a scope."""
+class V8HandleScope(ReadScope):
+    """V8's handle scope level, in the isolate that the thread is in. A thread in no isolate does
+    not count as outside a scope."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target.arch)
@@ -123,7 +129,7 @@ class Handles(Reading):
         return int.from_bytes(process.read(isolate + self._layout.level, 4), self._arch.byteorder) <= BASELINE
 
 
-class Holding(Reading):
+class GilScope(ReadScope):
     """Whether the thread holds CPython's global interpreter lock."""
 
     def __init__(self, arch: Arch, lock: gil.Lock) -> None:
@@ -139,7 +145,7 @@ class Holding(Reading):
 
 
 class Words:
-    """Words of a process as they are now."""
+    """Reads words of a process, without caching."""
 
     def __init__(self, process: BreakpointHost, arch: Arch) -> None:
         self._read, self._arch = process.read, arch

@@ -1,7 +1,9 @@
-"""What the seccomp filters of a thread would say of a system call: asked before it is made, as the answer may be to end the process.
+"""Evaluates a thread's seccomp filters for a system call that is not made yet.
 
-A filter is a program for the classic BPF machine over struct seccomp_data (Linux include/uapi/linux/seccomp.h, filter.h, bpf_common.h). Of
-several filters the strictest answer holds. The kernel lets a tracer with CAP_SYS_ADMIN read them (ptrace(2), PTRACE_SECCOMP_GET_FILTER).
+The kernel's own evaluation may end the process. A filter is a classic BPF program over struct
+seccomp_data (Linux include/uapi/linux/seccomp.h, filter.h, bpf_common.h). Of several filters the
+strictest answer holds. The kernel lets a tracer with CAP_SYS_ADMIN read them (ptrace(2),
+PTRACE_SECCOMP_GET_FILTER).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _M32, _M64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 class Step(NamedTuple):
-    """struct sock_filter"""
+    """One BPF instruction, struct sock_filter: `true` and `false` are jump offsets (jt, jf)."""
 
     code: int
     true: int
@@ -28,19 +30,19 @@ class Step(NamedTuple):
 
 
 def program(data: bytes) -> list[Step]:
-    """A filter's bytes as instructions."""
+    """The instructions of a filter's bytes."""
     return [Step(*row) for row in struct.iter_unpack("<HBBI", data)]
 
 
 def allowed(filters: Sequence[Sequence[Step]], number: int, instruction: int, arguments: Sequence[int]) -> bool:
-    """Whether all filters let the call pass; `instruction` is where `syscall` stands."""
+    """Whether all filters allow the call; `instruction` is the `syscall` instruction's address."""
     padded = [*(value & _M64 for value in arguments), 0, 0, 0, 0, 0, 0][:6]
     data = _DATA.pack(number, _X86_64, instruction + 2, *padded)
     return all(verdict(one, data) & _ACTION in (ALLOW, LOG) for one in filters)
 
 
 def verdict(steps: Sequence[Step], data: bytes) -> int:
-    """What a filter returns; KILL where it makes no sense."""
+    """What a filter returns; KILL if it is malformed."""
     a = x = at = 0
     memory = [0] * 16
     for _ in range(len(steps)):  # jumps lead forward only

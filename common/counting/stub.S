@@ -1,15 +1,20 @@
-# The code that `count --inject` puts in front of a function, x86-64. common/counting/stubcode.py has its bytes, made of this file by
-# `python tests/support/stub.py`; what stands at which offset of the table is in common/counting/table.py.
+# The stub: code that `count --inject` puts in front of a function, x86-64. Its bytes are in
+# common/counting/stubcode.py, made from this file by `python tests/support/stub.py`; the layout of
+# the table is in common/counting/table.py.
 #
-# It walks the stack of the thread as the unwinder does, by rules (one for each return address) that were made of call frame
-# information outside, and counts the call in a tree: one node for each (frame nearer, place), the last one holding the count. All of
-# it is lock-free: what is new is published by one cmpxchg16b. For a place without a rule it asks outside, and waits for a bounded time.
-# No memory is read but the table, what the rules say is a frame of this stack, and (in V8) the isolate that outside has approved of.
-# It uses no syscall, no lock, 400 bytes of stack below the red zone, and no register but the general ones, all of which it restores.
+# It walks the thread's stack as the unwinder does, by rules (one for each return address) that
+# findleaks made from call frame information, and counts the call in a tree. Each frame has a node,
+# with the callee's node as parent; the node of the last frame holds the count. All of it is
+# lock-free: new entries are published by one cmpxchg16b. For a place without a rule it asks the
+# rule server (rule_server.py), and waits for a bounded time. It reads no memory but the table, what
+# the rules say is a frame of this stack, and (in V8) an isolate that the rule server has confirmed.
+# It makes no system call, takes no lock, uses 400 bytes of stack below the red zone, and changes
+# general registers only, all of which it restores.
 
         .intel_syntax noprefix
 
-# Offsets in the table: a page of settings, which is the process's own, and behind it what is shared with outside.
+# Offsets in the table: a page of settings, private to the process, and what is shared with
+# findleaks after it.
         .set ENABLED, 0x00
         .set LIMIT, 0x08
         .set PATIENCE, 0x10
@@ -28,17 +33,18 @@
         .set FULL, 0x1008
         .set UNSURE, 0x1010
         .set ORPHANED, 0x1018
-        .set STATES, 0x1100                     # of the 16 requests, 64 bytes apart, each in a line of the cache of its own
+        .set STATES, 0x1100                     # of the 16 requests, each in its own cache line of 64 bytes
         .set SLOTS, 0x2000                      # the requests, 0x400 bytes each
         .set PROBES, 64
 
 # Bits of keys, which are addresses below 2^61 otherwise.
-        .set EXACT, 63                          # the thread was interrupted there, or entered there: no return address
-        .set STACK, 62                          # the number of a page of stack; its rule is where that stack ends
+        .set EXACT, 63                          # where the thread was interrupted or entered: not a return address
+        .set STACK, 62                          # the page number of a stack; its rule is where that stack ends
         .set ISOLATE, 61
 
-# Kinds of rules, their lowest byte; the second is how the frame pointer is found (0 as it was, 1 from the frame, 2 from itself), the
-# next two its offset, the upper four that of the frame.
+# Kinds of rules: their lowest byte. The second byte is how the caller's frame pointer is found (0:
+# unchanged, 1: saved relative to the caller's frame, 2: relative to the frame pointer), the next two
+# its offset, the upper four the offset of the caller's frame.
         .set LAST, 0
         .set BY_SP, 1
         .set BY_FP, 2
@@ -87,13 +93,13 @@
         pop     rcx
         pop     rbx
         pop     rax
-        add     al, 127                         # overflows where it did
+        add     al, 127                         # sets the overflow flag again
         sahf
         pop     rax
         lea     rsp, [rsp + 128]
         .endm
 
-# Find the first place for the key rdi in a table of (key, value): its slot's number in rax.
+# Hash the key rdi: rax is the number of the first entry to look at, in a table of (key, value).
         .macro place mask
         mov     rax, [r8 + GOLDEN]
         imul    rax, rdi
@@ -150,14 +156,14 @@ outside:
         bts     rdi, STACK
         call    rule
         jnc     bounded
-        mov     rax, r14                        # nobody knows: as far as this page
+        mov     rax, r14                        # no answer: up to the end of this page
         or      rax, 4095
         inc     rax
 bounded:
         mov     r13, rax
         xor     r12d, r12d
         mov     r15d, 4096
-frame:                                          # r9: stack pointer, r10: frame pointer, r11: the key of the place, r12: node of the one nearer
+frame:                                          # r9: stack pointer, r10: frame pointer, r11: key of the place, r12: the callee's node
         call    node
         jc      full
         mov     rdi, r11
@@ -202,7 +208,7 @@ through_fp:
         call    inside
         jc      broken
         mov     rbx, [rcx]
-caller:                                         # rbx: where the caller's part of the stack begins
+caller:                                         # rbx: where the caller's frame begins
         lea     rcx, [rbx - 8]
         cmp     rcx, r9
         jb      broken
@@ -226,7 +232,7 @@ same_pointer:
         dec     r15d
         jz      broken
         jmp     frame
-signal:                                         # of the kernel's frame: struct ucontext, its gregs at 40 (arch/x86/include/uapi/asm/sigcontext.h)
+signal:                                         # the kernel's frame: struct ucontext, its gregs at 40 (arch/x86/include/uapi/asm/sigcontext.h)
         lea     rcx, [r9 + 168]
         call    inside
         jc      broken
@@ -259,7 +265,7 @@ unsure:
         lock inc qword ptr [r8 + UNSURE]
         jmp     out
 
-# Carry where the word at rcx is not within this stack.
+# Carry: the word at rcx is not within this stack.
 inside:
         cmp     rcx, r14
         jb      1f
@@ -267,7 +273,7 @@ inside:
         cmp     r13, rax
 1:      ret
 
-# r12: the node of the place r11 whose nearer frame has node r12; made where there is none. Carry: no room.
+# r12 becomes the node with the key r11 and the parent r12, made if there is none. Carry: the table is full.
 node:
         mov     rax, r12
         rol     rax, 24
@@ -292,7 +298,7 @@ node:
         mov     rcx, r12
         lock cmpxchg16b [rsi]
         je      3f
-        cmp     rax, r11                        # another thread was faster; with the same, perhaps
+        cmp     rax, r11                        # another thread was faster, perhaps with the same node
         jne     4f
         cmp     rdx, r12
         je      3f
@@ -305,7 +311,7 @@ node:
         clc
         ret
 
-# rax: the rule of the key rdi. Carry: there is none, even after having asked. rbp, rbx, rcx, rdx and rsi are lost.
+# rax: the rule of the key rdi. Carry: there is none, even after asking. Clobbers rbp, rbx, rcx, rdx, rsi.
 rule:
         mov     ebp, 4                          # times to ask
 again:
@@ -354,14 +360,14 @@ mine:
         je      answered
         call    waited
         jnc     4b
-        mov     eax, 2                          # given up, unless it is answered just now
+        mov     eax, 2                          # give up, unless the answer came just now
         xor     edx, edx
         lock cmpxchg [rcx], rdx
         jne     answered
 unknown:
         stc
         ret
-answered:                                       # the rules that are to be added: (key, value), as many as [rbx + 32] says
+answered:                                       # add the rules of the answer: [rbx + 32] pairs of (key, value)
         mov     esi, [rbx + 32]
         cmp     esi, 56
         ja      6f
@@ -385,7 +391,8 @@ known:
         clc
         ret
 
-# Add the pair at rbp to the rules, whose key is rdi, unless it is there, or there is no room. rax, rbx, rcx, rdx and rdi are lost.
+# Add the pair at rbp, with the key rdi, to the rules, unless it is there or the table is full.
+# Clobbers rax, rbx, rcx, rdx, rdi.
 publish:
         test    rdi, rdi
         jz      9f
@@ -413,7 +420,7 @@ publish:
         pop     rsi
 9:      ret
 
-# Carry where the time to wait, which began at rsi, is over, or nobody is there to answer.
+# Carry: the time to wait, which began at rsi, is over, or there is no server to answer.
 waited:
         pause
         cmp     qword ptr [r8 + ENABLED], 0
@@ -424,13 +431,13 @@ waited:
         shl     rdx, 32
         or      rax, rdx
         sub     rax, rsi
-        cmp     [r8 + PATIENCE], rax            # carry where it is less than what has gone by
+        cmp     [r8 + PATIENCE], rax            # carry: PATIENCE is less than the time elapsed
         jnc     12f
         mov     qword ptr [r8 + ORPHANED], 1
 11:     stc
 12:     ret
 
-# rsi: the slot of the thread rdi; made where there is none. Carry: no room. rax, rcx and rdx are lost.
+# rsi: the entry of the thread rdi, made if there is none. Carry: the table is full. Clobbers rax, rcx, rdx.
 depth:
         place   THREADS_MASK
         mov     edx, PROBES
@@ -460,7 +467,7 @@ out:
         leave_it
 count_end:
 
-# At a function that opens or closes a scope: r11 is added to the thread's depth, which does not fall below 0.
+# The stub of a function that opens or closes a scope: adds r11 to the thread's depth, unless that would be below 0.
 step_begin:
         enter
         je      3f

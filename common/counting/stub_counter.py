@@ -1,4 +1,7 @@
-"""Counting by a stub in front of the function, which the process runs itself: it is stopped only to print a table, and at the end."""
+"""Counts calls by a stub in front of the function, which the process executes itself.
+
+The process is stopped only for a table, and at the end.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ from findleaks.target.control import InjectionHost, Outcome
 from findleaks.unwind.cfi import FrameTable
 from findleaks.unwind.stacks import NamedFrame, Namer
 
-LONGEST_FUNCTION = 1 << 20
-"""Bytes of a function that are searched for jumps."""
+MAX_FUNCTION_BYTES = 1 << 20
+"""Bytes of a function that are searched for jumps into the patched bytes, at most."""
 
 
 class Injected:
-    """Counts as counter.Counter does."""
+    """Counts one function's calls by a stub; used as counter.Counter is."""
 
     def __init__(self, host: InjectionHost, wanted: Wanted) -> None:
         if wanted.when:
@@ -56,7 +59,7 @@ class Injected:
         self._names: dict[int, NamedFrame] = {}
 
     def prepare(self) -> None:
-        """Plan what to patch; Refused, TargetError or UsageError says in one line why not."""
+        """Plan what to patch; Refused, TargetError or UsageError says in one line why it cannot."""
         self.host.begin()
         self._memory = memory = writable_memory(self.host.pid)
         self._rules = rules = Rules(self.host.opened, self.host.pid, memory.read, self._isolate)
@@ -76,7 +79,8 @@ class Injected:
         )
 
     def _rule(self, rule: Rule, target: Target) -> dict[int, int]:
-        """Set what the stub tests; the functions that it has to see for that, with what they add to the depth."""
+        """Choose the stub's test for the scope. Returns the addresses of the functions to patch for
+        it, with what each adds to a thread's depth."""
         if rule.state == "v8":
             try:
                 self._v8 = derive(target)
@@ -99,7 +103,7 @@ class Injected:
         return dict(made.breakpoints)
 
     def _isolate(self, address: int) -> bool:
-        """Whether it is an isolate: its implementer points back at it."""
+        """Whether a V8 isolate is at `address`: its implementer points back at it."""
         assert self._memory is not None and self._v8 is not None
         pointer = int.from_bytes(self._memory.read(address + self._v8.implementer, 8), "little")
         return int.from_bytes(self._memory.read(pointer, 8), "little") == address
@@ -113,7 +117,7 @@ class Injected:
             if extent is None:
                 raise Refused(f"{name}: where it ends is not known")
             end = extent.end
-        end = min(end, address + LONGEST_FUNCTION)
+        end = min(end, address + MAX_FUNCTION_BYTES)
         assert self._memory is not None
         made = plan(name, address, end, target.read_code(address, end - address))
         if self._memory.read(made.address, made.size) != made.code:
@@ -121,7 +125,7 @@ class Injected:
         return made
 
     def tables(self) -> Generator[Table, None, None]:
-        """The table every `every` seconds, and a last one. The process stands whenever one is given."""
+        """The table every `every` seconds, and a last one. At each the process is stopped."""
         outcome = Outcome("stop")
         try:
             self.prepare()
@@ -129,16 +133,16 @@ class Injected:
             began = time.monotonic()
             ticks = 0
             while True:
-                gone = time.monotonic() - began
-                ticks = max(ticks, int(gone / self.wanted.every)) + 1 if self.wanted.every else 0
+                elapsed = time.monotonic() - began
+                ticks = max(ticks, int(elapsed / self.wanted.every)) + 1 if self.wanted.every else 0
                 ends = [end for end in (self.wanted.seconds, ticks * self.wanted.every) if end]
-                outcome = self._run(max(0.001, min(ends) - gone) if ends else None)
-                gone = time.monotonic() - began
-                over = outcome.why != "time" or bool(self.wanted.seconds and gone >= self.wanted.seconds)
-                if over:
+                outcome = self._run(max(0.001, min(ends) - elapsed) if ends else None)
+                elapsed = time.monotonic() - began
+                finished = outcome.why != "time" or bool(self.wanted.seconds and elapsed >= self.wanted.seconds)
+                if finished:
                     self._remove(outcome)
-                yield self._now(gone, over, outcome)
-                if over:
+                yield self._now(elapsed, finished, outcome)
+                if finished:
                     return
         finally:
             try:
@@ -163,7 +167,8 @@ class Injected:
         enable(self._memory, self._stub, True)
 
     def _seed(self) -> None:
-        """What can be said before anybody asks: where the stacks end that there are, and how the functions are left."""
+        """Fill in the rules that are known from the start: where the present stacks end, and how to
+        get from the counted functions to their callers."""
         assert self._rules is not None and self._layout is not None and self._shared is not None
         pairs = {key: self._rules.step(key).value for _, key in self._plan.patches}
         for place in self.host.places():
@@ -198,7 +203,8 @@ class Injected:
             if outcome.why != "ended" and self._memory.read(stub.table, 1):
                 enable(self._memory, stub, False)
                 self.notes += taken_out(self.host, self._memory, stub, outcome.why != "stop" or not outcome.text.startswith("it received"))
-            elif self._memory.read(stub.table, 1) and not clean(self.host.pid):  # the debugger went on with a child, and let it go
+            elif self._memory.read(stub.table, 1) and not clean(self.host.pid):
+                # The debugger went on with a child, and detached from the process.
                 self.notes.append(f"the debugger has let {self.host.pid} go, and the stub at {stub.address:#x} stays in it, switched off")
         except BaseException:
             if self._guard is not None:
@@ -221,7 +227,7 @@ class Injected:
         assert self._shared is not None
         return int.from_bytes(self._shared[at - SHARED : at - SHARED + 8], "little")
 
-    def _now(self, gone: float, over: bool, outcome: Outcome) -> Table:
+    def _now(self, elapsed: float, finished: bool, outcome: Outcome) -> Table:
         assert self._rules is not None and self._layout is not None and self._shared is not None
         nodes = self._layout.read(self._shared[self._layout.nodes_at - SHARED :])
         rows: dict[tuple[tuple[int, ...], str], int] = {}
@@ -240,15 +246,17 @@ class Injected:
         events = min(events, self.wanted.events or events)
         matched = sum(one.count for one in stacks) + lost
         stacks.sort(key=lambda one: -one.count)
-        return Table(events, matched, gone, stacks, over, outcome, lost, unsure, tuple(self.notes))
+        return Table(events, matched, elapsed, stacks, finished, outcome, lost, unsure, tuple(self.notes))
 
     def _end(self, key: int) -> tuple[str, bool]:
-        """Why a stack that was followed to this place is not whole ("": it is), and whether the place is code."""
+        """Why a stack that was followed to this place is incomplete ("": it is complete), and
+        whether the place is code."""
         assert self._rules is not None
         known = self._rules.steps.get(key)
         return (known.end, known.code) if known is not None else ("", True)
 
     def _broken(self, key: int) -> str:
+        """Why a stack could not be followed beyond this place."""
         assert self._rules is not None
         known = self._rules.steps.get(key)
         if known is None:

@@ -1,5 +1,7 @@
-"""Taking the stub out: at the end, and where a debugger left it behind when it was killed; without a debugger, too, or with one that
-cannot make system calls in the process."""
+"""Removes stubs: at the end of counting, and those left by a debugger that was killed.
+
+Also without a debugger, or with one that cannot make system calls in the process.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ from findleaks.target.control import InjectionHost, Outcome, PatchHost, ThreadPo
 from findleaks.target.ptrace import Tracer
 
 
-class Standing:
-    """A process that somebody else holds stopped: its memory can be written, and that is all."""
+class StoppedProcess:
+    """A process that another program has stopped: its memory can be written, but it can neither be
+    resumed nor made to make system calls."""
 
     def __init__(self, target: Target, memory: ProcMemory) -> None:
         assert target.pid is not None
@@ -41,9 +44,10 @@ class Standing:
 
 
 def clean(pid: int) -> bool:
-    """Take out every stub that is in a process which nobody holds; whether nothing is left. The process stands for moments."""
+    """Remove every stub from a process that is not traced; whether none is left. The process is
+    stopped for moments."""
     memory = writable_memory(pid)
-    host = _Held(pid, memory)
+    host = _TracedProcess(pid, memory)
     try:
         for _ in range(TRIES):
             tracer = Tracer(pid, X86_64)
@@ -60,8 +64,8 @@ def clean(pid: int) -> bool:
         memory.close()
 
 
-class _Held(Standing):
-    """A process that the thread holds which runs `work`."""
+class _TracedProcess(StoppedProcess):
+    """A process traced by the thread that runs `work`."""
 
     def __init__(self, pid: int, memory: ProcMemory) -> None:
         self.pid, self._memory = pid, memory
@@ -75,6 +79,7 @@ class _Held(Standing):
         return self._remote.call(instruction, number, *arguments)
 
     def work(self) -> None:
+        """Disable and remove its stubs, those that no thread is in. `done`: none is left."""
         stubs = found(mapped(self.pid), self._memory.read)
         for stub in stubs:
             enable(self._memory, stub, False)
@@ -86,8 +91,8 @@ class _Held(Standing):
 
 
 def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) -> list[str]:
-    """Take out what an earlier `count --inject` left in a stopped process, by `host` or one that is made where it is needed; a line
-    for each stub."""
+    """Remove the stubs that an earlier `count --inject` left in a stopped process; a line for each.
+    Without `host`, the target's injection host is begun, if there are stubs."""
     if target.pid is None or target.arch.name != "x86-64":
         return []
     regions = target.regions()
@@ -100,7 +105,7 @@ def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) 
     try:
         host = host or target.injection_host()
         if host is None:
-            return tidy(Standing(target, memory), memory)
+            return tidy(StoppedProcess(target, memory), memory)
         host.begin()
         host.hold()
         try:
@@ -119,7 +124,7 @@ def _read(target: Target, address: int, size: int) -> bytes:
 
 
 def taken_out(host: PatchHost, memory: ProcMemory, stub: Stub, run: bool) -> list[str]:
-    """Restore the functions and give the memory back; lines on what could not be done."""
+    """Restore the functions and unmap the stub; lines on what could not be done."""
     notes = [
         f"{one.address:#x} holds other bytes than the jump that was put there: it is left as it is" for one in restore(host, memory, stub)
     ]
@@ -135,7 +140,7 @@ def taken_out(host: PatchHost, memory: ProcMemory, stub: Stub, run: bool) -> lis
 
 
 def tidy(host: PatchHost, memory: ProcMemory) -> list[str]:
-    """Take out what a debugger left behind that was killed; a line for each."""
+    """Remove the stubs left by a debugger that was killed; a line for each."""
     notes = []
     for stub in found(mapped(host.pid), memory.read):
         live = [one for one in stub.patches if memory.read(one.address, len(one.jump)) == one.jump]

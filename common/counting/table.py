@@ -1,15 +1,18 @@
-"""The memory that the stub of `count --inject` counts in: what stands where, as outside writes it beforehand, and as it reads it.
+"""The memory in which the stub of `count --inject` counts: its layout, settings and counts.
 
-A page of settings, which is the process's own, so that children that it forks find it empty. Behind it, shared with outside: counters,
-the requests of threads that need a rule, and three hash tables (offsets as in stub.S):
+First a page of settings, private to the process; forked children find it zeroed. After it, shared
+with findleaks: counters, requests of threads that need a rule, and three hash tables (offsets as in
+stub.S):
 
-    rules    key, value                     how to get from a place (a return address) to its caller
-    nodes    key, parent, calls, broken     a tree of stacks: `parent` is the address of the node of the frame nearer; `calls` had
-                                            the stack that ends here, `broken` one that could not be followed farther
-    threads  thread pointer, depth          of scopes that are counted as they are opened and closed
+    rules    key, value                   how to get from a place (a return address) to its caller
+    nodes    key, parent, calls, broken   a tree of stacks, whose root is the counted function:
+                                          `parent` is the address of the callee's node; `calls`
+                                          counts complete stacks that end here, `broken` those that
+                                          could not be followed farther
+    threads  thread pointer, depth        of scopes that are counted as they are opened and closed
 
-Keys and parents are compared whole, so that two stacks are never taken for one, whatever their hashes are. Where a table has no room
-within PROBES places, the call is counted as one of no known stack.
+Keys and parents are compared in full, so that stacks are never confused, whatever their hashes.
+Where a table has no free entry within PROBES entries, the call is counted without its stack.
 """
 
 from __future__ import annotations
@@ -21,37 +24,42 @@ from typing import NamedTuple, Optional
 
 EXACT, STACK, ISOLATE = 1 << 63, 1 << 62, 1 << 61
 ADDRESS = ISOLATE - 1
-"""What of a key is the address."""
+"""Mask of a key's address. Without a bit above it is a return address; with EXACT, the instruction
+that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8 isolate."""
 
 ENABLED = 0
 SHARED = 0x1000
-"""Where what is shared begins."""
+"""Offset where the shared part begins."""
 EVENTS, FULL, UNSURE, ORPHANED = 0x1000, 0x1008, 0x1010, 0x1018
 STATES, SLOTS, REQUESTS = 0x1100, 0x2000, 16
 STATE_STEP, SLOT_STEP = 64, 0x400
 ASKED, ANSWERED = 2, 3
 ANSWERS, PAIRS = 32, 64
-"""Of a request: where the number of pairs stands, and the pairs (MOST at most)."""
+"""Offsets in a request's slot of the number of pairs, and of the pairs (MOST at most)."""
 MOST = 56
 PROBES = 64
 DEEPEST = 4096
-"""Frames of a stack, as in stub.S."""
-ROOM = 1 << 22
-"""Frames of all stacks together that are put in words."""
+"""Frames of a stack, at most; as in stub.S."""
+MAX_FRAMES = 1 << 22
+"""Frames of all stacks together that are listed, at most."""
 GOLDEN = 0x9E3779B97F4A7C15
 PATIENCE = 6 * 10**9
-"""Ticks of the processor that a thread waits for an answer, once: about two seconds."""
+"""Ticks of the time-stamp counter that a thread waits for an answer: about two seconds."""
 
 LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL = range(6)
-"""Kinds of rules: there is no caller; its frame begins at an offset from the stack pointer, from the frame pointer, where the word at such
-an offset says; code that keeps the chain of frame pointers; the kernel's frame around a signal handler."""
+"""Kinds of rules: there is no caller; the caller's frame begins at an offset from the stack
+pointer, at an offset from the frame pointer, or where the word at such an offset points; code that
+keeps the chain of frame pointers; the kernel's frame around a signal handler."""
 _M64 = (1 << 64) - 1
 
 
 class Scoped(NamedTuple):
-    """How the stub tells whether a call is outside a scope. `how`: 0 all are; 1 the level at `level` of the isolate that the word at
-    `origin` from the thread pointer points to is at most `baseline`; 2 the thread's own depth is 0; 3 the word at `origin`
-    from the thread pointer is 0."""
+    """How the stub decides whether a call is outside a scope. By `how`:
+
+    0: always. 1: the word at `origin` from the thread pointer points to an isolate, whose level, at
+    offset `level`, is at most `baseline`. 2: the thread's depth is 0. 3: the word at `origin` from
+    the thread pointer is 0.
+    """
 
     how: int = 0
     origin: int = 0
@@ -60,6 +68,8 @@ class Scoped(NamedTuple):
 
 
 class Node(NamedTuple):
+    """An entry of the table of nodes."""
+
     key: int
     parent: int
     calls: int
@@ -67,7 +77,8 @@ class Node(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a thread that waits asks: the rule of `key`, as it is at `place` with these pointers."""
+    """A waiting thread's request for the rule of `key`; it is at the key `place` of its stack, with
+    these pointers."""
 
     key: int
     sp: int
@@ -77,7 +88,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """The table at `address`; the numbers of entries are powers of 2."""
+    """The table at `address`, with these numbers of entries, powers of 2."""
 
     address: int
     nodes: int = 1 << 16
@@ -98,11 +109,11 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Bytes, of whole pages."""
+        """Bytes, in whole pages."""
         return self.nodes_at + 32 * self.nodes + 4095 & -4096
 
     def settings(self, scoped: Scoped, limit: int = 0, patience: int = PATIENCE) -> bytes:
-        """The first bytes, of a table that is not enabled yet."""
+        """The bytes of the page of settings, with counting not enabled yet."""
         base = self.address
         words = [0, limit or 1 << 62, patience, GOLDEN]
         words += [base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1, base + self.threads_at, self.threads - 1]
@@ -110,7 +121,8 @@ class Layout:
         return struct.pack(f"<{len(words)}Q", *words)
 
     def seeds(self, pairs: Iterable[tuple[int, int]]) -> dict[int, bytes]:
-        """Rules as the stub looks for them: address -> the entry's bytes. Those without room are left out."""
+        """Rules placed where the stub looks for them: address -> the entry's bytes. Those that find
+        no free entry are frames_left out."""
         made: dict[int, tuple[int, int]] = {}
         for key, value in pairs:
             at = place(key, self.rules)
@@ -121,41 +133,45 @@ class Layout:
         return {self.address + self.rules_at + 16 * at: struct.pack("<2Q", *pair) for at, pair in made.items()}
 
     def read(self, data: bytes) -> dict[int, Node]:
-        """The nodes by address, of the bytes from `nodes_at` on. A node without a key is none."""
+        """The nodes by address, from the bytes at `nodes_at`. An entry without a key is free."""
         first = self.address + self.nodes_at
         rows = struct.iter_unpack("<4Q", data[: 32 * self.nodes])
         return {first + 32 * number: Node(*row) for number, row in enumerate(rows) if row[0]}
 
 
 def place(key: int, entries: int) -> int:
-    """Where the search for a key begins in the rules and the threads."""
+    """The entry where the search for a key begins, in the rules and the threads."""
     return (key * GOLDEN & _M64) >> 40 & entries - 1
 
 
 def pack(kind: int, offset: int = 0, how: int = 0, pointer: int = 0) -> int:
-    """A rule's value. `offset`: of the caller's part of the stack; `how` and `pointer`: where the frame pointer was saved: 0 it was not,
-    1 at that offset from the caller's part of the stack, 2 from the frame pointer."""
+    """A rule's value. `offset` is that of the caller's frame. `how` says where the frame pointer
+    was saved: 0 not at all, 1 at `pointer` from the caller's frame, 2 at `pointer` from the frame
+    pointer."""
     return int.from_bytes(struct.pack("<BBhi", kind, how, pointer, offset), "little")
 
 
 def answer(pairs: Iterable[tuple[int, int]]) -> bytes:
-    """What to write to a request's slot, from ANSWERS on."""
+    """The bytes to write to a request's slot, from ANSWERS on."""
     made = list(pairs)[:MOST]
     return struct.pack("<Q24x", len(made)) + b"".join(struct.pack("<2Q", *pair) for pair in made)
 
 
-def paths(nodes: dict[int, Node], room: int = ROOM) -> Iterator[tuple[Node, tuple[int, ...]]]:
-    """Each node that counts something, with the keys of its frames, innermost first; those that count most first. () where it leads
-    nowhere, as its bytes may have been overwritten, and for all that have together more than `room` frames."""
+def paths(nodes: dict[int, Node], frames_left: int = MAX_FRAMES) -> Iterator[tuple[Node, tuple[int, ...]]]:
+    """Each node with a count, highest first, and the keys of its stack's frames, innermost first.
+
+    The keys are () where the parents do not lead to a root, as the bytes may have been overwritten,
+    and where the stacks have more than `frames_left` frames in all.
+    """
     for node in sorted(nodes.values(), key=lambda node: -node.calls - node.broken):
         if not node.calls and not node.broken:
             continue
         keys = [node.key]
         above: Optional[Node] = node
-        while above is not None and above.parent and len(keys) <= min(DEEPEST, room):
+        while above is not None and above.parent and len(keys) <= min(DEEPEST, frames_left):
             above = nodes.get(above.parent)
             if above is not None:
                 keys.append(above.key)
         whole = above is not None and not above.parent
-        room -= len(keys)
-        yield node, tuple(reversed(keys)) if whole and room >= 0 else ()
+        frames_left -= len(keys)
+        yield node, tuple(reversed(keys)) if whole and frames_left >= 0 else ()

@@ -1,8 +1,11 @@
-"""Call frame information as rules for the stub: one for each place, which must do for every stack that the place is in.
+"""Call frame information as unwind rules for the stub: one rule for each place in code.
 
-The stub knows the stack pointer and the frame pointer only. That is enough for what compilers make: frames found by either, frames whose
-stack was realigned (GCC finds these through a word that the frame pointer leads to), code without call frame information that keeps the
-chain of frame pointers (V8's), and the kernel's frame around a signal handler. What is found otherwise ends the stack, with a reason.
+A place is a return address or where a thread is stopped; its rule holds in every stack. The stub
+knows only the stack pointer and the frame pointer. That is enough for what compilers make: frames
+found by either, frames whose stack was realigned (GCC finds these through a word that the frame
+pointer leads to), code without call frame information that keeps the chain of frame pointers
+(V8's), and the kernel's frame around a signal handler. At any other frame the stack ends, with a
+reason.
 """
 
 from __future__ import annotations
@@ -20,15 +23,18 @@ FP, SP = 6, 7
 """DWARF's numbers of rbp and rsp (System V ABI, AMD64 supplement 1.0, figure 3.36)."""
 _BREG, _DEREF = 0x70, 0x06
 _SIGNALLED = (SP, 160, True)
-"""Where glibc's __restore_rt says that the interrupted stack pointer is (sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c)."""
+"""Where the interrupted stack pointer is, by the call frame information of glibc's __restore_rt
+(sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c); as _near gives it."""
 CHAINED = pack(CHAIN, 0, 1, -16)
-"""The frame pointer points to the one before, and behind that stands the return address."""
+"""The rule of code that keeps the chain: the frame pointer points to the caller's saved frame
+pointer, which the return address follows."""
 _FRAME = range(-(1 << 31), 1 << 31)
 _POINTER = range(-(1 << 15), 1 << 15)
 
 
 class Step(NamedTuple):
-    """`value` is the rule; `end` why a stack that ends by it is not whole ("": it is), `code` whether the place itself is code."""
+    """The rule of one place, `value`. `end`: why a stack that ends here is incomplete ("": it is
+    complete). `code`: whether the place itself is code."""
 
     value: int
     end: str = ""
@@ -36,7 +42,7 @@ class Step(NamedTuple):
 
 
 def step(unwinder: Unwinder, key: int) -> Step:
-    """The rule of a place: a return address, or with EXACT where a thread stands."""
+    """The rule of a place: a return address, or with EXACT where a thread is stopped."""
     pc, exact = key & ADDRESS, bool(key & EXACT)
     if not unwinder.executable(pc):
         return Step(pack(LAST), f"the caller would be {pc:#x}, which is no code", False)
@@ -46,8 +52,11 @@ def step(unwinder: Unwinder, key: int) -> Step:
 
 
 def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Callable[[int], int]) -> Optional[tuple[int, int, int]]:
-    """One step as the stub makes it: the caller's key, and the pointers there; None where the stack ends or cannot be followed. `word`
-    reads the stack, which reaches from `low` up to `high`, and raises LookupError where there is nothing."""
+    """One step to the caller, as the stub makes it: the caller's key, stack pointer and frame
+    pointer; None where the stack ends or cannot be followed.
+
+    `word` reads the stack, which is [low, high), and raises LookupError for what is not readable.
+    """
     kind, how, pointer, offset = struct.unpack("<BBhi", value.to_bytes(8, "little"))
 
     def at(address: int) -> int:
@@ -79,7 +88,7 @@ def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Ca
 
 
 def named(key: int) -> Frame:
-    """A frame for its name."""
+    """A frame from which the place's name can be looked up."""
     pc = key & ADDRESS
     return Frame(pc, pc if key & EXACT else pc - 1, 0, "")
 
@@ -113,7 +122,8 @@ def _pointer(rule: Optional[Rule]) -> Optional[tuple[int, int]]:
 
 
 def _near(expression: bytes) -> Optional[tuple[int, int, bool]]:
-    """(register, offset, whether the word there is meant) of DW_OP_breg, and DW_OP_deref (DWARF 5, 2.5.1)."""
+    """(register, offset, whether the word there is loaded) of the expression DW_OP_breg, optionally
+    with DW_OP_deref (DWARF 5, 2.5.1); None of any other."""
     if len(expression) < 2 or not _BREG <= expression[0] < _BREG + 32:
         return None
     try:

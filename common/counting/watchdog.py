@@ -1,38 +1,41 @@
-"""Waits beside a debugger, and puts a process right should the debugger be killed: a program of its own, started by guard.py.
+"""Watchdog: a separate program, started by guard.py, that restores code if the debugger is killed.
 
-usage: watchdog.py PID DESCRIPTOR FOLDER, the descriptor of /proc/PID/mem, the folder of the package's bootstrap.py ("" for none).
-On standard input: "ADDRESS NOW OLD" a line each, in hexadecimal, then "." Where "q" follows all is well; where the pipe just ends the
-debugger is dead: every address that holds NOW gets OLD back, at once, and with a folder, what a stub left is taken out besides.
+usage: watchdog.py PID DESCRIPTOR FOLDER
+
+DESCRIPTOR is one of /proc/PID/mem; FOLDER has the package's bootstrap.py ("" for none). Standard
+input has lines of "ADDRESS NOW OLD", in hexadecimal. A line "q" says that there is nothing to do.
+Where the pipe ends without it, the debugger is dead: OLD is written to each address that holds NOW.
+With a FOLDER, stubs are then removed too.
 """
 
 import os
 import sys
 import time
 
-PATIENCE = 5.0
-"""Seconds that the kernel is given to let the process go."""
+RELEASE_SECONDS = 5.0
+"""Seconds to wait, at most, until the kernel has detached the dead debugger from the process."""
 
 
 def main(pid: int, memory: int, folder: str) -> None:
-    """Wait, and act if need be."""
+    """Read standard input to its end, then restore the code unless dismissed."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    pokes, well = [], False
+    patches, dismissed = [], False
     for line in sys.stdin:
         words = line.split()
-        well = well or words == ["q"]
+        dismissed = dismissed or words == ["q"]
         if len(words) == 3:
-            pokes.append((int(words[0], 16), bytes.fromhex(words[1]), bytes.fromhex(words[2])))
-    if well:
+            patches.append((int(words[0], 16), bytes.fromhex(words[1]), bytes.fromhex(words[2])))
+    if dismissed:
         return
-    for address, now, old in pokes:
+    for address, now, old in patches:
         try:
             if os.pread(memory, len(now), address) == now:
                 os.pwrite(memory, old, address)
-        except OSError:  # the process is gone, too
+        except OSError:  # the process has ended, too
             pass
     if folder:
-        limit = time.monotonic() + PATIENCE
+        limit = time.monotonic() + RELEASE_SECONDS
         while held(pid) and time.monotonic() < limit:
             time.sleep(0.005)
         import runpy
@@ -44,9 +47,10 @@ def main(pid: int, memory: int, folder: str) -> None:
 
 
 def held(pid: int) -> bool:
-    """Whether somebody traces the process."""
+    """Whether the process is being traced."""
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:  # its name may have \r
+        # newline: the process's name may contain \r.
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
             return not any(line.split() == ["TracerPid:", "0"] for line in file)
     except OSError:
         return False

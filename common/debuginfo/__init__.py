@@ -1,6 +1,7 @@
-"""Debug information (DWARF), read with pyelftools: what a program's author named the things in memory.
+"""Debug information (DWARF), read with pyelftools: the types of variables and names of members.
 
-`files` opens a module's files, once a session; `dwarf` is one of them, with guards around pyelftools; `variables` finds a
-variable by its address, `members` names its members. Everything that pyelftools is asked goes through `DebugFile.ask`.
+`files` opens a module's files, once a session; `dwarf` reads one of them, with guards around
+pyelftools; `variables` finds a variable by its address, `members` names its members. Every use of
+pyelftools goes through `DebugFile.ask`.
 Sources: DWARF 4 and 5 (dwarfstd.org).
 """

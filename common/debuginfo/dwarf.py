@@ -1,9 +1,10 @@
-"""The debug information of one file, as pyelftools' DWARFInfo, with what keeps it safe and quick in damaged and in huge files.
+"""The debug information of one file: pyelftools' DWARFInfo, guarded against damaged and huge files.
 
-pyelftools is asked for single units and entries only, at places that were looked up here. What it walks itself it walks
-without bounds: units to find one by a reference, all type units to find one by its signature, children by their DW_AT_sibling,
-which in a damaged file may lead back.
-Sources: DWARF 5, 7.5.1 (headers of units), 7.5.3 (entries), 3.1.4 (type units); DWARF 4, 7.5.1.2 (type units in .debug_types).
+pyelftools is asked for single units and entries only, at offsets that are looked up here. Its own
+walks have no bounds: over units to find one by a reference, over all type units to find one by its
+signature, over children by their DW_AT_sibling, which in a damaged file may lead back.
+Sources: DWARF 5, 7.5.1 (headers of units), 7.5.3 (entries), 3.1.4 (type units); DWARF 4, 7.5.1.2
+(type units in .debug_types).
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from findleaks.errors import FindleaksError, TargetError
 from findleaks.target import elf
 
 Tell = Callable[[str, float], None]
-"""(phase, part done) now and then; raises Interrupted where the user asked to stop."""
+"""Progress callback: takes (phase, fraction done); raises Interrupted if the user asked to stop."""
 
 PHASE = "reading debug information"
 LEAST_READS = 1 << 12
+"""Reads allowed for one question, in addition to those for the size of the file."""
 MAX_UNITS = 1 << 20
 MAX_CHILDREN = 1 << 14
 MAX_FAILURES = 8
-"""Questions that took too much, after which a file is not asked any more."""
+"""Questions that took too many reads, after which a file is not read any more."""
 
 MAX_KEPT = 1 << 21
-"""Reads after which what pyelftools keeps of them is dropped: some 200 MB."""
+"""Reads after which pyelftools' caches are dropped: they take some 200 MB then."""
 
 _USED = ["debug_abbrev", "debug_addr", "debug_aranges", "debug_line", "debug_line_str", "debug_loc", "debug_loclists"]
 _USED += ["debug_ranges", "debug_rnglists", "debug_str", "debug_str_offsets"]
@@ -41,13 +43,13 @@ _UT_TYPE, _UT_SKELETON = 2, 4
 
 Answer = TypeVar("Answer")
 DIE = Any
-"""elftools.dwarf.die.DIE, a debugging information entry."""
+"""elftools.dwarf.die.DIE: a debugging information entry."""
 Unit = Any
-"""elftools.dwarf.compileunit.CompileUnit"""
+"""elftools.dwarf.compileunit.CompileUnit."""
 
 
 def has_debug_info(data: elf.Buffer) -> bool:
-    """Whether a file has debug information; pyelftools is not needed to tell."""
+    """Whether a file has debug information. Works without pyelftools."""
     try:
         names = {section.name for section in elf.sections(data, elf.header(data)) if section.type != elf.SHT_NOBITS}
     except TargetError:
@@ -56,7 +58,7 @@ def has_debug_info(data: elf.Buffer) -> bool:
 
 
 def open_dwarf(data: elf.Buffer, tell: Tell = lambda phase, part: None) -> Optional[DebugFile]:
-    """The debug information of the file that `data` is; None where there is none that makes sense, or no pyelftools."""
+    """The debug information in the file `data`; None if it has none, or without pyelftools."""
     if not has_debug_info(data):
         return None
     module = load_elftools()
@@ -65,21 +67,25 @@ def open_dwarf(data: elf.Buffer, tell: Tell = lambda phase, part: None) -> Optio
 
 
 class _Part:
-    """A section of units: .debug_info, or DWARF 4's .debug_types. `starts` are where they begin; `types` by signature."""
+    """A section of units: .debug_info, or DWARF 4's .debug_types.
+
+    `starts` are the offsets of the units, `types` those of type units by signature.
+    """
 
     def __init__(self, data: elf.Buffer) -> None:
         self.data = data
         self.starts: array[int] = array("Q")
         self.types: dict[int, int] = {}
-        self.end = 0  # of the last unit whose header makes sense
-        self.skeleton: Optional[int] = None  # where the first unit is that may be one of split DWARF
+        self.end = 0  # of the last unit with a valid header
+        self.skeleton: Optional[int] = None  # offset of the first unit that may be of split DWARF
         self.info: Any = None  # a DWARFInfo
 
 
 class DebugFile:
-    """`info` is pyelftools' DWARFInfo, of .debug_info; `sections` are all, by name.
+    """One file's debug information. `info` is pyelftools' DWARFInfo, of .debug_info; `sections` are
+    all, by name.
 
-    Whatever reads it belongs into `ask`, which turns pyelftools' many kinds of errors into an answer.
+    Whatever reads it has to be passed to `ask`, which handles pyelftools' many kinds of errors.
     """
 
     def __init__(self, data: elf.Buffer, elftools: Any, tell: Tell) -> None:
@@ -88,9 +94,9 @@ class DebugFile:
         self.word = self.head.bits // 8
         self.order: Literal["little", "big"] = "little" if self.head.byteorder == "little" else "big"
         self.sections = debug_sections(data, self.head, lambda: tell(PHASE, 0.0))
-        self.elsewhere = ""  # where names were looked for in vain: another file
+        self.elsewhere = ""  # which other file an entry referred to, for a warning
         self._meter = Meter(lambda: tell(PHASE, 0.0))
-        # Reading each byte by itself, a few times over, is enough for a sound file.
+        # For an intact file, four reads for each byte are enough.
         size = sum(len(self.sections.get(name, b"")) for name in (".debug_info", ".debug_types", ".debug_abbrev"))
         self._most_reads = min(4 * size + LEAST_READS, MAX_READS)
         self._failures = self._renewed = 0
@@ -104,15 +110,16 @@ class DebugFile:
         return self._parts[0].info
 
     def split(self) -> bool:
-        """Whether it is of -gsplit-dwarf: all but the addresses lies in .dwo files."""
+        """Whether it was made with -gsplit-dwarf: all but the addresses is in .dwo files."""
         at = self._parts[0].skeleton
         top = self.unit_of(at).get_top_DIE() if at is not None else None
         return top is not None and ("DW_AT_dwo_name" in top.attributes or "DW_AT_GNU_dwo_name" in top.attributes)
 
     def ask(self, question: Callable[[], Answer], otherwise: Answer) -> Answer:
-        """The answer, or `otherwise` where the information is damaged, or it would take too many reads. Interrupted comes through.
+        """The answer, or `otherwise` if the information is damaged or it would take too many reads.
+        Interrupted is passed on.
 
-        A question may ask others, which share its reads.
+        A question may ask others, which count towards its limit of reads.
         """
         if self._failures >= MAX_FAILURES:
             return otherwise
@@ -123,7 +130,7 @@ class DebugFile:
             return question()
         except FindleaksError:
             raise
-        except Exception:  # of nine kinds at least: KeyError, AttributeError, RecursionError, construct's own…
+        except Exception:  # nine kinds at least: KeyError, RecursionError, construct's own…
             stopped = self._meter.stopped
             if stopped is not None and (outer or isinstance(stopped, FindleaksError)):
                 raise stopped from None
@@ -135,13 +142,13 @@ class DebugFile:
                 self._renew()
 
     def _renew(self) -> None:
-        """A new DWARFInfo for each part: pyelftools keeps all that it has parsed."""
+        """Make a new DWARFInfo for each part: pyelftools caches all that it has parsed."""
         self._renewed = self._meter.reads
         self._members.clear()
         module = self._elftools.dwarf.dwarfinfo
         given: dict[str, Any] = {f"{name}_sec": None for name in _UNUSED}
         if self._elftools.__version__ < "0.32":
-            del given["debug_types_sec"]  # it did not read type units then; here they are a part of their own
+            del given["debug_types_sec"]  # did not exist; here .debug_types is a part of its own
         given.update((f"{name}_sec", self._descriptor(self.sections.get(f".{name}"))) for name in _USED)
         for part in self._parts:
             given["debug_info_sec"] = self._descriptor(memoryview(part.data)[: part.end])
@@ -152,8 +159,8 @@ class DebugFile:
         return None if data is None else descriptor(Stream(data, self._meter), "", 0, len(data), 0)
 
     def _part(self, name: str, old_types: bool) -> _Part:
-        """One pass over the headers of a section's units, up to the first that makes no sense: pyelftools makes, and keeps, parsers
-        for any version that a header claims."""
+        """One pass over the headers of a section's units, up to the first that is not valid:
+        pyelftools would make, and cache, parsers for any version that a header claims."""
         part = _Part(self.sections.get(name, b""))
         data, at = part.data, 0
         while at + 12 <= len(data) and len(part.starts) < MAX_UNITS:
@@ -178,11 +185,11 @@ class DebugFile:
         return part
 
     def number(self, data: elf.Buffer, at: int, size: int) -> int:
-        """An unsigned number in the file's byte order; what lies behind the end of `data` counts as absent."""
+        """An unsigned number in the file's byte order; none beyond the end of `data`."""
         return int.from_bytes(data[at : at + size], self.order)
 
     def unit_of(self, offset: int) -> Unit:
-        """The unit that the byte at `offset` of .debug_info belongs to; LookupError if there is none."""
+        """The unit that contains `offset` of .debug_info; LookupError if there is none."""
         return self._unit(self._parts[0], offset)
 
     def _unit(self, part: _Part, offset: int) -> Unit:
@@ -191,22 +198,25 @@ class DebugFile:
             raise LookupError(offset)
         unit = part.info.get_CU_at(part.starts[index])
         if part is self._parts[1] and not unit.has_top_DIE():
-            # Read as a unit of .debug_info, whose header is the same but for a signature and an offset behind it.
+            # pyelftools reads it as a unit of .debug_info, whose header is the same but for a
+            # signature and an offset after it.
             unit.cu_die_offset = part.starts[index] + (23 if unit.dwarf_format() == 32 else 39)
         unit.get_top_DIE()
         return unit
 
     def entry(self, unit: Unit, offset: int, end: Optional[int] = None) -> DIE:
-        """The entry that begins at `offset` of the unit's section, and reaches no further than `end`; ValueError if that is outside of the
-        unit. Not kept by pyelftools."""
+        """The entry at `offset` of the unit's section, which may read no further than `end`;
+        ValueError if `offset` is outside of the unit. pyelftools does not cache it."""
         if not unit.cu_die_offset <= offset < unit.cu_offset + unit.size:
             raise ValueError(offset)
         top = unit.get_top_DIE()
         return type(top)(unit, top.stream if end is None else top.stream.until(end), offset)
 
     def walk(self, unit: Unit, at: int, past: Optional[int] = None) -> Iterator[DIE]:
-        """Entries of a unit in their order from `at` on, those that end siblings too; without descendants that lie before `past`
-        (None: without any) as far as siblings are linked. Ends with the unit."""
+        """The unit's entries in order from `at` on, with the null entries that end siblings.
+
+        Where siblings are linked, descendants that end before `past` are skipped (None: all are).
+        """
         while at < unit.cu_offset + unit.size:
             die = self.entry(unit, at)
             yield die
@@ -217,10 +227,10 @@ class DebugFile:
                 at = target if target > after and (past is None or target <= past) else after
 
     def children(self, parent: DIE) -> list[DIE]:
-        """The entries directly below one, at most MAX_CHILDREN. Kept: a structure's are asked for with each field."""
+        """An entry's children, at most MAX_CHILDREN. Cached: each member's lookup needs them."""
         key = id(parent.cu), parent.offset
         if key not in self._members:
-            # With the unit, whose identity is the key.
+            # The value holds the unit, so that its id stays unique.
             self._members[key] = parent.cu, list(itertools.islice(self._children(parent), MAX_CHILDREN))
         return self._members[key][1]
 
@@ -237,7 +247,8 @@ class DebugFile:
             depth += bool(die.has_children) and "DW_AT_sibling" not in die.attributes
 
     def follow(self, die: DIE, attribute: str) -> Optional[DIE]:
-        """The entry that an attribute refers to; None where it has none, or one in another file, which is noted in `elsewhere`."""
+        """The entry that an attribute refers to; None if there is no such attribute, or the entry
+        is in another file, which is noted in `elsewhere`."""
         value = die.attributes.get(attribute)
         if value is None:
             return None
@@ -256,17 +267,18 @@ class DebugFile:
         start = part.types[signature]
         unit = self._unit(part, start)
         wide = 4 if unit.dwarf_format() == 32 else 8
-        # The header's last field is where the type's entry is, counted from the header's first byte.
+        # The header's last field is the offset of the type's entry from the header's beginning.
         return unit.get_DIE_from_refaddr(start + self.number(part.data, unit.cu_die_offset - wide, wide))
 
 
 def text(die: DIE, attribute: str) -> str:
-    """An attribute's string; "" where it has none, or one of another file (pyelftools gives that one's offset)."""
+    """An attribute's string; "" if it is missing, or in another file (where pyelftools gives an
+    offset)."""
     value = die.attributes.get(attribute)
     return value.value.decode("utf-8", "replace") if value is not None and isinstance(value.value, bytes) else ""
 
 
 def number(die: DIE, attribute: str) -> Optional[int]:
-    """An attribute's number; None where it has none, or an expression."""
+    """An attribute's number; None if it is missing, or an expression."""
     value = die.attributes.get(attribute)
     return value.value if value is not None and isinstance(value.value, int) else None

@@ -1,4 +1,7 @@
-"""pyelftools, if this Python has it: on the command line, and inside GDB and LLDB (`findleaks.bootstrap` looks for it there)."""
+"""Loads pyelftools, if this Python has it.
+
+On the command line, and inside GDB and LLDB, where `findleaks.bootstrap` finds it.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,25 @@ from types import ModuleType
 from findleaks.libraries import in_working_folder
 
 OLDEST, NEXT = (0, 30), (0, 33)
-"""Releases that were tested: before 0.30 it does not resolve DWARF 5's indexed forms; 0.33 needs Python 3.10."""
+"""The first supported release, and the first that is not: before 0.30 it does not resolve DWARF 5's
+indexed forms; 0.33 needs Python 3.10."""
 
 ELFTOOLS_MISSING = (
     "Python's pyelftools is missing or does not load: "
     "pip install 'pyelftools>=0.30,<0.33' where findleaks is installed, or make venv in a checkout"
 )
-"""For a warning, behind what the answer lacks without it and a colon; one line, no full stop."""
+"""The end of a warning, after what is missing without pyelftools and a colon; one line, no full
+stop."""
 
 
 def load_elftools() -> ModuleType | None:
-    """The package `elftools` with `elftools.dwarf.dwarfinfo` loaded; None if it is missing, of another release, or fails to load.
+    """The package `elftools` with `elftools.dwarf.dwarfinfo` loaded; None if it is missing, of
+    another release, or fails to load.
 
-    One that lies in the working folder is not loaded.
+    A package in the working folder is not loaded.
 
-    Takes some 45 ms the first time: call it where there is debug information to read, never while importing.
+    Takes some 45 ms the first time: call it where there is debug information to read, never while
+    importing.
     """
     try:
         if in_working_folder("elftools"):
@@ -30,6 +37,6 @@ def load_elftools() -> ModuleType | None:
         import elftools.dwarf.dwarfinfo
 
         release = tuple(int(part) for part in elftools.__version__.split(".")[:2])
-    except Exception:  # whatever a broken install raises: ImportError, AttributeError, ValueError, SyntaxError
+    except Exception:  # a broken install raises ImportError, AttributeError, SyntaxError…
         return None
     return elftools if OLDEST <= release < NEXT else None

@@ -1,4 +1,4 @@
-"""The files that have a target's debug information: each is opened once a session."""
+"""The files with a target's debug information; each is opened once a session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from findleaks.target.base import Module, Target
 
 
 class DebugFiles:
-    """Files with debug information, by module. `warning` is "" or, in one line, why names that there may be are missing."""
+    """Files with debug information, by module. `warning` says in one line why names are missing
+    that may exist; "": none are known to be."""
 
     def __init__(self, target: Target, tell: Tell = lambda phase, part: None) -> None:
         self._target, self._tell = target, tell
@@ -19,7 +20,7 @@ class DebugFiles:
         self.warning = ""
 
     def of(self, module: Module) -> Sequence[DebugFile]:
-        """Those of a module: its own file, and the separate one of its build-id."""
+        """A module's files: its own, and the separate one of its build-id."""
         if module.start not in self._opened:
             self._opened[module.start] = self._open(module)
         return self._opened[module.start]
@@ -39,7 +40,8 @@ class DebugFiles:
         return [file for file in found if file is not None]
 
     def missed(self, file: DebugFile, module: Module) -> None:
-        """Something was not found in a file of this module: warn, once, if that is because it lies in yet another file."""
+        """Note that something was not found in a file of this module. Sets `warning`, once, if the
+        file refers to another that is not read."""
         elsewhere = file.elsewhere or ("in .dwo files (-gsplit-dwarf)" if file.ask(file.split, False) else "")
         if elsewhere and not self.warning:
             name = module.path.rsplit("/", 1)[-1]

@@ -11,11 +11,12 @@ from findleaks.debuginfo.files import DebugFiles
 from findleaks.debuginfo.variables import Variables
 from findleaks.target.base import Target
 
-DEEPEST = 16
-"""Typedefs and qualifiers on the way to a type, and members within members."""
+MAX_LEVELS = 16
+"""Levels of typedefs and qualifiers around a type, and of members within members, at most."""
 
-DECLARATIONS = 4
-"""Entries of one variable: its definition, what that specifies, and where that was inlined from."""
+MAX_DECLARATIONS = 4
+"""Entries of one variable that are followed, at most: its definition, the declaration that this
+completes (DW_AT_specification), and the entry that it was inlined from (DW_AT_abstract_origin)."""
 
 _BARE = {f"DW_TAG_{word}_type" for word in ("const", "volatile", "restrict", "atomic")} | {"DW_TAG_typedef"}
 _STRUCTURES = {f"DW_TAG_{word}_type" for word in ("structure", "class", "union")}
@@ -27,7 +28,7 @@ _LIBRARY = frozenset((*_SETS, *(f"unordered_{name}" for name in _SETS), *_OTHERS
 
 @dataclass(frozen=True)
 class Type:
-    """A type, its qualifiers and typedefs taken off."""
+    """A type without its qualifiers and typedefs; `alias` is the outermost typedef's name."""
 
     file: DebugFile
     die: DIE
@@ -35,12 +36,12 @@ class Type:
 
     @property
     def name(self) -> str:
-        """ "Profiler"; of one without a name its typedef's, or ""."""
+        """The type's name, like "Profiler"; for an unnamed type its typedef's, or ""."""
         return self.file.ask(partial(text, self.die, "DW_AT_name"), "") or self.alias
 
     @property
     def size(self) -> int:
-        """In bytes; 0 where that is not known."""
+        """Bytes; 0 if that is not known."""
         return number(self.die, "DW_AT_byte_size") or (self.die.cu["address_size"] if self.die.tag in _POINTERS else 0)
 
     @property
@@ -48,22 +49,25 @@ class Type:
         return self.die.tag in _STRUCTURES
 
     def pointee(self) -> Optional[Type]:
-        """What a pointer or reference points to."""
+        """The type that a pointer or reference points to; None for other types."""
         return _type_of(self.file, self.die) if self.die.tag in _POINTERS else None
 
     def at(self, offset: int) -> tuple[str, Optional[Type]]:
-        """The member at `offset` as an expression (".jobs.next", "[3]"; "" for the beginning of a plain type) and its type. Does not look
-        into the standard library's types."""
+        """The member at `offset`, as an expression and its type.
+
+        The expression is like ".jobs.next" or "[3]"; "" for the beginning of a type without
+        members. Members of the standard library's types are not named.
+        """
         path = ""
         here: Optional[Type] = self
-        for _ in range(DEEPEST):
+        for _ in range(MAX_LEVELS):
             step = self.file.ask(partial(here._below, offset), None) if here is not None else None
             if step is None:
                 break
             word, offset, here = step
             path += word
             if here is not None and here.is_structure and offset == 0 and word.startswith("."):
-                break  # a structure begins here: it is what is meant
+                break  # a structure begins at the offset: name it, and not its first member
         return path, here
 
     def _below(self, offset: int) -> Optional[tuple[str, int, Optional[Type]]]:
@@ -77,13 +81,14 @@ class Type:
         found = [(start, child) for child in self.file.children(self.die) if (start := _start(child)) is not None and start <= offset]
         if not found:
             return None
-        start, member = max(reversed(found), key=lambda one: one[0])  # the last of those at one place
+        start, member = max(reversed(found), key=lambda one: one[0])  # the last at this offset
         name = text(member, "DW_AT_name") if member.tag == "DW_TAG_member" else ""
         return f".{name}" if name else "", offset - start, _type_of(self.file, member)
 
 
 def _start(die: DIE) -> Optional[int]:
-    """Where a member or base begins in its structure, in bytes; None of what lies in none, or nowhere fixed (a virtual base)."""
+    """The byte offset of a member or base class in its structure; None for other entries, static
+    members and those without a fixed offset (a virtual base)."""
     if die.tag not in ("DW_TAG_member", "DW_TAG_inheritance") or die.attributes.keys() & {"DW_AT_declaration", "DW_AT_external"}:
         return None
     if "DW_AT_data_member_location" in die.attributes:
@@ -92,9 +97,9 @@ def _start(die: DIE) -> Optional[int]:
 
 
 def _type_of(file: DebugFile, die: DIE) -> Optional[Type]:
-    """The type that an entry has, through typedefs and qualifiers; None where it has none, or in another file."""
+    """An entry's type, behind typedefs and qualifiers; None: it has none, or in another file."""
     alias = ""
-    for _ in range(DEEPEST):
+    for _ in range(MAX_LEVELS):
         below = file.ask(partial(file.follow, die, "DW_AT_type"), None)
         if below is None:
             return None
@@ -102,14 +107,14 @@ def _type_of(file: DebugFile, die: DIE) -> Optional[Type]:
         if die.tag == "DW_TAG_typedef":
             alias = alias or text(die, "DW_AT_name")
         if die.tag not in _BARE:
-            # Of one in a type unit only a declaration is here.
+            # Of a type in a type unit, this is only a declaration.
             whole = file.ask(partial(file.follow, die, "DW_AT_signature"), None)
             return Type(file, whole or die, alias)
     return None
 
 
 class Members:
-    """The types of a target's variables; what was found out of each file is kept."""
+    """The types of a target's variables. Caches what it read of each file."""
 
     def __init__(self, target: Target, files: Optional[DebugFiles] = None) -> None:
         self._target = target
@@ -117,7 +122,7 @@ class Members:
         self._variables: dict[DebugFile, Variables] = {}
 
     def variable(self, address: int) -> Optional[Type]:
-        """The type of the variable that begins at `address`; None where nothing tells."""
+        """The type of the variable that begins at `address`; None if it is not known."""
         for module in self._target.modules():
             if module.start <= address < module.end:
                 for file in self._files.of(module):
@@ -131,8 +136,8 @@ class Members:
 
 
 def _declared(file: DebugFile, die: Optional[DIE]) -> Optional[Type]:
-    """The type of a variable, which may stand in its declaration elsewhere."""
-    for _ in range(DECLARATIONS):
+    """The type of a variable; it may be in the entry of its declaration."""
+    for _ in range(MAX_DECLARATIONS):
         made = _type_of(file, die) if die is not None else None
         if made is not None or die is None:
             return made

@@ -1,8 +1,9 @@
-"""Sections of debug information, as the streams that pyelftools reads: nothing is copied, and every read is counted.
+"""Sections of debug information, as streams for pyelftools that count every read and copy nothing.
 
-pyelftools takes lengths and counts as they come. In a damaged file these lead it through gigabytes, so that the streams of a
-file share a `Meter`, which stops it after so many reads and lets the user interrupt it. It reads field by field, so that
-reads bound time and memory alike: some 5 µs and at most some 100 bytes each.
+pyelftools does not check lengths and counts, which in a damaged file can make it read gigabytes. So
+the streams of a file share a `Meter`, which stops it after a number of reads and lets the user
+interrupt it. It reads field by field: a limit of reads bounds both time and memory, some 5 µs and
+at most some 100 bytes each.
 """
 
 from __future__ import annotations
@@ -15,26 +16,30 @@ from typing import Optional
 from findleaks.target import elf
 
 MAX_READS = 1 << 18
-"""Reads for one question: some 1.5 s. A variable of a large C++ program takes a few thousand."""
+"""Reads for one question, at most: some 1.5 s. In a large C++ program a variable takes a few
+thousand."""
 
 MAX_BYTES = 1 << 28
-"""Bytes read for one question."""
+"""Bytes read for one question, at most."""
 
 MAX_LEB128 = 1 << 10
-"""Bytes of 0x80 and more, one behind the other, read one by one: pyelftools would make a number of them, however long."""
+"""Consecutive one-byte reads of 0x80 or more, at most: pyelftools bounds no LEB128's length."""
 
 READS_BETWEEN_POLLS = 1 << 11
-"""Some 10 ms."""
+"""Reads between two polls for an interrupt: some 10 ms."""
 
 MAX_DECOMPRESSED = 1 << 30
-"""Bytes of all compressed sections of a file together."""
+"""Bytes of all compressed sections of a file together, once inflated, at most."""
 
 MAX_RATIO, ANY_RATIO_BYTES = 64, 1 << 24
-"""A long section that claims to be so many times longer than it is compressed is none: zlib reaches 1,032, debug information 10 or so, but
-tables of abbreviations may be the same for each unit."""
+"""Inflated size over compressed size, at most, for sections inflated to more than ANY_RATIO_BYTES.
 
-SLICE = 1 << 16
-"""Compressed bytes inflated between two looks at Ctrl-C."""
+zlib reaches 1,032, debug information about 10; but each unit may have the same table of
+abbreviations.
+"""
+
+SLICE_BYTES = 1 << 16
+"""Compressed bytes inflated between two polls for an interrupt."""
 
 SHF_COMPRESSED, ELFCOMPRESS_ZLIB = 0x800, 1
 
@@ -44,25 +49,26 @@ class TooMuch(Exception):
 
 
 class Meter:
-    """Counts what the streams of a file read.
+    """Counts and limits the reads of a file's streams.
 
-    pyelftools turns what a stream raises into errors of its own, so `stopped` keeps the reason, and further reads fail as well.
+    pyelftools turns what a stream raises into its own errors, so `stopped` keeps the reason, and
+    further reads fail as well.
     """
 
     def __init__(self, poll: Callable[[], None]) -> None:
-        """`poll` raises where the user asked to stop."""
+        """`poll` raises if the user asked to stop."""
         self._poll = poll
         self.reads = self.bytes = 0
         self.most_reads = self.most_bytes = 0
         self.stopped: Optional[Exception] = None
 
     def allow(self, reads: int) -> None:
-        """So many reads from now on, and MAX_BYTES."""
+        """Allow this many reads from now on, and MAX_BYTES."""
         self.most_reads, self.most_bytes = self.reads + reads, self.bytes + MAX_BYTES
         self.stopped = None
 
     def count(self, size: int) -> None:
-        """A read of `size` bytes."""
+        """Count a read of `size` bytes; raises if that is too much, or the user asked to stop."""
         if self.stopped is not None:
             raise self.stopped
         self.reads += 1
@@ -78,7 +84,7 @@ class Meter:
 
 
 class Stream:
-    """What pyelftools uses of a file object, over the bytes of a section."""
+    """A section as a file object, with the methods that pyelftools uses."""
 
     def __init__(self, data: elf.Buffer, meter: Meter) -> None:
         self._data, self._meter, self._at, self._high = memoryview(data), meter, 0, 0
@@ -92,7 +98,7 @@ class Stream:
         return self._at
 
     def until(self, end: int) -> Stream:
-        """A stream of what lies before `end`."""
+        """A stream that ends at `end`."""
         return Stream(self._data[:end], self._meter)
 
     def read(self, size: int = -1) -> bytes:
@@ -108,9 +114,10 @@ class Stream:
 
 
 def debug_sections(data: elf.Buffer, head: elf.Header, poll: Callable[[], None]) -> dict[str, elf.Buffer]:
-    """A file's sections of debug information by their names (".debug_info" for ".zdebug_info" too), the compressed ones inflated.
+    """A file's sections of debug information, inflated, by name.
 
-    What cannot be inflated is left out: a method other than zlib, sizes that make no sense, damage.
+    ".zdebug_info" is named ".debug_info", and so on. Sections compressed otherwise than by zlib are
+    empty; those of implausible size are left out.
     """
     found: dict[str, elf.Buffer] = {}
     left = MAX_DECOMPRESSED
@@ -130,25 +137,28 @@ def debug_sections(data: elf.Buffer, head: elf.Header, poll: Callable[[], None])
 
 
 def _size(raw: memoryview, head: elf.Header) -> tuple[int, int]:
-    """(size of the header, size of the section once it is inflated: 0 if it cannot be) by an Elf_Chdr (gABI, chapter 4)."""
-    form = struct.Struct(head.prefix + ("IIQQ" if head.bits == 64 else "III"))  # type, reserved, size, alignment; type, size, alignment
+    """(size of the header, inflated size of the section: 0 if it cannot be inflated), from its
+    Elf_Chdr (gABI, chapter 4)."""
+    # 64 bits: type, reserved, size, alignment; 32 bits: type, size, alignment
+    form = struct.Struct(head.prefix + ("IIQQ" if head.bits == 64 else "III"))
     fields = form.unpack_from(raw) if len(raw) >= form.size else (0, 0, 0)
     return form.size, fields[-2] if fields[0] == ELFCOMPRESS_ZLIB else 0
 
 
 def _gnu_size(raw: memoryview) -> tuple[int, int]:
-    """The same of .zdebug_…: "ZLIB", and the size in 8 bytes, big-endian (binutils, bfd/compress.c)."""
+    """The same for .zdebug_…: its header is "ZLIB", and the size in 8 bytes, big-endian (binutils,
+    bfd/compress.c)."""
     return 12, int.from_bytes(raw[4:12], "big") if bytes(raw[:4]) == b"ZLIB" else 0
 
 
 def _inflated(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:
-    """At most `size` bytes; what came before damage."""
-    machine, made = zlib.decompressobj(), bytearray()
+    """At most `size` bytes; if the data is damaged, those before the damage."""
+    decompressor, made = zlib.decompressobj(), bytearray()
     try:
-        for at in range(0, len(packed), SLICE):
+        for at in range(0, len(packed), SLICE_BYTES):
             poll()
             if len(made) < size:
-                made += machine.decompress(packed[at : at + SLICE], size - len(made))
+                made += decompressor.decompress(packed[at : at + SLICE_BYTES], size - len(made))
     except zlib.error:
         pass
     return bytes(made)

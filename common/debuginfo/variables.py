@@ -1,10 +1,14 @@
-"""Variables of a file by their addresses, of which debug information has no table: .debug_names, .gdb_index and the like go by names.
+"""Finds a file's variables by address.
 
-A variable's entry has its location as DW_OP_addr and the address or, by clang since DWARF 5, as DW_OP_addrx and a number of
-.debug_addr. One pass over the bytes of .debug_info, once a file, notes where what looks like such a location stands.
-An entry has no mark of where it begins, but its abbreviation says how it is laid out: of the few places before the location at
-which the abbreviation of a variable may stand, mostly one alone leads to a location there, and refers to a type. Otherwise the
-unit is walked.
+Debug information has no table for that: .debug_names, .gdb_index and the like are indexed by name.
+A variable's entry has its location as DW_OP_addr and the address or, by clang since DWARF 5, as
+DW_OP_addrx and an index into .debug_addr. One pass over the bytes of .debug_info, once a file,
+records the offsets of what looks like such a location.
+
+From a location the entry's beginning has to be found, which nothing marks. An entry begins with the
+number of its abbreviation, which gives its layout. So each offset shortly before the location that
+has the number of a variable's abbreviation is tried: mostly only one gives an entry whose location
+is there and which refers to a type. If several do, the unit is walked.
 Sources: DWARF 5, 2.6.1.1.2 (DW_OP_addr, DW_OP_addrx), 7.5.5 (exprloc), 7.27 (.debug_addr).
 """
 
@@ -22,19 +26,22 @@ from findleaks.debuginfo.dwarf import DIE, IN_ANOTHER_FILE, PHASE, DebugFile, Un
 
 OP_ADDR, OP_ADDRX = 0x03, 0xA1
 MAX_LOCATIONS = 1 << 20
-"""Locations noted of a file, some 100 bytes each."""
+"""Locations recorded of a file, at most; some 100 bytes each."""
 
 WINDOW = 1 << 16
-"""Bytes searched between two looks at Ctrl-C: some 0.1 ms, or 100 in a file made to be slow."""
+"""Bytes searched between two polls for an interrupt: some 0.1 ms, or 100 ms in a file made to be
+slow."""
 
 MAX_TRIED = 1 << 12
-"""Locations looked at for one address, 0.1 ms each: of calls that it is an argument of, too, and of a template's variable once a unit."""
+"""Locations tried for one address, at most, 0.1 ms each. An address has several as an argument of
+calls, and a template's variable one in each unit."""
 
 BEFORE = 64
-"""Bytes before a location in which its entry is taken to begin: most take 10 to 20."""
+"""Bytes before a location in which its entry has to begin: most begin 10 to 20 before."""
 
 AFTER = 256
-"""Bytes behind where a location begins, in which its entry ends: what is read where none begins may seem to have gigabytes."""
+"""Bytes after a location's beginning in which its entry has to end: what is read where no entry
+begins may seem to have gigabytes."""
 
 _REFERENCES = {
     "DW_AT_type": ("_type", "_typedef"),
@@ -44,19 +51,20 @@ _REFERENCES = {
 
 
 class Variables:
-    """The variables of a file."""
+    """The variables of a file, by address."""
 
     def __init__(self, file: DebugFile) -> None:
         self._file = file
         self._info = file.sections.get(".debug_info", b"")
-        self._last: dict[int, int] = {}  # address, or -1 - number in .debug_addr -> number of its last location
-        self._places: array[int] = array("Q")  # where locations stand in .debug_info
-        self._before: array[int] = array("q")  # the number of the one before it of the same address; -1: none
+        # Locations are chained by key: an address, or -1 - index into .debug_addr.
+        self._last: dict[int, int] = {}  # key -> number of its last location
+        self._places: array[int] = array("Q")  # by number: offset in .debug_info
+        self._before: array[int] = array("q")  # by number: its key's location before; -1: none
         self._noted_all = False
         self._abbreviations: dict[int, list[bytes]] = {}
 
     def at(self, address: int) -> Optional[DIE]:
-        """The entry of the variable at this address (of the file); None if there is none."""
+        """The entry of the variable at this address of the file; None if there is none."""
         return self._file.ask(lambda: self._at(address), None)
 
     def _at(self, address: int) -> Optional[DIE]:
@@ -73,7 +81,8 @@ class Variables:
         last, places, before, info = self._last, self._places, self._before, self._info
         last.clear()  # an interrupted pass may have left some
         del places[:], before[:]
-        # Patterns that begin with what is fixed: re finds that at 1 to 2 GB/s, and either of two at 33 MB/s.
+        # Each pattern begins with constant bytes, which re finds at 1 to 2 GB/s; one pattern with
+        # both alternatives takes it to 33 MB/s.
         addresses = re.compile(bytes([1 + size, OP_ADDR]))
         numbers = re.compile(bytes([OP_ADDRX]) + b"(?<=[\x02-\x06]" + bytes([OP_ADDRX]) + b")")
         numbered = bool(len(self._file.sections.get(".debug_addr", b"")))
@@ -83,7 +92,7 @@ class Variables:
             found = [(m.start(), self._file.number(info, m.end(), size)) for m in addresses.finditer(info, begin, end + 1)]
             for match in numbers.finditer(info, begin, end) if numbered else ():
                 at = match.start()
-                found.append((at - 1, -1 - _number_of(bytes(info[at + 1 : at + info[at - 1]]))))
+                found.append((at - 1, -1 - _uleb128(bytes(info[at + 1 : at + info[at - 1]]))))
             for at, key in found:
                 before.append(last.get(key, -1))
                 last[key] = len(places)
@@ -93,14 +102,14 @@ class Variables:
         self._noted_all = True
 
     def _noted(self, key: int) -> Iterator[int]:
-        """Where locations of this address stand, the last first."""
+        """The offsets of the locations with this key, the last first."""
         at = self._last.get(key, -1)
         while at >= 0:
             yield self._places[at]
             at = self._before[at]
 
     def _variable(self, unit: Unit, place: int) -> Optional[DIE]:
-        """The variable's entry whose location stands at `place`; None if that is something else."""
+        """The variable's entry whose location is at `place`; None if that is something else."""
         likely = [die for die in self._beginnings(unit, place) if _located(die, place) and self._refers(die)]
         if len(likely) == 1:
             return likely[0]
@@ -111,7 +120,8 @@ class Variables:
         return None
 
     def _beginnings(self, unit: Unit, place: int) -> Iterator[DIE]:
-        """Entries read from where a variable's may begin: at the number of an abbreviation that has a location."""
+        """Entries parsed from where a variable's may begin: at each number of an abbreviation of
+        variables."""
         begin = max(place - BEFORE, unit.cu_die_offset)
         data = bytes(self._info[begin:place])
         for code in self._codes(unit):
@@ -123,7 +133,8 @@ class Variables:
                 at = data.find(code, at + 1)
 
     def _refers(self, die: DIE) -> bool:
-        """Whether a variable's entry refers to what it should: a type or, where that stands in another entry, a variable."""
+        """Whether a variable's entry refers to what it should: a type or, if that is in another
+        entry, a variable."""
         for attribute, suffixes in _REFERENCES.items():
             if attribute in die.attributes:
                 if die.attributes[attribute].form in IN_ANOTHER_FILE:
@@ -133,7 +144,8 @@ class Variables:
         return False
 
     def _codes(self, unit: Unit) -> list[bytes]:
-        """The numbers, as they are written, of the abbreviations of variables with a location. Compilers count from 1."""
+        """The numbers of the abbreviations of variables with a location, as LEB128. Compilers
+        number abbreviations from 1."""
         table = unit.get_abbrev_table()
         if table.offset not in self._abbreviations:
             found = []
@@ -142,12 +154,13 @@ class Variables:
                 if declared is None:
                     break
                 if declared["tag"] == "DW_TAG_variable" and "DW_AT_location" in (name for name, _ in declared.iter_attr_specs()):
-                    found.append(_coded(code))
+                    found.append(_to_uleb128(code))
             self._abbreviations[table.offset] = found
         return self._abbreviations[table.offset]
 
     def _by_number(self, address: int) -> Optional[DIE]:
-        """The same where locations have the numbers of addresses in .debug_addr: each unit counts from its part of it."""
+        """The entry of the variable at this address, by an index into .debug_addr; each unit's
+        indexes count from its own part of that section."""
         size, table = self._file.word, self._file.sections.get(".debug_addr", b"")
         wanted = re.compile(re.escape(address.to_bytes(size, self._file.order)))
         for _, match in zip(range(MAX_TRIED), wanted.finditer(table)):
@@ -163,7 +176,8 @@ class Variables:
 
     @cached_property
     def _bases(self) -> array[int]:
-        """Where the addresses of each part of .debug_addr begin, behind a header: length, version, size of an address and of a segment."""
+        """The offset of the addresses of each part of .debug_addr, which follow its header: length,
+        version, size of an address and of a segment."""
         found, at, table = array("Q"), 0, self._file.sections.get(".debug_addr", b"")
         while at + 8 <= len(table):
             wide = table[at : at + 4] == b"\xff\xff\xff\xff"
@@ -173,8 +187,10 @@ class Variables:
         return found
 
     def _of_base(self, places: list[int], base: int) -> list[int]:
-        """Those of ascending places that lie in units with this part of .debug_addr. Linkers put units and parts in the same order, so
-        that few units have to be asked."""
+        """Those of `places`, ascending, that are in units with this part of .debug_addr.
+
+        Linkers put units and parts in the same order, so that few units have to be read.
+        """
 
         def base_at(place: int) -> int:
             return number(self._file.unit_of(place).get_top_DIE(), "DW_AT_addr_base") or 0
@@ -187,20 +203,20 @@ class Variables:
 
 
 def _located(die: DIE, place: int) -> bool:
-    """Whether this is a variable whose location stands at `place`."""
+    """Whether this is a variable whose location is at `place`."""
     location = die.attributes.get("DW_AT_location") if die.tag == "DW_TAG_variable" else None
     return location is not None and location.offset == place
 
 
-def _number_of(coded: bytes) -> int:
-    """An unsigned LEB128 number, of which nothing is left out nor over; -1 of anything else."""
+def _uleb128(coded: bytes) -> int:
+    """The value of an unsigned LEB128 number that takes all of `coded`; -1 for anything else."""
     if not coded or coded[-1] >= 0x80 or any(byte < 0x80 for byte in coded[:-1]):
         return -1
     return sum((byte & 0x7F) << 7 * at for at, byte in enumerate(coded))
 
 
-def _coded(value: int) -> bytes:
-    """The same the other way."""
+def _to_uleb128(value: int) -> bytes:
+    """A value as unsigned LEB128."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -1,1 +1,1 @@
-"""Machine code decoded by capstone, which need not be there: `capstone_loader` gives it, or says how to get it."""
+"""Disassembly of machine code by capstone, an optional library that `capstone_loader` loads."""

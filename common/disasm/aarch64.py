@@ -1,12 +1,15 @@
-"""AArch64 machine code as instructions with x86-64's names, so that one question can be asked of a function on both architectures.
+"""Decodes AArch64 machine code into instructions with x86-64's names.
 
-A far offset takes several instructions here (`add x0, x0, #8, lsl #12` and `ldr x3, [x0, #25544]`), and a product may be
-sums of shifted values. So each register is followed as a sum: values that were passed or loaded, each so many times, and
-a constant. An operand in memory is given by the register its value first came to, and the whole distance. The state at a
-label is that of the code before it; behind a return or a jump, that of the first branch to it.
+So code that looks for a pattern in a function works for both architectures. On AArch64 a large
+offset takes several instructions (`add x0, x0, #8, lsl #12` and `ldr x3, [x0, #25544]`), and a
+product may be a sum of shifted values. So each register is tracked as a sum: values that were
+passed or loaded, each with a factor, and a constant. An operand in memory is given as the register
+that its base value first came to, and the whole offset. The state at a label is that of the
+code before it; after a return or a jump, that of the first branch to it.
 
-Capstone decodes. Source of what instructions do: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2. An
-instruction that is not followed here makes unknown what its first register holds.
+Capstone decodes. Source of what instructions do: Arm Architecture Reference Manual for A-profile
+(DDI 0487), C6.2. After an instruction that is not tracked, the value of its first register is
+unknown.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import RIP
 
 NUMBERS = {0: 7, 1: 6, 2: 2, 3: 1, 4: 8, 5: 9, 29: 5, 31: 4}
-"""Registers with a counterpart by their use (arguments, frame pointer, stack pointer) bear its number; others 32 and their own."""
+"""AArch64's registers -> x86-64's numbers of the same use: arguments, frame pointer, stack pointer.
+Others have 32 added to their own number."""
 
 POINTER = -1
-"""The value of the thread pointer."""
+"""The number of the value that is the thread pointer."""
 
 _SP, _ZERO, _OTHER = 31, 32, 33
 _REGISTER, _IMMEDIATE, _MEMORY, _SYSTEM = 1, 2, 3, 68  # capstone's ARM64_OP_...
@@ -32,18 +36,18 @@ _THREAD_POINTER = 0xDE82  # ARM64_SYSREG_TPIDR_EL0
 _LSL = 1  # ARM64_SFT_LSL
 _MASK = (1 << 64) - 1
 _ACCESS = re.compile(r"(ld|st)(?:u|t|a|l|ap|ax|lx|x|xr|nx|n)?(r|p)(sw|s?b|s?h|)")
-"""Loads and stores: which of both, of one register or two, and what of it."""
+"""Loads and stores: (ld or st, r: one register or p: a pair, which part of it)."""
 _SIZES = {"sw": 4, "b": 1, "sb": 1, "h": 2, "sh": 2}
 
 
 class Sum(NamedTuple):
-    """`terms` are (value, how many times)."""
+    """A sum that a register holds: `terms` are (value, factor)."""
 
     terms: tuple[tuple[int, int], ...] = ()
     constant: int = 0
 
     def plus(self, other: Sum, times: int = 1) -> Sum:
-        """With the other, so many times."""
+        """The sum of both, the other multiplied by `times`."""
         terms = dict(self.terms)
         for value, count in other.terms:
             terms[value] = terms.get(value, 0) + times * count
@@ -52,10 +56,10 @@ class Sum(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
-    """Capstone's decoder, and of its general registers the number and the width in bytes."""
+    """Capstone's decoder, and the (number, width in bytes) of its general registers."""
     capstone = require_capstone()
     decoder: Any = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
-    decoder.detail = decoder.skipdata = True  # what capstone does not know is four bytes, as all instructions are
+    decoder.detail = decoder.skipdata = True  # unknown instructions are skipped, four bytes each
     names = {"fp": (29, 8), "lr": (30, 8), "sp": (_SP, 8), "wsp": (_SP, 4), "xzr": (_ZERO, 8), "wzr": (_ZERO, 4)}
     names.update({f"{letter}{number}": (number, width) for letter, width in (("x", 8), ("w", 4)) for number in range(31)})
     from capstone import arm64_const
@@ -65,7 +69,8 @@ def _decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
 
 
 def instructions(code: bytes, address: int) -> Iterator[Instruction]:
-    """The instructions of `code`, which lies at `address`; of a pair's load two. Raises CapstoneMissing."""
+    """The instructions of `code`, which is at `address`; a load of a pair gives two. Raises
+    CapstoneMissing."""
     decoder, registers = _decoder()
     machine = _Machine(registers)
     for insn in decoder.disasm(code[: len(code) & ~3], address):
@@ -73,24 +78,26 @@ def instructions(code: bytes, address: int) -> Iterator[Instruction]:
 
 
 def number(register: int) -> int:
-    """The number that instructions have of it."""
+    """The number of an AArch64 register in Instruction."""
     return NUMBERS.get(register, 32 + register)
 
 
 class _Machine:
-    """What registers hold while a function is read from its beginning."""
+    """The registers' contents while a function is read from its beginning."""
 
     def __init__(self, registers: Mapping[int, tuple[int, int]]) -> None:
         self._registers = registers
-        self._next = 64  # below: what registers held at first
-        self._origin: dict[int, int] = {register: register for register in range(32)}  # value -> the register it came to
-        self._place: dict[int, tuple[int, int]] = {}  # value -> what it was loaded from
+        self._next = 64  # the last value's number; values below 32 are the registers' initial ones
+        # Value -> the register that it first came to.
+        self._origin: dict[int, int] = {register: register for register in range(32)}
+        # Value -> the (base, displacement) that it was loaded from.
+        self._place: dict[int, tuple[int, int]] = {}
         self._holds: dict[int, Sum] = {register: Sum(((register, 1),)) for register in range(32)}
         self._labels: dict[int, dict[int, Sum]] = {}
         self._ended = False
 
     def step(self, insn: Any) -> Iterator[Instruction]:
-        """What one of capstone's instructions does."""
+        """Apply one of capstone's instructions; gives what it is translated to."""
         at = insn.address
         if self._ended:
             self._holds = self._labels.get(at, self._holds)
@@ -105,7 +112,7 @@ class _Machine:
         elif name in _BRANCHES:
             yield self._branch(insn, name, operands)
         else:
-            compute = _COMPUTED.get(name, _Machine._not_followed)
+            compute = _COMPUTED.get(name, _Machine._not_tracked)
             yield compute(self, at, name, operands)
 
     def _register(self, operand: Any) -> int:
@@ -115,7 +122,8 @@ class _Machine:
         return self._registers.get(register, (_OTHER, 0))
 
     def _value(self, operand: Any) -> Optional[Sum]:
-        """Of a register or a constant, shifted as the instruction says; None where that is not to the left."""
+        """The value of a register or a constant, shifted as the instruction says; None if it is
+        shifted otherwise than to the left."""
         if operand.shift.type > _LSL:
             return None
         if operand.type == _IMMEDIATE:
@@ -132,21 +140,21 @@ class _Machine:
             self._holds[register] = value
 
     def _unknown(self, register: int) -> int:
-        """Give it a new value, which is returned."""
+        """Give the register a new value, whose number is returned."""
         self._next += 1
         if register <= _SP:
             self._origin[self._next] = register
             self._holds[register] = Sum(((self._next, 1),))
         return self._next
 
-    def _not_followed(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+    def _not_tracked(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
         for operand in operands[:1] if all(one.type != _MEMORY for one in operands) else operands:
             if operand.type == _REGISTER:
                 self._unknown(self._register(operand))
         return Instruction(at, 4, "")
 
     def _compare(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
-        """Sets no register. Testing a mask counts as `and`."""
+        """Instructions that set no register. Testing a mask is given as `and`."""
         tested = _low_mask(operands[1]) if name == "tst" else None
         return Instruction(at, 4, "" if tested is None else "and", immediate=tested)
 
@@ -168,7 +176,7 @@ class _Machine:
         return Instruction(at, 4, "")
 
     def _multiply(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
-        """mul, madd, msub and those of halves, of which one factor is known."""
+        """mul, madd, msub and their widening forms, tracked if one factor is a constant."""
         register, (one, two, *more) = self._register(operands[0]), (self._read(self._register(operand)) for operand in operands[1:])
         if one.terms and two.terms:
             self._unknown(register)
@@ -201,14 +209,14 @@ class _Machine:
     def _shift(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
         register = self._register(operands[0])
         if operands[2].type != _IMMEDIATE:
-            return self._not_followed(at, name, operands)
+            return self._not_tracked(at, name, operands)
         self._set(register, Sum().plus(self._read(self._register(operands[1])), 1 << operands[2].imm))
         return Instruction(at, 4, "shl", number(register), immediate=operands[2].imm)
 
     def _half(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
-        """The low half, extended: the sum is taken to fit."""
+        """The low half, extended; the sum is assumed to fit in it."""
         if name == "ubfx" and (operands[2].imm, operands[3].imm) != (0, 32):
-            return self._not_followed(at, name, operands)
+            return self._not_tracked(at, name, operands)
         self._set(self._register(operands[0]), self._read(self._register(operands[1])))
         return Instruction(at, 4, "")
 
@@ -232,7 +240,7 @@ class _Machine:
         return Instruction(at, 4, "ret" if name == "ret" else "jmp" if jumps or target is None else "je", target=target)
 
     def _access(self, insn: Any, access: re.Match[str], operands: Sequence[Any]) -> Iterator[Instruction]:
-        """Loads and stores, of all sizes, by all ways of addressing."""
+        """Loads and stores, of all sizes, with all addressing modes."""
         at, loads = insn.address, access[1] == "ld"
         literal = operands[-1].type == _IMMEDIATE and not insn.writeback
         place = next((one for one in operands if one.type == _MEMORY), operands[-1])
@@ -242,10 +250,12 @@ class _Machine:
             register, width = self._number_width(one.reg)
             size = _SIZES.get(access[3], width)
             there = where.plus(Sum((), order * size))
-            yield self._moved(at, register, there, size, loads) if register < _OTHER else Instruction(at, 4, "")  # not a vector's
+            # Vector registers are not tracked.
+            yield self._moved(at, register, there, size, loads) if register < _OTHER else Instruction(at, 4, "")
 
     def _where(self, insn: Any, place: Any, last: Any) -> Sum:
-        """The address that is loaded from or stored to; the base register is moved as the instruction says."""
+        """The address that is loaded from or stored to. Updates the base register where the
+        instruction writes it back."""
         base = self._number_width(place.mem.base)[0]
         where = self._read(base).plus(Sum((), place.mem.disp))
         if place.mem.index:
@@ -280,7 +290,7 @@ class _Machine:
         return made._replace(name="mov", source=number(register), width=size)
 
     def _operand(self, where: Sum, at: int) -> Optional[Instruction]:
-        """An instruction with an operand in memory; None where its parts are not known."""
+        """An Instruction with the operand in memory at `where`; None if that has no such form."""
         terms: Mapping[int, int] = dict(where.terms)
         local = terms.get(POINTER) == 1
         values = [value for value in terms if value != POINTER]
@@ -297,7 +307,7 @@ class _Machine:
 
 
 def _low_mask(operand: Any) -> Optional[int]:
-    """The constant, if it is one run of bits from the lowest on."""
+    """The constant, if it is a mask of the lowest bits."""
     mask = operand.imm & _MASK if operand.type == _IMMEDIATE else 0
     return mask if mask and not mask & (mask + 1) else None
 

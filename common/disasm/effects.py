@@ -1,11 +1,14 @@
-"""What an instruction of x86-64 reads and overwrites, as masks of registers; made for telling which registers are read again.
+"""What an x86-64 instruction reads and overwrites, as masks of registers, for liveness.py.
 
-It errs to one side only: what is called read may be more than is read, what is called overwritten surely is, as a whole. Capstone names
-the operands and the implicit registers; it is not believed where it says that a register is only written (it says so of cmov and of
-gathers, which keep it at times): that takes an instruction that is listed here. One that fits nothing here reads everything.
+The result is conservative: more may be given as read than is; what is given as overwritten
+certainly is, as a whole. Capstone names the operands and the implicit registers. Where it says that
+a register is only written, it is not trusted, as it says so of cmov and of gathers, which may
+preserve the register: only instructions listed here overwrite. An instruction that matches nothing
+here reads everything.
 
-Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volumes 1 (3.4.1.1: a 32-bit result clears the upper half; 14.1.4:
-VEX-coded instructions clear what is above their result) and 2 (each instruction); System V ABI, AMD64 supplement 1.0, 3.2 (registers).
+Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volumes 1 (3.4.1.1: a 32-bit
+result clears the upper half; 14.1.4: VEX-coded instructions clear what is above their result) and 2
+(each instruction); System V ABI, AMD64 supplement 1.0, 3.2 (registers).
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from findleaks.disasm.mnemonics import CHANGED, CHANGES_MORE, SET, SET_VECTOR, S
 from findleaks.disasm.registers import GENERAL, NARROW, WIDE, general
 
 X87 = 1 << 16
-"""The x87 stack, whose registers are MMX's too, as one."""
+"""The x87 stack, which MMX's registers share, as one bit."""
 _MASKS_AT, _VECTORS_AT, VECTORS = 17, 32, 32
 LOW, MIDDLE, HIGH = 1, 2, 4
 """Parts of a vector register: bits 0-127 (xmm), 128-255, and 256-511."""
@@ -26,7 +29,8 @@ REGISTERS = (1 << (_VECTORS_AT + 3 * VECTORS)) - 1
 ALL_GENERAL = 0xFFFF
 CALLEE_SAVED = sum(1 << GENERAL.index(name) for name in ("rbx", "rsp", "rbp", "r12", "r13", "r14", "r15"))
 ZONE = 128
-"""Bytes of the red zone: the mask's bits from ZONE_AT on stand for them, the lowest address first."""
+"""Bytes of the red zone. The mask's bits from ZONE_AT on represent them, the lowest address
+first."""
 ZONE_AT = 160
 ALL_ZONE = ((1 << ZONE) - 1) << ZONE_AT
 
@@ -37,19 +41,20 @@ def vector(number: int, parts: int = LOW | MIDDLE | HIGH) -> int:
 
 
 def opmask(number: int) -> int:
-    """The mask of AVX-512's k registers."""
+    """The mask of one of AVX-512's k registers."""
     return 1 << (_MASKS_AT + number)
 
 
 ALL_VECTORS = sum(vector(number) for number in range(VECTORS)) | sum(opmask(number) for number in range(8)) | X87
 RETURNED = general("rax", "rdx") | vector(0) | vector(1) | X87
-"""Registers that a function of the ABI may return something in."""
+"""Registers in which the ABI lets a function return values."""
 
 _NEUTRAL = {"rip", "eip", "rflags", "eflags", "fpsw", "mxcsr", "cs", "ds", "es", "fs", "gs", "ss", ""}
 
 
 def register(name: str) -> tuple[int, int]:
-    """(what reading it reads, what writing it whole overwrites by an instruction that is not VEX-coded), by capstone's name."""
+    """The masks (read, overwritten) of a register, by capstone's name: by an instruction that reads
+    it, and by one that sets all of it and is not VEX-coded."""
     if name in WIDE:
         return (general(WIDE[name]),) * 2
     if name in NARROW:
@@ -67,7 +72,8 @@ def register(name: str) -> tuple[int, int]:
 
 
 def mask_of(name: str) -> int:
-    """The mask of a word of a register, named as in findleaks.target.register_words; 0 of one that is no register of a mask."""
+    """The mask of a word of a register, named as in findleaks.target.register_words; 0 for other
+    names."""
     if name in GENERAL:
         return general(name)
     match = re.fullmatch(r"(xmm|ymm|zmm|k|st)(\d+)", name)
@@ -80,8 +86,8 @@ def mask_of(name: str) -> int:
 
 
 class Memory(NamedTuple):
-    """An operand in memory: `base` is "rsp" or "rbp"; `exact` is False with an index. `read` and `written` say what is done with it,
-    neither for an address that is only computed."""
+    """An operand on the stack: `base` is "rsp" or "rbp"; `exact` is False if it has an index.
+    Neither `read` nor `written`: its address is only computed."""
 
     base: str
     offset: int
@@ -92,11 +98,17 @@ class Memory(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """`flow`: "next", "branch" (also to `target`), "jump", "call", "return", "stop" (nothing follows), "system" (call), "unknown" (reads
-    everything). `target` is 0 where it is not known; `slot` is where it stands in memory instead, 0 if nowhere. `moved` is what is added
-    to rsp; None: it becomes rbp + `from_rbp`, or another place of the same stack. `changed` are the general
-    registers that it may change, `constant` the number that the one in `kills` is set to, `copied` the register that it is set to.
-    `copies`: of rsp and rbp what goes to another register than rbp, or to memory."""
+    """What one instruction does. `reads` and `kills` are the masks of what it reads and overwrites.
+
+    `flow`: "next", "branch" (also to `target`), "jump", "call", "return", "stop" (execution ends),
+    "system" (a system call), "unknown" (reads everything). `target` is 0 if it is not known; `slot`
+    is the address that it is loaded from, 0 if there is none.
+
+    `moved` is what is added to rsp; None: rsp becomes rbp + `from_rbp`, or another address in the
+    same stack. `changed` are the general registers that it may change; `constant` is the number
+    that the one in `kills` is set to, `copied` the number of the register that it is copied from.
+    `copies`: those of rsp and rbp that are copied to memory or a register other than rbp.
+    """
 
     address: int
     size: int
@@ -115,7 +127,7 @@ class Effect(NamedTuple):
     copies: tuple[str, ...] = ()
 
 
-_IMPLICIT: dict[str, tuple[int, int]] = {  # (read, overwritten) beside the operands
+_IMPLICIT: dict[str, tuple[int, int]] = {  # (read, overwritten) in addition to the operands
     "mul": (general("rax"), 0),
     "div": (general("rax", "rdx"), 0),
     "idiv": (general("rax", "rdx"), 0),
@@ -143,9 +155,9 @@ _IMPLICIT: dict[str, tuple[int, int]] = {  # (read, overwritten) beside the oper
         (general("rax", "rdx") | ALL_VECTORS, 0),
     ),
 }
-_ODD_VECTOR = re.compile(r"v4f|vp4dp|aesenc\w+kl|aesdec\w+kl|aesencw|aesdecw|encodekey|tile|td[pc]|v?maskmovq")
-"""Instructions with vector operands that use further registers than those they name."""
-_ODD_IMPLICIT = {
+_UNKNOWN_VECTOR = re.compile(r"v4f|vp4dp|aesenc\w+kl|aesdec\w+kl|aesencw|aesdecw|encodekey|tile|td[pc]|v?maskmovq")
+"""Vector instructions that use more registers than their operands; they count as unknown."""
+_IMPLICIT_READS = {
     **dict.fromkeys(("pblendvb", "blendvps", "blendvpd", "sha256rnds2"), vector(0, LOW)),
     **dict.fromkeys(("pcmpestri", "pcmpestrm", "vpcmpestri", "vpcmpestrm"), general("rax", "rdx")),
     **dict.fromkeys(("maskmovdqu", "vmaskmovdqu"), general("rdi")),
@@ -155,7 +167,7 @@ _REG, _IMM, _MEM = 1, 2, 3  # capstone's X86_OP_…
 
 
 def effect(insn: Any) -> Effect:
-    """Of an instruction that capstone decoded with its details."""
+    """The effect of an instruction that capstone decoded with details."""
     name, address, size = insn.insn_name(), insn.address, insn.size
     made = _flow(insn, name)
     if made is not None:
@@ -204,9 +216,9 @@ def effect(insn: Any) -> Effect:
         more = general("rdx") if name == "mulx" else general("rax") if name == "cmpxchg" else 0
         return Effect(address, size, reads | more, 0)._replace(**rest)
     if vectors:
-        if _ODD_VECTOR.match(name):
+        if _UNKNOWN_VECTOR.match(name):
             return unknown
-        reads |= _implicit(insn) | _ODD_IMPLICIT.get(name, 0)
+        reads |= _implicit(insn) | _IMPLICIT_READS.get(name, 0)
         loaded = name in ("movss", "movsd") and len(operands) == 2 and operands[1].type == _MEM
         if (name in SET_VECTOR or name in SET_VEX or loaded) and not _masked(insn):
             return _set(insn, name, names, through | _implicit(insn, names[0]), True, rest)
@@ -219,7 +231,7 @@ def effect(insn: Any) -> Effect:
 
 
 def _flow(insn: Any, name: str) -> Effect | None:
-    """The effect of what goes elsewhere; None of all else."""
+    """The effect of an instruction that transfers control; None for all others."""
     address, size = insn.address, insn.size
     if name == "ret":
         return Effect(address, size, 0, 0, "unknown" if insn.operands else "return")
@@ -243,7 +255,8 @@ def _flow(insn: Any, name: str) -> Effect | None:
 
 
 def _memory(insn: Any, name: str, operands: Sequence[Any]) -> tuple[tuple[Memory, ...], int]:
-    """What of the stack it names, and the registers that its addresses are made of."""
+    """(its operands on the stack, the mask of the registers that its addresses are computed
+    from)."""
     found, through = [], 0
     if name in ("push", "pop"):
         found.append(Memory("rsp", -8 if name == "push" else 0, 8, True, name == "pop", name == "push"))
@@ -262,7 +275,8 @@ def _memory(insn: Any, name: str, operands: Sequence[Any]) -> tuple[tuple[Memory
 
 
 def _moved(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> int | str | None:
-    """What is added to rsp: a number, None where it becomes another place of the same stack, "unknown" where it may be another stack's."""
+    """What is added to rsp: a number; None: rsp becomes another address in the same stack;
+    "unknown": it may become one in another stack."""
     if name == "push":
         return -8 if operands[0].size == 8 or operands[0].type == _IMM else None
     if name == "pop":
@@ -279,14 +293,15 @@ def _moved(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) 
         base, index = insn.reg_name(operands[1].mem.base), insn.reg_name(operands[1].mem.index)
         if base == "rsp" and not index:
             return int(operands[1].mem.disp)
-        return None if base in ("rbp", "r10", "r13") and not index else "unknown"  # gcc realigns the stack through r10 or r13
+        # gcc realigns the stack through r10 or r13.
+        return None if base in ("rbp", "r10", "r13") and not index else "unknown"
     if name in ("and", "sub", "add") or (name == "mov" and names[1] == "rbp"):
         return None
     return "unknown"
 
 
 def _from_rbp(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> int | None:
-    """What is added to rbp where that makes the new rsp."""
+    """What is added to rbp to make the new rsp; None if that is made otherwise."""
     if name == "leave":
         return 8
     if name == "mov" and names[1:] == ["rbp"]:
@@ -301,7 +316,7 @@ def _changed(names: Sequence[str]) -> int:
 
 
 def _copies(name: str, names: Sequence[str]) -> tuple[str, ...]:
-    """See Effect."""
+    """`Effect.copies`."""
     if name in ("cmp", "test"):
         return ()
     taken = names if name == "push" else names[1:] if names[:1] != ["rsp"] else ()
@@ -311,7 +326,7 @@ def _copies(name: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _set(insn: Any, name: str, names: Sequence[str], through: int, whole: bool, rest: dict[str, Any]) -> Effect:
-    """Of an instruction that sets its first operand, and reads the others."""
+    """The effect of an instruction that sets its first operand, and reads the others."""
     reads = through
     for one in names[1:]:
         reads |= register(one)[0] if one else 0
@@ -325,21 +340,21 @@ def _set(insn: Any, name: str, names: Sequence[str], through: int, whole: bool, 
 
 
 def _whole(name: str, by: str) -> int:
-    """What is overwritten by an instruction that sets this register."""
+    """The mask of what the instruction `by` overwrites by setting the register `name`."""
     kills = register(name)[1]
     match = re.fullmatch(r"[xyz]mm(\d+)", name)
     return vector(int(match[1])) if match and by.startswith("v") else kills
 
 
 def _masked(insn: Any) -> bool:
-    """Whether an EVEX-coded instruction leaves part of its result as it was, by a mask."""
+    """Whether an EVEX-coded instruction preserves part of its destination, by a mask."""
     data = bytes(insn.bytes)
     at = next((index for index in range(min(5, len(data))) if data[index] not in (0x2E, 0x36, 0x3E, 0x26, 0x64, 0x65, 0x66, 0x67)), 0)
     return data[at] == 0x62 and len(data) > at + 3 and bool(data[at + 3] & 7)
 
 
 def _implicit(insn: Any, without: str = "") -> int:
-    """What capstone says is read, less the register named `without`."""
+    """The mask of what capstone says is read, except the register named `without`."""
     reads = 0
     for number in insn.regs_access()[0]:
         name = insn.reg_name(number) or ""

@@ -1,10 +1,13 @@
-"""What a short function would return that only computes from memory: its instructions are followed here, in memory of our own,
-over what the target has. Nothing is called in the target, and nothing written there.
+"""Emulates a short x86-64 function that only computes from memory, to find what it would return.
 
-By hand, because the library for this, unicorn, is under the GPL, and far more than some twenty instructions. x86-64 only.
-Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapters 3 to 5 (what instructions do); System
-V ABI, AMD64 supplement 1.0, 3.2 (arguments, results, stack). An instruction that is not known here, and a store to anything but
-the stack, end it without a result.
+Reads the target's memory, but runs nothing in the target and writes nothing there: the stack is
+emulated. An instruction that is not supported, and a store to anything but the stack, end it
+without a result.
+
+Written by hand, because the library for this, unicorn, is under the GPL, and far more than some
+twenty instructions.
+Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapters 3 to 5
+(what instructions do); System V ABI, AMD64 supplement 1.0, 3.2 (arguments, results, stack).
 """
 
 from __future__ import annotations
@@ -19,23 +22,25 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
 
 LONGEST = 400
-"""Instructions that are followed."""
+"""Instructions that are executed, at most."""
 
-PIECE = 64
+DECODED_BYTES = 64
 """Bytes of code that are decoded at once."""
 
 STACK, DEPTH = 0xFFFF_A000_0000_0000, 1 << 12
-"""Where the stack is, and its bytes: a kernel's address, which no memory of a process has."""
+"""The address of the emulated stack's end, and its bytes: a kernel address, which no process
+maps."""
 
 MASK = (1 << 64) - 1
 
 
 class Unknown(Exception):
-    """The function does something that is not followed here."""
+    """The function does something that is not emulated."""
 
 
 def value(target: Target, function: int, *arguments: int) -> Optional[int]:
-    """What the function at this address returns for one or two arguments; None where that is not known.
+    """What the function at this address returns for one or two arguments; None if that cannot be
+    found out.
 
     Raises CapstoneMissing.
     """
@@ -58,10 +63,10 @@ class _Run:
         self.registers[RSP] = STACK
 
     def result(self, at: int) -> int:
-        """Followed from there to the return to our caller."""
+        """Execute from `at` until the function returns; the value of rax."""
         self._push(0)
         for _ in range(LONGEST):
-            following = self._follow(self._instruction(at))
+            following = self._execute(self._instruction(at))
             if following is None:
                 return self.registers[RAX]
             at = following
@@ -69,8 +74,8 @@ class _Run:
 
     def _instruction(self, at: int) -> Instruction:
         if at not in self.known:
-            size = PIECE
-            while True:  # the last function of a segment ends where memory does
+            size = DECODED_BYTES
+            while True:  # near the end of a segment there are fewer bytes
                 try:
                     code = self.target.read_code(at, size)
                     break
@@ -83,8 +88,8 @@ class _Run:
             raise Unknown
         return self.known[at]
 
-    def _follow(self, one: Instruction) -> Optional[int]:
-        """The address of the next instruction, or None at the end."""
+    def _execute(self, one: Instruction) -> Optional[int]:
+        """Execute an instruction; the address of the next one, or None at the end."""
         if one.name in ("endbr64", "nop"):
             return one.end
         if one.fs or one.locked:
@@ -133,13 +138,13 @@ class _Run:
         return self.registers[one.destination] & _mask(one.width) if one.destination >= 0 else self._memory(one, one.width)
 
     def _source(self, one: Instruction, width: int = 0) -> int:
-        """The second operand, of `width` bytes; of call and jmp the only one."""
+        """The second operand, of `width` bytes; for call and jmp the only one."""
         if one.source >= 0:
             return self.registers[one.source] & _mask(width or one.width)
         return one.immediate if one.immediate is not None else self._memory(one, width or one.width)
 
     def _put(self, one: Instruction, number: int) -> None:
-        """Make the first operand this number."""
+        """Store a number in the first operand."""
         if one.destination >= 0:
             self.registers[one.destination] = number & _mask(one.width)
             return
@@ -188,7 +193,7 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
 
 
 def _mask(width: int) -> int:
-    """Of so many bytes; parts of a register are not followed."""
+    """The mask of `width` bytes; Unknown for 8- and 16-bit parts, which are not emulated."""
     if width not in (4, 8):
         raise Unknown
     return (1 << 8 * width) - 1

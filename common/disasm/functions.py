@@ -1,4 +1,4 @@
-"""The code of a process's functions, as instructions."""
+"""Disassembles functions of a process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
 
 _STUB = 16
-"""Bytes of a stub of the procedure linkage table."""
+"""Bytes of an entry of the procedure linkage table (PLT)."""
 
 
 def instructions_at(target: Target, address: int, size: int) -> Iterator[Instruction]:
-    """The instructions of [address, address + size), up to the first that is not known or not whole.
+    """The instructions of [address, address + size), up to the first unknown or incomplete one.
 
-    There are none where not all of these bytes can be read. Raises CapstoneMissing.
+    None at all if some of these bytes cannot be read. Raises CapstoneMissing.
     """
     try:
         code = target.read_code(address, size)
@@ -27,8 +27,11 @@ def instructions_at(target: Target, address: int, size: int) -> Iterator[Instruc
 
 
 def resolve_stub(target: Target, address: int) -> int:
-    """Where a call of this address ends up: libraries call each other through stubs that jump to the address in a slot (the
-    procedure linkage table: System V ABI, AMD64 supplement 1.0, 5.2). Raises CapstoneMissing."""
+    """The function that a call of `address` reaches: `address` itself, or a PLT entry's target.
+
+    Libraries call each other through entries of the procedure linkage table, which jump to the
+    address in a slot (System V ABI, AMD64 supplement 1.0, 5.2). Raises CapstoneMissing.
+    """
     for one in instructions_at(target, address, _STUB):
         # AArch64: adrp x16; ldr x17, [x16, ...]; add; br x17
         slot = one.loads if target.arch.name == "AArch64" else one.name == "jmp"

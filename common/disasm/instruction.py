@@ -1,6 +1,6 @@
-"""An instruction, in one form for x86-64 and AArch64: what it reads and writes at which distance from which register.
+"""A decoded instruction, in one form for x86-64 and AArch64: its name and operands.
 
-Names of instructions and numbers of registers are x86-64's. aarch64.py says how AArch64's come to bear them.
+Names of instructions and numbers of registers are x86-64's; aarch64.py translates AArch64's.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ NONE = -1
 
 
 class Instruction(NamedTuple):
-    """`name` is the mnemonic of Intel's manual without prefixes; "" for one that is not followed.
+    """One instruction. `name` is the mnemonic of Intel's manual without prefixes; "" if the
+    instruction is not translated.
 
-    `destination` and `source` are the general registers that are the first and the second operand, as Intel's manual
-    orders them. The only operand is the destination, but for push, call and jmp. An operand in memory has a
-    `displacement`, in bytes from `base` + `scaled` * `scale`; with the base RIP it is the address itself; with `fs` it is
-    relative to the thread pointer. Each instruction has at most one such operand here: of a copy from memory to
-    memory it is the first. `immediate` is signed as capstone gives it. `width` is the size of the first operand in bytes.
-    `target` is where a direct call, jump or branch goes. `locked` says that the instruction is atomic.
+    `destination` and `source` are the general registers that are the first and the second operand,
+    in the order of Intel's manual. A single operand is the destination, but that of push, call and
+    jmp the source. An operand in memory has a `displacement`, in bytes from `base` + `scaled` *
+    `scale`; with the base RIP, `displacement` is the address itself; with `fs` it is relative to
+    the thread pointer. At most one operand in memory is kept: of a copy from memory to memory the
+    first. `immediate` is signed as capstone gives it. `width` is the size of the first operand in
+    bytes. `target` is where a direct call, jump or branch goes. `locked`: the instruction is
+    atomic.
     """
 
     address: int
@@ -44,12 +47,12 @@ class Instruction(NamedTuple):
 
     @property
     def wide(self) -> bool:
-        """Whether it works on 64 bits."""
+        """Whether its first operand has 64 bits."""
         return self.width == 8
 
     @property
     def loads(self) -> bool:
-        """Whether it loads a register with the 4 or 8 bytes in memory."""
+        """Whether it loads a register with 4 or 8 bytes from memory."""
         return self.name == "mov" and self.displacement is not None and self.destination >= 0 and self.width >= 4
 
     @property
@@ -59,7 +62,7 @@ class Instruction(NamedTuple):
 
     @property
     def writes_memory(self) -> bool:
-        """Whether the operand in memory is the one that Intel's manual writes first."""
+        """Whether the operand in memory is the first in the order of Intel's manual."""
         return self.displacement is not None and self.destination < 0
 
 

@@ -1,8 +1,10 @@
-"""Which registers, and which bytes of the red zone, the code from a place on may read before it overwrites them.
+"""Liveness analysis: which registers, and which bytes of the red zone, code may read from a pc on.
 
-Backward over every path from that place, instruction by instruction. Where a path cannot be followed (an indirect jump, code that
-cannot be read or decoded, too much of it) everything may be read on it. Called functions are followed some levels deep; others may
-read everything. What happens behind the function's own end is for the caller to say: `Flow.through` is what comes there unchanged.
+That is, before overwriting them, on any path from there to the function's end. Where a path cannot
+be followed (an indirect jump, code that cannot be read or decoded, too many instructions), it may
+read everything. Called functions are followed some levels deep; deeper ones may read everything.
+What is read after the function returns is for the caller to decide: `Flow.through` is what reaches
+the end unchanged.
 """
 
 from __future__ import annotations
@@ -26,55 +28,60 @@ from findleaks.disasm.registers import general
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range
 
-MOST = 1500
-"""Instructions looked at from one place on."""
+MAX_INSTRUCTIONS = 1500
+"""Instructions visited for one query, at most."""
 
 MOST_IN_ALL = 100_000
-"""Instructions decoded of one process: some seconds. What is asked for behind them may read everything."""
+"""Instructions decoded of one process, at most: some seconds. After that every answer is that
+everything may be read."""
 
 DEPTH = 3
-"""Calls followed into calls."""
+"""Levels of calls that are followed."""
 
-LONGEST = 1 << 14
-"""Bytes of a function that is swept as a whole."""
+MAX_FUNCTION_BYTES = 1 << 14
+"""Bytes of a function that are decoded when all of it is, at most."""
 
 _CHUNK = 256
-_NEAR = 1 << 20  # bytes from the stack pointer to a frame pointer of the same function, at most
+_NEAR = 1 << 20  # bytes from the stack pointer to the same function's frame pointer, at most
 _ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 EVERYTHING = REGISTERS | ALL_ZONE
 _NO_NUMBERS: tuple[int | None, ...] = (None,) * 16
 
 
 class Code(Protocol):
-    """The code of a process, and what its unwind information says of it."""
+    """The code of a process, with its call frame information."""
 
     def read(self, address: int, size: int) -> bytes:
-        """What is there of [address, address + size), at least a byte; UnreadableMemory otherwise."""
+        """The readable part of [address, address + size), a byte at least; else
+        UnreadableMemory."""
         ...
 
     def extent(self, pc: int) -> Range | None:
-        """The function at `pc`, or the part of it that lies in one piece; None where it is not known."""
+        """The range of the function at `pc`, or of its contiguous part; None if it is not known."""
         ...
 
     def at_top(self, pc: int) -> bool:
-        """Whether the return address is what the stack pointer points to there."""
+        """Whether at `pc` the stack pointer points to the return address."""
         ...
 
     def pointer(self, slot: int, jump: Effect) -> int:
-        """The address that `jump` (or call) takes from memory, where that does not change any more; else 0."""
+        """The address that `jump` (or call) loads from `slot`, if that does not change any more;
+        else 0."""
         ...
 
     def arguments_of_last(self, address: int) -> int | None:
-        """The number of arguments of a function that never returns; None for all others."""
+        """The number of arguments of a function that never returns; None for other functions."""
         ...
 
     def system_call(self, numbers: tuple[int | None, ...]) -> tuple[int, str]:
-        """(registers that a system call takes, "next" or "stop"); `numbers` are in the general registers, None where that is not known."""
+        """(registers that a system call takes, "next" or "stop"). `numbers` are the contents of the
+        general registers, None where they are not known."""
         ...
 
 
 class Flow(NamedTuple):
-    """What is read from a place on, and what comes to the function's end unchanged; masks of effects.py."""
+    """What may be read from a pc on (`use`), and what reaches the function's end unchanged
+    (`through`); masks of effects.py."""
 
     use: int
     through: int
@@ -88,8 +95,12 @@ class _Exhausted(Exception):
 
 
 class _State(NamedTuple):
-    """On the way to an instruction: rsp and rbp less rsp at the start (None: unknown), the numbers in general registers as far as they are
-    known, and whether something was written where the return address would be."""
+    """What is known before an instruction.
+
+    `sp` and `bp` are rsp and rbp, relative to rsp at the start (None: unknown); `numbers` the
+    contents of the general registers, where known; `topped`: something was written to the top of
+    the stack, where the return address would be.
+    """
 
     sp: int | None
     bp: int | None
@@ -101,11 +112,12 @@ class _Node(NamedTuple):
     reads: int
     kills: int
     after: tuple[int, ...]
-    leaves: bool  # it is the function's end
+    leaves: bool  # the instruction returns from the function
 
 
 class Liveness:
-    """Keeps what it decoded, and its answers. `capstone` is the module."""
+    """Liveness queries on one process's code. Caches decoded instructions and answers. `capstone`
+    is the module."""
 
     def __init__(self, code: Code, capstone: ModuleType) -> None:
         self._code = code
@@ -116,26 +128,28 @@ class Liveness:
         self._clobbers: dict[int, int] = {}
         self._sweeps: dict[int, list[Effect] | None] = {}
         self._below: dict[tuple[int, int | None], str] = {}
-        self._left = MOST
+        self._left = MAX_INSTRUCTIONS
         self._left_in_all = MOST_IN_ALL
 
     @property
     def exhausted(self) -> bool:
-        """Whether some answers are "everything", because too much code would have had to be decoded."""
+        """Whether some answers are "everything" because MOST_IN_ALL instructions were decoded."""
         return self._left_in_all < 0
 
     def at(self, pc: int, bp: int | None = None, vectors: bool = True, rax: int = -1) -> Flow:
-        """From `pc` on. `bp` is rbp less rsp there, None if they have nothing to do with each other; `rax` the number in rax, if that
-        matters. Without `vectors` it is known that no call from here takes anything in a vector register."""
-        self._left = MOST
+        """The flow from `pc` on. `bp` is rbp relative to rsp there, None if they are unrelated;
+        `rax` the number in rax, if that matters. Without `vectors`, no call from here takes an
+        argument in a vector register."""
+        self._left = MAX_INSTRUCTIONS
         try:
             return self._flow(pc, bp, DEPTH, vectors, rax)
         except _Exhausted:
             return UNKNOWN
 
     def clobbered(self, pc: int) -> int:
-        """The registers that the function at `pc` overwrites somewhere: a caller, even one compiled together with it, keeps nothing in
-        them. (gcc -fipa-ra lets it keep something in those that it knows to stay.)"""
+        """The registers that the function at `pc` overwrites somewhere, so that no caller keeps
+        anything in them, even one compiled together with it. (With gcc -fipa-ra, such a caller may
+        keep something in caller-saved registers that the function does not overwrite.)"""
         try:
             return self._clobbered(pc, 2)
         except _Exhausted:
@@ -151,7 +165,7 @@ class Liveness:
             for one in self._sweep(extent):
                 found |= one.kills
                 if any(memory.base == "rsp" and memory.offset in (0, -8) and abs(one.moved or 0) == 8 for memory in one.memory):
-                    kept |= one.kills | one.reads  # pushed or popped: maybe to be restored
+                    kept |= one.kills | one.reads  # pushed or popped: may be restored
                 if one.flow == "call":
                     target = one.target
                     if not target:
@@ -162,8 +176,8 @@ class Liveness:
         return self._clobbers[extent.start]
 
     def below(self, pc: int, bp: int | None) -> str:
-        """How the function at `pc` uses memory below its stack pointer: "never", "named" (only instructions that name their place on the
-        stack do) or "pointed to" (addresses of it may be anywhere)."""
+        """How the function at `pc` uses memory below its stack pointer: "never", "named" (only by
+        operands relative to rsp or rbp) or "pointed to" (its address may have been copied)."""
         extent = self._code.extent(pc)
         if extent is None:
             return "pointed to"
@@ -182,7 +196,7 @@ class Liveness:
     def _flow(self, pc: int, bp: int | None, depth: int, vectors: bool, rax: int = -1) -> Flow:
         key = pc, bp, depth, vectors, rax
         if key not in self._flows:
-            self._flows[key] = UNKNOWN  # while it is being found out: for functions that call themselves
+            self._flows[key] = UNKNOWN  # during the analysis, for functions that call themselves
             self._flows[key] = self._solved(pc, bp, depth, vectors, rax)
         return self._flows[key]
 
@@ -261,7 +275,8 @@ class Liveness:
         return _Node(reads | use | zone, kills | (REGISTERS & ~found.through) | (ALL_ZONE & ~zone), (after,), False)
 
     def _effect(self, address: int) -> Effect | None:
-        """The instruction there; None where there is none, no function is known, or enough has been looked at."""
+        """The effect of the instruction at `address`; None if it cannot be decoded, is in no known
+        function, or is beyond MAX_INSTRUCTIONS of a query."""
         self._left -= 1
         if self._left < 0:
             return None
@@ -272,8 +287,8 @@ class Liveness:
         return self._effects.get(address)
 
     def _decode(self, start: int, end: int) -> None:
-        """Note the instructions from `start` on that lie before `end`, up to what is none, or is known already. _Exhausted if it is too
-        much in all."""
+        """Cache the effects of the instructions in [start, end), up to the first that is invalid or
+        cached already. Raises _Exhausted when MOST_IN_ALL is reached."""
         try:
             code = self._code.read(start, end - start)
         except UnreadableMemory:
@@ -287,8 +302,8 @@ class Liveness:
             self._effects[insn.address] = effect(insn)
 
     def _sweep(self, extent: Range) -> Iterator[Effect]:
-        """All instructions of a function in the order of their addresses, LONGEST bytes at most."""
-        at, end = extent.start, min(extent.end, extent.start + LONGEST)
+        """All instructions of a function in order of address, MAX_FUNCTION_BYTES bytes at most."""
+        at, end = extent.start, min(extent.end, extent.start + MAX_FUNCTION_BYTES)
         while at < end:
             if at not in self._effects:
                 self._decode(at, min(end, at + 16 * _CHUNK))
@@ -309,7 +324,7 @@ def _merged(one: _State, other: _State) -> _State:
 
 
 def _followed(one: Effect, state: _State) -> _State:
-    """The state behind an instruction."""
+    """The state after an instruction."""
     sp = state.sp
     if one.moved is None:
         sp = None if one.from_rbp is None or state.bp is None else state.bp + one.from_rbp
@@ -329,13 +344,13 @@ def _followed(one: Effect, state: _State) -> _State:
 
 
 def _zone(offset: int, size: int) -> int:
-    """The bits for [offset, offset + size) from the stack pointer, as far as that is the red zone."""
+    """The mask of the red zone's part of [offset, offset + size), relative to the stack pointer."""
     low, high = max(offset, -ZONE) + ZONE, min(offset + size, 0) + ZONE
     return ((1 << high) - (1 << low)) << ZONE_AT if low < high else 0
 
 
 def _zones(one: Effect, state: _State) -> tuple[int, int]:
-    """What an instruction reads and overwrites of the red zone."""
+    """(masks of what an instruction reads, and overwrites, of the red zone)."""
     read = written = 0
     for operand in one.memory:
         start = state.sp if operand.base == "rsp" else state.bp
@@ -346,12 +361,13 @@ def _zones(one: Effect, state: _State) -> tuple[int, int]:
         elif operand.read:
             read |= _zone(start + operand.offset, max(operand.size, 1))
         elif start + operand.offset < 0:
-            read |= ALL_ZONE  # an address is made
+            read |= ALL_ZONE  # its address is taken
     return read, written
 
 
 def _use_of_zone(effects: list[Effect] | None, bp: int | None) -> str:
-    """See Liveness.below; of a function's instructions that have to do with the stack, None: they are not known."""
+    """See Liveness.below; `effects` are the function's instructions that use the stack, None: they
+    are not known."""
     if effects is None:
         return "pointed to"
     near = bp is not None and -ZONE <= bp < _NEAR

@@ -1,4 +1,4 @@
-"""Instructions of x86-64 by what becomes of their first operand; effects.py says what follows from that."""
+"""Mnemonics of x86-64, grouped by how the instructions use their operands, for effects.py."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ SILENT = _names(
     clc cld cmc emms endbr32 endbr64 fnop fwait lfence mfence nop pause serialize sfence stc std vzeroall vzeroupper wait xend xtest
     """
 )
-"""Nothing is read or written that matters."""
+"""Nothing is read or written that effects.py follows, but for what vzeroupper and vzeroall
+clear."""
 
 STOPS = _names(
     """
     hlt ud0 ud1 ud2
     """
 )
-"""Nothing follows."""
+"""Execution does not go on after it."""
 
 CHANGED = _names(
     """
@@ -31,7 +32,7 @@ CHANGED = _names(
     wrgsbase xadd xchg xor
     """
 )
-"""The first operand is read and written, or only read; all others are read."""
+"""The first operand is read and written, or only read; all others are read, at least."""
 
 SET = _names(
     """
@@ -40,7 +41,7 @@ SET = _names(
     vcvtsd2si vcvtss2si vcvttsd2si vcvttss2si vextractps vmovmskpd vmovmskps vpextrb vpextrd vpextrq vpextrw vpmovmskb
     """
 )
-"""The first operand is written whole if it is a register; all others are read."""
+"""The first operand, if it is a register, is overwritten as a whole; all others are read."""
 
 SET_VECTOR = _names(
     """
@@ -48,7 +49,8 @@ SET_VECTOR = _names(
     movq movshdup movsldup movupd movups pabsb pabsd pabsw pshufd pshufhw pshuflw rcpps roundpd roundps rsqrtps sqrtpd sqrtps
     """
 )
-"""SSE: all 128 bits of the first operand are written. With a v in front: all of it, and what is above is cleared."""
+"""SSE: all 128 bits of the first operand are overwritten. With the prefix v (VEX): all of it, and
+the bits above are cleared."""
 
 _SET_VEX_MORE = _names(
     """
@@ -62,7 +64,7 @@ _SET_VEX_MORE = _names(
     vxorpd vxorps
     """
 )
-"""VEX- or EVEX-coded, likewise, where no mask keeps part of the result as it was."""
+"""VEX- or EVEX-coded, likewise, unless a mask preserves part of the destination."""
 
 SET_VEX = _SET_VEX_MORE | frozenset(f"v{name}" for name in SET_VECTOR)
 
@@ -71,7 +73,7 @@ CHANGES_MORE = _names(
     cmpxchg imul mulx xadd xchg
     """
 )
-"""Of those in CHANGED, and imul: more operands than the first are written."""
+"""Those of CHANGED, and imul, that may write more general registers than their first operand."""
 
 ZEROING = _names(
     """
@@ -79,7 +81,7 @@ ZEROING = _names(
     xorpd xorps
     """
 )
-"""Of a register with itself: the result does not depend on it."""
+"""With the same register as both sources, the result does not depend on it."""
 
 STORES = re.compile(r"v?mov(?!s[bwq]$)\w*|set\w+|fn?st\w*|v?stmxcsr|v?extract\w+|v?pextr\w")
-"""With an operand in memory first: it is written, and not read."""
+"""If the first operand is in memory, it is written and not read."""

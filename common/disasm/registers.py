@@ -1,6 +1,7 @@
 """General registers of x86-64: their numbers in machine code, and the names of their parts.
 
-Source: System V ABI, AMD64 supplement 1.0, 3.2; Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 3.4.1.
+Source: System V ABI, AMD64 supplement 1.0, 3.2; Intel 64 and IA-32 Architectures Software
+Developer's Manual, volume 1, 3.4.1.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ GENERAL = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "
 
 RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI = range(8)
 RIP = 16
-"""The number that `Instruction.base` has where an operand is relative to the next instruction."""
+"""The number in `Instruction.base` of an operand relative to the next instruction."""
 
 CALLEE_SAVED = (RBX, RBP, 12, 13, 14, 15)
-"""A function returns with these, and rsp, as they were when it was called."""
+"""Registers that a function preserves, beside rsp."""
 
 CALLER_SAVED = (RAX, RCX, RDX, RSI, RDI, 8, 9, 10, 11)
-"""A function may change these."""
+"""Registers that a function may change."""
 
 NARROW = {
     **{f"{letter}{half}": f"r{letter}x" for letter in "abcd" for half in "lh"},
@@ -24,15 +25,15 @@ NARROW = {
     **{name: f"r{name[:2]}" for name in ("si", "di", "bp", "sp", "sil", "dil", "bpl", "spl")},
     **{f"r{number}{size}": f"r{number}" for number in range(8, 16) for size in "bw"},
 }
-"""Capstone's name of 8 or 16 bits of a register -> the register."""
+"""Capstone's name of an 8- or 16-bit part of a register -> the register's name."""
 
 WIDE = {f"e{name[1:]}": name for name in GENERAL[:8]} | {f"{name}d": name for name in GENERAL[8:]} | {name: name for name in GENERAL}
-"""The same of its 32 bits, and of all of it: writing these changes the whole register."""
+"""The same for its low 32 bits and for all 64: writing either sets the whole register."""
 
 NUMBERS = {name: GENERAL.index(whole) for name, whole in (NARROW | WIDE).items()} | {"rip": RIP, "eip": RIP}
-"""Capstone's name of a register, or of a part of it -> its number."""
+"""Capstone's name of a register or of a part of it -> the register's number."""
 
 
 def general(*names: str) -> int:
-    """The mask of these registers: the bits of their numbers."""
+    """The mask of these registers, in which a register's number is its bit."""
     return sum(1 << GENERAL.index(name) for name in names)

@@ -1,4 +1,4 @@
-"""x86-64 machine code as instructions, decoded by capstone."""
+"""Decodes x86-64 machine code, by capstone."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from findleaks.disasm.capstone_loader import require_capstone
 from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import NUMBERS, RIP
 
-LONGEST = 15
+MAX_INSTRUCTION_BYTES = 15
 """Bytes of an instruction, at most."""
 
-_PIECE = 4096
-"""Bytes that are decoded at once: capstone takes some 2 KB of memory for each instruction."""
+_CHUNK_BYTES = 4096
+"""Bytes decoded by one call of capstone, which takes some 2 KB of memory for each instruction."""
 
 _LOCK = 0xF0
 _REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's X86_OP_...
 _READING = ("push", "call", "jmp")
-"""Instructions of one operand, which they only read."""
+"""Instructions whose single operand is only read: it is `Instruction.source`."""
 
 _MASK = (1 << 64) - 1
 
 
 class Decoder:
-    """Capstone's decoder, and its numbers of registers and instructions looked up once."""
+    """Capstone's decoder, with a cache of its names of registers and instructions."""
 
     def __init__(self) -> None:
         capstone = require_capstone()
@@ -42,24 +42,25 @@ class Decoder:
         self._names: dict[int, str] = {}
 
     def decode(self, code: bytes, address: int) -> Iterator[Any]:
-        """Capstone's instructions, up to the first that is not known or not whole."""
+        """Capstone's instructions, up to the first unknown or incomplete one."""
         at = 0
         while at < len(code):
             start = at
-            for insn in self._capstone.disasm(code[start : start + _PIECE + LONGEST], address + start):
+            for insn in self._capstone.disasm(code[start : start + _CHUNK_BYTES + MAX_INSTRUCTION_BYTES], address + start):
                 yield insn
                 at = insn.address + insn.size - address
-                if at - start >= _PIECE:
+                if at - start >= _CHUNK_BYTES:
                     break
             if at == start:
                 return
 
     def instruction(self, insn: Any) -> Instruction:
-        """One of capstone's instructions in the form of instruction.py."""
+        """One of capstone's instructions as an Instruction."""
         name = self._names.get(insn.id)
         if name is None:
             name = self._names[insn.id] = insn.insn_name()
-        # What capstone's C library filled in. `insn.operands` and its like copy all of it first, which doubles the time.
+        # The structure that capstone's C library filled in. `insn.operands` and the like copy all
+        # of it first, which doubles the time.
         detail = insn._raw.detail.contents.arch.x86
         count = detail.op_count
         destination = source = base = scaled = NONE
@@ -92,12 +93,12 @@ class Decoder:
 
 @lru_cache(maxsize=1)
 def decoder() -> Decoder:
-    """The decoder; CapstoneMissing where there is none."""
+    """The decoder; raises CapstoneMissing."""
     return Decoder()
 
 
 def instructions(code: bytes, address: int) -> Iterator[Instruction]:
-    """The instructions of `code`, which lies at `address`, up to the first that is not known or not whole.
+    """The instructions of `code`, which is at `address`, up to the first unknown or incomplete one.
 
     Raises CapstoneMissing.
     """

@@ -1,10 +1,14 @@
-"""Call frame information: how to find the caller's registers at a program counter, from a module's .eh_frame.
+"""Call frame information from a module's .eh_frame: how to find the caller's registers at a pc.
 
-Not by pyelftools, which has no lookup by .eh_frame_hdr: it lists the 3,713 entries of libc in 0.8 s before the first is found, which
-takes 0.1 ms here; and the section is read from the target, not from a file. It is the tests' oracle (tests/unit/test_cfi.py).
-Sources: DWARF 5, sections 6.4 and 7.24; Linux Standard Base Core 5.0, 10.6 (.eh_frame, .eh_frame_hdr, pointer encodings). Everything is
-read from the target, where the loader put it; any byte of it may be wrong: lengths are bounded, and what cannot be understood is "no
-information" (None).
+The sections are read from the target's memory. Any byte of them may be wrong: lengths are bounded,
+and what cannot be parsed counts as no information (None).
+
+Not by pyelftools, which reads files and has no lookup by .eh_frame_hdr: it lists the 3,713 entries
+of libc in 0.8 s before the first is found, which takes 0.1 ms here. It is the tests' oracle
+(tests/unit/test_cfi.py).
+
+Sources: DWARF 5, sections 6.4 and 7.24; Linux Standard Base Core 5.0, 10.6 (.eh_frame,
+.eh_frame_hdr, pointer encodings).
 """
 
 from __future__ import annotations
@@ -19,20 +23,25 @@ from findleaks.target.elf import PT_GNU_EH_FRAME
 from findleaks.target.encoded_numbers import sleb128, uleb128
 from findleaks.target.modules import headers
 
-LONGEST = 1 << 16
-"""Bytes of one entry that are looked at."""
+MAX_ENTRY_BYTES = 1 << 16
+"""Bytes of one entry, at most; a longer one is malformed."""
 
-DEEPEST = 32
-"""Remembered rows (DW_CFA_remember_state) at a time."""
+MAX_REMEMBERED_ROWS = 32
+"""Rows on the stack of DW_CFA_remember_state, at most."""
 
-OMIT = 0xFF
-TABLE = 0x3B
-"""The only encoding of .eh_frame_hdr's table that linkers write: pairs of signed 32-bit offsets from the header."""
+ENCODING_OMIT = 0xFF  # DW_EH_PE_omit
+ENCODING_TABLE = 0x3B
+"""The only encoding of .eh_frame_hdr's table that linkers write: pairs of signed 32-bit offsets
+from the header (DW_EH_PE_datarel | DW_EH_PE_sdata4)."""
 
 
 class Rule(NamedTuple):
-    """How to find a register's value in the caller: "offset" (saved at CFA + value), "value" (is CFA + value), "register" (is in that
-    one), "saved" (saved where the expression says), "is" (the expression's value), "undefined"."""
+    """How to find a register's value in the caller.
+
+    By `how`: "offset": saved at CFA + value; "value": it is CFA + value; "register": it is in the
+    register numbered value; "saved": saved at the address that the expression computes; "is": it is
+    the expression's value; "undefined".
+    """
 
     how: str
     value: int = 0
@@ -41,19 +50,20 @@ class Rule(NamedTuple):
 
 @dataclass
 class Row:
-    """What holds at one program counter. The canonical frame address is register + offset, or `expression`'s value. Registers have
-    DWARF's numbers; those without a rule keep their value."""
+    """The rules at one program counter. The canonical frame address (CFA) is register + offset, or
+    the value of `expression`. Registers have DWARF's numbers; those without a rule keep their
+    value."""
 
     register: int = -1
     offset: int = 0
     expression: bytes = b""
     rules: dict[int, Rule] = field(default_factory=dict)
     return_register: int = -1
-    signal: bool = False  # the frame that the kernel makes for a signal handler: its caller was interrupted, not calling
+    signal: bool = False  # a signal frame: its caller was interrupted, and made no call
 
     @property
     def outermost(self) -> bool:
-        """No caller: the return address is said to be undefined (_start, clone3)."""
+        """Whether there is no caller: the return address is undefined (_start, clone3)."""
         rule = self.rules.get(self.return_register)
         return rule is not None and rule.how == "undefined"
 
@@ -62,11 +72,11 @@ class Row:
 
 
 class Malformed(Exception):
-    """The bytes make no sense."""
+    """The bytes are not valid call frame information, or not a valid expression."""
 
 
 class Bytes:
-    """Reads the target's bytes from an address on."""
+    """A cursor over bytes of the target. Reading past the end raises Malformed."""
 
     def __init__(self, data: bytes, address: int, word: int, byteorder: str) -> None:
         self.data, self.address, self.word = data, address, word
@@ -107,8 +117,9 @@ class Bytes:
         return made
 
     def pointer(self, encoding: int) -> int:
-        """A pointer as .eh_frame encodes it; relative to its own place where the encoding says so. Indirect ones are left as they are:
-        only personality routines are, and those are not needed."""
+        """A pointer of this encoding (DW_EH_PE_…): absolute, or relative to its own address.
+        Indirect ones are not followed: only personality routines have such, which are not
+        needed."""
         here = self.address + self.at
         kind = encoding & 0x0F
         sizes = {0: self.word, 2: 2, 3: 4, 4: 8, 10: 2, 11: 4, 12: 8}
@@ -128,7 +139,8 @@ class Bytes:
 
 
 class Common(NamedTuple):
-    """A common information entry, parsed; `start` is the row its own instructions make."""
+    """A parsed common information entry (CIE). `sized`: its entries have augmentation data, after
+    its length. `start` is the row that its own instructions make."""
 
     code_align: int
     data_align: int
@@ -138,7 +150,7 @@ class Common(NamedTuple):
 
 
 class FrameTable:
-    """The call frame information of one module; None of it where the module's .eh_frame_hdr is not there."""
+    """The call frame information of one module; empty if it has no usable .eh_frame_hdr."""
 
     def __init__(self, target: Mapped, module: Module) -> None:
         self.target, self.module = target, module
@@ -150,7 +162,7 @@ class FrameTable:
             self._count = 0
 
     def row(self, pc: int) -> Optional[Row]:
-        """The row that holds at `pc`, or None."""
+        """The rules at `pc`; None if there is no information."""
         try:
             entry = self._entry(pc) if self._count else 0
             return self._row(entry, pc) if entry else None
@@ -158,7 +170,7 @@ class FrameTable:
             return None
 
     def extent(self, pc: int) -> Optional[Range]:
-        """What the entry for `pc` covers, which is its function commonly; None where there is none."""
+        """The range that the entry for `pc` covers, usually its function; None if there is none."""
         try:
             entry = self._entry(pc) if self._count else 0
             if not entry:
@@ -182,7 +194,7 @@ class FrameTable:
         self._header = segment.vaddr + self.module.bias
         data = self._bytes(self._header, min(max(segment.memsz, 12), 64))
         version, frames, counts, table = data.take(4)
-        if version != 1 or counts == OMIT or table != TABLE:
+        if version != 1 or counts == ENCODING_OMIT or table != ENCODING_TABLE:
             return
         data.pointer(frames)
         count = data.pointer(counts)
@@ -190,7 +202,8 @@ class FrameTable:
         self._count = min(count, segment.memsz // 8)
 
     def _entry(self, pc: int) -> int:
-        """The address of the frame description entry for `pc`, by bisection of the header's table."""
+        """The address of the frame description entry (FDE) for `pc`, by bisection of the header's
+        table; 0 if there is none."""
         low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2
@@ -203,9 +216,10 @@ class FrameTable:
         return self._bytes(self._table + 8 * low - 4, 4).signed(4) + self._header
 
     def _record(self, address: int) -> tuple[Bytes, int, int]:
-        """The contents of the entry at `address`, behind its length; the place of its second word, and that word."""
+        """An entry's contents behind its length, the address of its second word, and that word (in
+        an FDE the distance to its CIE, in a CIE 0)."""
         length = self._bytes(address, 4).unsigned(4)
-        if not 4 <= length <= LONGEST:
+        if not 4 <= length <= MAX_ENTRY_BYTES:
             raise Malformed
         data = self._bytes(address + 4, length)
         return data, address + 4, data.unsigned(4)
@@ -269,14 +283,15 @@ class FrameTable:
 
 
 class _Program:
-    """Executes call frame instructions (DWARF 5, section 6.4.2, numbers in table 7.29) on `row`, which began as `initial`."""
+    """Executes call frame instructions (DWARF 5, section 6.4.2, numbers in table 7.29) on `row`.
+    DW_CFA_restore sets a register's rule back to that of `initial`."""
 
     def __init__(self, data: Bytes, common: Common, row: Row, initial: Row) -> None:
         self._data, self._common, self._row, self._initial = data, common, row, initial
-        self._kept: list[Row] = []
+        self._remembered: list[Row] = []
 
     def run(self, location: int, pc: int) -> None:
-        """Up to the place that `pc` is at, from the beginning of the code at `location`."""
+        """Execute those that apply at `pc`; the code that they describe begins at `location`."""
         data = self._data
         while data.at < len(data.data):
             code = data.unsigned(1)
@@ -297,14 +312,14 @@ class _Program:
         return location + distance * self._common.code_align
 
     def _saved(self, high: int, register: int) -> None:
-        """DW_CFA_offset and DW_CFA_restore, with the register in the code."""
+        """DW_CFA_offset and DW_CFA_restore, with the register in the opcode."""
         if high == 2:
             self._row.rules[register] = Rule("offset", self._data.uleb() * self._common.data_align)
         else:
             self._restore(register)
 
     def _frame_address(self, code: int) -> bool:
-        """Instructions that say where the canonical frame address is. False: it is none of them."""
+        """Instructions that define the canonical frame address. False: it is none of them."""
         data, row = self._data, self._row
         if code in (0x0C, 0x12):  # def_cfa, def_cfa_sf
             row.register, row.expression = data.uleb(), b""
@@ -323,11 +338,11 @@ class _Program:
         return self._data.sleb() * self._common.data_align if factored else self._data.uleb()
 
     def _register(self, code: int) -> bool:
-        """Instructions that say where one register is. False: it is none of them."""
+        """Instructions that define the rule of one register. False: it is none of them."""
         data, align = self._data, self._common.data_align
         if code not in _OF_REGISTER:
             return False
-        register = data.uleb()  # by itself: of an assignment Python evaluates the right-hand side first
+        register = data.uleb()  # read first: Python evaluates an assignment's right-hand side first
         rules = self._row.rules
         if code in (0x05, 0x11):  # offset_extended, offset_extended_sf
             rules[register] = Rule("offset", (data.uleb() if code == 0x05 else data.sleb()) * align)
@@ -346,16 +361,17 @@ class _Program:
         return True
 
     def _whole_row(self, code: int) -> bool:
-        """DW_CFA_remember_state and restore_state, and what is of no effect here. False: it is none of them."""
+        """DW_CFA_remember_state and restore_state, and instructions without effect here. False: it
+        is none of them."""
         if code == 0x0A:
-            if len(self._kept) >= DEEPEST:
+            if len(self._remembered) >= MAX_REMEMBERED_ROWS:
                 raise Malformed
-            self._kept.append(self._row.copy())
+            self._remembered.append(self._row.copy())
         elif code == 0x0B:
-            if not self._kept:
+            if not self._remembered:
                 raise Malformed
-            kept, row = self._kept.pop(), self._row
-            row.register, row.offset, row.expression, row.rules = kept.register, kept.offset, kept.expression, kept.rules
+            saved, row = self._remembered.pop(), self._row
+            row.register, row.offset, row.expression, row.rules = saved.register, saved.offset, saved.expression, saved.rules
         elif code == 0x2E:  # GNU_args_size
             self._data.uleb()
         else:

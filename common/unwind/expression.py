@@ -1,4 +1,4 @@
-"""DWARF expressions, as call frame information uses them (DWARF 5, section 2.5): a small stack machine over the target's memory."""
+"""Evaluates the DWARF expressions of call frame information: a stack machine (DWARF 5, 2.5)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Optional
 from findleaks.target.encoded_numbers import signed
 from findleaks.unwind.cfi import Bytes, Malformed
 
-STEPS = 1000
-"""Operations before an expression counts as endless."""
+MAX_OPERATIONS = 1000
+"""Operations of one expression, at most; one with more counts as endless."""
 
 
 def evaluate(
@@ -20,12 +20,17 @@ def evaluate(
     load: Callable[[int], int],
     stack: Sequence[int] = (),
 ) -> int:
-    """The value on top in the end. Raises Malformed for what is no such expression, and what `load` raises."""
+    """The value on top of the stack at the end.
+
+    `register` gives a register's value by its DWARF number, None if it is unknown; `load` reads a
+    word; `stack` has the initial values. Raises Malformed if it is not a valid expression, and what
+    `load` raises.
+    """
     return _Machine(Bytes(expression, 0, word, byteorder), word, register, load, list(stack)).run()
 
 
 class _Machine:
-    """The stack machine: `values` are words, without a sign."""
+    """The stack machine: `values` are unsigned words."""
 
     def __init__(
         self, data: Bytes, word: int, register: Callable[[int], Optional[int]], load: Callable[[int], int], values: list[int]
@@ -34,8 +39,8 @@ class _Machine:
         self._bits, self._mask = 8 * word, (1 << 8 * word) - 1
 
     def run(self) -> int:
-        """The value on top in the end."""
-        for _ in range(STEPS):
+        """Execute the expression; the value on top at the end."""
+        for _ in range(MAX_OPERATIONS):
             if self._data.at >= len(self._data.data):
                 return self._pop()
             code = self._data.unsigned(1)
@@ -45,7 +50,8 @@ class _Machine:
             elif code in _BINARY:
                 second, first = self._pop(), self._pop()
                 self._values.append(int(_BINARY[code](first, second, self._signed)) & self._mask)
-            elif not (self._unary(code) or self._rearranged(code) or self._jump(code) or code == 0x96):  # DW_OP_nop
+            # 0x96: DW_OP_nop
+            elif not (self._unary(code) or self._rearranged(code) or self._jump(code) or code == 0x96):
                 raise Malformed
         raise Malformed
 
@@ -58,7 +64,7 @@ class _Machine:
         return signed(value, self._bits)
 
     def _constant(self, code: int) -> Optional[int]:
-        """What an operation pushes that takes nothing from the stack; None for others."""
+        """The value pushed by an operation that takes nothing from the stack; None for others."""
         data, mask = self._data, self._mask
         if 0x30 <= code <= 0x4F:  # DW_OP_lit0 …
             return code - 0x30
